@@ -1,0 +1,1 @@
+"""The `aici` command line."""
