@@ -1,0 +1,144 @@
+"""What travels between an engine and the runtime, as values. Facts: the AICI runtime protocol with pre/mid/post callbacks.
+
+Sequence ids are JSON numbers in requests and string keys in responses. This file knows JSON shapes, not transport.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from aici_runtime.ids import SeqId, TokenId
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PostOp:
+    """`tokens` were appended to `id` after `backtrack` tokens had been removed (as the mid result counted them)."""
+
+    id: SeqId
+    tokens: Sequence[TokenId]
+    backtrack: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        return {"id": self.id, "tokens": list(self.tokens), "backtrack": self.backtrack}
+
+
+@dataclass(frozen=True, slots=True)
+class PreOp:
+    """Bind the guest that was instantiated under `req_id` to the fresh sequence `id`."""
+
+    id: SeqId
+    req_id: str
+
+    def to_json(self) -> dict[str, object]:
+        return {"id": self.id, "req_id": self.req_id}
+
+
+@dataclass(frozen=True, slots=True)
+class MidOp:
+    """Compute the mask of `id`; with `clone_id`, `id` is fresh and becomes a fork of that sequence first."""
+
+    id: SeqId
+    clone_id: SeqId | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {"id": self.id, "clone_id": self.clone_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Pre:
+    """`num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. `ff_tokens`: append before the forward."""
+
+    suspend: bool
+    num_forks: int
+    ff_tokens: tuple[TokenId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Remove `backtrack` tokens, counting the one sampled in this step, then append `ff_tokens`.
+
+    With `backtrack` 0 the sampled token is `ff_tokens[0]`: the mask allows no other.
+    """
+
+    backtrack: int
+    ff_tokens: tuple[TokenId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeqResult(Generic[T]):
+    """`error` is empty when all is well. `storage` holds the guest's writes of variables, as JSON values, in order."""
+
+    result: T | None
+    error: str
+    storage: tuple[dict[str, Any], ...]
+    logs: str
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class PostPre:
+    """`post` has an entry per post op; `pre` one per live sequence, those freed in the same call included."""
+
+    post: dict[SeqId, SeqResult[Post]]
+    pre: dict[SeqId, SeqResult[Pre]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mid:
+    """`result` is None where the mask row alone decides."""
+
+    seqs: dict[SeqId, SeqResult[Splice]]
+    num_seqs: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleInfo:
+    """`module_id` is the sha256 of the Wasm bytes, in hex."""
+
+    module_id: str
+    wasm_size: int
+    compiled_size: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TagInfo:
+    tag: str
+    module_id: str
+    updated_at: int
+    updated_by: str
+    wasm_size: int
+    compiled_size: int
+
+
+def seq_results(data: Mapping[str, Any], decode: Callable[[Any], T]) -> dict[SeqId, SeqResult[T]]:
+    """A map of `SeqResult`s as it stands in a response."""
+    return {
+        SeqId(int(seq_id)): SeqResult(
+            result=None if entry["result"] is None else decode(entry["result"]),
+            error=entry["error"],
+            storage=tuple(entry["storage"]),
+            logs=entry["logs"],
+            micros=entry["micros"],
+        )
+        for seq_id, entry in data.items()
+    }
+
+
+def decode_pre(value: Any) -> Pre:
+    return Pre(value["suspend"], value["num_forks"], tuple(value["ff_tokens"]))
+
+
+def decode_post(value: Any) -> Post:
+    return Post(value["stop"])
+
+
+def decode_splice(value: Any) -> Splice:
+    return Splice(value["backtrack"], tuple(value["ff_tokens"]))
