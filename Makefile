@@ -1,0 +1,45 @@
+# make run · make test · make check: each does all its own set-up in .venv the first time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help run test check fmt guests generated clean
+
+help:  ## these lines
+	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
+
+run: guests  ## answer with two digits, from model to Wasm and back
+	$(BIN)/aici run --regex '\d\d' "The answer to life, the universe and everything is "
+
+test: guests  ## all tests, with the real model and runtime
+	$(BIN)/aici models pull
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## formatting, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(READY)  ## format, and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+generated: $(READY)  ## write again what is generated and compared
+	$(BIN)/python -m aici_controllers.abi_header
+	$(BIN)/python -m aici_cli.completions
+
+guests: $(READY)  ## compile the Wasm guests whose sources changed
+	@$(BIN)/python hatch_build.py
+
+# The build requirements go into the venv: an isolated build would be a new place for the toolchain each time, and it
+# would compile its C library again.
+$(READY): pyproject.toml hatch_build.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' 'ziglang==0.17.0'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,build,dev]'
+	@touch $@
+
+clean:  ## remove the venv and the built guests
+	rm -rf $(VENV) controllers/aici_controllers/guests .mypy_cache .ruff_cache .pytest_cache .hypothesis

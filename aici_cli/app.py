@@ -1,0 +1,41 @@
+"""The tree of commands. Only the tree: each command's module says what it does, and imports its weight when run."""
+
+from typing import Annotated
+
+import typer
+
+from aici_cli import doctor, models, rt, run
+
+app = typer.Typer(
+    name="aici",
+    help="A program in control of every token that a language model produces.",
+    no_args_is_help=True,
+    add_completion=False,  # the scripts in completions/ do it, installed where shells look for them
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"aici {version('aici')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """A program in control of every token that a language model produces."""
+
+
+app.command(name="run")(run.run)
+app.command(name="rt", **rt.PASS_THROUGH)(rt.rt)
+app.command(name="doctor")(doctor.doctor)
+app.add_typer(models.app, name="models")

@@ -1,0 +1,133 @@
+"""`aici doctor`: what works on this machine, and what to do about what does not."""
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Literal
+
+import typer
+
+from aici_cli.output import print_json
+
+Verdict = Literal["ok", "absent", "broken"]
+"""`absent`: an optional part that is not installed. `broken`: aici cannot do its main work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    verdict: Verdict
+    detail: str
+    hint: str = ""
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Say what works on this machine; exit 1 when the main job cannot be done."""
+    findings = [check() for check in CHECKS]
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            print(f"{finding.verdict:<7} {finding.name}: {finding.detail}")
+            if finding.hint:
+                print(f"        hint: {finding.hint}")
+    if any(finding.verdict == "broken" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _platform() -> Finding:
+    detail = (
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} processors"
+    )
+    if sys.platform != "linux":
+        return Finding("platform", "broken", detail, "the controller runtime needs Linux: futexes, pidfds, /dev/shm")
+    return Finding("platform", "ok", detail)
+
+
+def _shared_memory() -> Finding:
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError as err:
+        return Finding("shared memory", "broken", str(err), "mount a tmpfs on /dev/shm")
+    if free < 64 << 20:
+        hint = "give the container more, for example with --shm-size=256m"
+        return Finding("shared memory", "broken", f"{free >> 20} MiB free in /dev/shm", hint)
+    return Finding("shared memory", "ok", f"{free >> 20} MiB free in /dev/shm")
+
+
+def _packages() -> Finding:
+    return _installed("runtime", ["wasmtime", "posix-ipc", "orjson", "tokenizers"], "broken", "reinstall aici")
+
+
+def _engine() -> Finding:
+    return _installed("engine", ["torch", "transformers", "gguf"], "broken", "pip install 'aici[engine]'")
+
+
+def _server() -> Finding:
+    return _installed("server", ["fastapi", "uvicorn"], "absent", "pip install 'aici[server]'")
+
+
+def _toolchain() -> Finding:
+    return _installed("guest toolchain", ["ziglang"], "absent", "pip install 'aici[build]', to build controllers")
+
+
+def _installed(name: str, packages: list[str], otherwise: Verdict, hint: str) -> Finding:
+    found, missing = [], []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            missing.append(package)
+    if missing:
+        return Finding(name, otherwise, f"not installed: {', '.join(missing)}", hint)
+    return Finding(name, "ok", ", ".join(found))
+
+
+def _guests() -> Finding:
+    from aici_controllers.catalog import guest_names
+
+    names = guest_names()
+    if "regex" not in names:
+        return Finding(
+            "controllers", "broken", "the shipped guests are not built", "reinstall aici, or run `make guests`"
+        )
+    return Finding("controllers", "ok", ", ".join(names))
+
+
+def _model() -> Finding:
+    from aici_engine.store.resolve import list_models
+
+    names = [path.name for path in list_models()]
+    if not names:
+        return Finding("models", "absent", "none in the cache", "`aici models pull` fetches the default one")
+    return Finding("models", "ok", ", ".join(names))
+
+
+def _accelerator() -> Finding:
+    if importlib.util.find_spec("torch") is None:
+        return Finding("accelerator", "absent", "torch is not installed")
+    import torch
+
+    if not torch.cuda.is_available():
+        return Finding(
+            "accelerator", "absent", f"no GPU; the processor serves ({torch.backends.cpu.get_cpu_capability()})"
+        )
+    return Finding("accelerator", "ok", torch.cuda.get_device_name())
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    _platform,
+    _shared_memory,
+    _packages,
+    _engine,
+    _server,
+    _toolchain,
+    _guests,
+    _model,
+    _accelerator,
+)

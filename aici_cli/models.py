@@ -1,0 +1,49 @@
+"""`aici models`: the models in the cache."""
+
+from typing import Annotated
+
+import typer
+
+from aici_cli.output import print_json, say
+
+app = typer.Typer(help="Fetch, list and find models.", no_args_is_help=True, rich_markup_mode=None)
+
+Model = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="A name, folder, .gguf file or hub repository (default: the small one)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def pull(model: Model = None, json: Json = False) -> None:
+    """Fetch a model and convert it, once, into the form that loads fast."""
+    from aici_engine.store.resolve import resolve_model
+
+    path = resolve_model(model, say=say)
+    print_json({"path": str(path)}) if json else print(path)
+
+
+@app.command(name="list")
+def list_(json: Json = False) -> None:
+    """List the models in the cache."""
+    from aici_engine.store.paths import size_bytes
+    from aici_engine.store.resolve import list_models
+
+    found = list_models()
+    if json:
+        print_json([{"name": path.name, "path": str(path), "size_bytes": size_bytes(path)} for path in found])
+        return
+    if not found:
+        say("no models yet: `aici models pull` fetches the default one")
+    for path in found:
+        print(f"{path.name}  {size_bytes(path) / 1e6:.0f} MB  {path}")
+
+
+@app.command()
+def path(model: Model = None, json: Json = False) -> None:
+    """Print the folder of a model that is here already."""
+    from aici_engine.store.resolve import resolve_model
+
+    found = resolve_model(model, fetch=False)
+    print_json({"path": str(found)}) if json else print(found)

@@ -1,0 +1,20 @@
+_aici() {
+    local at=aici words="" i
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "$at ${COMP_WORDS[i]}" in
+            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path") at+=" ${COMP_WORDS[i]}" ;;
+        esac
+    done
+    case "$at" in
+        "aici") words="run rt doctor models --version --debug --help" ;;
+        "aici run") words="--help" ;;
+        "aici rt") words="--help" ;;
+        "aici doctor") words="--json --help" ;;
+        "aici models") words="pull list path --help" ;;
+        "aici models pull") words="--json --help" ;;
+        "aici models list") words="--json --help" ;;
+        "aici models path") words="--json --help" ;;
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _aici aici

@@ -1,0 +1,24 @@
+#compdef aici
+
+_aici() {
+    local at=aici i
+    local -a next
+    for ((i = 2; i < CURRENT; i++)); do
+        case "$at ${words[i]}" in
+            ("aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path") at+=" ${words[i]}" ;;
+        esac
+    done
+    case "$at" in
+        ("aici") next=('run:' 'rt:Run the controller runtime (engines start it; `aici rt --help` lists its flags).' 'doctor:Say what works on this machine; exit 1 when the main job cannot be done.' 'models:Fetch, list and find models.' '--version:Print the version and exit.' '--debug:Show the traceback of an error.' '--help:Show this message and exit.') ;;
+        ("aici run") next=('--help:Show this message and exit.') ;;
+        ("aici rt") next=('--help:Show this message and exit.') ;;
+        ("aici doctor") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici models") next=('pull:Fetch a model and convert it, once, into the form that loads fast.' 'list:List the models in the cache.' 'path:Print the folder of a model that is here already.' '--help:Show this message and exit.') ;;
+        ("aici models pull") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici models list") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici models path") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
+    esac
+    _describe aici next || _files
+}
+
+_aici "$@"

