@@ -11,9 +11,8 @@ from typing import NoReturn
 
 import typer
 
-from aici_runtime.errors import AiciError, UsageError
-
 from aici_cli.output import print_error
+from aici_runtime.errors import AiciError, UsageError
 
 EXIT_BUG = 70
 

@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from aici_runtime.errors import NotFoundError
-
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.paths import exclusive, is_model_dir, models_root
 from aici_engine.store.sources import (
@@ -22,6 +20,7 @@ from aici_engine.store.sources import (
     fetch_default_gguf,
     fetch_from_hub,
 )
+from aici_runtime.errors import NotFoundError
 
 Say = Callable[[str], None]
 """Receives a line of progress for the user."""
