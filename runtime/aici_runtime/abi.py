@@ -1,7 +1,7 @@
 """The binary interface between host and guest, in one place.
 
 `controllers/sdk/include/aici_abi.h` is generated from this file (`python -m aici_controllers.abi_header`) and a test
-compares the two. Facts: the AICI interface of early 2024 (pre/mid/post callbacks), which `aici.h` documents for authors.
+compares the two. It is the AICI interface of early 2024 (pre/mid/post callbacks), which `aici.h` documents for authors.
 """
 
 from enum import IntEnum

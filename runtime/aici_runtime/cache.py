@@ -1,0 +1,20 @@
+"""Where the runtime keeps what it can make again, and how it writes there: to a new name, then renamed."""
+
+import os
+from pathlib import Path
+
+
+def default_cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "aici"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Readers see the old file or the new one. A file that a guest has mapped is never changed in place (SIGBUS)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,65 @@
+"""Wait and wake on a 32-bit word of a shared mapping (futex(2), not PRIVATE: waiters are in other processes).
+
+The kernel compares the word again before it sleeps, so a wake between our look and our sleep is never lost.
+On arm64 a writer stores the payload before the word and the reader looks after the syscall, which orders both.
+"""
+
+import ctypes
+import errno
+import platform
+import time
+from mmap import mmap
+
+from aici_runtime.errors import UnavailableError
+
+_SYSCALL = {"x86_64": 202, "aarch64": 98}
+_WAIT, _WAKE = 0, 1
+_EVERYONE = 2**31 - 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("tv_sec", ctypes.c_int64), ("tv_nsec", ctypes.c_int64))
+
+
+class Futex:
+    """The words of one mapping, addressed by byte offset (a multiple of 4). The mapping outlives this object."""
+
+    def __init__(self, memory: mmap) -> None:
+        number = _SYSCALL.get(platform.machine())
+        if number is None:
+            raise UnavailableError(f"no futex on {platform.machine()}", hint="aici runs on Linux, x86-64 or arm64")
+        self._number = number
+        self._words = memoryview(memory).cast("B").cast("I")
+        self._base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        # use_errno makes ctypes keep errno per thread; CDLL releases the GIL during the call.
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self._syscall.argtypes = [
+            ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Timespec)
+        ]  # fmt: skip
+        self._syscall.restype = ctypes.c_long
+
+    def load(self, offset: int) -> int:
+        return self._words[offset >> 2]
+
+    def store(self, offset: int, value: int) -> None:
+        self._words[offset >> 2] = value
+
+    def wake(self, offset: int) -> None:
+        self._syscall(self._number, self._base + offset, _WAKE, _EVERYONE, None)
+
+    def wait_while(self, offset: int, value: int, deadline: float | None = None) -> int:
+        """Sleep until the word is not `value` or `time.monotonic()` has passed `deadline`; returns the word."""
+        while True:
+            now = self._words[offset >> 2]
+            if now != value:
+                return now
+            timeout = None
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return value
+                timeout = ctypes.byref(_Timespec(int(left), int(left % 1 * 1e9)))
+            if self._syscall(self._number, self._base + offset, _WAIT, value, timeout) != 0:
+                code = ctypes.get_errno()
+                if code not in (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT):
+                    raise OSError(code, "futex wait")

@@ -1,0 +1,65 @@
+"""Small facts about Linux processes: names, pidfds, dying together. Knows nothing of controllers."""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_THREAD_STACK_BYTES = 256 * 1024
+
+
+def set_name(name: str) -> None:
+    """What `ps -o comm` shows; at most 15 bytes count."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose parent dies, so that somebody reaps it."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill(pidfd: int, number: int = signal.SIGKILL) -> None:
+    """A signal by pidfd can never hit a stranger that got the same pid. Gone already is fine."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def has_ended(pidfd: int, timeout_s: float = 0.0) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))
+
+
+def start_thread(name: str, body: Callable[[], None]) -> threading.Thread:
+    """A daemon with a small stack: these threads sleep in one system call for all their life."""
+    previous = threading.stack_size(_THREAD_STACK_BYTES)
+    try:
+        thread = threading.Thread(target=body, name=name, daemon=True)
+        thread.start()
+    finally:
+        threading.stack_size(previous)
+    return thread
+
+
+def die_with(pidfd: int) -> None:
+    """End this process as soon as the process behind `pidfd` has ended, whatever the other threads do."""
+
+    def watch() -> None:
+        has_ended(pidfd, timeout_s=-0.001)  # negative: for ever
+        os._exit(0)
+
+    start_thread("die-with", watch)
+
+
+def default_signals() -> None:
+    """What a forked child must not inherit from its parent: handlers that write to the parent's wake-up pipe."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -1,0 +1,81 @@
+"""POSIX shared memory and named semaphores: create (engine), attach (runtime), unlink, sweep."""
+
+import contextlib
+import os
+import re
+import time
+from mmap import mmap
+from pathlib import Path
+
+import posix_ipc
+
+from aici_runtime.errors import UsageError
+
+_SHM_DIR = Path("/dev/shm")
+_OURS = re.compile(r"^(?:sem\.)?aici-(\d+)-[0-9a-f]+-")
+_STALE_AFTER_S = 60.0
+"""A young object may belong to an engine that is starting in another pid namespace, where our look at pids is blind."""
+
+
+def create_region(name: str, size_bytes: int) -> mmap:
+    """A new zeroed region. A stale one of that name is unlinked first, as every engine does."""
+    with contextlib.suppress(posix_ipc.ExistentialError):
+        posix_ipc.unlink_shared_memory(name)
+    return _map(posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREX, mode=0o600, size=size_bytes), size_bytes)
+
+
+def attach_region(name: str, size_bytes: int) -> mmap:
+    """Whoever comes second attaches. A region of another size is refused: it would end in SIGBUS on one side."""
+    shared = posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREAT, mode=0o666)
+    found = os.fstat(shared.fd).st_size
+    if found == 0:
+        os.ftruncate(shared.fd, size_bytes)
+    elif found != size_bytes:
+        shared.close_fd()
+        raise UsageError(
+            f"{name} has {found} bytes, not {size_bytes}", hint="give both sides the same --json-size and --bin-size"
+        )
+    return _map(shared, size_bytes)
+
+
+def _map(shared: posix_ipc.SharedMemory, size_bytes: int) -> mmap:
+    try:
+        return mmap(shared.fd, size_bytes)
+    finally:
+        shared.close_fd()
+
+
+def create_semaphore(name: str, initial: int) -> posix_ipc.Semaphore:
+    with contextlib.suppress(posix_ipc.ExistentialError):
+        posix_ipc.unlink_semaphore(name)
+    return posix_ipc.Semaphore(name, flags=posix_ipc.O_CREX, mode=0o600, initial_value=initial)
+
+
+def attach_semaphore(name: str, initial: int) -> posix_ipc.Semaphore:
+    return posix_ipc.Semaphore(name, flags=posix_ipc.O_CREAT, mode=0o666, initial_value=initial)
+
+
+def unlink_region(name: str) -> None:
+    with contextlib.suppress(posix_ipc.ExistentialError):
+        posix_ipc.unlink_shared_memory(name)
+
+
+def unlink_semaphore(name: str) -> None:
+    with contextlib.suppress(posix_ipc.ExistentialError):
+        posix_ipc.unlink_semaphore(name)
+
+
+def unique_prefix() -> str:
+    """`/aici-{pid}-{random}-`, which `sweep` can attribute to its process."""
+    return f"/aici-{os.getpid()}-{os.urandom(4).hex()}-"
+
+
+def sweep() -> None:
+    """Remove what engines left that were killed in the second between creating their objects and unlinking the names."""
+    for entry in os.scandir(_SHM_DIR):
+        match = _OURS.match(entry.name)
+        if match is None or Path("/proc", match[1]).exists():
+            continue
+        with contextlib.suppress(OSError):
+            if time.time() - entry.stat().st_mtime > _STALE_AFTER_S:
+                os.unlink(entry.path)

@@ -1,0 +1,132 @@
+"""The control region: one slot per worker, mapped before anything is forked, so that no worker needs a name.
+
+    slot k at k * SLOT_BYTES
+    +0   request   u32 futex word: 0 = none, else bytes of JSON at +HEADER_BYTES
+    +4   response  u32 futex word: 0 = none yet, DEAD = the worker is gone, else bytes at +RESPONSE_AT
+    +8   cancel    u32: number of the request that the stepper wants interrupted
+    +12  number    u32: number of the latest request
+    +16  state     u32: FREE or USED
+
+One request is outstanding per slot. The lower half of the slots is handed out by the side process (new guests), the
+upper half by the stepper (forks), so that neither needs a lock. USED becomes FREE only in the stepper, after the worker
+is confirmed gone: a late answer can never be taken for that of the next tenant.
+"""
+
+from mmap import MAP_ANONYMOUS, MAP_SHARED, mmap
+
+from aici_runtime.errors import AiciError
+from aici_runtime.futex import Futex
+
+NUM_SLOTS = 512
+HEADER_BYTES = 64
+RESPONSE_AT = 128 * 1024
+SLOT_BYTES = 640 * 1024
+"""Sparse: memory is taken page by page as messages need it. 64 KiB of logs may grow sixfold as JSON."""
+
+REQUEST_MAX = RESPONSE_AT - HEADER_BYTES
+RESPONSE_MAX = SLOT_BYTES - RESPONSE_AT
+
+DEAD = 0xFFFFFFFF
+_FREE, _USED = 0, 1
+_MAP_NORESERVE = 0x4000
+
+
+class SlotsFullError(AiciError):
+    """More guests than slots."""
+
+
+class SlotTable:
+    """Owns the mapping; inherited by fork. `side` and `branches` are the two halves."""
+
+    def __init__(self) -> None:
+        self.memory = mmap(-1, NUM_SLOTS * SLOT_BYTES, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
+        self.words = Futex(self.memory)
+        self.side = range(NUM_SLOTS // 2)
+        self.branches = range(NUM_SLOTS // 2, NUM_SLOTS)
+
+    def take(self, half: range) -> "Slot":
+        """A free slot of `half`. Called by that half's only owner, one thread at a time."""
+        for index in half:
+            slot = self.at(index)
+            if slot.claim():
+                return slot
+        raise SlotsFullError(f"all {len(half)} slots for guests are taken")
+
+    def at(self, index: int) -> "Slot":
+        return Slot(self, index)
+
+
+class Slot:
+    """A view of one slot, for either end."""
+
+    def __init__(self, table: SlotTable, index: int) -> None:
+        self.index = index
+        self._words = table.words
+        self._memory = table.memory
+        self._base = index * SLOT_BYTES
+
+    def claim(self) -> bool:
+        if self._words.load(self._base + 16) != _FREE:
+            return False
+        for offset in (0, 4, 8, 12):
+            self._words.store(self._base + offset, 0)
+        self._words.store(self._base + 16, _USED)
+        return True
+
+    def free(self) -> None:
+        self._words.store(self._base + 16, _FREE)
+
+    # The stepper's end.
+
+    def send_request(self, request: bytes) -> int:
+        """Returns the number of the request. The caller has seen the previous response."""
+        start = self._base + HEADER_BYTES
+        self._memory[start : start + len(request)] = request
+        number = (self._words.load(self._base + 12) + 1) & 0x7FFFFFFF
+        self._words.store(self._base + 12, number)
+        self._words.store(self._base + 4, 0)
+        self._words.store(self._base, len(request))
+        self._words.wake(self._base)
+        return number
+
+    def wait_response(self, deadline: float) -> bytes | None:
+        """The response; empty when the worker is gone; None when `deadline` (time.monotonic()) has passed."""
+        length = self._words.wait_while(self._base + 4, 0, deadline)
+        if length == 0:
+            return None
+        if length == DEAD:
+            return b""
+        start = self._base + RESPONSE_AT
+        return self._memory[start : start + length]
+
+    def expect_response(self) -> None:
+        """Before a response that answers no request: the first word of a fork."""
+        self._words.store(self._base + 4, 0)
+
+    def mark_dead(self) -> None:
+        """Whoever waits for a response stops waiting. An answer that is already there stays."""
+        if self._words.load(self._base + 4) == 0:
+            self._words.store(self._base + 4, DEAD)
+        self._words.wake(self._base + 4)
+
+    def cancel(self) -> None:
+        self._words.store(self._base + 8, self._words.load(self._base + 12))
+
+    # The worker's end.
+
+    def wait_request(self) -> bytes:
+        length = self._words.wait_while(self._base, 0)
+        start = self._base + HEADER_BYTES
+        request = self._memory[start : start + length]
+        self._words.store(self._base, 0)
+        return request
+
+    def send_response(self, response: bytes) -> None:
+        start = self._base + RESPONSE_AT
+        self._memory[start : start + len(response)] = response
+        self._words.store(self._base + 4, len(response))
+        self._words.wake(self._base + 4)
+
+    def is_cancelled(self) -> bool:
+        number = self._words.load(self._base + 12)
+        return number != 0 and self._words.load(self._base + 8) == number

@@ -1,0 +1,123 @@
+"""The bytes of every token and the end-of-sequence token, from a Hugging Face `tokenizer.json`.
+
+Guests reason about bytes, so this must be exact to the bit. The tokenizer's configuration files are not read: which
+token ends a chat turn is the engine's affair.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.ids import TokenId
+
+_EOS_NAMES = ("</s>", "<|endoftext|>", "<|end_of_text|>")
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """`token_bytes[id]`; empty for special tokens and holes. `notes`: what a person should know about this tokenizer."""
+
+    token_bytes: list[bytes]
+    eos_token: TokenId
+    notes: tuple[str, ...]
+
+
+def tokenizer_file(name: str) -> Path:
+    """The `tokenizer.json` that a folder or a path names."""
+    path = Path(name)
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise NotFoundError(
+            f"no tokenizer at {name}", hint="give the folder of a model on this machine, or its tokenizer.json"
+        )
+    return path
+
+
+def read_vocabulary(tokenizer_json: bytes) -> Vocabulary:
+    try:
+        tokenizer = json.loads(tokenizer_json)
+        texts = _texts(tokenizer["model"]["vocab"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"not a tokenizer.json: {error!r}") from error
+    to_bytes = _decoder(tokenizer.get("decoder"))
+    added = tokenizer.get("added_tokens") or []
+    size = 1 + max(max(texts.values(), default=-1), max((token["id"] for token in added), default=-1))
+    token_bytes = [b""] * size
+    notes: list[str] = []
+    for text, token_id in texts.items():
+        raw = to_bytes(text)
+        if raw is None:
+            notes.append(f"token {token_id} cannot be written as bytes and is left empty: {text!r}")
+        else:
+            token_bytes[token_id] = raw
+    eos: int | None = None
+    for token in added:
+        token_bytes[token["id"]] = b"" if token["special"] else token["content"].encode()
+        if token["special"] and token["content"] in _EOS_NAMES:
+            eos = token["id"]
+    if eos is None:
+        eos = 0
+        notes.append(f"no special token is named {', '.join(_EOS_NAMES)}: token 0 stands for the end of the sequence")
+    return Vocabulary(token_bytes, TokenId(eos), tuple(notes))
+
+
+def _texts(vocab: Any) -> Mapping[str, int]:
+    """BPE and WordPiece map text to id; Unigram lists `[text, score]` in the order of ids."""
+    if isinstance(vocab, list):
+        return {entry[0]: token_id for token_id, entry in enumerate(vocab)}
+    return dict(vocab)
+
+
+def _decoder(decoder: Any) -> Callable[[str], bytes | None]:
+    kind = decoder.get("type") if isinstance(decoder, dict) else None
+    if kind == "ByteLevel":
+        return _byte_level
+    if kind == "Sequence":
+        parts = {part["type"]: part for part in decoder["decoders"]}
+        if "ByteFallback" in parts:
+            return _byte_fallback(_space_of(parts.get("Replace")))
+        kind = f"Sequence of {', '.join(parts)}"
+    raise UsageError(
+        f"a tokenizer with the decoder {kind} is not supported",
+        hint="the decoder must be ByteLevel, or a Sequence with ByteFallback",
+    )
+
+
+def _space_of(replace: Any) -> str | None:
+    if replace is not None and replace.get("content") == " ":
+        space = replace["pattern"].get("String")
+        return space if isinstance(space, str) else None
+    return None
+
+
+def _byte_fallback(space: str | None) -> Callable[[str], bytes | None]:
+    def to_bytes(text: str) -> bytes:
+        match = _BYTE_TOKEN.fullmatch(text)
+        if match:
+            return bytes([int(match[1], 16)])
+        return (text.replace(space, " ") if space else text).encode()
+
+    return to_bytes
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Character to byte, as GPT-2 has it: printable bytes stand for themselves, the others are U+0100, U+0101, ..."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in set(plain))
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + k): byte for k, byte in enumerate(others)}
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _byte_level(text: str) -> bytes | None:
+    try:
+        return bytes([_ALPHABET[char] for char in text])
+    except KeyError:
+        return None

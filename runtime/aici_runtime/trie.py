@@ -1,0 +1,118 @@
+"""The serialized token trie that guests walk (8-bit token lengths). Layout: see `abi.py`.
+
+Nodes are in depth-first preorder, children by byte ascending. `num_parents` of a node is how many levels to pop to get
+from it to the parent of the next node in that order, so that a walker needs no stack of indices.
+"""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import chain
+
+from aici_runtime.abi import MAX_TOKEN_LEN, NO_TOKEN, NODE_SIZE, TOKEN_LEN_BITS, TRIE_HEADER_SIZE, TRIE_MAGIC
+from aici_runtime.ids import TokenId
+
+_HEADER = struct.Struct("<7I")
+_ROOT_BYTE = 0xFF
+_DENSE = 250
+"""A node with more distinct children gets all 256, childless and without token where the vocabulary has none."""
+
+
+def serialize(token_bytes: Sequence[bytes], eos_token: TokenId) -> bytes:
+    """The trie of a vocabulary. Empty tokens and those longer than MAX_TOKEN_LEN are not in it and cannot be allowed
+    by bytes; of tokens with equal bytes the last id wins."""
+    ids = {raw: token_id for token_id, raw in enumerate(token_bytes) if 0 < len(raw) <= MAX_TOKEN_LEN}
+    nodes = _Nodes(ids)
+    missing = nodes.missing_children()
+    if missing:
+        nodes = _Nodes(ids | dict.fromkeys(missing, NO_TOKEN))
+    node_bytes = nodes.encode()
+    offsets, data = _token_table(token_bytes)
+    # The fifth word repeats the node bytes, as the original writes it; readers take the rest of the blob instead.
+    header = _HEADER.pack(
+        TRIE_MAGIC, TRIE_HEADER_SIZE, len(node_bytes), len(offsets), len(node_bytes), len(token_bytes), eos_token
+    )
+    return header + node_bytes + offsets + data
+
+
+def read_header(blob: bytes) -> tuple[int, TokenId]:
+    """Vocabulary size and end-of-sequence token of a serialized trie."""
+    words = _HEADER.unpack_from(blob)
+    return words[5], TokenId(words[6])
+
+
+def too_long(token_bytes: Sequence[bytes]) -> list[TokenId]:
+    """The tokens that this format cannot describe."""
+    return [TokenId(token_id) for token_id, raw in enumerate(token_bytes) if len(raw) > MAX_TOKEN_LEN]
+
+
+class _Nodes:
+    """Parallel columns in preorder; index 0 is the root."""
+
+    def __init__(self, ids: dict[bytes, int]) -> None:
+        self.byte = [_ROOT_BYTE]
+        self.token = [NO_TOKEN]
+        self.parent = [0]
+        path = [0]  # node at each depth of the token that was inserted last
+        previous = b""
+        for raw in sorted(ids):
+            depth = _common_prefix(previous, raw)
+            del path[depth + 1 :]
+            for byte in raw[depth:]:
+                self.byte.append(byte)
+                self.token.append(NO_TOKEN)
+                self.parent.append(path[-1])
+                path.append(len(self.byte) - 1)
+            self.token[path[-1]] = ids[raw]
+            previous = raw
+
+    def missing_children(self) -> list[bytes]:
+        children = [0] * len(self.byte)
+        for parent in self.parent[1:]:
+            children[parent] += 1
+        return list(chain.from_iterable(self._gaps(node) for node, n in enumerate(children) if _DENSE < n < 256))
+
+    def _gaps(self, node: int) -> list[bytes]:
+        present = {self.byte[k] for k in range(1, len(self.byte)) if self.parent[k] == node}
+        prefix = bytearray()
+        while node != 0:
+            prefix.insert(0, self.byte[node])
+            node = self.parent[node]
+        return [bytes(prefix) + bytes([byte]) for byte in range(256) if byte not in present]
+
+    def encode(self) -> bytes:
+        count = len(self.byte)
+        size = [1] * count
+        for node in range(count - 1, 0, -1):
+            size[self.parent[node]] += size[node]
+        pops = [0] * count
+        for node in range(1, count):
+            parent = self.parent[node]
+            is_last = node + size[node] == parent + size[parent]
+            pops[node] = pops[parent] + 1 if is_last else 1
+        words = array("I", bytes(count * NODE_SIZE))
+        words[0::2] = array("I", [t << 8 | b for t, b in zip(self.token, self.byte, strict=True)])
+        words[1::2] = array("I", [s << 8 | p for s, p in zip(size, pops, strict=True)])
+        return words.tobytes()
+
+
+def _common_prefix(left: bytes, right: bytes) -> int:
+    depth = 0
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            break
+        depth += 1
+    return depth
+
+
+def _token_table(token_bytes: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """Entries `offset << TOKEN_LEN_BITS | length` and the bytes that they point into."""
+    entries = array("I")
+    kept = []
+    offset = 0
+    for token in token_bytes:
+        raw = token if len(token) <= MAX_TOKEN_LEN else b""
+        entries.append(offset << TOKEN_LEN_BITS | len(raw))
+        kept.append(raw)
+        offset += len(raw)
+    return entries.tobytes(), b"".join(kept)
