@@ -1,65 +1,297 @@
-"""The engine's end of the runtime: starts `aicirt`, owns the shared objects, speaks the wire."""
+"""The engine's end of the runtime: starts `aicirt`, owns the shared objects, speaks the wire.
 
-from collections.abc import Sequence
+Liveness needs no time-outs: a thread sleeps on the runtime's pidfd, and when that process ends it posts every semaphore
+that somebody may be waiting on; whoever wakes finds the runtime dead and raises RuntimeDiedError.
+"""
+
+import base64
+import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
 
+import orjson
+
+from aici_runtime import process, shm
+from aici_runtime.channel import MIB, Mailbox, MailboxNames, MessageTooLargeError
+from aici_runtime.child import RuntimeProcess
+from aici_runtime.config import RuntimeConfig
+from aici_runtime.errors import AiciError, ControllerError, RuntimeDiedError, UsageError
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.wire import Mid, MidOp, ModuleInfo, PostOp, PostPre, PreOp, TagInfo
+from aici_runtime.masks import MaskRegion
+from aici_runtime.wire import (
+    Mid,
+    MidOp,
+    ModuleInfo,
+    PostOp,
+    PostPre,
+    PreOp,
+    TagInfo,
+    decode_post,
+    decode_pre,
+    decode_splice,
+    seq_results,
+)
 
+__all__ = ["Runtime", "RuntimeConfig"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConfig:
-    """`tokenizer`: a folder with a `tokenizer.json`, or that file. `extra_args`: further flags of `aicirt`, last wins."""
-
-    tokenizer: Path
-    json_size_mib: int = 8
-    bin_size_mib: int = 16
-    cache_dir: Path | None = None
-    max_pre_step_time_ms: int = 250
-    max_step_time_ms: int = 1000
-    extra_args: tuple[str, ...] = ()
+_AUTH = {"user": "localhost", "is_admin": True}
 
 
 class Runtime:
-    """One controller runtime. Main-channel methods belong to one thread; side-channel methods to any."""
+    """One controller runtime: a process group and five shared regions, gone with `close` or with the engine.
+
+    Methods of the main channel (`post_pre_process`, `send_mid`, `recv_mid`, `mask_rows`) belong to one thread; the others
+    may be called from any. After the runtime has died, every method raises RuntimeDiedError.
+    """
 
     vocab_size: int
     eos_token: TokenId
     pid: int
 
     def __init__(self, config: RuntimeConfig) -> None:
-        """Start the process and return before it is ready."""
-        raise NotImplementedError
+        """Start the process and return before it is ready. Raises what creating processes and shared memory raises."""
+        shm.sweep()
+        self._prefix = shm.unique_prefix()
+        self._names = {
+            (direction, side): MailboxNames.of(self._prefix, direction, side)
+            for direction in ("cmd", "resp")
+            for side in ("", "-side")
+        }
+        size = config.json_size_mib * MIB
+        self._boxes = {key: Mailbox.create(names, size) for key, names in self._names.items()}
+        self._bin = shm.create_region(f"{self._prefix}bin-shm", config.bin_size_mib * MIB)
+        self._named = True
+        self._pending: dict[str, Future[Any]] = {}
+        self._pending_lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._masks: MaskRegion | None = None
+        self._died = False
+        self._closed = False
+        try:
+            self._process = RuntimeProcess(config.command(self._prefix))
+        except BaseException:
+            self._release_memory()
+            raise
+        self.pid = self._process.pid
+        self._threads = [
+            process.start_thread("aicirt-watch", self._watch),
+            process.start_thread("aicirt-side", self._read_side),
+        ]
 
-    def wait_ready(self) -> None: ...
+    def wait_ready(self) -> None:
+        """Block until the runtime serves both channels, then unlink every name: nothing can be left behind after it."""
+        self._call({"op": "ping"})
+        self._side({"op": "ping"}).result()
+        tokens = self._call({"op": "tokens"})
+        self.vocab_size = tokens["vocab_size"]
+        self.eos_token = TokenId(tokens["eos_token_id"])
+        self._masks = MaskRegion(self._bin, dtype="bool", vocab_size=self.vocab_size)
+        self._unlink()
 
-    def mk_module(self, wasm: bytes) -> ModuleInfo: ...
+    # Side channel.
 
-    def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]: ...
+    def mk_module(self, wasm: bytes) -> ModuleInfo:
+        """Upload and compile. Idempotent; raises UsageError for what is not a WebAssembly module."""
+        data = self._side({"op": "mk_module", "binary": base64.b64encode(wasm).decode()}).result()
+        return ModuleInfo(data["module_id"], data["wasm_size"], data["compiled_size"], data["time"])
 
-    def get_tags(self) -> list[TagInfo]: ...
+    def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]:
+        data = self._side({"op": "set_tags", "module_id": module_id, "tags": list(tags)}).result()
+        return [TagInfo(**info) for info in data["tags"]]
+
+    def get_tags(self) -> list[TagInfo]:
+        """All tags, newest first."""
+        return [TagInfo(**info) for info in self._side({"op": "get_tags"}).result()["tags"]]
 
     def instantiate(
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object
-    ) -> "Future[None]": ...
+    ) -> "Future[None]":
+        """Start a guest; `module_id` may be a tag. Never blocks for it.
+
+        The future raises ControllerError with the guest's message and log when it does not come up. Once done, bind it
+        with a PreOp or `discard` it: nobody else ends it.
+        """
+        return self._side(
+            {
+                "op": "instantiate",
+                "req_id": req_id,
+                "prompt": list(prompt),
+                "module_id": module_id,
+                "module_arg": module_arg,
+            },
+            lambda _: None,
+        )
 
     def discard(self, req_id: str) -> None:
-        """End a guest that was instantiated and will never be bound. No answer, idempotent."""
+        """End a guest that will never be bound, whether it is up yet or not. Idempotent; does not wait."""
+        self._side({"op": "discard", "req_id": req_id})
+
+    # Main channel.
 
     def post_pre_process(
         self, *, post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: Sequence[SeqId]
-    ) -> PostPre: ...
+    ) -> PostPre:
+        """Raises AiciError when the command as a whole is refused; a guest's failure is in its SeqResult."""
+        data = self._call(
+            {
+                "op": "post_pre_process",
+                "post_ops": [op.to_json() for op in post_ops],
+                "pre_ops": [op.to_json() for op in pre_ops],
+                "freed": list(freed),
+            }
+        )
+        return PostPre(seq_results(data["post_seqs"], decode_post), seq_results(data["pre_seqs"], decode_pre))
 
-    def send_mid(self, ops: Sequence[MidOp]) -> None: ...
+    def send_mid(self, ops: Sequence[MidOp]) -> None:
+        """Let the guests compute masks while the caller computes logits. `recv_mid` must follow."""
+        self._send_main({"op": "mid_process", "ops": [op.to_json() for op in ops]})
 
-    def recv_mid(self) -> Mid: ...
+    def recv_mid(self) -> Mid:
+        data = self._receive_main()
+        return Mid(seq_results(data["seqs"], decode_splice), data["num_seqs"])
 
-    def mask_rows(self, n: int) -> memoryview: ...
+    def mask_rows(self, n: int) -> memoryview:
+        """Bits of the latest mid, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first) set = token
+        k allowed. Valid until the next `send_mid`; release it before `close`."""
+        if self._masks is None:
+            raise UsageError("mask_rows before wait_ready")
+        size = n * self._masks.row_bytes
+        with memoryview(self._bin) as whole:
+            return whole[:size].toreadonly().cast("B", (n, self._masks.row_bytes))
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End all processes of the runtime and wait until they are gone. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._process.end()
+        for thread in self._threads:
+            thread.join()
+        self._release_memory()
 
-    def __enter__(self) -> "Runtime": ...
+    def __enter__(self) -> "Runtime":
+        return self
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, request: Mapping[str, object]) -> Any:
+        self._send_main(request)
+        return self._receive_main()
+
+    def _send_main(self, request: Mapping[str, object]) -> None:
+        self._send(self._boxes["cmd", ""], orjson.dumps(request))
+
+    def _receive_main(self) -> Any:
+        self._check_alive()
+        message = self._boxes["resp", ""].receive()
+        self._check_alive()
+        return _data(orjson.loads(message))
+
+    def _send(self, box: Mailbox, message: bytes) -> None:
+        self._check_alive()
+        try:
+            box.send(message)
+        except MessageTooLargeError as error:
+            raise UsageError(str(error), hint="raise json_size_mib") from error
+        self._check_alive()
+
+    def _side(self, request: Mapping[str, object], decode: Any = None) -> "Future[Any]":
+        """Send on the side channel. The future resolves to the response's data, or what `decode` makes of it."""
+        rid = str(uuid4())
+        future: Future[Any] = Future()
+        message = orjson.dumps({"$rid": rid, "$auth": _AUTH, **request})
+        with self._pending_lock:
+            self._check_alive()
+            self._pending[rid] = future
+        try:
+            with self._send_lock:
+                self._send(self._boxes["cmd", "-side"], message)
+        except BaseException:
+            with self._pending_lock:
+                self._pending.pop(rid, None)
+            raise
+        return future if decode is None else _mapped(future, decode)
+
+    def _read_side(self) -> None:
+        """A thread: hands every response of the side channel to its future, until the runtime dies."""
+        box = self._boxes["resp", "-side"]
+        while True:
+            message = box.receive()
+            if self._died:
+                return
+            response = orjson.loads(message)
+            with self._pending_lock:
+                future = self._pending.pop(response.get("$rid", ""), None)
+            if future is None:
+                continue
+            try:
+                result = _data(response)
+            except AiciError as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    def _watch(self) -> None:
+        """A thread: asleep until the runtime's process ends."""
+        self._process.wait_ended()
+        with self._pending_lock:
+            self._died = True
+            pending, self._pending = self._pending, {}
+        for box in self._boxes.values():
+            box.wake_everyone()
+        error = self._death()
+        for future in pending.values():
+            future.set_exception(error)
+
+    def _check_alive(self) -> None:
+        if self._died or self._closed:
+            raise self._death()
+
+    def _death(self) -> RuntimeDiedError:
+        if self._closed:
+            return RuntimeDiedError("the controller runtime has been closed")
+        return RuntimeDiedError(
+            f"the controller runtime (process {self.pid}) has died\n{self._process.last_words()}".rstrip()
+        )
+
+    def _unlink(self) -> None:
+        if self._named:
+            self._named = False
+            for names in self._names.values():
+                Mailbox.unlink(names)
+            shm.unlink_region(f"{self._prefix}bin-shm")
+
+    def _release_memory(self) -> None:
+        self._unlink()
+        for box in self._boxes.values():
+            box.close()
+        self._bin.close()
+
+
+def _data(response: Mapping[str, Any]) -> Any:
+    """The payload of a response, or the error that it reports."""
+    if response["type"] == "ok":
+        return response["data"]
+    if response.get("is_user_error"):
+        raise ControllerError(response["error"])
+    raise AiciError(f"the controller runtime refused a command: {response['error']}")
+
+
+def _mapped(source: "Future[Any]", decode: Any) -> "Future[Any]":
+    target: Future[Any] = Future()
+
+    def forward(done: "Future[Any]") -> None:
+        error = done.exception()
+        if error is not None:
+            target.set_exception(error)
+        else:
+            target.set_result(decode(done.result()))
+
+    source.add_done_callback(forward)
+    return target

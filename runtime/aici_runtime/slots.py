@@ -12,6 +12,7 @@ upper half by the stepper (forks), so that neither needs a lock. USED becomes FR
 is confirmed gone: a late answer can never be taken for that of the next tenant.
 """
 
+import signal
 from mmap import MAP_ANONYMOUS, MAP_SHARED, mmap
 
 from aici_runtime.errors import AiciError
@@ -25,6 +26,9 @@ SLOT_BYTES = 640 * 1024
 
 REQUEST_MAX = RESPONSE_AT - HEADER_BYTES
 RESPONSE_MAX = SLOT_BYTES - RESPONSE_AT
+
+CANCEL_SIGNAL = signal.SIGUSR2
+"""Sent after `cancel` has been written, to make the worker look at it."""
 
 DEAD = 0xFFFFFFFF
 _FREE, _USED = 0, 1

@@ -1,0 +1,35 @@
+"""Compile one Wasm file in a process of its own: `python -m aici_runtime.compiler IN OUT`.
+
+Compilation may use all cores here, because nothing is ever forked from this process. It ends when its standard input
+does, so that it does not outlive the one who asked.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import wasmtime
+
+from aici_runtime import process, wasm
+from aici_runtime.cache import write_atomically
+
+
+def main(source: Path, target: Path) -> int:
+    process.set_name("aicirt-compile")
+    process.start_thread("stdin", _end_with_stdin)
+    try:
+        module = wasmtime.Module(wasm.new_engine(parallel=True), source.read_bytes())
+    except wasmtime.WasmtimeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    write_atomically(target, bytes(module.serialize()))
+    return 0
+
+
+def _end_with_stdin() -> None:
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

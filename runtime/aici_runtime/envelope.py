@@ -1,0 +1,102 @@
+"""The frame around every request and response, on both channels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from aici_runtime.errors import AiciError, ControllerError, UsageError
+
+
+class BadMessageError(ValueError):
+    """Not a JSON object: it has no `$rid` to answer to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    user: str = "local"
+    is_admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    op: str
+    rid: str | None
+    auth: Auth
+    body: dict[str, Any]
+
+
+def parse(message: bytes) -> Request:
+    try:
+        body = orjson.loads(message)
+    except orjson.JSONDecodeError as error:
+        raise BadMessageError(str(error)) from error
+    if not isinstance(body, dict):
+        raise BadMessageError("a request must be a JSON object")
+    rid = body.get("$rid")
+    op = body.get("op")
+    return Request(op if isinstance(op, str) else "", rid if isinstance(rid, str) else None, _auth(body), body)
+
+
+def _auth(body: dict[str, Any]) -> Auth:
+    auth = body.get("$auth")
+    if not isinstance(auth, dict):
+        return Auth()
+    user, is_admin = auth.get("user"), auth.get("is_admin")
+    # Both are required; half an identity gets the rights of none.
+    return Auth(user, is_admin) if isinstance(user, str) and isinstance(is_admin, bool) else Auth()
+
+
+def answer(request: Request, handle: Callable[[Request], bytes]) -> bytes:
+    """Run `handle` for a response's `data`, as JSON. Whatever it raises becomes an error response."""
+    try:
+        return ok(request, handle(request))
+    except (UsageError, ControllerError) as error:
+        return failure(request.rid, error.message, is_user_error=True)
+    except (AiciError, RequestError) as error:
+        return failure(request.rid, str(error), is_user_error=False)
+
+
+def ok(request: Request, data: bytes) -> bytes:
+    rid = b"" if request.rid is None else b',"$rid":' + orjson.dumps(request.rid)
+    return b'{"type":"ok","data":%b%b}' % (data, rid)
+
+
+def failure(rid: str | None, error: str, *, is_user_error: bool) -> bytes:
+    response: dict[str, object] = {"type": "error", "error": error, "is_user_error": is_user_error}
+    if rid is not None:
+        response["$rid"] = rid
+    return orjson.dumps(response)
+
+
+def json_error(error: str) -> bytes:
+    return orjson.dumps({"type": "json-error", "error": error})
+
+
+class RequestError(Exception):
+    """The engine broke the protocol. The whole command fails and has changed nothing."""
+
+
+# Readers of fields. Unknown fields are ignored, as the protocol says; wrong ones are refused by name.
+
+
+def field(body: Any, name: str, kind: type) -> Any:
+    value = body.get(name) if isinstance(body, dict) else None
+    if type(value) is not kind:
+        raise RequestError(f"field {name} missing or not {kind.__name__}")
+    return value
+
+
+def uint(body: Any, name: str) -> int:
+    value = field(body, name, int)
+    if not 0 <= value < 2**32:
+        raise RequestError(f"field {name} out of range: {value}")
+    return int(value)
+
+
+def uints(body: Any, name: str) -> list[int]:
+    values = field(body, name, list)
+    if not all(type(value) is int and 0 <= value < 2**32 for value in values):
+        raise RequestError(f"field {name} is not a list of unsigned integers")
+    return list(values)

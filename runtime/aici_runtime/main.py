@@ -1,0 +1,181 @@
+"""`aicirt`: start the processes of the runtime, or do one of the small jobs that need none of them.
+
+Order matters: everything shared is mapped, and every pidfd opened, before the first fork; the two children are forked
+while this process has one thread; then the roster's thread starts and the main channel is served.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from aici_runtime import flags, process, shm, side, spawner, vocabulary, wasm
+from aici_runtime.channel import Mailbox, MailboxNames
+from aici_runtime.envelope import Auth
+from aici_runtime.errors import AiciError, UsageError
+from aici_runtime.flags import Settings
+from aici_runtime.masks import MaskRegion
+from aici_runtime.registry import Registry
+from aici_runtime.roster import News, Roster
+from aici_runtime.slots import SlotTable
+from aici_runtime.stepper import Stepper
+from aici_runtime.vocabulary import LoadedVocabulary
+
+_STOP_GRACE_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        settings = flags.parse(argv)
+        level = logging.INFO if settings.verbose else logging.WARNING
+        logging.basicConfig(level=level, format="%(levelname)s [%(name)s] %(message)s", stream=sys.stderr)
+        return _run(settings)
+    except AiciError as error:
+        hint = f"\n hint: {error.hint}" if error.hint else ""
+        sys.stderr.write(f"error: {error.message}{hint}\n")
+        return error.exit_code
+
+
+def _run(settings: Settings) -> int:
+    if settings.module is not None:
+        _install(settings)
+        if not settings.server:
+            return 0
+    loaded = vocabulary.load(settings.tokenizer, settings.cache_dir)
+    if settings.save_tokenizer is not None:
+        settings.save_tokenizer.write_bytes(loaded.trie)
+        return 0
+    if not settings.server:
+        raise UsageError("missing --server")
+    return _serve(settings, loaded)
+
+
+def _install(settings: Settings) -> None:
+    """`--module` and `--tag`, as the administrator of this machine."""
+    path = Path(settings.module or "")
+    auth = Auth("local", is_admin=True)
+    registry = Registry(settings.cache_dir, cache_key=wasm.cache_key())
+    if path.suffix == ".wasm":
+        if not path.is_file():
+            raise UsageError(f"no such file: {path}")
+        module_id = registry.add(path.read_bytes(), auth).module_id
+    else:
+        module_id = registry.resolve(str(path))
+    if settings.tags:
+        registry.set_tags(module_id, settings.tags, auth)
+    sys.stdout.write(f"{module_id}\n")
+
+
+def _serve(settings: Settings, loaded: LoadedVocabulary) -> int:
+    engine_pidfd = _open_engine(settings.engine_pid)
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)  # a session leader is the leader of its group already
+    process.set_name("aicirt")
+    process.adopt_orphans()
+    own_pidfd = os.pidfd_open(os.getpid())
+    size = settings.json_size_bytes
+    requests = Mailbox.attach(MailboxNames.of(settings.name, "cmd", ""), size)
+    responses = Mailbox.attach(MailboxNames.of(settings.name, "resp", ""), size)
+    side_requests = Mailbox.attach(MailboxNames.of(settings.name, "cmd", "-side"), size)
+    side_responses = Mailbox.attach(MailboxNames.of(settings.name, "resp", "-side"), size)
+    bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
+    masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
+    table = SlotTable()
+    for_spawner, to_spawner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    news, to_stepper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def run_spawner() -> None:
+        for sock in (to_spawner, news, to_stepper):
+            sock.close()
+        spawner.main(
+            spawner.SpawnerConfig(
+                table=table,
+                masks=masks,
+                vocabulary=loaded,
+                memory_max_bytes=settings.limits.memory_bytes,
+                stepper_pidfd=own_pidfd,
+            ),
+            for_spawner,
+        )
+
+    def run_side() -> None:
+        for sock in (for_spawner, news):
+            sock.close()
+        side.main(
+            side.SideConfig(
+                requests=side_requests,
+                responses=side_responses,
+                table=table,
+                registry=Registry(
+                    settings.cache_dir, cache_key=wasm.cache_key(), restricted=settings.restricted
+                ),
+                spawner=spawner.SpawnerClient(to_spawner),
+                news=News(to_stepper),
+                vocab_size=loaded.vocab_size,
+                max_init_s=settings.limits.init_s,
+                busy_wait_ms=0,
+                stepper_pidfd=own_pidfd,
+                stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
+            )
+        )
+
+    children = [os.pidfd_open(spawner.fork_child(body)) for body in (run_spawner, run_side)]
+    for sock in (for_spawner, to_spawner, to_stepper):
+        sock.close()
+    roster = Roster(table, news)
+    roster.start([engine_pidfd, _termination_fd(), *children], _leave_because(engine_pidfd, children))
+    stepper = Stepper(table=table, roster=roster, masks=masks, vocabulary=loaded, limits=settings.limits)
+    stepper.serve(requests, responses, settings.busy_wait_ms)
+    _leave()
+
+
+def _open_engine(pid: int | None) -> int:
+    """A pidfd of the process whose end ends us."""
+    try:
+        return os.pidfd_open(os.getppid() if pid is None else pid)
+    except ProcessLookupError as error:
+        raise UsageError(f"the engine (process {pid}) is gone") from error
+
+
+def _termination_fd() -> int:
+    """Readable once SIGTERM has come. The handler in C writes to it at once, even while Python sleeps in a semaphore."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    return read_end
+
+
+def _leave_because(engine_pidfd: int, children: Sequence[int]) -> Callable[[], None]:
+    def leave() -> None:
+        if any(process.has_ended(child) for child in children) and not process.has_ended(engine_pidfd):
+            sys.stderr.write("error: a process of the runtime has died; without it nothing can go on\n")
+            _leave(code=1)
+        _leave()
+
+    return leave
+
+
+def _leave(code: int = 0) -> NoReturn:
+    """End every process of the runtime, then this one. What does not end at once ends when it sees us gone."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGUSR1)  # ignored here, fatal to all others
+    deadline = time.monotonic() + _STOP_GRACE_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.002)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

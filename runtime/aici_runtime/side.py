@@ -1,0 +1,202 @@
+"""The side process: what happens before a request sees the device. Many requests at once, each in a thread."""
+
+import base64
+import binascii
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+import orjson
+
+from aici_runtime import envelope, frames, process
+from aici_runtime.channel import Mailbox, MessageTooLargeError
+from aici_runtime.envelope import Request, RequestError, field, uints
+from aici_runtime.errors import ControllerError, UsageError
+from aici_runtime.registry import Registry
+from aici_runtime.roster import News
+from aici_runtime.slots import Slot, SlotTable
+from aici_runtime.spawner import SpawnerClient
+
+PROCESS_NAME = "aicirt-side"
+GRACE_S = 0.2
+_NUM_THREADS = 16
+_MAX_REQ_ID_CHARS = 1000
+_TIMEOUT_TEXT = "instantiate: timeout"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideConfig:
+    requests: Mailbox
+    responses: Mailbox
+    table: SlotTable
+    registry: Registry
+    spawner: SpawnerClient
+    news: News
+    vocab_size: int
+    max_init_s: float
+    busy_wait_ms: int
+    stepper_pidfd: int
+    stop: Callable[[], None]
+
+
+def main(config: SideConfig) -> NoReturn:
+    process.set_name(PROCESS_NAME)
+    process.die_with(config.stepper_pidfd)
+    side = _Side(config)
+    with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
+        while True:
+            message = config.requests.receive()
+            pool.submit(side.serve, message)
+
+
+class _Side:
+    def __init__(self, config: SideConfig) -> None:
+        self._config = config
+        self._responses_lock = threading.Lock()
+        self._spawn_lock = threading.Lock()
+        self._in_flight_lock = threading.Lock()
+        self._in_flight: dict[str, bool] = {}  # req_id → discarded meanwhile
+        self._ops: dict[str, Callable[[Request], bytes]] = {
+            "ping": lambda _: b'{"pong":1}',
+            "instantiate": self._instantiate,
+            "discard": self._discard,
+            "mk_module": self._mk_module,
+            "set_tags": self._set_tags,
+            "get_tags": self._get_tags,
+        }
+
+    def serve(self, message: bytes) -> None:
+        """One request, from its bytes to its response."""
+        try:
+            request = envelope.parse(message)
+        except envelope.BadMessageError as error:
+            self._respond(envelope.json_error(str(error)))
+            return
+        if request.op == "stop":
+            self._config.stop()
+            return
+        try:
+            response = envelope.answer(request, self._ops.get(request.op, _bad_op))
+        except Exception as error:  # a bug: the engine must get its answer all the same
+            _log.exception("side request failed")
+            response = envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
+        try:
+            self._respond(response)
+        except MessageTooLargeError as error:
+            self._respond(envelope.failure(request.rid, str(error), is_user_error=False))
+
+    def _respond(self, response: bytes) -> None:
+        with self._responses_lock:
+            self._config.responses.send(response)
+
+    def _mk_module(self, request: Request) -> bytes:
+        try:
+            binary = base64.b64decode(field(request.body, "binary", str), validate=True)
+        except binascii.Error as error:
+            raise RequestError(f"field binary is not base64: {error}") from error
+        info = self._config.registry.add(binary, request.auth)
+        return orjson.dumps(
+            {
+                "module_id": info.module_id,
+                "wasm_size": info.wasm_size,
+                "compiled_size": info.compiled_size,
+                "time": info.time_ms,
+            }
+        )
+
+    def _set_tags(self, request: Request) -> bytes:
+        tags = field(request.body, "tags", list)
+        if not all(isinstance(tag, str) for tag in tags):
+            raise RequestError("field tags is not a list of strings")
+        infos = self._config.registry.set_tags(field(request.body, "module_id", str), tags, request.auth)
+        return orjson.dumps({"tags": [asdict(info) for info in infos]})
+
+    def _get_tags(self, _: Request) -> bytes:
+        return orjson.dumps({"tags": [asdict(info) for info in self._config.registry.get_tags()]})
+
+    def _instantiate(self, request: Request) -> bytes:
+        req_id = field(request.body, "req_id", str)
+        if len(req_id) > _MAX_REQ_ID_CHARS:
+            raise RequestError("req_id too long")
+        if isinstance(request.body.get("prompt"), str):
+            raise UsageError("a prompt as text is not supported", hint="send its tokens")
+        prompt = uints(request.body, "prompt")
+        for token in prompt:
+            if token >= self._config.vocab_size:
+                raise UsageError(f"prompt token out of range: {token}")
+        module_arg = request.body.get("module_arg")
+        module_id = self._config.registry.resolve(field(request.body, "module_id", str))
+        setup = {
+            "compiled": str(self._config.registry.compiled(module_id)),
+            "module_arg": module_arg if isinstance(module_arg, str) else orjson.dumps(module_arg).decode(),
+            "prompt": prompt,
+        }
+        with self._in_flight_lock:
+            if req_id in self._in_flight:
+                raise RequestError(f"duplicate req_id {req_id}")
+            self._in_flight[req_id] = False
+        try:
+            self._start_guest(req_id, setup)
+        finally:
+            with self._in_flight_lock:
+                discarded = self._in_flight.pop(req_id)
+        if discarded:
+            self._config.news.discard(req_id)
+        return b"{}"
+
+    def _start_guest(self, req_id: str, setup: dict[str, object]) -> None:
+        """Returns when the guest waits for its first step and the stepper has been told of it."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs, self._spawn_lock:
+                slot = self._config.table.take(self._config.table.side)
+                try:
+                    pid, pidfd = self._config.spawner.spawn(slot.index, theirs)
+                except BaseException:
+                    slot.free()  # no process ever knew of it
+                    raise
+            try:
+                error = self._await_setup(ours, setup)
+                self._announce(req_id, slot, pid, pidfd, error)
+            finally:
+                os.close(pidfd)
+
+    def _await_setup(self, sock: socket.socket, setup: dict[str, object]) -> str:
+        """Empty when all is well."""
+        sock.settimeout(self._config.max_init_s + GRACE_S)
+        try:
+            frames.send(sock, orjson.dumps(setup))
+            answer = frames.receive(sock)
+        except TimeoutError:
+            return _TIMEOUT_TEXT
+        except (BrokenPipeError, ConnectionResetError):
+            answer = None
+        return "Worker: died during setup" if answer is None else str(orjson.loads(answer)["error"])
+
+    def _announce(self, req_id: str, slot: Slot, pid: int, pidfd: int, error: str) -> None:
+        if not error:
+            self._config.news.ready(req_id=req_id, slot=slot, pid=pid, pidfd=pidfd)
+            return
+        process.kill(pidfd)
+        self._config.news.failed(slot=slot, pid=pid, pidfd=pidfd)
+        raise ControllerError(error)
+
+    def _discard(self, request: Request) -> bytes:
+        req_id = field(request.body, "req_id", str)
+        with self._in_flight_lock:
+            if req_id in self._in_flight:
+                self._in_flight[req_id] = True
+                return b"{}"
+        self._config.news.discard(req_id)
+        return b"{}"
+
+
+def _bad_op(_: Request) -> bytes:
+    raise RequestError("bad op")

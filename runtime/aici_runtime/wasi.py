@@ -1,0 +1,110 @@
+"""The corner of WASI preview 1 that guests link against: output goes to the log, everything else is refused.
+
+A guest has no files, no clock, no randomness and no arguments, so that it is a function of its tokens.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from aici_runtime.link import HostFunction, Linker
+
+MODULE = "wasi_snapshot_preview1"
+_BADF = 8
+_MAX_IOVECS = 1024
+_CHARACTER_DEVICE = bytes([2]) + bytes(23)
+
+_REFUSED = {
+    "environ_get": "ii",
+    "path_create_directory": "iii",
+    "path_filestat_get": "iiiii",
+    "path_filestat_set_times": "iiiiIIi",
+    "path_link": "iiiiiii",
+    "path_open": "iiiiiIIii",
+    "path_readlink": "iiiiii",
+    "path_remove_directory": "iii",
+    "path_rename": "iiiiii",
+    "path_unlink_file": "iii",
+    "poll_oneoff": "iiii",
+    "fd_filestat_set_size": "iI",
+    "fd_read": "iiii",
+    "fd_readdir": "iiiIi",
+    "fd_close": "i",
+    "fd_filestat_get": "ii",
+    "fd_prestat_get": "ii",
+    "fd_prestat_dir_name": "iii",
+    "fd_seek": "iIii",
+    "clock_time_get": "iIi",
+}
+_ACCEPTED = {
+    "sched_yield": "",
+    "fd_sync": "i",
+    "args_get": "ii",
+    # Without writing anything, as the original has it: whatever the guest's memory held is its randomness.
+    "random_get": "ii",
+}
+
+
+class ExitError(Exception):
+    """The guest called `proc_exit`."""
+
+
+class WasiHost(Protocol):
+    def read(self, pointer: int, length: int) -> bytes: ...
+    def write(self, pointer: int, content: bytes) -> None: ...
+    def log(self, text: bytes) -> None: ...
+
+
+def define(linker: Linker, host: WasiHost) -> None:
+    for name, params in _REFUSED.items():
+        linker.define(MODULE, name, (params, "i"), _constant(_BADF))
+    for name, params in _ACCEPTED.items():
+        linker.define(MODULE, name, (params, "i"), _constant(0))
+    linker.define(MODULE, "fd_write", ("iiii", "i"), _fd_write(host))
+    linker.define(MODULE, "fd_fdstat_get", ("ii", "i"), _fd_fdstat_get(host))
+    linker.define(MODULE, "args_sizes_get", ("ii", "i"), _no_strings(host))
+    linker.define(MODULE, "environ_sizes_get", ("ii", "i"), _no_strings(host))
+    linker.define(MODULE, "proc_exit", ("i", ""), _proc_exit)
+
+
+def _constant(value: int) -> HostFunction:
+    return lambda *_: value
+
+
+def _fd_write(host: WasiHost) -> Callable[[int, int, int, int], int]:
+    def fd_write(fd: int, iovecs: int, count: int, num_written: int) -> int:
+        if fd not in (1, 2):
+            return _BADF
+        if count > _MAX_IOVECS:
+            raise ValueError(f"fd_write with {count} buffers")
+        table = memoryview(host.read(iovecs, 8 * count)).cast("I")
+        total = 0
+        for k in range(0, len(table), 2):
+            host.log(host.read(table[k], table[k + 1]))
+            total += table[k + 1]
+        host.write(num_written, total.to_bytes(8, "little")[:4])
+        return 0
+
+    return fd_write
+
+
+def _fd_fdstat_get(host: WasiHost) -> Callable[[int, int], int]:
+    def fd_fdstat_get(fd: int, pointer: int) -> int:
+        if fd > 2:
+            return _BADF
+        host.write(pointer, _CHARACTER_DEVICE)
+        return 0
+
+    return fd_fdstat_get
+
+
+def _no_strings(host: WasiHost) -> Callable[[int, int], int]:
+    def sizes_get(count: int, size: int) -> int:
+        host.write(count, bytes(4))
+        host.write(size, bytes(4))
+        return 0
+
+    return sizes_get
+
+
+def _proc_exit(code: int) -> None:
+    raise ExitError(f"proc_exit: {code}")
