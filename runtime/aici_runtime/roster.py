@@ -54,6 +54,7 @@ class Roster:
     def __init__(self, table: SlotTable, news: socket.socket) -> None:
         self._table = table
         self._news = news
+        news.setblocking(False)  # recv_fds drops its flags in Python 3.11
         self._lock = threading.Lock()
         self._unbound: dict[str, WorkerHandle] = {}
         self._by_pidfd: dict[int, WorkerHandle] = {}
@@ -138,7 +139,7 @@ class Roster:
     def _drain(self) -> None:
         while True:
             try:
-                message, fds, _, _ = socket.recv_fds(self._news, _MAX_NEWS_BYTES, 1, socket.MSG_DONTWAIT)
+                message, fds, _, _ = socket.recv_fds(self._news, _MAX_NEWS_BYTES, 1)
             except BlockingIOError:
                 return
             if not message:

@@ -2,6 +2,8 @@
 
 import hashlib
 import platform
+
+from importlib.metadata import version
 from pathlib import Path
 
 import wasmtime
@@ -31,7 +33,7 @@ def cache_key() -> str:
     """What a compiled module depends on besides its source: wasmtime, our configuration, and this processor."""
     flags = next((line for line in _cpu_info() if line.startswith(("flags", "Features"))), "")
     processor = hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:8]
-    return f"wasmtime{wasmtime.__version__}-{_CONFIG_VERSION}-{processor}"
+    return f"wasmtime{version('wasmtime')}-{_CONFIG_VERSION}-{processor}"
 
 
 def _cpu_info() -> list[str]:
