@@ -12,11 +12,12 @@ import orjson
 
 from aici_runtime.guest import Guest, GuestError, GuestTimeoutError
 from aici_runtime.host import Host
+from aici_runtime.ids import TokenId
 from aici_runtime.masks import MaskRegion
 
 _MAX_FF_ROUNDS = 10
 _CONTINUE = {"suspend": False, "num_forks": 1, "ff_tokens": []}
-_SAMPLE = {"SampleWithBias": {}}
+_SAMPLE: dict[str, object] = {"SampleWithBias": {}}
 
 
 class CallbackError(Exception):
@@ -36,7 +37,7 @@ class PostArg:
 class Callbacks:
     """Owns no process state: a fork of the process forks it too."""
 
-    def __init__(self, *, guest: Guest, host: Host, masks: MaskRegion, vocab_size: int, eos_token: int) -> None:
+    def __init__(self, *, guest: Guest, host: Host, masks: MaskRegion, vocab_size: int, eos_token: TokenId) -> None:
         self._guest = guest
         self._host = host
         self._masks = masks
@@ -78,7 +79,7 @@ class Callbacks:
 
     def _pre_rounds(self) -> object:
         """Ask again after every batch of forced tokens, so that the engine sees one batch."""
-        ff_tokens: list[int] = []
+        ff_tokens: list[TokenId] = []
         for _ in range(_MAX_FF_ROUNDS):
             answer = self._run("aici_pre_process", {})
             suspend = _field(answer, "suspend", bool)
@@ -116,8 +117,8 @@ class Callbacks:
         self._masks.write_only(row, ff_tokens[:1])
         return {"ff_tokens": ff_tokens, "backtrack": 0}
 
-    def _tokens(self, answer: Any) -> list[int]:
-        tokens = _field(answer, "ff_tokens", list)
+    def _tokens(self, answer: Any) -> list[TokenId]:
+        tokens: list[TokenId] = _field(answer, "ff_tokens", list)
         for index, token in enumerate(tokens):
             if type(token) is not int or not 0 <= token < self._vocab_size:
                 raise CallbackError(f"ff_token out of range ({token} >= {self._vocab_size} at {index})")
@@ -143,7 +144,7 @@ class Callbacks:
         except GuestTimeoutError:
             self._failed = True
             result, error = None, "Worker: timeout"
-        except Exception as raised:  # the boundary to the guest: any failure is the guest's
+        except Exception as raised:  # noqa: BLE001  the boundary to the guest: any failure is the guest's
             result, error = failed, self._explain(label, raised)
         logs = self._host.take_log()
         return encode_result(

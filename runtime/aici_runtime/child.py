@@ -1,5 +1,6 @@
 """The `aicirt` process as its parent sees it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -53,10 +54,8 @@ class RuntimeProcess:
         process.kill(self._pidfd, signal.SIGTERM)
         process.has_ended(self._pidfd, timeout_s=_END_GRACE_S)
         # Not reaped yet, so the number of the group is still ours.
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._popen.wait()
         # Every process of the runtime holds the other end of this pipe: its end is the end of the last of them.
         self._pump.join(timeout=_END_GRACE_S)

@@ -43,8 +43,8 @@ _AUTH = {"user": "localhost", "is_admin": True}
 class Runtime:
     """One controller runtime: a process group and five shared regions, gone with `close` or with the engine.
 
-    Methods of the main channel (`post_pre_process`, `send_mid`, `recv_mid`, `mask_rows`) belong to one thread; the others
-    may be called from any. After the runtime has died, every method raises RuntimeDiedError.
+    Methods of the main channel (`post_pre_process`, `send_mid`, `recv_mid`, `mask_rows`) belong to one thread; the
+    others may be called from any. After the runtime has died, every method raises RuntimeDiedError.
     """
 
     vocab_size: int

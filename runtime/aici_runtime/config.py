@@ -10,8 +10,8 @@ from pathlib import Path
 class RuntimeConfig:
     """`tokenizer`: a folder with a `tokenizer.json`, or that file. `extra_args`: more flags of `aicirt`; the last wins.
 
-    The time limits are wider than the original's (4 and 150 ms), which were made for a core per guest: a guest is stopped
-    for running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to each.
+    The time limits are wider than the original's (4 and 150 ms), made for a core per guest: a guest is stopped for
+    running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to each.
     """
 
     tokenizer: Path

@@ -97,9 +97,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--json-size", metavar="MB", type=_positive, default=8, help="of a channel (default: %(default)s)")
     add("--bin-size", metavar="MB", type=_positive, default=16, help="of the masks (default: %(default)s)")
     add("--bias-dtype", metavar="TYPE", default="f32", help="f32, or bool: a bit per token (default: %(default)s)")
-    add("--busy-wait-time", metavar="MS", type=int, default=0, help="spin before sleeping, on 8 cores or more (default: 0)")
+    add(
+        "--busy-wait-time",
+        metavar="MS",
+        type=int,
+        default=0,
+        help="spin first, on 8 cores or more (default: 0)",
+    )
     add("--futex", action="store_true", help="not yet supported")
-    add("--wasm-max-forks", metavar="N", type=_positive, default=16, help="live guests per request (default: %(default)s)")
+    add(
+        "--wasm-max-forks",
+        metavar="N",
+        type=_positive,
+        default=16,
+        help="guests per request (default: %(default)s)",
+    )
     add("--wasm-max-memory", metavar="MB", type=_positive, default=64, help="linear memory (default: %(default)s)")
     add("--wasm-max-pre-step-time", metavar="MS", type=_positive, default=4, help="post and pre (default: %(default)s)")
     add("--wasm-max-step-time", metavar="MS", type=_positive, default=150, help="mid (default: %(default)s)")

@@ -7,9 +7,11 @@ What the guest does wrong surfaces as GuestError; this file knows wasmtime, and 
 import ctypes
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import wasmtime
 from wasmtime import _bindings as c
+from wasmtime import _ffi as ffi
 
 from aici_runtime.abi import EXPORTS, OPTIONAL_EXPORTS
 
@@ -17,10 +19,10 @@ _MAX_TABLES = 2
 _MAX_TABLE_ELEMENTS = 100_000
 _VALUE_TYPES = {"i": "i32", "I": "i64"}
 
-_func_call = c.dll.wasmtime_func_call_unchecked
-_memory_data = c.dll.wasmtime_memory_data
-_memory_data_size = c.dll.wasmtime_memory_data_size
-_set_epoch_deadline = c.dll.wasmtime_context_set_epoch_deadline
+_func_call = ffi.dll.wasmtime_func_call_unchecked
+_memory_data = ffi.dll.wasmtime_memory_data
+_memory_data_size = ffi.dll.wasmtime_memory_data_size
+_set_epoch_deadline = ffi.dll.wasmtime_context_set_epoch_deadline
 
 
 class GuestError(Exception):
@@ -93,7 +95,7 @@ class Guest:
 
     def _find_memory(self) -> c.wasmtime_memory_t:
         item = self._export("memory")
-        if item is None or item.kind != wasmtime._ffi.WASMTIME_EXTERN_MEMORY.value:
+        if item is None or _kind(item) != ffi.WASMTIME_EXTERN_MEMORY.value:
             raise GuestError("memory missing")
         return item.of.memory
 
@@ -105,7 +107,7 @@ class Guest:
                 if name in EXPORTS:
                     raise GuestError(f"{name} missing")
                 continue
-            if item.kind != wasmtime._ffi.WASMTIME_EXTERN_FUNC.value or not self._has_type(item, params, results):
+            if _kind(item) != ffi.WASMTIME_EXTERN_FUNC.value or not self._has_type(item, params, results):
                 raise GuestError(f"{name} is not a function ({params}) -> ({results})")
             functions[name] = item.of.func
         return functions
@@ -135,8 +137,14 @@ class Guest:
             if raised.trap_code is wasmtime.TrapCode.INTERRUPT:
                 raise GuestTimeoutError(raised.message)
             raise GuestError(raised.message)
-        return self._result[0]
+        return int(self._result[0])
 
     def interrupt(self) -> None:
         """Make the call that is running trap. From any thread; without effect on calls that start later."""
         self._engine.increment_epoch()
+
+
+def _kind(item: c.wasmtime_extern_t) -> int:
+    # Declared as c_ubyte, read as int.
+    kind: Any = item.kind
+    return int(kind)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def load(tokenizer_json: Path) -> Callable[[bytes], bytes]:
-    """A function from UTF-8 (lossy) to token ids as little-endian u32. Heavy: loaded once, before workers are forked."""
+    """A function from UTF-8 (lossy) to token ids as little-endian u32. Heavy: load it once, before forking."""
     # A pool of threads would not survive the fork; the library reads this when it is first used.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from tokenizers import Tokenizer

@@ -113,14 +113,11 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> int:
                 requests=side_requests,
                 responses=side_responses,
                 table=table,
-                registry=Registry(
-                    settings.cache_dir, cache_key=wasm.cache_key(), restricted=settings.restricted
-                ),
+                registry=Registry(settings.cache_dir, cache_key=wasm.cache_key(), restricted=settings.restricted),
                 spawner=spawner.SpawnerClient(to_spawner),
                 news=News(to_stepper),
                 vocab_size=loaded.vocab_size,
                 max_init_s=settings.limits.init_s,
-                busy_wait_ms=0,
                 stepper_pidfd=own_pidfd,
                 stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
             )
@@ -145,7 +142,7 @@ def _open_engine(pid: int | None) -> int:
 
 
 def _termination_fd() -> int:
-    """Readable once SIGTERM has come. The handler in C writes to it at once, even while Python sleeps in a semaphore."""
+    """Readable once SIGTERM has come. The handler in C writes to it even while Python sleeps in a semaphore."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     signal.signal(signal.SIGTERM, lambda *_: None)

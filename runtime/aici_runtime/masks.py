@@ -29,7 +29,9 @@ class MaskRegion:
         self._vocab_size = vocab_size
         self.bits_bytes = 4 * ((vocab_size + 31) // 32)
         self.row_bytes = self.bits_bytes if dtype == "bool" else 4 * vocab_size
-        self._encode: Callable[[bytes | bytearray], bytes | bytearray] = (lambda bits: bits) if dtype == "bool" else _Floats(vocab_size)
+        self._encode: Callable[[bytes | bytearray], bytes | bytearray] = (
+            (lambda bits: bits) if dtype == "bool" else _Floats(vocab_size)
+        )
         self._without_bias = self._everything() if dtype == "bool" else bytes(self.bits_bytes)
 
     def check_rows(self, num_rows: int) -> bool:
@@ -40,7 +42,7 @@ class MaskRegion:
         self._memory[: num_rows * self.row_bytes] = bytes(num_rows * self.row_bytes)
 
     def write(self, row: int, bits: bytearray | None) -> None:
-        """None: the guest returned no bias. Bits beyond the vocabulary (guests keep a scratch bit there) are dropped."""
+        """None: the guest returned no bias. Bits beyond the vocabulary (guests keep one there) are dropped."""
         if bits is None:
             self._put(row, self._without_bias)
             return

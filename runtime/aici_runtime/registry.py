@@ -1,9 +1,9 @@
 """Modules by the sha256 of their bytes, tags that name them, compiled code beside them; all in one folder.
 
-    {sha256}.wasm              what was uploaded
-    {sha256}-sys.json          when and by whom
-    {sha256}-{key}.cwasm       compiled, for one wasmtime, one configuration and one kind of processor
-    tags/{tag}.json            TagInfo
+{sha256}.wasm              what was uploaded
+{sha256}-sys.json          when and by whom
+{sha256}-{key}.cwasm       compiled, for one wasmtime, one configuration and one kind of processor
+tags/{tag}.json            TagInfo
 """
 
 import hashlib
@@ -103,7 +103,9 @@ class Registry:
         if not source.is_file():
             raise NotFoundError(f"module {module_id} not found", hint="upload it first")
         command = [sys.executable, "-m", "aici_runtime.compiler", str(source), str(target)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as child:
             try:
                 # Standard input stays open: the child ends when it closes, which is when we do.
                 child.wait(COMPILE_TIMEOUT_S)

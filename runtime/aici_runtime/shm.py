@@ -71,7 +71,7 @@ def unique_prefix() -> str:
 
 
 def sweep() -> None:
-    """Remove what engines left that were killed in the second between creating their objects and unlinking the names."""
+    """Remove what engines left that were killed between creating their objects and unlinking the names."""
     for entry in os.scandir(_SHM_DIR):
         match = _OURS.match(entry.name)
         if match is None or Path("/proc", match[1]).exists():

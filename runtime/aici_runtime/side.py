@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import NoReturn
@@ -41,7 +41,6 @@ class SideConfig:
     news: News
     vocab_size: int
     max_init_s: float
-    busy_wait_ms: int
     stepper_pidfd: int
     stop: Callable[[], None]
 
@@ -84,7 +83,7 @@ class _Side:
             return
         try:
             response = envelope.answer(request, self._ops.get(request.op, _bad_op))
-        except Exception as error:  # a bug: the engine must get its answer all the same
+        except Exception as error:  # noqa: BLE001  a bug; the engine must get its answer all the same
             _log.exception("side request failed")
             response = envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
         try:
@@ -151,7 +150,7 @@ class _Side:
             self._config.news.discard(req_id)
         return b"{}"
 
-    def _start_guest(self, req_id: str, setup: dict[str, object]) -> None:
+    def _start_guest(self, req_id: str, setup: Mapping[str, object]) -> None:
         """Returns when the guest waits for its first step and the stepper has been told of it."""
         ours, theirs = socket.socketpair()
         with ours:
@@ -168,7 +167,7 @@ class _Side:
             finally:
                 os.close(pidfd)
 
-    def _await_setup(self, sock: socket.socket, setup: dict[str, object]) -> str:
+    def _await_setup(self, sock: socket.socket, setup: Mapping[str, object]) -> str:
         """Empty when all is well."""
         sock.settimeout(self._config.max_init_s + GRACE_S)
         try:

@@ -78,7 +78,7 @@ class Stepper:
             return None
         try:
             return envelope.answer(request, self._run)
-        except Exception as error:  # a bug: the engine must get its answer all the same
+        except Exception as error:  # noqa: BLE001  a bug; the engine must get its answer all the same
             _log.exception("request failed")
             return envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
 
@@ -88,9 +88,7 @@ class Stepper:
         if request.op == "mid_process":
             return self._mid(request.body)
         if request.op == "tokens":
-            return orjson.dumps(
-                {"vocab_size": self._vocabulary.vocab_size, "eos_token_id": self._vocabulary.eos_token}
-            )
+            return orjson.dumps({"vocab_size": self._vocabulary.vocab_size, "eos_token_id": self._vocabulary.eos_token})
         if request.op == "ping":
             return b'{"pong":1}'
         raise RequestError("bad op")

@@ -20,7 +20,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`token_bytes[id]`; empty for special tokens and holes. `notes`: what a person should know about this tokenizer."""
+    """`token_bytes[id]`; empty for special tokens and holes. `notes`: what a person should know of it."""
 
     token_bytes: list[bytes]
     eos_token: TokenId

@@ -47,5 +47,5 @@ def _build(content: bytes) -> bytes:
         _log.warning("%s", note)
     excluded = trie.too_long(vocabulary.token_bytes)
     if excluded:
-        _log.warning("%d tokens are longer than the trie can hold and cannot be allowed: %s", len(excluded), excluded[:8])
+        _log.warning("%d tokens are too long for the trie and cannot be allowed: %s", len(excluded), excluded[:8])
     return trie.serialize(vocabulary.token_bytes, vocabulary.eos_token)

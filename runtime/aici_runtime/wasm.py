@@ -2,7 +2,6 @@
 
 import hashlib
 import platform
-
 from importlib.metadata import version
 from pathlib import Path
 

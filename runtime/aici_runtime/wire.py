@@ -1,4 +1,4 @@
-"""What travels between an engine and the runtime, as values. Facts: the AICI runtime protocol with pre/mid/post callbacks.
+"""What travels between an engine and the runtime, as values. The AICI runtime protocol with callbacks pre, mid, post.
 
 Sequence ids are JSON numbers in requests and string keys in responses. This file knows JSON shapes, not transport.
 """
@@ -48,7 +48,7 @@ class MidOp:
 
 @dataclass(frozen=True, slots=True)
 class Pre:
-    """`num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. `ff_tokens`: append before the forward."""
+    """`num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. Append `ff_tokens` first."""
 
     suspend: bool
     num_forks: int
