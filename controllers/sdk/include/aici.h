@@ -1,0 +1,48 @@
+/* The interface between a controller and its host, for authors who write C (C++ authors: aici/controller.hpp).
+
+   A controller is a Wasm module; a running instance (a guest) decides about one sequence of tokens. The host calls
+   the exports below one at a time, never concurrently. Pointers and lengths are u32 offsets into the exported
+   `memory`; all JSON is UTF-8 without a terminating NUL.
+
+   EXPORTS (define all; this header declares them, so the compiler checks the signatures)
+     void     aici_init(void)              called first, once
+     uint32_t aici_create(void)            make the controller; what it returns is passed to all calls below as `self`
+     void     aici_init_prompt(self)       argument {"prompt":[u32]}              result {}
+     void     aici_pre_process(self)       argument {}                            result {"num_forks":1,"suspend":false,"ff_tokens":[]}
+     void     aici_mid_process(self)       argument {"fork_group":[u32]}          result one of
+                                             "Stop"
+                                             {"SampleWithBias":{}}   after aici_host_return_logit_bias
+                                             {"Splice":{"backtrack":0,"ff_tokens":[u32]}}
+     void     aici_post_process(self)      argument {"tokens":[u32],"backtrack":0} result {"stop":false}
+   Optional: void aici_panic(void), called after a fatal error of the host, so that the guest traps with a stack.
+
+   Each callback reads its argument from the blob that aici_host_process_arg() names and must call
+   aici_host_return_process_result before it returns. init, create and init_prompt share about a second; a step has about
+   25 ms; pre and post should take about 1 ms.
+
+   pre_process   num_forks 0 stops, n > 1 forks the guest into n; suspend waits a step (num_forks must be 1); ff_tokens
+                 are appended without sampling: the host answers with post_process and asks pre_process again.
+   mid_process   runs while the model computes. The mask is ceil(vocab/32) u32 words, token t allowed iff bit t%32 of
+                 word t/32 is set. A splice removes `backtrack` tokens, then appends ff_tokens.
+   post_process  says which tokens were appended (and how many were removed before that).
+
+   IMPORTS (module env)
+     uint32_t aici_host_read_blob(blob, dst, size)  copies min(size, length) bytes; returns the whole length
+     uint32_t aici_host_token_trie(void)            blob: the token trie (layout: aici/trie.hpp)
+     uint32_t aici_host_module_arg(void)            blob: the argument of the request, e.g. the text of a regex
+     uint32_t aici_host_process_arg(void)           blob: the argument of this callback
+     uint32_t aici_host_tokens(void)                blob: always empty
+     uint32_t aici_host_tokenize(src, len)          blob: u32 token ids, little endian; valid until the next call
+     void     aici_host_return_logit_bias(mask)     only in mid_process; ORs the mask into this sequence's row
+     uint32_t aici_host_self_seq_id(void)           AICI_UNBOUND_SEQ_ID before the sequence has an id
+     void     aici_host_return_process_result(src, len)  the last call wins
+     uint32_t aici_host_storage_cmd(src, len)       JSON command in; blob: JSON answer (see aici/variables.hpp)
+     uint32_t aici_host_eos_token(void)             the id of the end-of-sequence token
+     void     aici_host_stop(void)                  does not return: the guest failed; say why in the log first
+   The log is file descriptor 1 or 2 of wasi_snapshot_preview1.fd_write (printf works); 64 KiB are kept. */
+#ifndef AICI_H
+#define AICI_H
+
+#include "aici_abi.h"
+
+#endif

@@ -1,0 +1,26 @@
+// The little JSON that crosses the ABI. Values stay slices of the text that they were found in; malformed text ends the
+// guest with an error, since only the host writes it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "aici/text.hpp"
+
+namespace aici::json {
+
+// The value of `key` in the object `text`, as a slice; nullopt when it is absent.
+std::optional<std::string_view> get(std::string_view text, std::string_view key);
+
+uint64_t number(std::string_view value);
+std::vector<uint32_t> numbers(std::string_view array);
+
+// The content between the quotes, when it holds no escapes (names and hexadecimal strings do not).
+std::string_view plain_string(std::string_view value);
+
+// `text` as a JSON string with its quotes. Bytes that are not UTF-8 pass through.
+Text quoted(std::string_view text);
+Text array(const std::vector<uint32_t>& values);
+
+}  // namespace aici::json

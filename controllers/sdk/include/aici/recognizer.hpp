@@ -1,0 +1,81 @@
+// What can be asked about text, byte by byte: the two interfaces that constraints implement.
+#pragma once
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace aici {
+
+enum class SpecialToken : uint8_t { EndOfSequence };
+
+// A stack of states, one a byte. `top` is the state after the bytes pushed so far.
+template <typename R>
+concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special) {
+  { r.try_push_byte(byte) } -> std::same_as<bool>;  // pushes iff allowed, and says so; else leaves the stack as it was
+  { r.push_byte(byte) };                            // pushes; the caller knows that the byte is allowed
+  { r.pop_bytes(n) };                               // undoes n pushes; n is at most the number of pushes since collapse
+  { r.collapse() };                                 // keeps the top only; earlier pushes cannot be undone any more
+  { r.byte_allowed(byte) } -> std::same_as<bool>;   // stack unchanged
+  { r.special_allowed(special) } -> std::same_as<bool>;  // stack unchanged
+  { r.trie_finished() };  // after a walk over the trie: the stack is as it was before it; scratch memory may go
+};
+
+// A recognizer whose states are small values: `append` may be called for allowed bytes only.
+// Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; error() -> const char* (null: none).
+template <typename R>
+concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
+  { r.initial() } -> std::same_as<typename R::State>;
+  { r.append(state, byte) } -> std::same_as<typename R::State>;
+  { r.byte_allowed(state, byte) } -> std::same_as<bool>;
+  { r.special_allowed(state, special) } -> std::same_as<bool>;
+};
+
+// Makes a Recognizer of a FunctionalRecognizer. `reserve` sizes the stack for the longest token; it grows when text is
+// kept on it.
+template <FunctionalRecognizer F>
+class StackRecognizer {
+ public:
+  using State = typename F::State;
+
+  explicit StackRecognizer(F inner, size_t reserve = 256) : inner_(static_cast<F&&>(inner)), stack_(reserve + 1) {
+    stack_[0] = inner_.initial();
+  }
+
+  bool try_push_byte(uint8_t byte) {
+    State next;
+    if constexpr (requires { inner_.try_append(stack_[top_], byte, next); }) {
+      if (!inner_.try_append(stack_[top_], byte, next)) return false;
+    } else {
+      if (!inner_.byte_allowed(stack_[top_], byte)) return false;
+      next = inner_.append(stack_[top_], byte);
+    }
+    if (++top_ == stack_.size()) stack_.resize(stack_.size() * 2);
+    stack_[top_] = next;
+    return true;
+  }
+  void push_byte(uint8_t byte) {
+    State next = inner_.append(stack_[top_], byte);
+    if (++top_ == stack_.size()) stack_.resize(stack_.size() * 2);
+    stack_[top_] = next;
+  }
+  void pop_bytes(size_t num) { top_ -= num; }
+  void collapse() {
+    stack_[0] = stack_[top_];
+    top_ = 0;
+  }
+  bool byte_allowed(uint8_t byte) { return inner_.byte_allowed(stack_[top_], byte); }
+  bool special_allowed(SpecialToken special) { return inner_.special_allowed(stack_[top_], special); }
+  void trie_finished() {}
+
+  State top() const { return stack_[top_]; }
+  size_t depth() const { return top_; }
+  F& inner() { return inner_; }
+
+ private:
+  F inner_;
+  std::vector<State> stack_;
+  size_t top_ = 0;
+};
+
+}  // namespace aici

@@ -1,0 +1,37 @@
+// A set of tokens: the mask that a step returns.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace aici {
+
+// One bit a token, token t in bit t % 32 of word t / 32, ceil(vocab / 32) words: the layout that the host reads. Bits at
+// and above the vocabulary size stay clear. Ids at or above it are a bug of the caller and are not checked.
+class TokenSet {
+ public:
+  explicit TokenSet(uint32_t vocab_size) : vocab_size_(vocab_size), words_((vocab_size + 31) / 32) {}
+
+  void allow(uint32_t token) { words_[token / 32] |= 1u << (token % 32); }
+  void disallow(uint32_t token) { words_[token / 32] &= ~(1u << (token % 32)); }
+  bool allows(uint32_t token) const { return words_[token / 32] >> (token % 32) & 1; }
+
+  void clear() { words_.assign(words_.size(), 0); }
+  void allow_all() {
+    words_.assign(words_.size(), UINT32_MAX);
+    if (vocab_size_ % 32) words_.back() = (1u << (vocab_size_ % 32)) - 1;
+  }
+  bool empty() const {
+    for (uint32_t word : words_)
+      if (word) return false;
+    return true;
+  }
+  uint32_t vocab_size() const { return vocab_size_; }
+  const uint32_t* data() const { return words_.data(); }
+  uint32_t size_bytes() const { return static_cast<uint32_t>(words_.size() * sizeof(uint32_t)); }
+
+ private:
+  uint32_t vocab_size_;
+  std::vector<uint32_t> words_;
+};
+
+}  // namespace aici
