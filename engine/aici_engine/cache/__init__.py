@@ -1,0 +1,1 @@
+"""Keys and values of attention, in pages that sequences share and copy on write."""

@@ -1,0 +1,48 @@
+"""The tensors behind the pages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aici_engine.cache.ids import PageId
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Heads and head widths of one layer's keys and values, as the layer itself produced them when it was probed."""
+
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def num_elements(self) -> int:
+        """Per token."""
+        return self.num_kv_heads * (self.key_dim + self.value_dim)
+
+
+class Storage:
+    """`keys[layer]`, `values[layer]`: (num_pages * page_size, Hkv, D), one row a slot; slot = page * page_size + offset.
+
+    Memory is only reserved: a page costs physical memory from its first write. Slots never written hold garbage, NaN
+    included, so a gather must not touch them even if it masks them later.
+    """
+
+    def __init__(
+        self, layers: Sequence[LayerShape], *, num_pages: int, page_size: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        slots = num_pages * page_size
+        self.page_size = page_size
+        self.keys = [
+            torch.empty(slots, shape.num_kv_heads, shape.key_dim, dtype=dtype, device=device) for shape in layers
+        ]
+        self.values = [
+            torch.empty(slots, shape.num_kv_heads, shape.value_dim, dtype=dtype, device=device) for shape in layers
+        ]
+
+    def copy_page(self, source: PageId, target: PageId) -> None:
+        """For copy on write."""
+        size = self.page_size
+        for tensor in (*self.keys, *self.values):
+            tensor[target * size : (target + 1) * size] = tensor[source * size : (source + 1) * size]

@@ -1,0 +1,42 @@
+"""Which pages hold the tokens of each sequence."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aici_engine.cache.ids import PageId
+from aici_runtime.ids import SeqId
+
+
+@dataclass(slots=True)
+class Task:
+    """Token `i` of the sequence lies in `pages[i // page_size]`; keys and values of the first `num_cached` are there."""
+
+    pages: list[PageId] = field(default_factory=list)
+    num_cached: int = 0
+
+
+class TaskTable:
+    """Sequence id to its pages. A sequence that was never added, or was removed, raises KeyError."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[SeqId, Task] = {}
+
+    def add(self, seq_id: SeqId, task: Task) -> None:
+        if seq_id in self._tasks:
+            raise ValueError(f"sequence {seq_id} has a page table already")
+        self._tasks[seq_id] = task
+
+    def remove(self, seq_id: SeqId) -> Task:
+        return self._tasks.pop(seq_id)
+
+    def __getitem__(self, seq_id: SeqId) -> Task:
+        return self._tasks[seq_id]
+
+    def __contains__(self, seq_id: SeqId) -> bool:
+        return seq_id in self._tasks
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks.values())
+
+    def __len__(self) -> int:
+        return len(self._tasks)

@@ -1,0 +1,47 @@
+"""What the attention layers see of the cache in one step."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aici_engine.cache.ids import PageId
+from aici_engine.cache.storage import Storage
+
+Slots = npt.NDArray[np.int64]
+
+
+class KvcacheView:
+    """One sequence's tokens in the cache: page table and length, over the shared storage.
+
+    Valid until the sequence's pages change, which happens only between steps.
+    """
+
+    def __init__(self, storage: Storage, page_table: list[PageId], total_len: int) -> None:
+        self._storage = storage
+        self._pages = page_table
+        self.total_len = total_len
+
+    def slots(self) -> Slots:
+        """(total_len,): the slot of each token, in order."""
+        size = self._storage.page_size
+        pages = np.fromiter(self._pages, np.int64, len(self._pages))
+        return (pages[:, None] * size + np.arange(size)).reshape(-1)[: self.total_len]
+
+    def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """`keys`, `values` (T, Hkv, D), rotary embedding applied, go to `slots` (T,)."""
+        write(self._storage, layer, slots, keys, values)
+
+    def gather(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values (T, Hkv, D) of `slots` (T,)."""
+        return gather(self._storage, layer, slots)
+
+
+def write(storage: Storage, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    """As KvcacheView.write, for the tokens of many sequences at once."""
+    storage.keys[layer].index_copy_(0, slots, keys)
+    storage.values[layer].index_copy_(0, slots, values)
+
+
+def gather(storage: Storage, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As KvcacheView.gather, for the tokens of many sequences at once."""
+    return storage.keys[layer].index_select(0, slots), storage.values[layer].index_select(0, slots)

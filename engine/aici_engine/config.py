@@ -1,0 +1,84 @@
+"""What an engine is told when it is made, and what a request may ask of the sampler. Values, checked once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from aici_runtime.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """`model_dir`: a local folder in Hugging Face layout.
+
+    The KV cache has `num_pages` pages of `page_size` tokens; without `num_pages` it may take `memory_fraction` of the
+    memory that is available when the engine starts, but not more than all sequences at full length would need.
+    `max_batch_tokens` bounds the tokens of one forward pass; every running sequence that decodes takes one of them.
+    `max_context` only ever lowers the limit of the model.
+    """
+
+    model_dir: Path
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    page_size: int = 16
+    num_pages: int | None = None
+    memory_fraction: float = 0.4
+    max_num_seqs: int = 32
+    max_batch_tokens: int = 512
+    max_context: int | None = None
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "bfloat16"):
+            raise UsageError(f"dtype {self.dtype!r} is not known", hint="use float32 or bfloat16")
+        for name in ("page_size", "num_pages", "max_num_seqs", "max_batch_tokens", "max_context", "num_threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}")
+        if not 0.0 < self.memory_fraction <= 1.0:
+            raise UsageError(f"memory_fraction must be in (0, 1], not {self.memory_fraction}")
+        if self.max_batch_tokens <= self.max_num_seqs:
+            raise UsageError(
+                f"max_batch_tokens ({self.max_batch_tokens}) must exceed max_num_seqs ({self.max_num_seqs})",
+                hint="else prompts would wait for ever while every sequence decodes",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token is drawn. The steps run in the order of the fields, after a controller's mask.
+
+    `repetition_penalty` divides (or multiplies) the logits of tokens in the prompt or the output; `presence_penalty`
+    and `frequency_penalty` are subtracted for tokens of the output, the latter times their count. `temperature` 0 is
+    greedy. `top_k` 0 or -1, `top_p` 1 and `min_p` 0 switch those steps off. Without `seed` each run differs.
+    `max_tokens` bounds the output, forced tokens included; None: what the context leaves.
+    """
+
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    temperature: float = 1.0
+    top_k: int = 50
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(0.0 < self.repetition_penalty < float("inf"), "repetition_penalty", self.repetition_penalty, "above 0")
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check(-2.0 <= getattr(self, name) <= 2.0, name, getattr(self, name), "from -2 to 2")
+        _check(0.0 <= self.temperature < float("inf"), "temperature", self.temperature, "0 (greedy) or above")
+        _check(self.top_k >= -1, "top_k", self.top_k, "at least 1, or 0 or -1 to switch it off")
+        _check(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
+        _check(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "from 0 to 1")
+        _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+
+    @property
+    def greedy(self) -> bool:
+        # Below this, dividing logits by the temperature overflows f32; the spec's engine draws the same line.
+        return self.temperature < 1e-5
+
+
+def _check(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise UsageError(f"{name} is {value}", hint=f"{name} must be {wanted}")

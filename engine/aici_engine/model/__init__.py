@@ -1,0 +1,1 @@
+"""Hugging Face decoders, unmodified, over our paged attention."""

@@ -1,0 +1,62 @@
+"""A request as the caller makes it, and the handle that the caller keeps."""
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from aici_engine.config import SamplingParams
+from aici_engine.events import Event, FinishEvent
+from aici_runtime.errors import AiciError
+from aici_runtime.ids import SeqId, TokenId
+
+Sink = Callable[[Event], None]
+"""Receives a request's events on the engine's thread, so it must not block and must not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerCall:
+    """`module_id`: hash or tag. `argument`: a string goes to the guest as it is, anything else as JSON."""
+
+    module_id: str
+    argument: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`prompt`: text, tokenized as the model's tokenizer does by default, or the tokens themselves."""
+
+    prompt: str | Sequence[TokenId]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    controller: ControllerCall | None = None
+
+
+class RequestHandle:
+    """One submitted request. Its events are read once, by one thread; `abort` may be called from any."""
+
+    def __init__(self, seq_id: SeqId, abort: Callable[[SeqId], None]) -> None:
+        self.seq_id = seq_id
+        self._abort = abort
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def put(self, event: Event) -> None:
+        """For the engine."""
+        self._events.put(event)
+
+    def abort(self) -> None:
+        """End the request before its next step. Its finish event still comes; if it has ended already, nothing happens."""
+        self._abort(self.seq_id)
+
+    def events(self) -> Iterator[Event]:
+        """Blocks for each event; ends after the finish event."""
+        while True:
+            event = self._events.get()
+            yield event
+            if isinstance(event, FinishEvent):
+                return
+
+    def wait(self) -> FinishEvent:
+        """Blocks until the request has ended."""
+        for event in self.events():
+            if isinstance(event, FinishEvent):
+                return event
+        raise AiciError("the events of this request were already read")
