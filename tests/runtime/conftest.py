@@ -1,0 +1,61 @@
+"""One runtime for the tests that leave it healthy; those that break one start their own."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aici_runtime.client import Runtime, RuntimeConfig
+
+from tests.runtime.support import tokenizer
+from tests.runtime.support.raw import RawEngine
+
+
+@pytest.fixture(scope="session")
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tokenizer.byte_level(tmp_path_factory.mktemp("byte-level"))
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def start_runtime(byte_level: Path, cache_dir: Path) -> Iterator[Callable[..., Runtime]]:
+    """Starts a runtime of the test's own, ready to serve."""
+    started: list[Runtime] = []
+
+    def start(**config: object) -> Runtime:
+        runtime = Runtime(RuntimeConfig(**{"tokenizer": byte_level, "cache_dir": cache_dir} | config))
+        started.append(runtime)
+        runtime.wait_ready()
+        return runtime
+
+    yield start
+    for runtime in started:
+        runtime.close()
+
+
+@pytest.fixture(scope="module")
+def runtime(byte_level: Path, cache_dir: Path) -> Iterator[Runtime]:
+    with Runtime(RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir)) as runtime:
+        runtime.wait_ready()
+        yield runtime
+
+
+@pytest.fixture(scope="module")
+def raw(byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
+    engine = RawEngine(byte_level, cache_dir)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left() -> Iterator[None]:
+    """After all tests, /dev/shm holds nothing of this process."""
+    yield
+    mark = f"-{os.getpid()}-"
+    assert [name for name in os.listdir("/dev/shm") if "aici" in name and mark in name] == []

@@ -1,0 +1,78 @@
+import json
+from pathlib import Path
+
+import pytest
+from aici_runtime import tokens, vocabulary
+from aici_runtime.errors import NotFoundError, UsageError
+from tokenizers import Tokenizer
+
+from tests.runtime.support import tokenizer
+
+
+def read(folder: Path) -> tokens.Vocabulary:
+    return tokens.read_vocabulary((folder / "tokenizer.json").read_bytes())
+
+
+def test_byte_level(tmp_path: Path) -> None:
+    found = read(tokenizer.byte_level(tmp_path))
+    assert found.token_bytes[0] == b""  # special
+    assert sorted(found.token_bytes[1:257]) == [bytes([byte]) for byte in range(256)]
+    assert found.token_bytes[257:] == [b"he", b"hel", b" he", b"<note>"]
+    assert found.eos_token == tokenizer.BYTE_LEVEL_EOS
+    assert found.notes == ()
+
+
+def test_byte_fallback(tmp_path: Path) -> None:
+    found = read(tokenizer.byte_fallback(tmp_path))
+    assert found.token_bytes[:3] == [b"", b"", b""]
+    assert found.token_bytes[3:259] == [bytes([byte]) for byte in range(256)]
+    assert found.token_bytes[259:] == [b" ", b"a", b" a"]
+    assert found.eos_token == 2
+
+
+@pytest.mark.parametrize("text", ["hello he", "né\n", "<note> hel", "日本"])
+def test_tokens_of_a_text_join_to_the_text(tmp_path: Path, text: str) -> None:
+    folder = tokenizer.byte_level(tmp_path)
+    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    assert b"".join(read(folder).token_bytes[token] for token in ids) == text.encode()
+
+
+def test_other_decoders_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="decoder WordPiece is not supported"):
+        read(tokenizer.word_piece(tmp_path))
+
+
+def test_what_cannot_be_bytes_is_noted_and_empty(tmp_path: Path) -> None:
+    path = tokenizer.byte_level(tmp_path) / "tokenizer.json"
+    config = json.loads(path.read_text())
+    config["model"]["vocab"]["日"] = 300
+    config["added_tokens"] = []
+    found = tokens.read_vocabulary(json.dumps(config).encode())
+    assert found.token_bytes[300] == b""
+    assert len(found.token_bytes) == 301  # holes are empty too
+    assert "token 300" in found.notes[0]
+    assert found.eos_token == 0
+    assert "token 0 stands for" in found.notes[1]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"model":{}}'])
+def test_other_files_are_refused(content: bytes) -> None:
+    with pytest.raises(UsageError, match=r"not a tokenizer\.json"):
+        tokens.read_vocabulary(content)
+
+
+def test_bare_names_are_refused_with_a_hint() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        tokens.tokenizer_file("llama")
+    assert "this machine" in caught.value.hint
+
+
+def test_trie_is_cached_by_content(tmp_path: Path) -> None:
+    folder = tokenizer.byte_level(tmp_path / "a")
+    first = vocabulary.load(str(folder), tmp_path)
+    (cached,) = (tmp_path / "tries").iterdir()
+    cached.write_bytes(b"x" * 28)  # no trie: shows that it is read
+    assert vocabulary.load(str(folder / "tokenizer.json"), tmp_path).trie == b"x" * 28
+    other = tokenizer.byte_fallback(tmp_path / "b")
+    assert vocabulary.load(str(other), tmp_path).trie != first.trie
+    assert first.mask_bytes == 4 * ((tokenizer.BYTE_LEVEL_SIZE + 31) // 32)
