@@ -22,7 +22,8 @@ concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special)
 };
 
 // A recognizer whose states are small values: `append` may be called for allowed bytes only.
-// Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; error() -> const char* (null: none).
+// Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; mask_key(S) -> uint32_t (states
+// with equal keys allow the same); error() -> const char* (null: none).
 template <typename R>
 concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
   { r.initial() } -> std::same_as<typename R::State>;
@@ -68,9 +69,16 @@ class StackRecognizer {
   bool special_allowed(SpecialToken special) { return inner_.special_allowed(stack_[top_], special); }
   void trie_finished() {}
 
-  State top() const { return stack_[top_]; }
-  size_t depth() const { return top_; }
-  F& inner() { return inner_; }
+  uint32_t mask_key() const
+    requires requires(const F& inner, State state) { inner.mask_key(state); }
+  {
+    return inner_.mask_key(stack_[top_]);
+  }
+  const char* error() const
+    requires requires(const F& inner) { inner.error(); }
+  {
+    return inner_.error();
+  }
 
  private:
   F inner_;

@@ -1,0 +1,93 @@
+// A controller that lets through what a recognizer allows, and stops where nothing can follow.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "aici/controller.hpp"
+#include "aici/mask_cache.hpp"
+#include "aici/recognizer.hpp"
+#include "aici/trie.hpp"
+
+namespace aici {
+
+// The text generated so far stays on the recognizer's stack, so that tokens can be taken back.
+// If R has mask_key() -> uint32_t (equal keys: equal masks), masks are remembered; if it has error() -> const char*, a
+// message ends the guest.
+template <Recognizer R>
+class RecognizerController : public Controller {
+ public:
+  RecognizerController(TokTrie trie, R rec)
+      : trie_(static_cast<TokTrie&&>(trie)), rec_(static_cast<R&&>(rec)), mask_(trie_.empty_set()) {}
+
+  MidResult mid_process(Tokens) override {
+    if (is_complete()) return MidResult::stop();
+    const TokenSet& mask = next_mask();
+    if (mask.empty()) fail("no token of this vocabulary can continue the text");
+    return MidResult::sample(mask);
+  }
+
+  bool post_process(Tokens tokens, uint32_t backtrack) override {
+    take_back(backtrack);
+    for (TokenId token : tokens) {
+      if (token == trie_.eos()) return true;
+      append(token);
+    }
+    return is_complete();
+  }
+
+ private:
+  const TokenSet& next_mask() {
+    if constexpr (requires { rec_.mask_key(); }) {
+      uint32_t key = rec_.mask_key();
+      if (const TokenSet* known = cache_.find(key)) return *known;
+      trie_.compute_mask(rec_, mask_);
+      check();
+      return cache_.add(key, mask_);
+    } else {
+      trie_.compute_mask(rec_, mask_);
+      check();
+      return mask_;
+    }
+  }
+
+  void append(TokenId token) {
+    std::string_view bytes = trie_.token(token);
+    if (bytes.empty()) fail((Text("token ") << token << " has no text and is not the end of the sequence").view());
+    for (char c : bytes)
+      if (!rec_.try_push_byte(static_cast<uint8_t>(c))) {
+        check();
+        fail((Text("token ") << token << " (\"" << bytes << "\") is not allowed here").view());
+      }
+    lengths_.push_back(static_cast<uint8_t>(bytes.size()));
+  }
+
+  void take_back(uint32_t num_tokens) {
+    if (num_tokens > lengths_.size()) fail("cannot take back more tokens than were generated");
+    for (; num_tokens > 0; num_tokens--) {
+      rec_.pop_bytes(lengths_.back());
+      lengths_.pop_back();
+    }
+  }
+
+  // May the text end here, and can nothing follow?
+  bool is_complete() {
+    if (!rec_.special_allowed(SpecialToken::EndOfSequence)) return false;
+    for (unsigned byte = 0; byte < 256; byte++)
+      if (rec_.byte_allowed(static_cast<uint8_t>(byte))) return false;
+    check();
+    return true;
+  }
+
+  void check() {
+    if constexpr (requires { rec_.error(); })
+      if (const char* why = rec_.error()) fail(why);
+  }
+
+  TokTrie trie_;
+  R rec_;
+  TokenSet mask_;
+  MaskCache cache_;
+  std::vector<uint8_t> lengths_;  // bytes of each token generated
+};
+
+}  // namespace aici

@@ -1,0 +1,39 @@
+// Regular expressions as constraints: the bytes generated must match the whole pattern. Syntax: aici/regex/parser.hpp.
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "aici/recognizer.hpp"
+#include "aici/regex/dfa.hpp"
+#include "aici/regex/parser.hpp"
+
+namespace aici {
+
+// A FunctionalRecognizer over the states of the automaton.
+class RegexRecognizer {
+ public:
+  using State = regex::StateId;
+
+  // Ends the guest with the parser's message when the pattern is refused.
+  static RegexRecognizer from_pattern(std::string_view pattern);
+
+  State initial() const { return dfa_.start(); }
+  State append(State state, uint8_t byte) { return dfa_.next(state, byte); }
+  bool byte_allowed(State state, uint8_t byte) { return dfa_.next(state, byte) != regex::Dfa::DEAD; }
+  bool try_append(State state, uint8_t byte, State& next) { return (next = dfa_.next(state, byte)) != regex::Dfa::DEAD; }
+  bool special_allowed(State state, SpecialToken special) const {
+    return special == SpecialToken::EndOfSequence && dfa_.accepts(state);
+  }
+  // States that are equal allow the same tokens, so a mask can be kept under this number.
+  uint32_t mask_key(State state) const { return state; }
+  const char* error() const { return dfa_.error(); }
+
+ private:
+  explicit RegexRecognizer(regex::Dfa dfa) : dfa_(static_cast<regex::Dfa&&>(dfa)) {}
+  regex::Dfa dfa_;
+};
+
+// The problem with `pattern`, if it has one.
+std::optional<regex::Problem> check_regex(std::string_view pattern);
+
+}  // namespace aici

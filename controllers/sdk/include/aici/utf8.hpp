@@ -1,0 +1,17 @@
+// UTF-8, strictly: no surrogates, no overlong forms.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "aici/text.hpp"
+
+namespace aici {
+
+// Appends the code points of `text`. At the first byte that is not UTF-8 it stops and returns that byte's offset.
+std::optional<size_t> decode_utf8(std::string_view text, std::vector<uint32_t>& code_points);
+
+void encode_utf8(uint32_t code_point, Text& out);
+
+}  // namespace aici

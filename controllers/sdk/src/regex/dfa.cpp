@@ -1,0 +1,34 @@
+#include "aici/regex/dfa.hpp"
+
+namespace aici::regex {
+
+Dfa::Dfa(Exprs exprs, ExprId start) : exprs_(static_cast<Exprs&&>(exprs)), classes_(exprs_.byte_classes()) {
+  state_of(NOTHING);
+  for (StateId& to : rows_) to = DEAD;
+  start_ = state_of(start);
+}
+
+StateId Dfa::state_of(ExprId expr) {
+  if (states_.size() <= expr) states_.resize(exprs_.size(), UNKNOWN);
+  if (states_[expr] != UNKNOWN) return states_[expr];
+  if (state_exprs_.size() >= MAX_STATES || exprs_.size() > MAX_EXPRS) {
+    error_ = "the regex is too complex: its automaton has outgrown its bounds";
+    return DEAD;
+  }
+  states_[expr] = static_cast<StateId>(state_exprs_.size());
+  state_exprs_.push_back(expr);
+  rows_.resize(rows_.size() + 256, UNKNOWN);
+  return states_[expr];
+}
+
+StateId Dfa::explore(StateId state, uint8_t byte) {
+  if (error_) return DEAD;
+  StateId to = state_of(exprs_.derive(state_exprs_[state], byte));
+  if (error_) return DEAD;
+  StateId* row = &rows_[state * 256u];
+  for (unsigned other = 0; other < 256; other++)
+    if (classes_[other] == classes_[byte]) row[other] = to;
+  return to;
+}
+
+}  // namespace aici::regex

@@ -1,0 +1,22 @@
+#include "aici/regex.hpp"
+
+#include "aici/host.hpp"
+
+namespace aici {
+
+RegexRecognizer RegexRecognizer::from_pattern(std::string_view pattern) {
+  regex::Exprs exprs;
+  std::optional<regex::Problem> problem;
+  regex::ExprId expr = regex::parse(pattern, exprs, problem);
+  if (problem) fail(regex::describe(*problem, pattern));
+  return RegexRecognizer(regex::Dfa(static_cast<regex::Exprs&&>(exprs), expr));
+}
+
+std::optional<regex::Problem> check_regex(std::string_view pattern) {
+  regex::Exprs exprs;
+  std::optional<regex::Problem> problem;
+  regex::parse(pattern, exprs, problem);
+  return problem;
+}
+
+}  // namespace aici
