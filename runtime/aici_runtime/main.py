@@ -54,7 +54,7 @@ def _run(settings: Settings) -> int:
         return 0
     if not settings.server:
         raise UsageError("missing --server")
-    return _serve(settings, loaded)
+    _serve(settings, loaded)
 
 
 def _install(settings: Settings) -> None:
@@ -73,7 +73,7 @@ def _install(settings: Settings) -> None:
     sys.stdout.write(f"{module_id}\n")
 
 
-def _serve(settings: Settings, loaded: LoadedVocabulary) -> int:
+def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     engine_pidfd = _open_engine(settings.engine_pid)
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)  # a session leader is the leader of its group already
@@ -130,7 +130,9 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> int:
     roster.start([engine_pidfd, _termination_fd(), *children], _leave_because(engine_pidfd, children))
     stepper = Stepper(table=table, roster=roster, masks=masks, vocabulary=loaded, limits=settings.limits)
     stepper.serve(requests, responses, settings.busy_wait_ms)
-    _leave()
+    process.kill(own_pidfd, signal.SIGTERM)  # the roster's thread is the one that leaves
+    while True:
+        signal.pause()
 
 
 def _open_engine(pid: int | None) -> int:

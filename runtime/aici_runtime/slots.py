@@ -21,8 +21,9 @@ from aici_runtime.futex import Futex
 NUM_SLOTS = 512
 HEADER_BYTES = 64
 RESPONSE_AT = 128 * 1024
-SLOT_BYTES = 640 * 1024
-"""Sparse: memory is taken page by page as messages need it. 64 KiB of logs may grow sixfold as JSON."""
+SLOT_BYTES = 1024 * 1024
+"""Sparse: memory is taken page by page as messages need it. 64 KiB of logs may grow sixfold as JSON,
+and a response may hold two of them."""
 
 REQUEST_MAX = RESPONSE_AT - HEADER_BYTES
 RESPONSE_MAX = SLOT_BYTES - RESPONSE_AT
