@@ -6,6 +6,7 @@ header-only as far as the SDK uses it, and building the rest of it would cost as
 (std::string, std::unordered_map) is linked a second time, as C++.
 """
 
+import hashlib
 import importlib.util
 import os
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +62,43 @@ def build_guest(sources: Sequence[Path], out: Path) -> None:
         module.replace(out)
 
 
+def build_shipped(sources: Path, out: Path) -> list[Path]:
+    """Builds each folder of `sources` (one guest, its name, .c and .cpp files) into `out`/NAME.wasm.
+
+    A guest is left as it is while NAME.hash beside it says that neither its sources, nor the SDK, nor the toolchain
+    changed. Returns all modules, sorted.
+    """
+    modules = []
+    common = _digest([Path(__file__), *sdk_sources(), *(sdk_dir() / "include").rglob("*.h*")])
+    for folder in sorted(path for path in sources.iterdir() if path.is_dir()):
+        files = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
+        if not files:
+            continue
+        module, note = out / f"{folder.name}.wasm", out / f"{folder.name}.hash"
+        inputs = _digest([path for path in folder.rglob("*") if path.suffix in {*_SUFFIXES, ".h", ".hpp"}])
+        digest = f"{common} {inputs} {_toolchain()}\n"
+        if not module.exists() or not note.exists() or note.read_text() != digest:
+            note.unlink(missing_ok=True)
+            build_guest(files, module)
+            note.write_text(digest)
+        modules.append(module)
+    return modules
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _toolchain() -> str:
+    try:
+        return f"ziglang-{version('ziglang')}"
+    except PackageNotFoundError:
+        return "none"
+
+
 def _compile(source: Path, out: Path) -> Path:
     driver = _SUFFIXES[source.suffix]
     flags = [*TARGET, *COMPILE, *(CXX if driver == "c++" else ()), f"-I{sdk_dir() / 'include'}", f"-I{source.parent}"]
@@ -82,3 +121,8 @@ def _link(objects: Sequence[Path], out: Path) -> Path:
 def _zig(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ziglang", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    for built in build_shipped(sdk_dir().parent / "guests", Path(__file__).resolve().parent / "guests"):
+        sys.stdout.write(f"{built} {built.stat().st_size} bytes\n")

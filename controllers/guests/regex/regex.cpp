@@ -43,7 +43,7 @@ extern "C" __attribute__((export_name("regex_check"))) const Report* regex_check
   std::string_view text(pattern, len);
   std::optional<aici::regex::Problem> problem = aici::check_regex(text);
   if (!problem) return nullptr;
-  aici::Text message = aici::regex::describe(*problem, text);
+  const aici::Text& message = problem->message;
   auto* report = reinterpret_cast<Report*>(new uint32_t[2 + (message.size() + 3) / 4]);
   report->position = problem->position;
   report->len = static_cast<uint32_t>(message.size());
