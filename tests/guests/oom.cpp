@@ -1,0 +1,11 @@
+// Allocates for ever in mid_process.
+#include <cstring>
+
+#include "aici/controller.hpp"
+
+struct Oom : aici::Controller {
+  aici::MidResult mid_process(aici::Tokens) override {
+    for (;;) memset(new char[1 << 20], 1, 1 << 20);
+  }
+};
+AICI_EXPOSE(Oom)
