@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Sequence
 
@@ -29,7 +30,8 @@ class RuntimeProcess:
         self.pid = self._popen.pid
         self._pidfd = os.pidfd_open(self.pid)
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
-        self._pump = process.start_thread("aicirt-stderr", self._pass_on)
+        self._pump = threading.Thread(target=self._pass_on, name="aicirt-stderr", daemon=True)
+        self._pump.start()
 
     def _pass_on(self) -> None:
         if self._popen.stderr is None:

@@ -5,6 +5,8 @@ that somebody may be waiting on; whoever wakes finds the runtime dead and raises
 """
 
 import base64
+import contextlib
+import mmap
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -14,13 +16,13 @@ from uuid import uuid4
 
 import orjson
 
-from aici_runtime import process, shm
+from aici_runtime import shm
 from aici_runtime.channel import MIB, Mailbox, MailboxNames, MessageTooLargeError
 from aici_runtime.child import RuntimeProcess
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.errors import AiciError, ControllerError, RuntimeDiedError, UsageError
+from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError, UsageError
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.masks import MaskRegion
+from aici_runtime.masks import mask_bytes
 from aici_runtime.wire import (
     Mid,
     MidOp,
@@ -37,6 +39,7 @@ from aici_runtime.wire import (
 
 __all__ = ["Runtime", "RuntimeConfig"]
 
+_USER_ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, ControllerError)}
 _AUTH = {"user": "localhost", "is_admin": True}
 
 
@@ -60,26 +63,29 @@ class Runtime:
             for direction in ("cmd", "resp")
             for side in ("", "-side")
         }
-        size = config.json_size_mib * MIB
-        self._boxes = {key: Mailbox.create(names, size) for key, names in self._names.items()}
-        self._bin = shm.create_region(f"{self._prefix}bin-shm", config.bin_size_mib * MIB)
         self._named = True
+        self._boxes: dict[tuple[str, str], Mailbox] = {}
+        self._bin: mmap.mmap | None = None
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
         self._send_lock = threading.Lock()
-        self._masks: MaskRegion | None = None
         self._died = False
         self._closed = False
         try:
+            for key, names in self._names.items():
+                self._boxes[key] = Mailbox.create(names, config.json_size_mib * MIB)
+            self._bin = shm.create_region(f"{self._prefix}bin-shm", config.bin_size_mib * MIB)
             self._process = RuntimeProcess(config.command(self._prefix))
         except BaseException:
             self._release_memory()
             raise
         self.pid = self._process.pid
         self._threads = [
-            process.start_thread("aicirt-watch", self._watch),
-            process.start_thread("aicirt-side", self._read_side),
+            threading.Thread(target=self._watch, name="aicirt-watch", daemon=True),
+            threading.Thread(target=self._read_side, name="aicirt-side", daemon=True),
         ]
+        for thread in self._threads:
+            thread.start()
 
     def wait_ready(self) -> None:
         """Block until the runtime serves both channels, then unlink every name: nothing can be left behind after it."""
@@ -88,7 +94,7 @@ class Runtime:
         tokens = self._call({"op": "tokens"})
         self.vocab_size = tokens["vocab_size"]
         self.eos_token = TokenId(tokens["eos_token_id"])
-        self._masks = MaskRegion(self._bin, dtype="bool", vocab_size=self.vocab_size)
+        self._row_bytes = mask_bytes(self.vocab_size)
         self._unlink()
 
     # Side channel.
@@ -111,8 +117,9 @@ class Runtime:
     ) -> "Future[None]":
         """Start a guest; `module_id` may be a tag. Never blocks for it.
 
-        The future raises ControllerError with the guest's message and log when it does not come up. Once done, bind it
-        with a PreOp or `discard` it: nobody else ends it.
+        The future raises ControllerError with the guest's message and log when it does not come up, NotFoundError for
+        an unknown module or tag, UsageError for other wrong arguments. It cannot be cancelled. Once done, bind the
+        guest with a PreOp or `discard` it: nobody else ends it.
         """
         return self._side(
             {
@@ -155,12 +162,11 @@ class Runtime:
 
     def mask_rows(self, n: int) -> memoryview:
         """Bits of the latest mid, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first) set = token
-        k allowed. Valid until the next `send_mid`; release it before `close`."""
-        if self._masks is None:
-            raise UsageError("mask_rows before wait_ready")
-        size = n * self._masks.row_bytes
+        k allowed. Valid until the next `send_mid`. Only after `wait_ready`; n is at least 1."""
+        if self._bin is None:
+            raise self._death()
         with memoryview(self._bin) as whole:
-            return whole[:size].toreadonly().cast("B", (n, self._masks.row_bytes))
+            return whole[: n * self._row_bytes].toreadonly().cast("B", (n, self._row_bytes))
 
     def close(self) -> None:
         """End all processes of the runtime and wait until they are gone. Idempotent."""
@@ -204,7 +210,7 @@ class Runtime:
     def _side(self, request: Mapping[str, object], decode: Any = None) -> "Future[Any]":
         """Send on the side channel. The future resolves to the response's data, or what `decode` makes of it."""
         rid = str(uuid4())
-        future: Future[Any] = Future()
+        future: Future[Any] = _new_future()
         message = orjson.dumps({"$rid": rid, "$auth": _AUTH, **request})
         with self._pending_lock:
             self._check_alive()
@@ -271,20 +277,32 @@ class Runtime:
         self._unlink()
         for box in self._boxes.values():
             box.close()
-        self._bin.close()
+        if self._bin is not None:
+            # Rows that somebody still looks at keep the mapping until they are gone.
+            with contextlib.suppress(BufferError):
+                self._bin.close()
 
 
 def _data(response: Mapping[str, Any]) -> Any:
     """The payload of a response, or the error that it reports."""
     if response["type"] == "ok":
         return response["data"]
-    if response.get("is_user_error"):
-        raise ControllerError(response["error"])
-    raise AiciError(f"the controller runtime refused a command: {response['error']}")
+    text, hint = response["error"], response.get("hint", "")
+    kind = _USER_ERRORS.get(response.get("code", ""))
+    if kind is not None:
+        raise kind(text, hint=hint)
+    raise AiciError(f"the controller runtime refused a command: {text}", hint=hint)
+
+
+def _new_future() -> "Future[Any]":
+    """One that cannot be cancelled: the runtime would do its work all the same."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
 
 
 def _mapped(source: "Future[Any]", decode: Any) -> "Future[Any]":
-    target: Future[Any] = Future()
+    target: Future[Any] = _new_future()
 
     def forward(done: "Future[Any]") -> None:
         error = done.exception()

@@ -26,8 +26,11 @@ class VariablesClient:
 
     def execute(self, command: dict[str, Any]) -> bytes:
         """Raises ValueError for a command that was refused, ConnectionError when the other end is gone."""
-        frames.send(self._sock, orjson.dumps(command))
-        answer = frames.receive(self._sock)
+        try:
+            frames.send(self._sock, orjson.dumps(command))
+            answer = frames.receive(self._sock)
+        except BrokenPipeError:
+            answer = None
         if answer is None:
             raise ConnectionError("the variables of this request are gone")
         if answer.startswith(b'{"error"'):

@@ -52,9 +52,10 @@ def answer(request: Request, handle: Callable[[Request], bytes]) -> bytes:
     """Run `handle` for a response's `data`, as JSON. Whatever it raises becomes an error response."""
     try:
         return ok(request, handle(request))
-    except (UsageError, ControllerError) as error:
-        return failure(request.rid, error.message, is_user_error=True)
-    except (AiciError, RequestError) as error:
+    except AiciError as error:
+        is_user_error = isinstance(error, UsageError | ControllerError)
+        return failure(request.rid, error.message, is_user_error=is_user_error, code=error.code, hint=error.hint)
+    except RequestError as error:
         return failure(request.rid, str(error), is_user_error=False)
 
 
@@ -63,8 +64,11 @@ def ok(request: Request, data: bytes) -> bytes:
     return b'{"type":"ok","data":%b%b}' % (data, rid)
 
 
-def failure(rid: str | None, error: str, *, is_user_error: bool) -> bytes:
+def failure(rid: str | None, error: str, *, is_user_error: bool, code: str = "", hint: str = "") -> bytes:
+    """`code` and `hint` are ours, for our client; other engines do not look at them."""
     response: dict[str, object] = {"type": "error", "error": error, "is_user_error": is_user_error}
+    if code:
+        response |= {"code": code, "hint": hint}
     if rid is not None:
         response["$rid"] = rid
     return orjson.dumps(response)

@@ -13,6 +13,7 @@ from aici_runtime import wasi
 from aici_runtime.abi import IMPORTS, LOG_DROP_BYTES, LOG_MAX_BYTES, NUM_BLOBS, UNBOUND_SEQ_ID, Blob
 from aici_runtime.guest import GuestError, Memory
 from aici_runtime.link import HostFunction, Linker
+from aici_runtime.masks import mask_bytes
 from aici_runtime.vocabulary import LoadedVocabulary
 
 
@@ -31,6 +32,7 @@ class Host:
         """`tokenize` gives token ids as little-endian u32."""
         self._vocabulary = vocabulary
         self._tokenize = tokenize
+        self._mask_bytes = mask_bytes(vocabulary.vocab_size)
         self._blobs = [b""] * NUM_BLOBS
         self._log = bytearray()
         self.memory: Memory | None = None
@@ -122,7 +124,7 @@ class Host:
     def return_logit_bias(self, pointer: int) -> None:
         if not self.takes_mask:
             raise GuestError("logit_ptr is empty")
-        bits = self.read(pointer, self._vocabulary.mask_bytes)
+        bits = self.read(pointer, self._mask_bytes)
         if self.mask is None:
             self.mask = bytearray(bits)
         else:

@@ -54,7 +54,7 @@ def _run(settings: Settings) -> int:
         return 0
     if not settings.server:
         raise UsageError("missing --server")
-    _serve(settings, loaded)
+    return _serve(settings, loaded)
 
 
 def _install(settings: Settings) -> None:

@@ -21,13 +21,18 @@ _ALLOWED = Struct("<f").pack(0.0)
 _DENIED = Struct("<f").pack(-100.0)
 
 
+def mask_bytes(vocab_size: int) -> int:
+    """Size of a mask of bits: whole 32-bit words."""
+    return 4 * ((vocab_size + 31) // 32)
+
+
 class MaskRegion:
     """The region as one side sees it. Does not own the mapping. `row_bytes`: stride of a row."""
 
     def __init__(self, memory: mmap, *, dtype: Dtype, vocab_size: int) -> None:
         self._memory = memory
         self._vocab_size = vocab_size
-        self.bits_bytes = 4 * ((vocab_size + 31) // 32)
+        self.bits_bytes = mask_bytes(vocab_size)
         self.row_bytes = self.bits_bytes if dtype == "bool" else 4 * vocab_size
         self._encode: Callable[[bytes | bytearray], bytes | bytearray] = (
             (lambda bits: bits) if dtype == "bool" else _Floats(vocab_size)

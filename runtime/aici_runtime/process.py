@@ -36,7 +36,8 @@ def has_ended(pidfd: int, timeout_s: float = 0.0) -> bool:
 
 
 def start_thread(name: str, body: Callable[[], None]) -> threading.Thread:
-    """A daemon with a small stack: these threads sleep in one system call for all their life."""
+    """A daemon with a small stack: these threads sleep in one system call for all their life. Only for processes that
+    are wholly ours: for a moment, new threads elsewhere in the process would get the small stack too."""
     previous = threading.stack_size(_THREAD_STACK_BYTES)
     try:
         thread = threading.Thread(target=body, name=name, daemon=True)

@@ -92,6 +92,8 @@ class Registry:
 
     def compiled(self, module_id: str) -> Path:
         """The file with the compiled code, made now if it is missing."""
+        if not self._source(module_id).is_file():
+            raise NotFoundError(f"module {module_id} not found", hint="upload it first")
         with self._locks[module_id]:
             return self._compile(module_id)
 
@@ -100,8 +102,6 @@ class Registry:
         if target.is_file():
             return target
         source = self._source(module_id)
-        if not source.is_file():
-            raise NotFoundError(f"module {module_id} not found", hint="upload it first")
         command = [sys.executable, "-m", "aici_runtime.compiler", str(source), str(target)]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -81,9 +81,8 @@ class Roster:
 
     def is_ready(self, req_id: str) -> bool:
         with self._lock:
-            if req_id not in self._unbound:
-                # The side process told us before it answered the engine, but the thread may not have run since.
-                self._drain()
+            # The side process told us before it answered the engine, but the thread may not have run since.
+            self._drain()
             return req_id in self._unbound
 
     def bind(self, req_id: str) -> WorkerHandle:

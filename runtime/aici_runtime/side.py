@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
@@ -51,8 +51,7 @@ def main(config: SideConfig) -> NoReturn:
     side = _Side(config)
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
         while True:
-            message = config.requests.receive()
-            pool.submit(side.serve, message)
+            side.accept(config.requests.receive(), pool)
 
 
 class _Side:
@@ -65,22 +64,51 @@ class _Side:
         self._ops: dict[str, Callable[[Request], bytes]] = {
             "ping": lambda _: b'{"pong":1}',
             "instantiate": self._instantiate,
-            "discard": self._discard,
+            "discard": _discarded,
             "mk_module": self._mk_module,
             "set_tags": self._set_tags,
             "get_tags": self._get_tags,
         }
 
-    def serve(self, message: bytes) -> None:
-        """One request, from its bytes to its response."""
+    def accept(self, message: bytes, pool: Executor) -> None:
+        """One request, in the order of arrival: what depends on that order happens here, the rest in the pool."""
         try:
             request = envelope.parse(message)
         except envelope.BadMessageError as error:
-            self._respond(envelope.json_error(str(error)))
+            pool.submit(self._respond, envelope.json_error(str(error)))
             return
+        req_id = request.body.get("req_id")
         if request.op == "stop":
             self._config.stop()
-            return
+        elif request.op == "instantiate" and isinstance(req_id, str) and not self._begin(req_id):
+            error_text = f"duplicate req_id {req_id}"
+            pool.submit(self._respond, envelope.failure(request.rid, error_text, is_user_error=False))
+        else:
+            if request.op == "discard" and isinstance(req_id, str):
+                self._discard(req_id)
+            pool.submit(self._serve, request)
+
+    def _begin(self, req_id: str) -> bool:
+        with self._in_flight_lock:
+            if req_id in self._in_flight:
+                return False
+            self._in_flight[req_id] = False
+            return True
+
+    def _end(self, req_id: str) -> None:
+        with self._in_flight_lock:
+            discarded = self._in_flight.pop(req_id)
+        if discarded:
+            self._config.news.discard(req_id)
+
+    def _discard(self, req_id: str) -> None:
+        with self._in_flight_lock:
+            if req_id in self._in_flight:
+                self._in_flight[req_id] = True
+                return
+        self._config.news.discard(req_id)
+
+    def _serve(self, request: Request) -> None:
         try:
             response = envelope.answer(request, self._ops.get(request.op, _bad_op))
         except Exception as error:  # noqa: BLE001  a bug; the engine must get its answer all the same
@@ -121,9 +149,17 @@ class _Side:
         return orjson.dumps({"tags": [asdict(info) for info in self._config.registry.get_tags()]})
 
     def _instantiate(self, request: Request) -> bytes:
-        req_id = field(request.body, "req_id", str)
-        if len(req_id) > _MAX_REQ_ID_CHARS:
-            raise RequestError("req_id too long")
+        req_id = field(request.body, "req_id", str)  # `accept` has registered it
+        try:
+            if len(req_id) > _MAX_REQ_ID_CHARS:
+                raise RequestError("req_id too long")
+            self._start_guest(req_id, self._setup(request))
+        finally:
+            self._end(req_id)
+        return b"{}"
+
+    def _setup(self, request: Request) -> dict[str, object]:
+        """What the worker needs to know."""
         if isinstance(request.body.get("prompt"), str):
             raise UsageError("a prompt as text is not supported", hint="send its tokens")
         prompt = uints(request.body, "prompt")
@@ -132,23 +168,11 @@ class _Side:
                 raise UsageError(f"prompt token out of range: {token}")
         module_arg = request.body.get("module_arg")
         module_id = self._config.registry.resolve(field(request.body, "module_id", str))
-        setup = {
+        return {
             "compiled": str(self._config.registry.compiled(module_id)),
             "module_arg": module_arg if isinstance(module_arg, str) else orjson.dumps(module_arg).decode(),
             "prompt": prompt,
         }
-        with self._in_flight_lock:
-            if req_id in self._in_flight:
-                raise RequestError(f"duplicate req_id {req_id}")
-            self._in_flight[req_id] = False
-        try:
-            self._start_guest(req_id, setup)
-        finally:
-            with self._in_flight_lock:
-                discarded = self._in_flight.pop(req_id)
-        if discarded:
-            self._config.news.discard(req_id)
-        return b"{}"
 
     def _start_guest(self, req_id: str, setup: Mapping[str, object]) -> None:
         """Returns when the guest waits for its first step and the stepper has been told of it."""
@@ -187,15 +211,12 @@ class _Side:
         self._config.news.failed(slot=slot, pid=pid, pidfd=pidfd)
         raise ControllerError(error)
 
-    def _discard(self, request: Request) -> bytes:
-        req_id = field(request.body, "req_id", str)
-        with self._in_flight_lock:
-            if req_id in self._in_flight:
-                self._in_flight[req_id] = True
-                return b"{}"
-        self._config.news.discard(req_id)
-        return b"{}"
-
 
 def _bad_op(_: Request) -> bytes:
     raise RequestError("bad op")
+
+
+def _discarded(request: Request) -> bytes:
+    """`accept` has done it."""
+    field(request.body, "req_id", str)
+    return b"{}"

@@ -22,11 +22,6 @@ class LoadedVocabulary:
     eos_token: TokenId
     tokenizer_json: Path
 
-    @property
-    def mask_bytes(self) -> int:
-        """A bit per token, in whole 32-bit words."""
-        return 4 * ((self.vocab_size + 31) // 32)
-
 
 def load(name: str, cache_dir: Path) -> LoadedVocabulary:
     path = tokens.tokenizer_file(name)

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from aici_runtime.client import Runtime, RuntimeConfig
 
+from aici_runtime.client import Runtime, RuntimeConfig
 from tests.runtime.support import tokenizer
 from tests.runtime.support.raw import RawEngine
 
@@ -26,8 +28,8 @@ def start_runtime(byte_level: Path, cache_dir: Path) -> Iterator[Callable[..., R
     """Starts a runtime of the test's own, ready to serve."""
     started: list[Runtime] = []
 
-    def start(**config: object) -> Runtime:
-        runtime = Runtime(RuntimeConfig(**{"tokenizer": byte_level, "cache_dir": cache_dir} | config))
+    def start(**changes: Any) -> Runtime:
+        runtime = Runtime(replace(RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir), **changes))
         started.append(runtime)
         runtime.wait_ready()
         return runtime

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import posix_ipc
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from aici_runtime import shm
 from aici_runtime.channel import Mailbox, MailboxNames, MessageTooLargeError
 from aici_runtime.errors import UsageError
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 SIZE = 8192
 

@@ -2,10 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
-from aici_runtime import tokens, vocabulary
-from aici_runtime.errors import NotFoundError, UsageError
 from tokenizers import Tokenizer
 
+from aici_runtime import tokens, vocabulary
+from aici_runtime.errors import NotFoundError, UsageError
 from tests.runtime.support import tokenizer
 
 
@@ -75,4 +75,4 @@ def test_trie_is_cached_by_content(tmp_path: Path) -> None:
     assert vocabulary.load(str(folder / "tokenizer.json"), tmp_path).trie == b"x" * 28
     other = tokenizer.byte_fallback(tmp_path / "b")
     assert vocabulary.load(str(other), tmp_path).trie != first.trie
-    assert first.mask_bytes == 4 * ((tokenizer.BYTE_LEVEL_SIZE + 31) // 32)
+    assert first.vocab_size == tokenizer.BYTE_LEVEL_SIZE

@@ -2,10 +2,11 @@ import struct
 from collections.abc import Sequence
 
 import pytest
-from aici_runtime import trie
-from aici_runtime.ids import TokenId
 from hypothesis import given
 from hypothesis import strategies as st
+
+from aici_runtime import trie
+from aici_runtime.ids import TokenId
 
 GOLDEN = (
     "d36f8b551c0000002000000010000000200000000400000003000000ffffffff0004000061000000010200006201000002010000"

@@ -170,7 +170,8 @@ class TestInstantiate:
         assert error(raw.side(op="instantiate", **request)) == text
 
     @pytest.mark.parametrize(
-        ("module_arg", "seen"), [("text", "text"), (None, "null"), ({"a": [1, 2]}, '{"a":[1,2]}'), ("x" * 300_000, None)]
+        ("module_arg", "seen"),
+        [("text", "text"), (None, "null"), ({"a": [1, 2]}, '{"a":[1,2]}'), ("x" * 300_000, None)],
     )
     def test_module_arg(self, raw: RawEngine, module_arg: Any, seen: str | None) -> None:
         req_id = instantiate(raw, wat.echo(), module_arg=module_arg, prompt=[3, 4])
@@ -189,6 +190,16 @@ class TestInstantiate:
             request = {"op": "instantiate", "$rid": rid, "req_id": f"c-{rid}", "prompt": [], "module_id": module_id}
             raw.send_bytes(json.dumps(request).encode(), "-side")
         assert [raw.receive("-side")["$rid"] for _ in range(2)] == ["fast", "slow"]
+
+
+def test_a_req_id_is_instantiated_once_at_a_time(raw: RawEngine) -> None:
+    slow = wat.Module()
+    request = {"op": "instantiate", "req_id": "twice", "prompt": []}
+    request["module_id"] = upload(raw, slow.build(create=_BURN + "(i32.const 1)"))
+    for _ in range(2):
+        raw.send_bytes(json.dumps(request).encode(), "-side")
+    assert error(raw.receive("-side")) == "duplicate req_id twice"
+    assert raw.receive("-side")["type"] == "ok"
 
 
 _BURN = """(block $done (loop $again (global.set $steps (i32.add (global.get $steps) (i32.const 1)))
@@ -309,7 +320,8 @@ class TestMid:
     def test_biases_are_joined_and_stray_bits_dropped(self, raw: RawEngine) -> None:
         module = wat.Module()
         last_word = 0x400 + 4 * (BYTE_LEVEL_SIZE // 32)
-        body = f"(i32.store (i32.const {last_word}) (i32.const -1)) (call $allow (i32.const 2)) (call $allow (i32.const 4))"
+        stray = f"(i32.store (i32.const {last_word}) (i32.const -1))"
+        body = f"{stray} (call $allow (i32.const 2)) (call $allow (i32.const 4))"
         seq_id = bind(raw, module.build(mid=body + module.answer(wat.SAMPLE)))
         raw.call(op="mid_process", ops=[{"id": seq_id}])
         assert row(raw, 0) == {1, 2, *range(BYTE_LEVEL_SIZE // 32 * 32, BYTE_LEVEL_SIZE)}
@@ -391,6 +403,17 @@ def test_a_response_that_does_not_fit_says_so(raw: RawEngine) -> None:
     for seq_id in ids:  # each call frees one more until it fits
         post_pre(raw, freed=[seq_id])
     assert post_pre(raw)["data"]["pre_seqs"] == {}
+
+
+def test_restricted(byte_level: Path, cache_dir: Path) -> None:
+    engine = RawEngine(byte_level, cache_dir, "--restricted")
+    try:
+        assert error(engine.side(op="mk_module", binary="")) == "module upload disabled"
+        tags = {"module_id": "0" * 64, "tags": ["a"], "$auth": ADMIN}
+        assert error(engine.side(op="set_tags", **tags)) == "module upload disabled"
+        assert engine.side(op="get_tags")["type"] == "ok"
+    finally:
+        engine.close()
 
 
 @pytest.mark.parametrize("side", ["", "-side"])

@@ -1,0 +1,215 @@
+"""Any process may be killed at any time: nobody hangs, and nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aici_runtime import shm
+from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.errors import RuntimeDiedError
+from aici_runtime.ids import SeqId
+from aici_runtime.wire import MidOp, PreOp
+from tests.runtime.support import wat
+
+PATIENCE_S = 10.0
+
+
+def members(group: int) -> dict[int, str]:
+    """Living processes of a process group, by pid, with their names."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+                state, _, pgid = rest.split()[:3]
+            except (OSError, ValueError):
+                continue
+            if int(pgid) == group and state not in "ZX":
+                found[int(entry.name)] = name
+    return found
+
+
+def one(runtime: Runtime, name: str) -> int:
+    return next(pid for pid, found in members(runtime.pid).items() if found == name)
+
+
+def wait_until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def bind(runtime: Runtime, number: int, wasm: bytes) -> SeqId:
+    module_id = runtime.mk_module(wasm).module_id
+    runtime.instantiate(req_id=f"r{number}", prompt=[], module_id=module_id, module_arg="").result(PATIENCE_S)
+    runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(number), f"r{number}")], freed=[])
+    return SeqId(number)
+
+
+def spinning() -> bytes:
+    return wat.Module().build(mid=wat.SPIN)
+
+
+def test_names_of_processes(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    bind(runtime, 1, wat.plain())
+    assert sorted(members(runtime.pid).values()) == [
+        "aicirt", "aicirt-comms", "aicirt-forker", "aicirt-seq", "aicirt-side"
+    ]  # fmt: skip
+
+
+def test_close_leaves_nothing(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    seq_id = bind(runtime, 1, spinning())
+    runtime.send_mid([MidOp(seq_id)])
+    runtime.close()
+    assert members(runtime.pid) == {}
+    with pytest.raises(RuntimeDiedError, match="has been closed"):
+        runtime.recv_mid()
+    runtime.close()
+
+
+def test_names_are_gone_once_ready(start_runtime: Callable[..., Runtime]) -> None:
+    start_runtime()
+    assert [name for name in os.listdir("/dev/shm") if f"aici-{os.getpid()}-" in name] == []
+
+
+@pytest.mark.parametrize("victim", ["aicirt", "aicirt-forker", "aicirt-side"])
+def test_a_killed_part_ends_the_whole(start_runtime: Callable[..., Runtime], victim: str) -> None:
+    runtime = start_runtime()
+    seq_id = bind(runtime, 1, spinning())
+    runtime.send_mid([MidOp(seq_id)])
+    threading.Timer(0.05, os.kill, (one(runtime, victim), signal.SIGKILL)).start()
+    with pytest.raises(RuntimeDiedError, match="has died"):
+        runtime.recv_mid()  # was waiting, with a guest running wild
+    wait_until(lambda: not members(runtime.pid))
+    for call in (lambda: runtime.send_mid([]), runtime.recv_mid, runtime.get_tags, lambda: runtime.discard("x")):
+        with pytest.raises(RuntimeDiedError):
+            call()
+
+
+def test_pending_futures_fail_when_the_runtime_dies(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    module = wat.Module()
+    module_id = runtime.mk_module(module.build(create=wat.SPIN + "(i32.const 0)")).module_id
+    future = runtime.instantiate(req_id="r", prompt=[], module_id=module_id, module_arg="")
+    os.kill(runtime.pid, signal.SIGKILL)
+    assert isinstance(future.exception(PATIENCE_S), RuntimeDiedError)
+    wait_until(lambda: not members(runtime.pid))
+
+
+def test_a_killed_worker_hurts_nobody_else(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime(max_step_time_ms=60_000)
+    good, bad = bind(runtime, 1, wat.plain()), None
+    before = set(members(runtime.pid))
+    bad = bind(runtime, 2, spinning())
+    worker = next(pid for pid, name in members(runtime.pid).items() if pid not in before and name == "aicirt-seq")
+    for _ in range(2):  # in the middle of a step, and again when it is long gone
+        runtime.send_mid([MidOp(bad), MidOp(good)])
+        time.sleep(0.05)
+        if worker in members(runtime.pid):
+            os.kill(worker, signal.SIGKILL)
+        answers = runtime.recv_mid().seqs
+        assert (answers[bad].error, answers[good].error) == ("Worker: died", "")
+    runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[bad])
+    wait_until(lambda: set(members(runtime.pid)) == before)  # its variables went too
+
+
+def test_a_stopped_worker_is_killed(start_runtime: Callable[..., Runtime]) -> None:
+    """Neither epoch nor signal reaches a process that does not run."""
+    runtime = start_runtime(max_step_time_ms=20)
+    seq_id = bind(runtime, 1, wat.plain())
+    worker = one(runtime, "aicirt-seq")
+    os.kill(worker, signal.SIGSTOP)
+    runtime.send_mid([MidOp(seq_id)])
+    assert runtime.recv_mid().seqs[seq_id].error == "Worker: timeout"
+    wait_until(lambda: worker not in members(runtime.pid))
+
+
+def test_killed_variables_fail_their_request_only(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    module = wat.Module()
+    reads = module.build(mid=module.store('{"ReadVar":{"name":"a"}}') + module.answer(wat.SAMPLE))
+    seq_id = bind(runtime, 1, reads)
+    os.kill(one(runtime, "aicirt-comms"), signal.SIGKILL)
+    good = bind(runtime, 2, reads)
+    runtime.send_mid([MidOp(seq_id), MidOp(good)])
+    answers = runtime.recv_mid().seqs
+    assert "the variables of this request are gone" in answers[seq_id].error
+    assert answers[good].error == ""
+
+
+_ENGINE = """
+import os, sys
+from pathlib import Path
+from aici_runtime import shm
+from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.wire import MidOp, PreOp
+runtime = Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2])))
+print(os.getpid(), runtime.pid, flush=True)
+if sys.argv[3] == "starting":
+    os.kill(os.getpid(), 9)
+runtime.wait_ready()
+module_id = runtime.mk_module(Path(sys.argv[4]).read_bytes()).module_id
+runtime.instantiate(req_id="r", prompt=[], module_id=module_id, module_arg="").result()
+runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(1, "r")], freed=[])
+runtime.send_mid([MidOp(1)])
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("when", ["starting", "stepping"])
+def test_a_killed_engine_takes_its_runtime_along(byte_level: Path, cache_dir: Path, tmp_path: Path, when: str) -> None:
+    guest = tmp_path / "spin.wasm"
+    guest.write_bytes(spinning())
+    arguments = [str(byte_level), str(cache_dir), when, str(guest)]
+    done = subprocess.run([sys.executable, "-c", _ENGINE, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    engine, group = done.stdout.split()
+    wait_until(lambda: not members(int(group)))
+    if when == "starting":  # the only moment in which names exist; the next engine sweeps them
+        for path in Path("/dev/shm").glob(f"*aici-{engine}-*"):
+            os.utime(path, (0, 0))
+        shm.sweep()
+    assert list(Path("/dev/shm").glob(f"*aici-{engine}-*")) == []
+
+
+def test_failure_to_start_says_why(byte_level: Path, cache_dir: Path) -> None:
+    for config, words in (
+        (RuntimeConfig(tokenizer=Path("/nowhere"), cache_dir=cache_dir), "no tokenizer at /nowhere"),
+        (RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, extra_args=("--futex",)), "--futex is not yet"),
+    ):
+        with Runtime(config) as runtime, pytest.raises(RuntimeDiedError, match=words):
+            runtime.wait_ready()
+
+
+def test_two_runtimes_in_one_process(start_runtime: Callable[..., Runtime]) -> None:
+    first, second = start_runtime(), start_runtime()
+    bind(first, 1, wat.plain())
+    bind(second, 1, wat.plain())
+    first.close()
+    second.send_mid([MidOp(SeqId(1))])
+    assert second.recv_mid().seqs[SeqId(1)].error == ""
+
+
+def test_idle_costs_nothing(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    for number in range(1, 5):
+        bind(runtime, number, wat.plain())
+
+    def ticks() -> int:
+        stats = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in members(runtime.pid))
+        return sum(int(stat[11]) + int(stat[12]) for stat in stats)
+
+    time.sleep(0.2)
+    before = ticks()
+    time.sleep(1.0)
+    assert ticks() == before

@@ -1,0 +1,72 @@
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aici_runtime import flags, vocabulary
+from aici_runtime.errors import UsageError
+from tests.runtime.support import wat
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "aici_runtime.main", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["--server", "--futex"], "--futex is not yet supported"),
+        (["--name", "aici0-"], "--name must start with /"),
+        (["--bias-dtype", "f16"], "--bias-dtype f16 is not supported"),
+        (["--tag", "x"], "--tag needs --module"),
+        ([], "missing --server"),
+        (["-t", "llama"], "no tokenizer at llama"),
+    ],
+)
+def test_refusals(byte_level: Path, cache_dir: Path, args: list[str], text: str) -> None:
+    done = run("-t", str(byte_level), "--cache-dir", str(cache_dir), *args)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {text}")
+    assert done.stdout == ""
+
+
+def test_defaults_are_the_originals() -> None:
+    settings = flags.parse(["-t", "x"])
+    assert (settings.name, settings.json_size_bytes, settings.bin_size_bytes) == ("/aici0-", 8 << 20, 16 << 20)
+    limits = settings.limits
+    assert (limits.forks, limits.memory_bytes) == (16, 64 << 20)
+    assert (limits.pre_step_s, limits.step_s, limits.init_s) == (0.004, 0.15, 1.0)
+
+
+def test_unknown_flags_are_refused() -> None:
+    with pytest.raises(SystemExit) as caught:
+        flags.parse(["-t", "x", "--serve"])
+    assert caught.value.code == 2
+
+
+def test_zero_limits_are_refused() -> None:
+    with pytest.raises(SystemExit):
+        flags.parse(["-t", "x", "--wasm-max-forks", "0"])
+    with pytest.raises(UsageError):
+        flags.parse(["-t", "x", "--futex"])
+
+
+def test_install_and_tag(byte_level: Path, tmp_path: Path) -> None:
+    guest = tmp_path / "plain.wasm"
+    guest.write_bytes(wat.plain())
+    common = ["-t", str(byte_level), "--cache-dir", str(tmp_path / "cache")]
+    done = run(*common, "--module", str(guest), "--tag", "plain-latest", "--tag", "p")
+    assert (done.returncode, done.stdout) == (0, hashlib.sha256(wat.plain()).hexdigest() + "\n"), done.stderr
+    assert {path.name for path in (tmp_path / "cache" / "tags").iterdir()} == {"plain-latest.json", "p.json"}
+    assert run(*common, "--module", "plain-latest").stdout == done.stdout
+    assert run(*common, "--module", "nope").returncode == 2
+
+
+def test_save_tokenizer(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
+    target = tmp_path / "trie"
+    done = run("-t", str(byte_level), "--cache-dir", str(cache_dir), "--save-tokenizer", str(target))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert target.read_bytes() == vocabulary.load(str(byte_level), cache_dir).trie
