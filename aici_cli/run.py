@@ -1,2 +1,180 @@
-def run():
-    pass
+"""`aici run`: one prompt, one constraint, an answer on stdout."""
+
+import contextlib
+import gc
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aici_cli.output import print_json, say
+from aici_cli.render import document, stream_text
+from aici_runtime.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from aici_engine.engine import Engine
+    from aici_engine.events import FinishEvent
+    from aici_engine.request import Request
+
+
+def run(
+    prompt: Annotated[str | None, typer.Argument(help="The prompt; - or none: what is piped to stdin.")] = None,
+    regex: Annotated[str | None, typer.Option(help="The whole output matches this regular expression.")] = None,
+    controller: Annotated[
+        str | None, typer.Option(help="A controller: FILE.wasm, or the name of one that ships.")
+    ] = None,
+    controller_arg: Annotated[str | None, typer.Option(help="The controller's argument: text, or @FILE.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Stop after this many tokens.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token each time.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Sample among the K likeliest tokens; 0: among all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Sample among the likeliest tokens of this total.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    num_samples: Annotated[int, typer.Option(min=1, help="Answers to give, with seeds SEED, SEED + 1, ...")] = 1,
+    model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Print what the controller logs, on stderr.")] = False,
+) -> None:
+    """Continue a prompt, under a constraint if one is given."""
+    constraint = _constraint(regex, controller, controller_arg)
+    text = _prompt(prompt)
+
+    from aici_engine.chat import chat_prompt
+    from aici_engine.config import EngineConfig, SamplingParams
+    from aici_engine.store.resolve import resolve_model
+    from aici_runtime.client import Runtime, RuntimeConfig
+
+    sampling = [
+        SamplingParams(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=None if seed is None else seed + number,
+            max_tokens=max_tokens,
+        )
+        for number in range(num_samples)
+    ]
+    model_dir = resolve_model(model, say=say)
+    with contextlib.ExitStack() as stack:
+        # The runtime comes up on the other core while this process imports torch.
+        runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=model_dir))) if constraint else None
+        _import_engine()
+        if runtime:
+            runtime.wait_ready()
+
+        from aici_engine.engine import Engine
+        from aici_engine.request import ControllerCall, Request
+
+        engine = stack.enter_context(Engine(EngineConfig(model_dir=model_dir), host=runtime))
+        call = None
+        if runtime and constraint:
+            call = ControllerCall(runtime.mk_module(constraint.wasm).module_id, constraint.argument)
+        source = chat_prompt(model_dir, [{"role": "user", "content": text}]) if chat else text
+        ends = _generate(engine, [Request(prompt=source, sampling=each, controller=call) for each in sampling], json)
+    if json:
+        print_json(document(text, model_dir.name, ends))
+    _report(ends, log=log, constrained=constraint is not None)
+
+
+def _import_engine() -> None:
+    # The imports make a million objects that stay; collecting garbage among them takes half a second.
+    gc.disable()
+    importlib.import_module("aici_engine.assemble")
+    gc.enable()
+    gc.freeze()
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    wasm: bytes
+    argument: str
+
+
+def _constraint(regex: str | None, controller: str | None, argument: str | None) -> Constraint | None:
+    """Checked before anything heavy is loaded: what is wrong with it is said at once."""
+    if regex is not None:
+        if controller is not None or argument is not None:
+            raise UsageError("--regex is a controller with its argument: it excludes --controller and --controller-arg")
+        return _regex(regex)
+    if controller is None:
+        if argument is not None:
+            raise UsageError("--controller-arg needs --controller", hint="name FILE.wasm or a shipped controller")
+        return None
+    if controller == "regex":
+        return _regex(_text_or_file(argument or ""))
+    return Constraint(_wasm(controller), _text_or_file(argument or ""))
+
+
+def _regex(pattern: str) -> Constraint:
+    from aici_controllers.regex_check import check_regex
+
+    if problem := check_regex(pattern):
+        raise UsageError(problem.show(pattern), hint="`aici run` takes regular expressions that match the whole output")
+    return Constraint(_wasm("regex"), pattern)
+
+
+def _wasm(controller: str) -> bytes:
+    from aici_controllers.catalog import guest_path
+
+    is_file = controller.endswith(".wasm") or "/" in controller
+    path = Path(controller).expanduser() if is_file else guest_path(controller)
+    return _read(path, f"controller {controller}")
+
+
+def _text_or_file(argument: str) -> str:
+    if not argument.startswith("@"):
+        return argument
+    path = Path(argument[1:]).expanduser()
+    try:
+        return _read(path, f"--controller-arg {argument}").decode()
+    except UnicodeDecodeError as err:
+        raise UsageError(f"{path} is not UTF-8: {err}") from err
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise NotFoundError(f"{what} cannot be read: {path}: {err.strerror}") from err
+
+
+def _prompt(given: str | None) -> str:
+    if given is not None and given != "-":
+        return given
+    if given is None and sys.stdin.isatty():
+        raise UsageError("there is no prompt", hint="give it as an argument, or pipe it to stdin")
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as err:
+        raise UsageError(f"the prompt on stdin is not UTF-8: {err}") from err
+
+
+def _generate(engine: "Engine", requests: "Sequence[Request]", quiet: bool) -> "list[FinishEvent]":
+    """Run all at once; write their texts in order, each as it comes, parted by newlines."""
+    handles = [engine.submit(request) for request in requests]
+    ends = []
+    for number, handle in enumerate(handles):
+        if number and not quiet:
+            print(flush=True)
+        ends.append(handle.wait() if quiet else stream_text(handle.events()))
+    return ends
+
+
+def _report(ends: "Sequence[FinishEvent]", *, log: bool, constrained: bool) -> None:
+    from aici_engine.events import FinishReason
+
+    for end in ends:
+        if log and end.logs:
+            say(end.logs.rstrip("\n"))
+        if end.error:
+            raise end.error
+        if end.reason is FinishReason.DEADLOCK:
+            raise UsageError("the controller waits for something that cannot come")
+        if end.reason is FinishReason.LENGTH and constrained:
+            say(
+                "note: stopped at --max-tokens or the end of the context; the constraint may be unfinished"
+            )

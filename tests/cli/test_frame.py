@@ -1,0 +1,90 @@
+"""What every command shares: help, version, errors, exit codes, completions."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aici_cli.completions import SHELLS, command_tree
+
+from tests.support.cli import AICI, aici
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "transformers", "wasmtime", "fastapi", "numpy", "tokenizers"}
+
+
+def test_help_names_the_commands_and_loads_nothing_heavy() -> None:
+    probe = "import sys; from aici_cli.main import _run; sys.argv = ['aici', '--help']; _run(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    *help_lines, modules = done.stdout.splitlines()
+    assert {"run", "rt", "models", "doctor"} <= {line.split()[0] for line in help_lines if line.strip()}
+    assert not HEAVY & {name.partition(".")[0] for name in modules.split()}
+
+
+def test_version() -> None:
+    assert aici("--version").stdout.startswith("aici ")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["rnu"], "Did you mean"),
+        (["models", "list", "--jsn"], "--jsn"),
+        (["models", "path", "no-such-model"], "no-such-model"),
+        (["run", "--max-tokens", "many", "x"], "many"),
+    ],
+)
+def test_wrong_use_is_exit_2_with_one_error_and_no_traceback(args: list[str], said: str) -> None:
+    done = aici(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_model_names_what_was_tried(tmp_path: Path) -> None:
+    done = aici("models", "path", "here/nowhere", env={"AICI_CACHE_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"})
+    assert done.returncode == 2
+    assert str(tmp_path) in done.stderr
+    assert "hub repository here/nowhere" in done.stderr
+
+
+def test_errors_have_no_colour_in_a_pipe_and_have_it_when_forced() -> None:
+    assert "\x1b" not in aici("rnu").stderr
+    assert "\x1b" in aici("rnu", env={"FORCE_COLOR": "1"}).stderr
+    assert "\x1b" not in aici("rnu", env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stderr
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    with subprocess.Popen([*AICI, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == -13
+
+
+def test_doctor_finds_this_machine_fit() -> None:
+    done = aici("doctor", "--json")
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 0, findings
+    assert findings["controllers"]["verdict"] == "ok"
+    assert findings["engine"]["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completions_are_those_of_the_tree(shell: str) -> None:
+    committed = (ROOT / "completions" / f"aici.{shell}").read_text()
+    assert committed == SHELLS[shell](command_tree()), "run `make generated`"
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [(["aici", "mo"], {"models"}), (["aici", "models", "p"], {"pull", "path"}), (["aici", "run", "--reg"], {"--regex"})],
+)
+def test_bash_completes(line: list[str], offered: set[str]) -> None:
+    script = f"source {ROOT}/completions/aici.bash; COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; _aici"
+    done = subprocess.run(["bash", "-c", script + '; echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offered

@@ -1,0 +1,146 @@
+"""`aici run` as a user runs it: a process, the default model, the real runtime, Wasm guests."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import aici
+from tests.support.guests import build_test_guest
+
+pytestmark = pytest.mark.e2e
+
+ULTIMATE = "The answer to life, the universe and everything is "
+
+
+def document(*args: str, stdin: str = "") -> dict[str, Any]:
+    done = aici("run", "--json", *args, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    parsed: dict[str, Any] = json.loads(done.stdout)
+    return parsed
+
+
+def test_the_main_job() -> None:
+    done = aici("run", "--regex", r"\d\d", ULTIMATE)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\d\d", done.stdout)
+    assert done.stderr == ""
+
+
+def test_json_says_all_of_it() -> None:
+    out = document("--regex", r"\d\d", "--log", ULTIMATE)
+    assert re.fullmatch(r"\d\d", out["text"])
+    assert bytes.fromhex("".join(token["bytes"] for token in out["tokens"])).decode() == out["text"]
+    assert {token["origin"] for token in out["tokens"]} == {"sampled"}
+    assert out["finish_reason"] == "aici-stop"
+    sampled = len(out["tokens"])
+    assert out["usage"] == {
+        "prompt_tokens": out["usage"]["prompt_tokens"],
+        "sampled_tokens": sampled,
+        "ff_tokens": 0,
+        "cost": 2 * sampled,
+    }
+    assert out["usage"]["prompt_tokens"] > 5
+    assert 0 < out["timings"]["first_token_s"] <= out["timings"]["total_s"]
+    assert "regex constraint" in out["logs"]
+    assert out["variables"] == {}
+    assert out["error"] is None
+
+
+def test_a_piped_prompt_gives_the_same_as_an_argument() -> None:
+    greedy = ["--regex", "[a-z]{3,9}", "--max-tokens", "8"]
+    assert document(*greedy, stdin="My favourite colour is ")["text"] == document(*greedy, "My favourite colour is ")["text"]
+
+
+def test_plain_generation_and_its_length() -> None:
+    out = document("--max-tokens", "5", "Once upon a time")
+    assert out["finish_reason"] == "length"
+    assert len(out["tokens"]) == 5
+    assert out["logs"] == ""
+
+
+def test_samples_have_their_own_seeds_and_can_be_had_again() -> None:
+    args = ["--temperature", "1.5", "--seed", "7", "--num-samples", "3", "--regex", "[a-z]{12,20}", "A word: "]
+    first, again = document(*args), document(*args)
+    texts = [sample["text"] for sample in first["samples"]]
+    assert all(re.fullmatch("[a-z]{12,20}", text) for text in texts)
+    assert len(set(texts)) > 1
+    assert texts == [sample["text"] for sample in again["samples"]]
+
+
+def test_a_controller_file_can_force_text() -> None:
+    out = document("--controller", str(build_test_guest("forced")), "--controller-arg", "forty-two, of course", ULTIMATE)
+    assert out["text"] == "forty-two, of course"
+    assert {token["origin"] for token in out["tokens"]} == {"forced"}
+    assert out["usage"]["sampled_tokens"] == 0
+    assert out["usage"]["cost"] == out["usage"]["ff_tokens"] == len(out["tokens"])
+
+
+def test_the_argument_of_a_controller_can_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("from a file")
+    done = aici("run", "--controller", str(build_test_guest("forced")), "--controller-arg", f"@{tmp_path}/text", "x")
+    assert done.stdout == "from a file"
+
+
+def test_variables_of_the_controller_are_reported() -> None:
+    out = document("--controller", str(build_test_guest("vars")), "--max-tokens", "3", "x")
+    assert out["variables"]
+
+
+def test_chat_uses_the_template() -> None:
+    plain = document("--max-tokens", "1", "Hello")["usage"]["prompt_tokens"]
+    assert document("--chat", "--max-tokens", "1", "Hello")["usage"]["prompt_tokens"] > plain + 5
+
+
+def test_log_goes_to_stderr() -> None:
+    done = aici("run", "--log", "--regex", "ab", "x")
+    assert done.stdout == "ab"
+    assert "regex constraint" in done.stderr
+
+
+def test_a_trap_is_exit_1_with_the_controllers_message() -> None:
+    done = aici("run", "--controller", str(build_test_guest("trap")), "x")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "unreachable" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("pattern", "position"), [(r"a\bc", 1), ("a(b", 1), ("[z-a]", 1), ("é(?=x)", 1), ("a{3,2}", 1), ("*a", 0)]
+)
+def test_a_bad_regex_is_exit_2_with_the_position_marked(pattern: str, position: int) -> None:
+    done = aici("run", "--regex", pattern, "x")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("error: ")
+    at = next(number for number, line in enumerate(lines) if line.strip() == pattern)
+    assert lines[at + 1].index("^") - lines[at].index(pattern) == position
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--controller", "regx", "x"], "regex"),
+        (["--controller", "no/such.wasm", "x"], "no/such.wasm"),
+        (["--regex", "a", "--controller", "regex", "x"], "--regex"),
+        (["--controller-arg", "a", "x"], "--controller"),
+        (["--controller", "regex", "--controller-arg", "@/no/such/file", "x"], "/no/such/file"),
+        (["--model", "no-such-model", "x"], "no-such-model"),
+        (["--top-p", "0", "x"], "top_p"),
+    ],
+)
+def test_wrong_use_is_exit_2_and_says_what_is_wrong(args: list[str], said: str) -> None:
+    done = aici("run", *args)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths() -> None:
+    done = aici("run", "--max-tokens", "1", stdin="word " * 9000)
+    assert done.returncode == 2
+    assert "8192" in done.stderr
+    assert re.search(r"\b9\d{3}\b", done.stderr)
