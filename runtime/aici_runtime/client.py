@@ -6,7 +6,7 @@ that somebody may be waiting on; whoever wakes finds the runtime dead and raises
 
 import base64
 import contextlib
-import mmap
+
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -65,7 +65,7 @@ class Runtime:
         }
         self._named = True
         self._boxes: dict[tuple[str, str], Mailbox] = {}
-        self._bin: mmap.mmap | None = None
+        self._bin: shm.Region | None = None
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
         self._send_lock = threading.Lock()

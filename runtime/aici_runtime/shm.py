@@ -11,6 +11,9 @@ import posix_ipc
 
 from aici_runtime.errors import UsageError
 
+Region = mmap
+"""A mapped shared object. `close` unmaps; the name is unlinked apart from it."""
+
 _SHM_DIR = Path("/dev/shm")
 _OURS = re.compile(r"^(?:sem\.)?aici-(\d+)-[0-9a-f]+-")
 _STALE_AFTER_S = 60.0
