@@ -6,7 +6,6 @@ that somebody may be waiting on; whoever wakes finds the runtime dead and raises
 
 import base64
 import contextlib
-
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
