@@ -41,7 +41,7 @@ class Allocator:
 
 
 class PagePool:
-    """Hands out runs of pages, all or nothing. Where prefix reuse will live: today nothing is remembered after release."""
+    """Hands out runs of pages, all or nothing. Prefix reuse will live here: today nothing outlives its release."""
 
     def __init__(self, num_pages: int) -> None:
         self._allocator = Allocator(num_pages)

@@ -23,7 +23,7 @@ class LayerShape:
 
 
 class Storage:
-    """`keys[layer]`, `values[layer]`: (num_pages * page_size, Hkv, D), one row a slot; slot = page * page_size + offset.
+    """`keys[layer]`, `values[layer]`: (num_pages * page_size, Hkv, D), a row a slot; slot = page * page_size + offset.
 
     Memory is only reserved: a page costs physical memory from its first write. Slots never written hold garbage, NaN
     included, so a gather must not touch them even if it masks them later.

@@ -9,7 +9,7 @@ from aici_runtime.ids import SeqId
 
 @dataclass(slots=True)
 class Task:
-    """Token `i` of the sequence lies in `pages[i // page_size]`; keys and values of the first `num_cached` are there."""
+    """Token `i` lies in `pages[i // page_size]`; the keys and values of the first `num_cached` tokens are there."""
 
     pages: list[PageId] = field(default_factory=list)
     num_cached: int = 0

@@ -1,0 +1,91 @@
+"""Make the parts of an engine and put them together."""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from tokenizers import Tokenizer
+
+from aici_engine.cache.kvcache import KVCache
+from aici_engine.config import EngineConfig
+from aici_engine.control.host import GuestHost
+from aici_engine.control.session import Session
+from aici_engine.loop import Loop
+from aici_engine.model.load import load_model
+from aici_engine.output import Output
+from aici_engine.sample.masks import MaskApplier
+from aici_engine.sample.sampler import Sampler
+from aici_engine.schedule import Scheduler
+from aici_runtime.errors import UsageError
+from aici_runtime.ids import TokenId
+from aici_runtime.tokens import read_vocabulary, tokenizer_file
+
+if TYPE_CHECKING:
+    from aici_engine.model.runner import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    loop: Loop
+    cache: KVCache
+    tokenizer: Tokenizer
+    vocab_size: int
+    max_len: int
+
+
+def assemble(config: EngineConfig, host: GuestHost) -> Parts:
+    """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `host`."""
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    model = load_model(config.model_dir, dtype=getattr(torch, config.dtype))
+    path = tokenizer_file(str(config.model_dir))
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    vocabulary = read_vocabulary(path.read_bytes())
+    if host.vocab_size > model.vocab_size:
+        raise UsageError(
+            f"the controllers' vocabulary has {host.vocab_size} tokens, the model only {model.vocab_size}",
+            hint="start the runtime with the tokenizer of the model",
+        )
+    context = min(model.context, config.max_context or model.context)
+    num_pages = config.num_pages or _num_pages(config, model, context)
+    storage = model.make_storage(num_pages=num_pages, page_size=config.page_size)
+    cache = KVCache(num_pages=num_pages, page_size=config.page_size, copier=storage)
+    eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
+    if host.vocab_size:
+        eos_tokens |= {host.eos_token}
+    output = Output(vocabulary.token_bytes)
+    loop = Loop(
+        model=model,
+        storage=storage,
+        cache=cache,
+        scheduler=Scheduler(cache, max_num_seqs=config.max_num_seqs, max_batch_tokens=config.max_batch_tokens),
+        session=Session(host, output, num_logits=model.vocab_size),
+        sampler=Sampler(
+            MaskApplier(
+                vocab_size=host.vocab_size,
+                eos_token=host.eos_token,
+                all_eos=eos_tokens,
+                num_logits=model.vocab_size,
+            )
+        ),
+        output=output,
+        eos_tokens=eos_tokens,
+        eos_for_guests=host.eos_token,
+        kept_eos=_space(vocabulary.token_bytes),
+    )
+    return Parts(loop, cache, tokenizer, model.vocab_size, min(context, num_pages * config.page_size))
+
+
+def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:
+    page_bytes = model.token_bytes * config.page_size
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    affordable = int(config.memory_fraction * free_bytes / page_bytes)
+    useful = config.max_num_seqs * -(-context // config.page_size)
+    return max(1, min(affordable, useful))
+
+
+def _space(token_bytes: list[bytes]) -> TokenId | None:
+    return TokenId(token_bytes.index(b" ")) if b" " in token_bytes else None

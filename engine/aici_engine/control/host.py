@@ -1,0 +1,83 @@
+"""What the engine needs of a controller runtime. `aici_runtime.client.Runtime` has this shape."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from aici_runtime.errors import UnavailableError
+from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.wire import Mid, MidOp, PostOp, PostPre, PreOp
+
+
+class GuestHost(Protocol):
+    """The first two methods may be called from any thread, the others from the engine's thread alone, in the order
+    `post_pre_process`, then `send_mid`, `recv_mid` and `mask_rows`. All may raise RuntimeDiedError."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def eos_token(self) -> TokenId: ...
+
+    def instantiate(
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object
+    ) -> "Future[None]": ...
+
+    def discard(self, req_id: str) -> None: ...
+
+    def post_pre_process(
+        self, *, post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: Sequence[SeqId]
+    ) -> PostPre: ...
+
+    def send_mid(self, ops: Sequence[MidOp]) -> None: ...
+
+    def recv_mid(self) -> Mid: ...
+
+    def mask_rows(self, n: int) -> memoryview:
+        """Bits, least significant first, 4 * ceil(vocab_size / 32) bytes a row; valid until the next `send_mid`."""
+        ...
+
+
+class NoHost:
+    """The null implementation: generation without controllers."""
+
+    vocab_size = 0
+    eos_token = TokenId(0)
+
+    def instantiate(
+        self,
+        *,
+        req_id: str,  # noqa: ARG002
+        prompt: Sequence[TokenId],  # noqa: ARG002
+        module_id: str,
+        module_arg: object,  # noqa: ARG002
+    ) -> "Future[None]":
+        future: Future[None] = Future()
+        future.set_exception(
+            UnavailableError(
+                f"controller {module_id} cannot run: this engine has no controller runtime",
+                hint="make the Engine with host=Runtime(...)",
+            )
+        )
+        return future
+
+    def discard(self, req_id: str) -> None:
+        """Nothing was instantiated."""
+
+    def post_pre_process(
+        self,
+        *,
+        post_ops: Sequence[PostOp],
+        pre_ops: Sequence[PreOp],
+        freed: Sequence[SeqId],  # noqa: ARG002
+    ) -> PostPre:
+        return PostPre(post={}, pre={})
+
+    def send_mid(self, ops: Sequence[MidOp]) -> None:
+        """There are no guests to ask."""
+
+    def recv_mid(self) -> Mid:
+        return Mid(seqs={}, num_seqs=0)
+
+    def mask_rows(self, n: int) -> memoryview:  # noqa: ARG002
+        return memoryview(b"")

@@ -1,0 +1,188 @@
+"""The conversation with the guests of all controlled sequences, step by step:
+
+    round        what was appended -> who stops, who is suspended, which tokens are forced
+    ask          these sequences are about to be sampled
+    answers      their masks and splices, after the forward pass
+
+Facts: the AICI runtime protocol with pre/mid/post callbacks. A guest that fails ends its own sequence only.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aici_engine.control.host import GuestHost
+from aici_engine.events import FinishReason
+from aici_engine.output import Output
+from aici_engine.sequence import Sequence
+from aici_runtime.errors import AiciError, ControllerError
+from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.wire import Mid, MidOp, PostOp, Pre, PreOp, SeqResult, Splice
+
+MAX_SUSPENDED_ROUNDS = 10
+"""After so many rounds in a row a suspended request is deadlocked: nobody but its own sequences could wake it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """For one sequence: either a splice, or the bits of its mask."""
+
+    splice: Splice | None
+    bits: npt.NDArray[np.uint8]
+
+
+class Session:
+    """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the host."""
+
+    def __init__(self, host: GuestHost, output: Output, *, num_logits: int) -> None:
+        self._host = host
+        self._output = output
+        self._num_logits = num_logits
+        self._bound: dict[SeqId, Sequence] = {}
+        self._posts: list[PostOp] = []
+        self._freed: list[SeqId] = []
+        self._asked: list[Sequence] = []
+
+    def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
+        """Instantiate the guest; `done` is called later, on any thread."""
+        assert seq.controller is not None
+        future = self._host.instantiate(
+            req_id=seq.req_id,
+            prompt=list(seq.tokens),
+            module_id=seq.controller.module_id,
+            module_arg=seq.controller.argument,
+        )
+        future.add_done_callback(lambda future: done(future.exception()))
+
+    def drop(self, seq: Sequence) -> None:
+        """The sequence has ended; its guest goes with the next round, or now if it was never bound."""
+        if self._bound.pop(seq.seq_id, None) is not None:
+            self._freed.append(seq.seq_id)
+            self._posts = [op for op in self._posts if op.id != seq.seq_id]
+        elif seq.controller is not None:
+            self._host.discard(seq.req_id)
+
+    def lost(self) -> None:
+        """The host died: there is no guest any more."""
+        self._bound.clear()
+        self._posts.clear()
+        self._freed.clear()
+        self._asked.clear()
+
+    @property
+    def idle(self) -> bool:
+        """No guest lives and none waits to be freed."""
+        return not self._bound and not self._freed
+
+    def round(self, running: Seq[Sequence]) -> None:
+        """Post, then pre, of every guest; those of `running` that were never bound are bound first.
+
+        Afterwards each controlled sequence has its forced tokens, knows if it is suspended, or has a verdict.
+        """
+        fresh = [seq for seq in running if seq.controller is not None and not seq.bound]
+        for seq in fresh:
+            self._bound[seq.seq_id] = seq
+            seq.bound = True
+        if self.idle:
+            return
+        posts, self._posts = self._posts, []
+        freed, self._freed = self._freed, []
+        told = self._host.post_pre_process(
+            post_ops=posts, pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh], freed=freed
+        )
+        for op in posts:
+            seq = self._bound[op.id]
+            post = told.post.get(op.id)
+            if self._noted(seq, post) and post is not None and post.result is not None and post.result.stop:
+                seq.end(_stopped(seq))
+        for seq in self._bound.values():
+            pre = told.pre.get(seq.seq_id)
+            if self._noted(seq, pre) and pre is not None and pre.result is not None:
+                self._apply_pre(seq, pre.result)
+            if seq.room <= 0:
+                seq.end(FinishReason.LENGTH)
+
+    def ask(self, seqs: Seq[Sequence]) -> None:
+        """`seqs` are about to be sampled. If any, `answers` must follow, whatever becomes of the forward pass."""
+        self._asked = list(seqs)
+        if seqs:
+            self._host.send_mid([MidOp(seq.seq_id) for seq in seqs])
+
+    def answers(self) -> dict[SeqId, Answer]:
+        """One for each sequence asked, but those that have a verdict now. Bits are valid until the next `ask`."""
+        asked, self._asked = self._asked, []
+        if not asked:
+            return {}
+        mid: Mid = self._host.recv_mid()
+        rows = np.frombuffer(self._host.mask_rows(len(asked)), np.uint8).reshape(len(asked), -1)
+        answers = {}
+        for seq, bits in zip(asked, rows, strict=True):
+            result = mid.seqs.get(seq.seq_id)
+            if self._noted(seq, result) and result is not None:
+                answers[seq.seq_id] = Answer(result.result, bits)
+        return answers
+
+    def sampled(self, seq: Sequence, token: TokenId) -> None:
+        """Tell the guest in the next round."""
+        self._posts.append(PostOp(seq.seq_id, [token]))
+
+    def splice(self, seq: Sequence, splice: Splice) -> None:
+        """Do what the guest wants instead of sampling, and tell it. ControllerError if that cannot be done."""
+        self._check(splice.ff_tokens)
+        if splice.backtrack > 0:
+            # It counts the token that would have been sampled now, and that never was appended.
+            self._output.remove(seq, splice.backtrack - 1)
+        self._output.forced(seq, splice.ff_tokens)
+        seq.last_was_eos = False
+        self._posts.append(PostOp(seq.seq_id, list(splice.ff_tokens), splice.backtrack))
+
+    def _apply_pre(self, seq: Sequence, pre: Pre) -> None:
+        if pre.num_forks > 1:
+            seq.end(
+                FinishReason.FAIL,
+                ControllerError(f"the controller forked into {pre.num_forks}: forks are not in this version of aici"),
+            )
+            return
+        try:
+            self._check(pre.ff_tokens)
+        except ControllerError as error:
+            seq.end(FinishReason.FAIL, error)
+            return
+        # The runtime has told the guest of these itself.
+        self._output.forced(seq, pre.ff_tokens)
+        if pre.ff_tokens:
+            seq.last_was_eos = False
+        if pre.num_forks == 0:
+            seq.end(_stopped(seq))
+        seq.suspended = pre.suspend
+        seq.rounds_suspended = seq.rounds_suspended + 1 if pre.suspend else 0
+        if seq.rounds_suspended > MAX_SUSPENDED_ROUNDS:
+            seq.end(FinishReason.DEADLOCK)
+
+    def _check(self, tokens: Seq[TokenId]) -> None:
+        for token in tokens:
+            if not 0 <= token < self._num_logits:
+                raise ControllerError(f"the controller forced token {token}: the model has {self._num_logits}")
+
+    def _noted(self, seq: Sequence, result: SeqResult[Any] | None) -> bool:
+        """Keep logs and variables; False if the guest failed, and then the sequence has its verdict."""
+        error: AiciError | None = None
+        if result is None:
+            error = ControllerError("the controller did not answer")
+        else:
+            if result.logs:
+                seq.logs.append(result.logs)
+            seq.storage.extend(result.storage)
+            if result.error:
+                error = ControllerError(result.error)
+        if error is not None:
+            seq.end(FinishReason.FAIL, error)
+        return error is None
+
+
+def _stopped(seq: Sequence) -> FinishReason:
+    return FinishReason.EOS if seq.last_was_eos else FinishReason.STOP

@@ -1,0 +1,283 @@
+"""The engine: a model, its cache and its thread, behind a few methods that any thread may call."""
+
+import asyncio
+import itertools
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from collections.abc import Sequence as Seq
+from typing import TYPE_CHECKING, Literal, TypedDict, overload
+
+from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.control.host import GuestHost, NoHost
+from aici_engine.events import Event, FinishEvent, TokenEvent
+from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
+from aici_engine.sequence import Sequence
+from aici_runtime.errors import AiciError, UnavailableError, UsageError
+from aici_runtime.ids import SeqId, TokenId
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_log = logging.getLogger(__name__)
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The fields of SamplingParams, as keywords."""
+
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int | None
+    max_tokens: int | None
+
+
+class Stats(TypedDict):
+    """`cache_usage`: the fraction of pages in use, 0 to 1."""
+
+    active_requests: int
+    waiting_requests: int
+    total_requests: int
+    cache_usage: float
+    tokens_generated: int
+
+
+class Engine:
+    """Loads the model in the constructor, about a second. Several engines may live in one process.
+
+    `host`: the controller runtime, already ready; it stays the caller's and must outlive the engine. Close with
+    `shutdown` or as a context manager.
+    """
+
+    def __init__(self, config: EngineConfig, *, host: GuestHost | None = None) -> None:
+        _prepare_process()
+        # Torch weighs a second and a half to import: only who makes an engine pays.
+        from aici_engine.assemble import assemble
+
+        self._parts = assemble(config, host or NoHost())
+        self._loop = self._parts.loop
+        self._ids = itertools.count(1)
+        self._total = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop.run, name="aici-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def max_len(self) -> int:
+        """Tokens, prompt and output together, that one sequence can have."""
+        return self._parts.max_len
+
+    def tokenize(self, text: str) -> list[TokenId]:
+        """As the model's tokenizer does by default, special tokens at the ends included."""
+        return [TokenId(token) for token in self._parts.tokenizer.encode(text).ids]
+
+    def submit(self, request: Request, *, sink: Sink | None = None) -> RequestHandle:
+        """Queue a request. Its events go to `sink`, if given, else to the handle.
+
+        Raises UsageError for a prompt that is empty or can never fit, UnavailableError after `shutdown`.
+        """
+        prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
+        limit = self._limit(prompt, request.sampling.max_tokens)
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the engine was shut down")
+            if self._loop.fatal is not None:
+                raise self._loop.fatal
+            handle = RequestHandle(SeqId(next(self._ids)), self._loop.abort)
+            self._total += 1
+            self._loop.submit(
+                Sequence(
+                    handle.seq_id,
+                    prompt=prompt,
+                    sampling=request.sampling,
+                    controller=request.controller,
+                    limit=limit,
+                    sink=sink or handle.put,
+                    submitted_at=time.monotonic(),
+                )
+            )
+        return handle
+
+    def abort(self, handle: RequestHandle) -> None:
+        handle.abort()
+
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        *,
+        stream: Literal[False] = False,
+        controller: ControllerCall | None = None,
+        **sampling: "Unpack[SamplingOptions]",
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str],
+        *,
+        stream: Literal[False] = False,
+        controller: ControllerCall | None = None,
+        **sampling: "Unpack[SamplingOptions]",
+    ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        *,
+        stream: Literal[True],
+        controller: ControllerCall | None = None,
+        **sampling: "Unpack[SamplingOptions]",
+    ) -> Iterator[str]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str],
+        *,
+        stream: Literal[True],
+        controller: ControllerCall | None = None,
+        **sampling: "Unpack[SamplingOptions]",
+    ) -> Iterator[tuple[int, str]]: ...
+
+    def generate(
+        self,
+        prompt: str | list[str],
+        *,
+        stream: bool = False,
+        controller: ControllerCall | None = None,
+        **sampling: "Unpack[SamplingOptions]",
+    ) -> str | list[str] | Iterator[str] | Iterator[tuple[int, str]]:
+        """Text without the prompt; of several prompts, a list in their order. A failed request raises its error.
+
+        With `stream`, pieces as they come (with the index of their prompt, if a list was given); a stream that is
+        dropped half-way aborts its requests.
+        """
+        params = SamplingParams(**sampling)
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        requests = [Request(prompt=text, sampling=params, controller=controller) for text in prompts]
+        for request in requests:
+            self._limit(self.tokenize(str(request.prompt)), params.max_tokens)
+        if stream:
+            pieces = self._stream(requests)
+            return (piece for _, piece in pieces) if isinstance(prompt, str) else pieces
+        handles = [self.submit(request) for request in requests]
+        ends = [handle.wait() for handle in handles]
+        for end in ends:
+            if end.error is not None:
+                raise end.error
+        texts = [end.text for end in ends]
+        return texts[0] if isinstance(prompt, str) else texts
+
+    async def generate_async(
+        self, prompt: str, *, controller: ControllerCall | None = None, **sampling: "Unpack[SamplingOptions]"
+    ) -> AsyncIterator[str]:
+        """As `generate(prompt, stream=True)`, for asyncio."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def sink(event: Event) -> None:
+            # The asyncio loop may be gone before the abort has taken effect.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        request = Request(prompt=prompt, sampling=SamplingParams(**sampling), controller=controller)
+        handle = self.submit(request, sink=sink)
+        try:
+            while True:
+                event = await events.get()
+                if piece := _piece(event):
+                    yield piece
+                if isinstance(event, FinishEvent):
+                    return
+        finally:
+            handle.abort()
+
+    def get_stats(self) -> Stats:
+        running = self._loop.num_running
+        return Stats(
+            active_requests=running,
+            waiting_requests=max(0, self._loop.num_alive - running),
+            total_requests=self._total,
+            cache_usage=self._parts.cache.usage,
+            tokens_generated=self._loop.tokens_generated,
+        )
+
+    def shutdown(self) -> None:
+        """Abort what runs and stop the thread. Idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._loop.stop()
+        self._thread.join()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.shutdown()
+
+    def _limit(self, prompt: Seq[TokenId], max_tokens: int | None) -> int:
+        if not prompt:
+            raise UsageError("the prompt has no tokens", hint="give at least one character, or a token")
+        bad = [token for token in prompt if not 0 <= token < self._parts.vocab_size]
+        if bad:
+            raise UsageError(f"the prompt has token {bad[0]}: the model has {self._parts.vocab_size}")
+        if len(prompt) >= self.max_len:
+            raise UsageError(
+                f"the prompt has {len(prompt)} tokens: a sequence may have {self.max_len}, output included",
+                hint=f"give a prompt of at most {self.max_len - 1} tokens",
+            )
+        return self.max_len if max_tokens is None else min(self.max_len, len(prompt) + max_tokens)
+
+    def _stream(self, requests: list[Request]) -> Iterator[tuple[int, str]]:
+        events: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
+        handles = [
+            self.submit(request, sink=lambda event, index=index: events.put((index, event)))  # type: ignore[misc]
+            for index, request in enumerate(requests)
+        ]
+        ended = 0
+        try:
+            while ended < len(handles):
+                index, event = events.get()
+                if piece := _piece(event):
+                    yield index, piece
+                if isinstance(event, FinishEvent):
+                    ended += 1
+        finally:
+            for handle in handles:
+                handle.abort()
+
+
+def _piece(event: Event) -> str:
+    """What a stream gains by an event. Raises the error of a failed request."""
+    if isinstance(event, TokenEvent):
+        return event.text
+    if isinstance(event, FinishEvent):
+        if event.error is not None:
+            raise event.error
+        return event.tail
+    return ""
+
+
+def _prepare_process() -> None:
+    if sys.platform != "linux":
+        raise UnavailableError(f"the engine runs on Linux only, not on {sys.platform}")
+    # libgomp's spinning makes a step tens of times slower when another process wants the cores.
+    if "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    elif os.environ.get("OMP_WAIT_POLICY", "").upper() != "PASSIVE":
+        _log.warning("OMP_WAIT_POLICY=PASSIVE is not set, and torch was imported before the engine: it may spin")
+
+
+__all__ = ["AiciError", "Engine", "SamplingOptions", "Stats"]

@@ -1,0 +1,263 @@
+"""Do what the scheduler decided, step after step, on the engine's own thread.
+
+Everything that happens to a sequence happens here; other threads only put commands into the inbox. A sequence that must
+end gets a verdict from whoever noticed, and `_bury` ends it: one finish event, no pages, no guest.
+"""
+
+import contextlib
+import logging
+import queue
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from aici_engine.cache.kvcache import KVCache
+from aici_engine.cache.storage import Storage
+from aici_engine.cache.view import KvcacheView
+from aici_engine.control.session import Answer, Session
+from aici_engine.events import FinishReason
+from aici_engine.model.batch import Chunk
+from aici_engine.model.runner import Model
+from aici_engine.output import Output
+from aici_engine.sample.masks import Logits
+from aici_engine.sample.sampler import Sampler
+from aici_engine.schedule import Scheduler, Work
+from aici_engine.sequence import Phase, Sequence
+from aici_runtime.errors import AiciError, RuntimeDiedError
+from aici_runtime.ids import SeqId, TokenId
+
+_T = TypeVar("_T")
+
+FUEL_PER_CONTEXT = 10
+"""A request that costs more contexts than this is out of fuel: a controller that backtracks for ever must end."""
+
+_FIRST_WAIT_S = 0.001
+_LONGEST_WAIT_S = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+class Loop:
+    """`eos_for_guests`: the EOS that guests know, whichever was sampled. `kept_eos`: what the model sees instead."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        storage: Storage,
+        cache: KVCache,
+        scheduler: Scheduler,
+        session: Session,
+        sampler: Sampler,
+        output: Output,
+        eos_tokens: frozenset[TokenId],
+        eos_for_guests: TokenId,
+        kept_eos: TokenId | None,
+    ) -> None:
+        self._model = model
+        self._storage = storage
+        self._cache = cache
+        self._scheduler = scheduler
+        self._session = session
+        self._sampler = sampler
+        self._output = output
+        self._eos_tokens = eos_tokens
+        self._eos_for_guests = eos_for_guests
+        self._kept_eos = kept_eos
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._alive: dict[SeqId, Sequence] = {}
+        self._runtime_error: RuntimeDiedError | None = None
+        self._stopping = False
+        self._wait_s = 0.0
+        self.tokens_generated = 0
+        self.fatal: AiciError | None = None
+
+    # From any thread.
+
+    @property
+    def num_alive(self) -> int:
+        return len(self._alive)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._scheduler.running)
+
+    def submit(self, seq: Sequence) -> None:
+        self._inbox.put(lambda: self._begin(seq))
+
+    def abort(self, seq_id: SeqId) -> None:
+        self._inbox.put(lambda: self._abort(seq_id))
+
+    def stop(self) -> None:
+        """End every request with `abort`, then `run` returns."""
+        self._inbox.put(self._stop)
+
+    # On the engine's thread.
+
+    def run(self) -> None:
+        """Until `stop`. An error that is not one sequence's own ends them all and this engine with them."""
+        try:
+            while not self._stopping:
+                self._read_inbox()
+                self._step()
+        except Exception as error:  # noqa: BLE001 one of the four places where failures are caught
+            _log.exception("the engine loop failed")
+            self.fatal = AiciError(f"the engine failed: {error!r}")
+            for seq in self._alive.values():
+                seq.end(FinishReason.FAIL, self.fatal)
+        for seq in self._alive.values():
+            seq.end(FinishReason.ABORT)
+        self._bury()
+        self._guests(self._session.round, [])
+        self._refuse_late_comers()
+
+    def _refuse_late_comers(self) -> None:
+        """Commands that came while the loop ended; whoever comes later still is refused by the Engine."""
+        while not self._inbox.empty():
+            self._inbox.get()()
+        for seq in self._alive.values():
+            seq.end(FinishReason.ABORT) if self.fatal is None else seq.end(FinishReason.FAIL, self.fatal)
+        self._bury()
+
+    def _read_inbox(self) -> None:
+        """Blocks while there is nothing to compute: for ever, or a growing while if guests are all suspended."""
+        if not self._scheduler.running and not self._scheduler.waiting:
+            self._wait_s = 0.0
+            if self._inbox.empty():
+                self._inbox.get()()
+        elif self._wait_s > 0.0:
+            with contextlib.suppress(queue.Empty):
+                self._inbox.get(timeout=self._wait_s)()
+        while not self._inbox.empty():
+            self._inbox.get()()
+
+    def _step(self) -> None:
+        self._bury()
+        self._scheduler.admit()
+        for seq in self._scheduler.running:
+            if seq.started_at is None:
+                seq.started_at = time.monotonic()
+        self._guests(self._session.round, self._scheduler.running)
+        self._bury()
+        decision = self._scheduler.decide()
+        if not decision.work:
+            self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
+            return
+        self._wait_s = 0.0
+        sampling = [work.seq for work in decision.work if work.samples]
+        self._guests(self._session.ask, [seq for seq in sampling if seq.controller is not None])
+        logits: list[Logits] = []
+        try:
+            logits = self._forward(decision.work)
+        except (RuntimeError, MemoryError, ValueError, IndexError) as error:
+            _log.exception("a forward pass failed")
+            for work in decision.work:
+                work.seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
+        answers: dict[SeqId, Answer] = {}
+        self._guests(lambda _: answers.update(self._session.answers()), None)
+        for seq, row in zip(sampling, logits, strict=False):
+            if seq.verdict is None:
+                self._commit(seq, row, answers.get(seq.seq_id))
+        self._bury()
+
+    def _forward(self, work: list[Work]) -> list[Logits]:
+        chunks = []
+        for item in work:
+            seq, start = item.seq, item.seq.num_computed
+            end = start + item.num_tokens
+            view = KvcacheView(self._storage, self._cache.page_table(seq.seq_id), end)
+            chunks.append(Chunk(view, seq.tokens[start:end], start, item.samples))
+        logits = self._model.forward(self._storage, chunks)
+        for item in work:
+            item.seq.num_computed += item.num_tokens
+            self._cache.advance(item.seq.seq_id, item.seq.num_computed)
+        return list(logits.cpu().numpy())
+
+    def _commit(self, seq: Sequence, row: Logits, answer: Answer | None) -> None:
+        """One step's gain of one sequence. What goes wrong here is its own affair."""
+        before = seq.num_sampled + seq.num_forced
+        try:
+            if answer is not None and answer.splice is not None:
+                self._session.splice(seq, answer.splice)
+            else:
+                self._take(seq, self._sampler.sample(seq, row, None if answer is None else answer.bits))
+        except AiciError as error:
+            seq.end(FinishReason.FAIL, error)
+            return
+        self.tokens_generated += seq.num_sampled + seq.num_forced - before
+        if seq.num_pending == 0:
+            # Tokens were removed and none appended: the last one is computed again, for its logits.
+            seq.num_computed -= 1
+        self._scheduler.truncated(seq)
+        if seq.controller is None and seq.room <= 0:
+            seq.end(FinishReason.LENGTH)
+        if 2 * seq.num_sampled + seq.num_forced > FUEL_PER_CONTEXT * self._model.context:
+            seq.end(FinishReason.OUT_OF_FUEL)
+
+    def _take(self, seq: Sequence, token: TokenId) -> None:
+        seq.last_was_eos = token in self._eos_tokens
+        if seq.controller is None:
+            if seq.last_was_eos:
+                self._output.sampled_eos(seq, token)
+                seq.end(FinishReason.EOS)
+            else:
+                self._output.sampled(seq, token)
+        elif seq.last_was_eos:
+            # The controller decides what EOS means; if it goes on, the model had better not see it.
+            self._output.sampled_eos(seq, token, kept_as=self._kept_eos)
+            self._session.sampled(seq, self._eos_for_guests)
+        else:
+            self._output.sampled(seq, token)
+            self._session.sampled(seq, token)
+
+    # Commands.
+
+    def _begin(self, seq: Sequence) -> None:
+        self._alive[seq.seq_id] = seq
+        if seq.controller is None:
+            self._scheduler.add(seq)
+        elif self._runtime_error is not None:
+            seq.end(FinishReason.FAIL, self._runtime_error)
+        else:
+            self._guests(lambda s: self._session.start(s, lambda error: self._started(s, error)), seq)
+
+    def _started(self, seq: Sequence, error: BaseException | None) -> None:
+        """On the thread of the runtime's client."""
+        self._inbox.put(lambda: self._ready(seq, error))
+
+    def _ready(self, seq: Sequence, error: BaseException | None) -> None:
+        if seq.phase is Phase.ENDED:
+            return
+        if error is None:
+            self._scheduler.add(seq)
+        else:
+            seq.end(FinishReason.FAIL, error if isinstance(error, AiciError) else AiciError(f"instantiate: {error!r}"))
+
+    def _abort(self, seq_id: SeqId) -> None:
+        if seq_id in self._alive:
+            self._alive[seq_id].end(FinishReason.ABORT)
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _guests(self, talk: Callable[[_T], None], argument: _T) -> None:
+        """Whatever is said to the runtime is said here: if it is dead, every controlled sequence has its verdict."""
+        if self._runtime_error is not None:
+            return
+        try:
+            talk(argument)
+        except RuntimeDiedError as error:
+            self._runtime_error = error
+            self._session.lost()
+            for seq in self._alive.values():
+                if seq.controller is not None:
+                    seq.end(FinishReason.FAIL, error)
+
+    def _bury(self) -> None:
+        """End all that have a verdict."""
+        for seq in [seq for seq in self._alive.values() if seq.verdict is not None]:
+            assert seq.verdict is not None
+            del self._alive[seq.seq_id]
+            self._scheduler.remove(seq)
+            self._guests(self._session.drop, seq)
+            self._output.finish(seq, *seq.verdict)

@@ -1,0 +1,98 @@
+"""From a folder to a model that runs on our cache."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.utils import logging as transformers_logging
+
+from aici_engine.cache.storage import LayerShape
+from aici_engine.model import attention, probe
+from aici_engine.model.runner import Model
+from aici_runtime.errors import UsageError
+from aici_runtime.ids import TokenId
+
+
+def load_model(folder: Path, *, dtype: torch.dtype) -> Model:
+    """Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
+    _register()
+    with _quiet():
+        try:
+            module = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, attn_implementation=probe.IMPLEMENTATION, local_files_only=True
+            )
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise UsageError(f"{folder} cannot be loaded as a model: {error}") from error
+    return adopt(module.eval(), eos_tokens=_eos_tokens(folder, module.config))
+
+
+def adopt(module: Any, *, eos_tokens: frozenset[TokenId]) -> Model:
+    """Take over a transformers model in memory; its attention implementation is changed for good."""
+    _register()
+    config = module.config.get_text_config(decoder=True)
+    name = type(module).__name__
+    if module.config.is_encoder_decoder:
+        raise UsageError(f"{name} cannot run on this engine: it has an encoder")
+    context = _context(config)
+    layers = _probe(module, name=name, context=context, config=config)
+    return Model(module, layers=layers, vocab_size=config.vocab_size, context=context, eos_tokens=eos_tokens, name=name)
+
+
+def _probe(module: Any, *, name: str, context: int, config: Any) -> list[LayerShape]:
+    with _quiet():
+        module.set_attn_implementation(probe.IMPLEMENTATION)
+    try:
+        return probe.Probe(
+            module, name=name, num_layers=config.num_hidden_layers, context=context, config=config.to_dict()
+        ).run()
+    except (TypeError, AttributeError) as error:
+        # A model with a forward of its own shape: it takes no position_ids, or hands no keywords down.
+        raise UsageError(f"{name} cannot run on this engine: {error}") from error
+    finally:
+        with _quiet():
+            module.set_attn_implementation(attention.IMPLEMENTATION)
+
+
+def _context(config: Any) -> int:
+    limit = int(getattr(config, "max_position_embeddings", 0) or 2048)
+    rope = getattr(config, "rope_parameters", None) or {}
+    # Beyond it longrope switches its frequencies by the longest sequence of the batch, and would change the others'.
+    if rope.get("rope_type") == "longrope":
+        return min(limit, int(rope.get("original_max_position_embeddings") or limit))
+    return limit
+
+
+def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
+    """Every token that ends a sequence: generation_config.json may name several, the model's own configuration one."""
+    path = folder / "generation_config.json"
+    ids = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+    if ids is None:
+        ids = getattr(config, "eos_token_id", None)
+    if ids is None:
+        return frozenset()
+    return frozenset(TokenId(i) for i in (ids if isinstance(ids, list) else [ids]))
+
+
+def _register() -> None:
+    """Transformers' registry belongs to the process; what we put there is without state, and putting it twice is harmless."""
+    transformers.AttentionInterface.register(attention.IMPLEMENTATION, attention.paged_attention)
+    transformers.AttentionInterface.register(probe.IMPLEMENTATION, probe.probe_attention)
+    transformers.AttentionMaskInterface.register(probe.IMPLEMENTATION, probe.probe_mask)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    level = transformers_logging.get_verbosity()
+    bar = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bar:
+            transformers_logging.enable_progress_bar()

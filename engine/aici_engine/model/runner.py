@@ -1,0 +1,62 @@
+"""One forward pass over a ragged batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aici_engine.cache.storage import LayerShape, Storage
+from aici_engine.model import batch as batches
+from aici_engine.model.attention import Paged
+from aici_runtime.ids import TokenId
+
+
+class Model:
+    """A decoder whose layers were probed. Knows nothing of sequences or pages beyond one step's chunks.
+
+    `eos_tokens`: any of them ends a sequence. `context`: positions that it was made for.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        layers: Sequence[LayerShape],
+        vocab_size: int,
+        context: int,
+        eos_tokens: frozenset[TokenId],
+        name: str,
+    ) -> None:
+        self.layers = list(layers)
+        self.vocab_size = vocab_size
+        self.context = context
+        self.eos_tokens = eos_tokens
+        self.name = name
+        self.dtype: torch.dtype = module.dtype
+        self.device: torch.device = module.device
+        self._module = module
+
+    def make_storage(self, *, num_pages: int, page_size: int) -> Storage:
+        return Storage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of cache that a token takes, over all layers."""
+        return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
+
+    @torch.inference_mode()
+    def forward(self, storage: Storage, chunks: Sequence[batches.Chunk]) -> torch.Tensor:
+        """Logits (R, vocabulary) in f32, a row for each chunk that wants them, in order; the caller may change them.
+
+        The keys and values of all chunks are in `storage` afterwards.
+        """
+        step = batches.build(chunks, self.device)
+        output = self._module(
+            input_ids=step.input_ids,
+            position_ids=step.position_ids,
+            use_cache=False,
+            logits_to_keep=step.logit_rows,
+            aici=Paged(storage, step),
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits.float()

@@ -1,0 +1,108 @@
+"""One sequence's life in the engine. Touched by the engine's thread alone."""
+
+import random
+from enum import Enum, auto
+from typing import Any
+
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason, Origin, Token
+from aici_engine.request import ControllerCall, Sink
+from aici_engine.text import TextStream
+from aici_runtime.errors import AiciError
+from aici_runtime.ids import SeqId, TokenId
+
+
+class Phase(Enum):
+    """`STARTING`: its guest is being instantiated. `WAITING`: for a slot and pages. `RUNNING`: has both."""
+
+    STARTING = auto()
+    WAITING = auto()
+    RUNNING = auto()
+    ENDED = auto()
+
+
+class Sequence:
+    """`tokens`: prompt, then output; the first `prompt_len` are the prompt. `num_computed` catches up with them.
+
+    `limit`: the most tokens, prompt included, that it may ever have. `kv_eos`: what stands in `tokens` for an EOS that a
+    controller chose to live through.
+    """
+
+    def __init__(
+        self,
+        seq_id: SeqId,
+        *,
+        prompt: list[TokenId],
+        sampling: SamplingParams,
+        controller: ControllerCall | None,
+        limit: int,
+        sink: Sink,
+        submitted_at: float,
+    ) -> None:
+        self.seq_id = seq_id
+        self.tokens = prompt
+        self.prompt_len = len(prompt)
+        self.sampling = sampling
+        self.controller = controller
+        self.limit = limit
+        self.sink = sink
+        self.phase = Phase.STARTING if controller else Phase.WAITING
+        self.num_computed = 0
+        self.num_prompt_tokens = len(prompt)
+        self.num_sampled = 0
+        self.num_forced = 0
+        self.output: list[Token] = []
+        self.text = TextStream()
+        self.random = random.Random(sampling.seed)
+        # Control.
+        self.bound = False
+        self.suspended = False
+        self.rounds_suspended = 0
+        self.last_was_eos = False
+        self.logs: list[str] = []
+        self.storage: list[dict[str, Any]] = []
+        # Times, by the monotonic clock.
+        self.submitted_at = submitted_at
+        self.started_at: float | None = None
+        self.first_token_at: float | None = None
+        # Set by whoever finds that it must end; the loop ends it.
+        self.verdict: tuple[FinishReason, AiciError | None] | None = None
+
+    @property
+    def req_id(self) -> str:
+        return f"r{self.seq_id}"
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens whose keys and values are not computed. At least 1 while it lives: logits come from the last token."""
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def room(self) -> int:
+        return self.limit - len(self.tokens)
+
+    def end(self, reason: FinishReason, error: AiciError | None = None) -> None:
+        """Ask for the end. The first reason stands."""
+        if self.verdict is None:
+            self.verdict = (reason, error)
+
+    def append(
+        self, token_id: TokenId, data: bytes, origin: Origin, *, kept_as: TokenId | None = None
+    ) -> tuple[Token, str]:
+        """Returns the token as events show it, and what the stream gains. `kept_as`: what the model is to see instead."""
+        token = Token(token_id, data, origin)
+        self.tokens.append(token_id if kept_as is None else kept_as)
+        self.output.append(token)
+        if origin is Origin.SAMPLED:
+            self.num_sampled += 1
+        else:
+            self.num_forced += 1
+        return token, self.text.push(data)
+
+    def remove(self, num_tokens: int) -> None:
+        """Forget the last tokens, of the prompt too once the output is used up. At least one token must remain."""
+        del self.tokens[len(self.tokens) - num_tokens :]
+        del self.output[max(0, len(self.output) - num_tokens) :]
+        self.text.backtrack(num_tokens)
+        self.prompt_len = min(self.prompt_len, len(self.tokens))
+        self.num_computed = min(self.num_computed, len(self.tokens))
