@@ -37,12 +37,15 @@ class PostArg:
 class Callbacks:
     """Owns no process state: a fork of the process forks it too."""
 
-    def __init__(self, *, guest: Guest, host: Host, masks: MaskRegion, vocab_size: int, eos_token: TokenId) -> None:
+    def __init__(
+        self, *, guest: Guest, host: Host, masks: MaskRegion, vocab_size: int, eos_token: TokenId, max_forks: int
+    ) -> None:
         self._guest = guest
         self._host = host
         self._masks = masks
         self._vocab_size = vocab_size
         self._eos_token = eos_token
+        self._max_forks = max_forks
         self._handle = 0
         self._failed = False
 
@@ -87,6 +90,8 @@ class Callbacks:
             more = self._tokens(answer)
             if num_forks < 0 or (suspend and num_forks != 1):
                 raise CallbackError(f"num_forks={num_forks} with suspend={suspend}")
+            if num_forks > self._max_forks:
+                raise CallbackError(f"too many forks (max={self._max_forks})")
             ff_tokens += more
             if not more:
                 return {"suspend": suspend, "num_forks": num_forks, "ff_tokens": ff_tokens}

@@ -99,7 +99,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
                 table=table,
                 masks=masks,
                 vocabulary=loaded,
-                memory_max_bytes=settings.limits.memory_bytes,
+                limits=settings.limits,
                 stepper_pidfd=own_pidfd,
             ),
             for_spawner,

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from aici_runtime import comms, host_tokenizer, process, wasm, worker
 from aici_runtime.errors import AiciError
+from aici_runtime.flags import Limits
 from aici_runtime.host import Host
 from aici_runtime.link import Linker
 from aici_runtime.masks import MaskRegion
@@ -32,7 +33,7 @@ class SpawnerConfig:
     table: SlotTable
     masks: MaskRegion
     vocabulary: LoadedVocabulary
-    memory_max_bytes: int
+    limits: Limits
     stepper_pidfd: int
 
 
@@ -86,7 +87,7 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
         table=config.table,
         masks=config.masks,
         vocabulary=config.vocabulary,
-        memory_max_bytes=config.memory_max_bytes,
+        limits=config.limits,
         stepper_pidfd=config.stepper_pidfd,
     )
 

@@ -23,6 +23,7 @@ import wasmtime
 from aici_runtime import frames, process
 from aici_runtime.callbacks import Callbacks, PostArg, SetupError, encode_result
 from aici_runtime.comms import VariablesClient
+from aici_runtime.flags import Limits
 from aici_runtime.guest import Guest, GuestError
 from aici_runtime.host import Host
 from aici_runtime.link import Linker
@@ -44,7 +45,7 @@ class WorkerWorld:
     table: SlotTable
     masks: MaskRegion
     vocabulary: LoadedVocabulary
-    memory_max_bytes: int
+    limits: Limits
     stepper_pidfd: int
 
 
@@ -75,7 +76,7 @@ def _set_up(world: WorkerWorld, request: dict[str, Any]) -> tuple[Guest, Callbac
             engine=world.engine,
             linker=world.linker.wasmtime,
             compiled=Path(request["compiled"]),
-            memory_max_bytes=world.memory_max_bytes,
+            memory_max_bytes=world.limits.memory_bytes,
         )
     except (GuestError, wasmtime.WasmtimeError) as error:
         raise SetupError(f"Error (setup): {error}") from error
@@ -86,6 +87,7 @@ def _set_up(world: WorkerWorld, request: dict[str, Any]) -> tuple[Guest, Callbac
         masks=world.masks,
         vocab_size=world.vocabulary.vocab_size,
         eos_token=world.vocabulary.eos_token,
+        max_forks=world.limits.forks,
     )
     callbacks.setup(request["prompt"])
     return guest, callbacks

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.ids import TokenId
+from aici_runtime.tokens import read_vocabulary
 from tests.runtime.support import tokenizer
 from tests.runtime.support.raw import RawEngine
 
@@ -53,6 +55,13 @@ def raw(byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
         yield engine
     finally:
         engine.close()
+
+
+@pytest.fixture(scope="session")
+def token_of(byte_level: Path) -> Callable[[bytes], TokenId]:
+    """The token with these bytes."""
+    token_bytes = read_vocabulary((byte_level / "tokenizer.json").read_bytes()).token_bytes
+    return lambda text: TokenId(token_bytes.index(text))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -79,6 +79,7 @@ class TestPre:
             (pre_answer(suspend=1), "field suspend missing or not bool"),
             (pre_answer(num_forks=True), "field num_forks missing or not int"),
             (pre_answer(num_forks=-1), "num_forks=-1"),
+            (pre_answer(num_forks=17), "too many forks (max=16)"),
             (pre_answer(num_forks=2, suspend=True), "num_forks=2 with suspend=True"),
             (pre_answer(num_forks=2, ff_tokens=[1]), "ff_tokens need num_forks == 1"),
             (pre_answer(ff_tokens=[1, 261]), f"ff_token out of range (261 >= {BYTE_LEVEL_SIZE} at 1)"),
