@@ -4,7 +4,6 @@ import contextlib
 import gc
 import importlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,8 @@ from aici_cli.render import document, stream_text
 from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aici_engine.engine import Engine
     from aici_engine.events import FinishEvent
     from aici_engine.request import Request
@@ -175,6 +176,4 @@ def _report(ends: "Sequence[FinishEvent]", *, log: bool, constrained: bool) -> N
         if end.reason is FinishReason.DEADLOCK:
             raise UsageError("the controller waits for something that cannot come")
         if end.reason is FinishReason.LENGTH and constrained:
-            say(
-                "note: stopped at --max-tokens or the end of the context; the constraint may be unfinished"
-            )
+            say("note: stopped at --max-tokens or the end of the context; the constraint may be unfinished")

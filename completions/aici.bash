@@ -2,11 +2,11 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici bench" | "aici bench constraint") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
-        "aici") words="run rt doctor models --version --debug --help" ;;
+        "aici") words="run rt doctor models bench --version --debug --help" ;;
         "aici run") words="--regex --controller --controller-arg --max-tokens --temperature --top-k --top-p --seed --num-samples --model --chat --json --log --help" ;;
         "aici rt") words="--help" ;;
         "aici doctor") words="--json --help" ;;
@@ -14,6 +14,8 @@ _aici() {
         "aici models pull") words="--json --help" ;;
         "aici models list") words="--json --help" ;;
         "aici models path") words="--json --help" ;;
+        "aici bench") words="constraint --help" ;;
+        "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --json --help" ;;
     esac
     COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
 }

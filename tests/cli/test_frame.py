@@ -32,7 +32,7 @@ def test_version() -> None:
         (["rnu"], "Did you mean"),
         (["models", "list", "--jsn"], "--jsn"),
         (["models", "path", "no-such-model"], "no-such-model"),
-        (["run", "--max-tokens", "many", "x"], "many"),
+        (["run", "--max-tokens", "many", "x"], "--max-tokens"),
     ],
 )
 def test_wrong_use_is_exit_2_with_one_error_and_no_traceback(args: list[str], said: str) -> None:

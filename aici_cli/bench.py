@@ -1,0 +1,114 @@
+"""`aici bench`: figures of this machine. Always a ratio of things measured in turn, A B A B, in one run."""
+
+import re
+import statistics
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aici_cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aici_engine.engine import Engine
+    from aici_engine.events import FinishEvent
+    from aici_engine.request import ControllerCall
+
+app = typer.Typer(help="Measure this machine.", no_args_is_help=True, rich_markup_mode=None)
+
+PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for number in range(1, 65)]
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `constraint` a subcommand while it is the only one."""
+
+
+@app.command()
+def constraint(
+    batch: Annotated[list[int], typer.Option(help="Sequences at once; may be given several times.")] = [1, 8],  # noqa: B006
+    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens to decode.")] = 48,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 9,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
+    model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Decode with a regex against decode without: the same greedy tokens, the same batch, in turn.
+
+    `dense` allows nearly every token at each step, `sparse` only those that spell the text.
+    """
+    from aici_controllers.catalog import guest_path
+    from aici_engine.config import EngineConfig
+    from aici_engine.engine import Engine
+    from aici_engine.request import ControllerCall
+    from aici_engine.store.resolve import resolve_model
+    from aici_runtime.client import Runtime, RuntimeConfig
+
+    if quick:
+        num_tokens, rounds = min(num_tokens, 24), min(rounds, 3)
+    model_dir = resolve_model(model, say=say)
+    rows = []
+    with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime:
+        runtime.wait_ready()
+        module_id = runtime.mk_module(guest_path("regex").read_bytes()).module_id
+        with Engine(EngineConfig(model_dir=model_dir, max_num_seqs=max(batch)), host=runtime) as engine:
+            for size in batch:
+                plain = _decode(engine, size, num_tokens, None)
+                literal = [ControllerCall(module_id, re.escape(end.text)) for end in plain]
+                anything = [ControllerCall(module_id, r"(.|\n)*")] * size
+                for name, calls in (("dense", anything), ("sparse", literal)):
+                    say(f"batch {size}, {name}: {rounds} rounds of {num_tokens} tokens")
+                    rows.append(_compare(engine, name, size, num_tokens, rounds, calls))
+    if json:
+        print_json(rows)
+        return
+    print("batch  mask    plain ms/token  constrained ms/token  ratio of medians  median of ratios  same tokens")
+    for row in rows:
+        print(
+            f"{row['batch']:>5}  {row['mask']:<6}  {row['plain_ms']:>14.2f}  {row['constrained_ms']:>20.2f}"
+            f"  {row['ratio_of_medians']:>16.3f}  {row['median_of_ratios']:>16.3f}  {row['same_tokens']!s:>11}"
+        )
+
+
+def _compare(
+    engine: "Engine", name: str, size: int, num_tokens: int, rounds: int, calls: "Sequence[ControllerCall]"
+) -> dict[str, Any]:
+    """Speed with the constraint divided by speed without; 1 means that it costs nothing."""
+    plain_ms, constrained_ms, same = [], [], True
+    for _ in range(rounds):
+        plain, constrained = _decode(engine, size, num_tokens, None), _decode(engine, size, num_tokens, calls)
+        plain_ms.append(_ms_per_token(plain))
+        constrained_ms.append(_ms_per_token(constrained))
+        same = same and [end.tokens for end in plain] == [end.tokens for end in constrained]
+    return {
+        "batch": size,
+        "mask": name,
+        "plain_ms": statistics.median(plain_ms),
+        "constrained_ms": statistics.median(constrained_ms),
+        "ratio_of_medians": statistics.median(plain_ms) / statistics.median(constrained_ms),
+        "median_of_ratios": statistics.median(a / b for a, b in zip(plain_ms, constrained_ms, strict=True)),
+        "same_tokens": same,
+    }
+
+
+def _decode(
+    engine: "Engine", size: int, num_tokens: int, calls: "Sequence[ControllerCall] | None"
+) -> "list[FinishEvent]":
+    from aici_engine.config import SamplingParams
+    from aici_engine.request import Request
+
+    greedy = SamplingParams(temperature=0.0, max_tokens=num_tokens)
+    handles = [
+        engine.submit(
+            Request(prompt=PROMPTS[number % len(PROMPTS)], sampling=greedy, controller=calls and calls[number])
+        )
+        for number in range(size)
+    ]
+    return [handle.wait() for handle in handles]
+
+
+def _ms_per_token(ends: "Sequence[FinishEvent]") -> float:
+    """From the first token to the end, so that neither prefill nor the guest's start counts."""
+    seconds: Callable[[FinishEvent], float] = lambda end: end.timings.total_s - (end.timings.first_token_s or 0.0)  # noqa: E731
+    return statistics.median(1000 * seconds(end) / (len(end.tokens) - 1) for end in ends)
