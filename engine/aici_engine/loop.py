@@ -82,6 +82,10 @@ class Loop:
     def num_running(self) -> int:
         return len(self._scheduler.running)
 
+    @property
+    def num_preemptions(self) -> int:
+        return self._scheduler.num_preemptions
+
     def submit(self, seq: Sequence) -> None:
         self._inbox.put(lambda: self._begin(seq))
 

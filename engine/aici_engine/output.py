@@ -1,12 +1,15 @@
 """What a sequence gains or loses becomes events here, and nowhere else; so does its end."""
 
+import logging
 import time
 from collections.abc import Sequence as Seq
 
-from aici_engine.events import BacktrackEvent, FinishEvent, FinishReason, Origin, Timings, TokenEvent, Usage
+from aici_engine.events import BacktrackEvent, Event, FinishEvent, FinishReason, Origin, Timings, TokenEvent, Usage
 from aici_engine.sequence import Phase, Sequence
 from aici_runtime.errors import AiciError, ControllerError
 from aici_runtime.ids import TokenId
+
+_log = logging.getLogger(__name__)
 
 
 class Output:
@@ -34,14 +37,15 @@ class Output:
             raise ControllerError(f"the controller removed {num_tokens} tokens of a sequence of {len(seq.tokens)}")
         if num_tokens:
             seq.remove(num_tokens)
-            seq.sink(BacktrackEvent(num_tokens))
+            self._tell(seq, BacktrackEvent(num_tokens))
 
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None) -> None:
         """The one terminal event."""
         now = time.monotonic()
         seq.phase = Phase.ENDED
         tail = seq.text.finish()
-        seq.sink(
+        self._tell(
+            seq,
             FinishEvent(
                 reason=reason,
                 text=seq.text.text,
@@ -58,7 +62,7 @@ class Output:
                 logs="".join(seq.logs),
                 storage=tuple(seq.storage),
                 error=error,
-            )
+            ),
         )
 
     def _append(self, seq: Sequence, token_id: TokenId, origin: Origin) -> None:
@@ -69,4 +73,16 @@ class Output:
     def _emit(self, seq: Sequence, event: TokenEvent) -> None:
         if seq.first_token_at is None:
             seq.first_token_at = time.monotonic()
-        seq.sink(event)
+        self._tell(seq, event)
+
+    def _tell(self, seq: Sequence, event: Event) -> None:
+        try:
+            seq.sink(event)
+        except Exception:  # noqa: BLE001 the engine loop's: who listens badly loses the request, not the engine
+            _log.exception("the sink of request %s raised: it is aborted", seq.seq_id)
+            seq.sink = _nobody
+            seq.end(FinishReason.ABORT)
+
+
+def _nobody(event: Event) -> None:
+    """Where events go whose listener failed."""

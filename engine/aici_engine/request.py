@@ -43,7 +43,10 @@ class RequestHandle:
         self._events.put(event)
 
     def abort(self) -> None:
-        """End the request before its next step. Its finish event still comes; if it has ended already, nothing happens."""
+        """End the request before its next step; its finish event still comes.
+
+        Nothing happens if it has ended already.
+        """
         self._abort(self.seq_id)
 
     def events(self) -> Iterator[Event]:

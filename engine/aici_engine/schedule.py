@@ -38,6 +38,7 @@ class Scheduler:
         self._max_batch_tokens = max_batch_tokens
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
+        self.num_preemptions = 0
 
     def add(self, seq: Sequence) -> None:
         """It waits for admission, ahead of everything that arrived later."""
@@ -100,6 +101,7 @@ class Scheduler:
         return True
 
     def _preempt(self, seq: Sequence) -> None:
+        self.num_preemptions += 1
         self.running.remove(seq)
         self._cache.free(seq.seq_id)
         seq.num_computed = 0

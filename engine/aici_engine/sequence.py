@@ -24,8 +24,8 @@ class Phase(Enum):
 class Sequence:
     """`tokens`: prompt, then output; the first `prompt_len` are the prompt. `num_computed` catches up with them.
 
-    `limit`: the most tokens, prompt included, that it may ever have. `kv_eos`: what stands in `tokens` for an EOS that a
-    controller chose to live through.
+    `limit`: the most tokens, prompt included, that it may ever have. An EOS that a controller chose
+    to live through may stand in `tokens` as another token.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Sequence:
     def append(
         self, token_id: TokenId, data: bytes, origin: Origin, *, kept_as: TokenId | None = None
     ) -> tuple[Token, str]:
-        """Returns the token as events show it, and what the stream gains. `kept_as`: what the model is to see instead."""
+        """Returns the token as events show it, and what the stream gains. `kept_as`: what the model is to see."""
         token = Token(token_id, data, origin)
         self.tokens.append(token_id if kept_as is None else kept_as)
         self.output.append(token)

@@ -23,7 +23,7 @@ class TextStream:
         """Forget the last tokens. The next text is announced by the arrow: what was emitted cannot be taken back."""
         del self._pieces[max(0, len(self._pieces) - num_tokens) :]
         self._arrow_due = True
-        # A character cut in two by the removal was emitted whole: decode its remaining bytes anew, drop what is complete.
+        # The removal may cut in two a character that was emitted whole: its first bytes wait again.
         self._decoder = _decoder()
         self._decoder.decode(b"".join(self._pieces)[-8:])
 

@@ -67,8 +67,8 @@ class NoHost:
     def post_pre_process(
         self,
         *,
-        post_ops: Sequence[PostOp],
-        pre_ops: Sequence[PreOp],
+        post_ops: Sequence[PostOp],  # noqa: ARG002
+        pre_ops: Sequence[PreOp],  # noqa: ARG002
         freed: Sequence[SeqId],  # noqa: ARG002
     ) -> PostPre:
         return PostPre(post={}, pre={})

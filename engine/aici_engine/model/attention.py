@@ -1,5 +1,7 @@
 """Paged attention in plain torch, in the shape in which transformers calls an attention function."""
 
+from dataclasses import dataclass
+
 import torch
 from torch.nn import functional
 
@@ -44,50 +46,72 @@ def paged_attention(
     assert isinstance(layer, int)
     storage, batch = aici.storage, aici.batch
     view.write(storage, layer, batch.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    num_heads, num_kv_heads = query.shape[1], key.shape[1]
+    num_heads, num_kv_heads, num_tokens = query.shape[1], key.shape[1], query.shape[2]
+    maths = _Maths(
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        softcap=softcap,
+        sinks=None if s_aux is None else s_aux.view(num_kv_heads, -1, 1, 1),
+    )
     # Queries of the heads that share keys stand together: (T, Hkv, G, D).
-    queries = query[0].transpose(0, 1).unflatten(1, (num_kv_heads, num_heads // num_kv_heads))
-    plain = softcap is None and s_aux is None
-    sinks = None if s_aux is None else s_aux.view(num_kv_heads, -1, 1, 1)
-    out = query.new_empty(query.shape[2], num_kv_heads, num_heads // num_kv_heads, value.shape[-1])
+    queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, num_heads // num_kv_heads, -1)
+    out = query.new_empty(*queries.shape[:3], value.shape[-1])
     for group in batch.decodes:
-        rows = group.last - group.first
         keys, values = view.gather(storage, layer, group.slots)
-        keys = keys.unflatten(0, (rows, group.max_len)).transpose(1, 2)  # (rows, Hkv, L, D)
-        values = values.unflatten(0, (rows, group.max_len)).transpose(1, 2)
-        mask = group.mask(sliding_window)
-        q = queries[group.first : group.last]
-        if plain:
-            part = functional.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
-        else:
-            wide = None if mask is None else mask[:, None]
-            part = _attend(q.unsqueeze(3), keys.unsqueeze(2), values.unsqueeze(2), wide, scale, softcap, sinks).squeeze(
-                3
-            )
-        out[group.first : group.last] = part
+        rows = slice(group.first, group.last)
+        out[rows] = _decode(queries[rows], keys, values, group.mask(sliding_window), maths)
     for chunk in batch.chunks:
         keys, values = view.gather(storage, layer, chunk.slots)
-        keys, values = keys.transpose(0, 1), values.transpose(0, 1)  # (Hkv, L, D)
-        mask = chunk.mask(sliding_window)
-        q = queries[chunk.first : chunk.last]
-        if plain:
-            part = functional.scaled_dot_product_attention(
-                q.flatten(1, 2).transpose(0, 1)[None],
-                keys[None],
-                values[None],
-                attn_mask=mask,
-                is_causal=mask is None,
-                scale=scale,
-                enable_gqa=num_heads != num_kv_heads,
-            )[0]  # (Hq, q, Dv)
-            out[chunk.first : chunk.last] = part.transpose(0, 1).unflatten(1, (num_kv_heads, -1))
-        else:
-            if mask is None:
-                mask = torch.ones(len(q), len(q), dtype=torch.bool, device=q.device).tril()
-            part = _attend(q.permute(1, 2, 0, 3), keys[:, None], values[:, None], mask, scale, softcap, sinks)
-            out[chunk.first : chunk.last] = part.permute(2, 0, 1, 3)
+        rows = slice(chunk.first, chunk.last)
+        out[rows] = _chunk(queries[rows], keys, values, chunk.mask(sliding_window), maths)
     return out.flatten(1, 2)[None], None
+
+
+@dataclass(frozen=True, slots=True)
+class _Maths:
+    """`sinks` (Hkv, G, 1, 1)."""
+
+    scale: float
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+    @property
+    def plain(self) -> bool:
+        return self.softcap is None and self.sinks is None
+
+
+def _decode(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, maths: _Maths
+) -> torch.Tensor:
+    """`queries` (rows, Hkv, G, D); `keys`, `values` (rows * L, Hkv, D); `mask` (rows, 1, 1, L)."""
+    rows = len(queries)
+    keys = keys.view(rows, -1, *keys.shape[1:]).transpose(1, 2)  # (rows, Hkv, L, D)
+    values = values.view(rows, -1, *values.shape[1:]).transpose(1, 2)
+    if maths.plain:
+        # The heads of a group stand where a prompt's tokens would: no key is repeated.
+        return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=maths.scale)
+    wide = None if mask is None else mask[:, None]
+    return _attend(queries[:, :, :, None], keys[:, :, None], values[:, :, None], wide, maths)[:, :, :, 0]
+
+
+def _chunk(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, maths: _Maths
+) -> torch.Tensor:
+    """`queries` (q, Hkv, G, D); `keys`, `values` (L, Hkv, D); `mask` (q, L), None if causal and q == L."""
+    keys, values = keys.transpose(0, 1), values.transpose(0, 1)  # (Hkv, L, D)
+    if maths.plain:
+        out = functional.scaled_dot_product_attention(
+            queries.flatten(1, 2).transpose(0, 1)[None],
+            keys[None],
+            values[None],
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=maths.scale,
+            enable_gqa=queries.shape[2] > 1,
+        )
+        return out[0].transpose(0, 1).reshape(*queries.shape[:3], -1)
+    if mask is None:
+        mask = torch.ones(len(queries), len(queries), dtype=torch.bool, device=queries.device).tril()
+    return _attend(queries.permute(1, 2, 0, 3), keys[:, None], values[:, None], mask, maths).permute(2, 0, 1, 3)
 
 
 def _attend(
@@ -95,19 +119,17 @@ def _attend(
     k: torch.Tensor,
     v: torch.Tensor,
     mask: torch.Tensor | None,
-    scale: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    maths: _Maths,
 ) -> torch.Tensor:
     """q (..., Hkv, G, Tq, D), k and v (..., Hkv, 1, L, D), mask broadcastable to (..., Hkv, G, Tq, L)."""
-    logits = (q @ k.transpose(-1, -2)).float() * scale
-    if softcap is not None:
-        logits = softcap * torch.tanh(logits / softcap)
+    logits = (q @ k.transpose(-1, -2)).float() * maths.scale
+    if maths.softcap is not None:
+        logits = maths.softcap * torch.tanh(logits / maths.softcap)
     if mask is not None:
         logits = logits.masked_fill(~mask, float("-inf"))
-    if sinks is None:
+    if maths.sinks is None:
         weights = logits.softmax(-1)
     else:
-        sink = sinks.float().expand(*logits.shape[:-1], 1)
+        sink = maths.sinks.float().expand(*logits.shape[:-1], 1)
         weights = torch.cat([logits, sink], -1).softmax(-1)[..., :-1]
     return weights.to(v.dtype) @ v

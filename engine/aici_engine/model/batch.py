@@ -81,8 +81,8 @@ class ChunkPart:
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """`input_ids`, `position_ids`: (1, T). `write_slots`: (T,). `logit_rows`: tokens whose logits are wanted, in the order
-    of the chunks that want them."""
+    """`input_ids`, `position_ids`: (1, T). `write_slots`: (T,). `logit_rows`: tokens whose logits are wanted, in
+    the order of the chunks that want them."""
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor

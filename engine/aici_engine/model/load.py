@@ -78,7 +78,7 @@ def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
 
 
 def _register() -> None:
-    """Transformers' registry belongs to the process; what we put there is without state, and putting it twice is harmless."""
+    """Transformers' registry belongs to the process; what goes there has no state, and may be put there twice."""
     transformers.AttentionInterface.register(attention.IMPLEMENTATION, attention.paged_attention)
     transformers.AttentionInterface.register(probe.IMPLEMENTATION, probe.probe_attention)
     transformers.AttentionMaskInterface.register(probe.IMPLEMENTATION, probe.probe_mask)

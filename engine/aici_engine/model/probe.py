@@ -1,4 +1,4 @@
-"""Ask a model, by running it once, whether our attention is all the attention it has. What does not fit is refused by name.
+"""Ask a model, by running it once, whether our attention is all the attention it has. What does not fit is refused.
 
 The model itself says what it needs: every layer's call shows the shapes of its keys and values and every option that it
 passes; every mask that it wants is a function that can be compared with ours at the positions where they could differ.
@@ -45,14 +45,14 @@ class Probe:
         with torch.inference_mode():
             self._model(input_ids=ids, position_ids=torch.arange(2)[None], use_cache=False, aici=self)
         if sorted(self.layers) != list(range(self._num_layers)):
-            raise self._refusal(
-                f"{self._num_layers - len(self.layers)} of its {self._num_layers} layers do not use transformers' attention interface"
-            )
+            missing = self._num_layers - len(self.layers)
+            raise self._refusal(f"{missing} of its {self._num_layers} layers bypass transformers' attention interface")
         return [self.layers[i] for i in range(self._num_layers)]
 
     def attention(
         self, module: torch.nn.Module, mask: object, options: dict[str, Any], shapes: list[torch.Size]
     ) -> None:
+        """One layer's call: `shapes` of query, key and value."""
         query, key, value = shapes
         layer = getattr(module, "layer_idx", None)
         if not isinstance(layer, int):

@@ -17,7 +17,7 @@ class Sampler:
         self._masks = masks
 
     def sample(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenId:
-        """`row` is spoilt. `bits`: the guest's mask, None without one. Raises AiciError if there is nothing to choose."""
+        """`row` is spoilt. `bits`: the guest's mask, None without one. AiciError if there is nothing to choose."""
         if bits is not None and not self._masks.apply(bits, row):
             raise ControllerError("the controller's mask allows no token")
         prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]

@@ -1,0 +1,170 @@
+"""Tiny models with random weights, and a controller runtime whose guests are Python objects."""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aici_runtime.errors import NotFoundError, RuntimeDiedError
+from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.wire import Mid, MidOp, Post, PostOp, PostPre, Pre, PreOp, SeqResult, Splice
+
+VOCAB_SIZE = 300
+"""Tokens 0 to 255 are bytes in the order of the byte alphabet's characters, 256 is EOS, the others have no bytes."""
+EOS = TokenId(256)
+EOT = TokenId(257)
+GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
+
+
+def alphabet() -> dict[int, str]:
+    plain = [*range(33, 127), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {byte: chr(byte) for byte in plain} | {byte: chr(0x100 + k) for k, byte in enumerate(others)}
+
+
+def encode(text: str) -> list[TokenId]:
+    return [TokenId(byte) for byte in text.encode()]
+
+
+def write_tokenizer(folder: Path) -> None:
+    special = [
+        {"id": token, "content": name, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False}
+        for token, name in ((EOS, "<|endoftext|>"), (EOT, "<|eot|>"))
+    ]  # fmt: skip
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    model = {"type": "BPE", "vocab": {char: byte for byte, char in alphabet().items()}, "merges": []}
+    document = {"version": "1.0", "added_tokens": special, "pre_tokenizer": level, "decoder": level, "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+
+
+def write_tiny_model(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
+    """A two-layer Llama whose logits are spread enough that greedy choices are no ties."""
+    import torch
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.4, bos_token_id=None,
+        eos_token_id=int(EOS), pad_token_id=int(EOS),
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(eos_token_id=[int(EOS), int(EOT)], pad_token_id=int(EOS))
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@dataclass
+class Guest:
+    """Allows everything, for ever. Subclasses override; `told` records what was posted."""
+
+    argument: Any = None
+    told: list[tuple[list[TokenId], int]] = field(default_factory=list)
+
+    def init_prompt(self, prompt: list[TokenId]) -> None: ...
+
+    def pre(self) -> Pre | str:
+        """A string is the error of a guest that failed."""
+        return GO_ON
+
+    def mid(self) -> Splice | Iterable[int] | str:
+        return range(VOCAB_SIZE)
+
+    def post(self, tokens: list[TokenId], backtrack: int) -> bool:
+        """True: stop."""
+        self.told.append((tokens, backtrack))
+        return False
+
+
+class ScriptedHost:
+    """Keeps to the protocol's order and refuses whoever does not. `live` is what leaks."""
+
+    vocab_size = VOCAB_SIZE
+    eos_token = EOS
+
+    def __init__(self, guests: dict[str, Callable[..., Guest]]) -> None:
+        self._classes = guests
+        self._started: dict[str, Guest] = {}
+        self.live: dict[SeqId, Guest] = {}
+        self.all: list[Guest] = []
+        self.rounds = 0
+        self.dies_at_round = 0
+        self.hold = threading.Event()
+        self.hold.set()
+        self._asked: list[MidOp] | None = None
+        self._masks = b""
+
+    def instantiate(
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object
+    ) -> "Future[None]":
+        future: Future[None] = Future()
+
+        def start() -> None:
+            self.hold.wait(10)
+            if module_id not in self._classes:
+                future.set_exception(NotFoundError(f"no controller {module_id}"))
+                return
+            guest = self._classes[module_id](module_arg)
+            guest.init_prompt(list(prompt))
+            self._started[req_id] = guest
+            self.all.append(guest)
+            future.set_result(None)
+
+        threading.Thread(target=start, daemon=True).start()
+        return future
+
+    def discard(self, req_id: str) -> None:
+        self._started.pop(req_id, None)
+
+    def post_pre_process(
+        self, *, post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: Sequence[SeqId]
+    ) -> PostPre:
+        assert self._asked is None, "post_pre_process between send_mid and recv_mid"
+        self.rounds += 1
+        if self.rounds == self.dies_at_round:
+            raise RuntimeDiedError("the runtime died")
+        for op in pre_ops:
+            assert op.id not in self.live
+            self.live[op.id] = self._started.pop(op.req_id)
+        post = {op.id: result(Post(self.live[op.id].post(list(op.tokens), op.backtrack))) for op in post_ops}
+        pre = {seq_id: result(guest.pre(), GO_ON) for seq_id, guest in self.live.items()}
+        for seq_id in freed:
+            del self.live[seq_id]
+        return PostPre(post, pre)
+
+    def send_mid(self, ops: Sequence[MidOp]) -> None:
+        assert self._asked is None
+        assert ops
+        self._asked = list(ops)
+
+    def recv_mid(self) -> Mid:
+        assert self._asked is not None
+        answers: dict[SeqId, SeqResult[Splice]] = {}
+        rows = []
+        for op in self._asked:
+            answer = self.live[op.id].mid()
+            bits = 0
+            if isinstance(answer, (Splice, str)):
+                answers[op.id] = result(answer)
+            else:
+                bits = sum(1 << token for token in answer)
+                answers[op.id] = SeqResult(None, "", (), "", 10)
+            rows.append(bits.to_bytes(4 * ((VOCAB_SIZE + 31) // 32), "little"))
+        self._masks = b"".join(rows)
+        self._asked = None
+        return Mid(answers, len(rows))
+
+    def mask_rows(self, n: int) -> memoryview:
+        assert n * 40 == len(self._masks)
+        return memoryview(self._masks)
+
+
+def result(value: Any, failed: Any = None) -> SeqResult[Any]:
+    if isinstance(value, str):
+        return SeqResult(failed, value, (), f"log\n{value}", 10)
+    return SeqResult(value, "", (), "", 10)

@@ -1,0 +1,221 @@
+"""The engine without controllers, on a tiny model. transformers' own generate is the oracle for text."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.engine import Engine
+from aici_engine.events import FinishEvent, FinishReason, TokenEvent
+from aici_engine.request import Request
+from aici_runtime.errors import AiciError, UnavailableError, UsageError
+from tests.engine.support import EOS, EOT, encode
+
+PROMPTS = ["a", "Hello", "the quick brown fox " * 4, "x" * 60, "Zebra crossing", "1 2 3 4 5 6 7 8 9", "é", "end."]
+GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
+
+
+def hf_greedy(folder: Path, prompt: str, num_tokens: int) -> list[int]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    ids = torch.tensor([encode(prompt)])
+    with torch.inference_mode():
+        return model.generate(ids, do_sample=False, max_new_tokens=num_tokens)[0, ids.shape[1] :].tolist()
+
+
+def finish(engine: Engine, prompt: str, params: SamplingParams = GREEDY) -> FinishEvent:
+    return engine.submit(Request(prompt=prompt, sampling=params)).wait()
+
+
+def ids(end: FinishEvent) -> list[int]:
+    return [token.token_id for token in end.tokens]
+
+
+def test_greedy_is_transformers_greedy_alone_and_in_a_crowd(engine: Engine, tiny_model: Path) -> None:
+    wanted = [hf_greedy(tiny_model, prompt, 24) for prompt in PROMPTS]
+    assert len({tuple(w) for w in wanted}) == len(PROMPTS)
+    alone = [ids(finish(engine, prompt)) for prompt in PROMPTS]
+    handles = [engine.submit(Request(prompt=prompt, sampling=GREEDY)) for prompt in PROMPTS]
+    crowd = [ids(handle.wait()) for handle in handles]
+    assert alone == wanted
+    assert crowd == wanted
+
+
+def test_preemption_changes_nothing(tiny_model: Path) -> None:
+    # 27 pages of 4 tokens hold the longest sequence, of 80 + 24 tokens, and little beside it.
+    config = EngineConfig(model_dir=tiny_model, num_pages=27, page_size=4, max_num_seqs=8, max_batch_tokens=16)
+    with Engine(config) as engine:
+        handles = [engine.submit(Request(prompt=prompt, sampling=GREEDY)) for prompt in PROMPTS]
+        crowd = [ids(handle.wait()) for handle in handles]
+        assert engine.get_stats()["cache_usage"] == 0.0
+        engine._parts.cache.check_integrity()
+        assert engine._parts.loop.num_preemptions > 0
+    assert crowd == [hf_greedy(tiny_model, prompt, 24) for prompt in PROMPTS]
+
+
+def test_a_seed_fixes_the_text_whatever_runs_beside(engine: Engine) -> None:
+    params = SamplingParams(temperature=1.5, top_p=0.9, min_p=0.01, seed=7, max_tokens=20, presence_penalty=0.5)
+    alone = ids(finish(engine, "Hello", params))
+    others = [engine.submit(Request(prompt=prompt, sampling=SamplingParams(max_tokens=30))) for prompt in PROMPTS]
+    beside = ids(finish(engine, "Hello", params))
+    for handle in others:
+        handle.wait()
+    assert beside == alone
+    different = SamplingParams(temperature=1.5, top_p=0.9, min_p=0.01, seed=8, max_tokens=20, presence_penalty=0.5)
+    assert ids(finish(engine, "Hello", different)) != alone
+
+
+def test_prompts_that_are_no_tokens_are_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="token 300"):
+        engine.submit(Request(prompt=[300], sampling=GREEDY))  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="no tokens"):
+        engine.generate("")
+    assert finish(engine, "a").reason is FinishReason.LENGTH
+
+
+def test_a_prompt_that_cannot_fit_is_refused_with_both_lengths(engine: Engine) -> None:
+    with pytest.raises(UsageError, match=r"256 tokens.*256"):
+        engine.generate("x" * 256)
+    end = finish(engine, "x" * 255, SamplingParams(temperature=0.0))
+    assert (end.reason, end.usage.sampled_tokens, end.usage.prompt_tokens) == (FinishReason.LENGTH, 1, 255)
+
+
+@pytest.mark.parametrize("eos", [EOS, EOT])
+def test_every_eos_of_the_model_ends_and_is_no_text(tiny_model: Path, tmp_path: Path, eos: int) -> None:
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    weights = load_file(folder / "model.safetensors")
+    # The head reads EOS out of whatever the model says.
+    weights["lm_head.weight"] = torch.zeros_like(weights["lm_head.weight"])
+    weights["model.norm.weight"] = torch.zeros_like(weights["model.norm.weight"])
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with Engine(EngineConfig(model_dir=folder, num_pages=64)) as engine:
+        # All logits are equal: the seed's number falls where it falls, and greedy takes token 0.
+        ends = [finish(engine, "a", SamplingParams(top_k=0, seed=seed, max_tokens=400)) for seed in range(30)]
+    reached = [end for end in ends if ids(end)[-1] == eos]
+    assert reached
+    for end in reached:
+        assert end.reason is FinishReason.EOS
+        assert end.tokens[-1].data == b""
+        assert end.text.encode() == b"".join(t.data for t in end.tokens).decode("utf-8", "replace").encode()
+
+
+def test_generate_in_all_its_shapes(engine: Engine) -> None:
+    one = engine.generate("Hello", max_tokens=12, temperature=0.0)
+    assert engine.generate(["Hello", "a"], max_tokens=12, temperature=0.0) == [
+        one,
+        engine.generate("a", max_tokens=12, temperature=0.0),
+    ]
+    assert "".join(engine.generate("Hello", stream=True, max_tokens=12, temperature=0.0)) == one
+    pieces = list(engine.generate(["a", "Hello"], stream=True, max_tokens=12, temperature=0.0))
+    assert "".join(piece for index, piece in pieces if index == 1) == one
+
+    async def collect() -> str:
+        return "".join([piece async for piece in engine.generate_async("Hello", max_tokens=12, temperature=0.0)])
+
+    assert asyncio.run(collect()) == one
+
+
+def test_the_events_add_up(engine: Engine) -> None:
+    *events, end = engine.submit(Request(prompt="Hello", sampling=GREEDY)).events()
+    assert isinstance(end, FinishEvent)
+    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    assert [event.token for event in tokens] == list(end.tokens)
+    assert "".join(event.text for event in tokens) + end.tail == end.text
+    assert (end.usage.prompt_tokens, end.usage.sampled_tokens, end.usage.ff_tokens, end.usage.cost) == (5, 24, 0, 48)
+    assert end.timings.started_s is not None
+    assert end.timings.first_token_s is not None
+    assert 0 <= end.timings.started_s <= end.timings.first_token_s <= end.timings.total_s
+
+
+def test_abort_ends_a_request_and_no_other(engine: Engine) -> None:
+    long = SamplingParams(temperature=0.0)
+    aborted = engine.submit(Request(prompt="a", sampling=long))
+    other = engine.submit(Request(prompt="Hello", sampling=long))
+    events = aborted.events()
+    next(events)
+    aborted.abort()
+    aborted.abort()
+    assert [e.reason for e in events if isinstance(e, FinishEvent)] == [FinishReason.ABORT]
+    assert other.wait().usage.sampled_tokens == 256 - 5
+    assert engine.get_stats()["cache_usage"] == 0.0
+
+
+def test_a_stream_that_is_dropped_frees_its_pages(engine: Engine) -> None:
+    stream = engine.generate("a", stream=True)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    engine.generate("a", max_tokens=1)
+    assert engine.get_stats()["active_requests"] == 0
+
+
+def test_two_engines_in_one_process(engine: Engine, tiny_model: Path) -> None:
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64)) as other:
+        texts: dict[str, str] = {}
+
+        def run(name: str, which: Engine) -> None:
+            texts[name] = which.generate("Hello", max_tokens=40, temperature=0.0)
+
+        threads = [threading.Thread(target=run, args=pair) for pair in (("one", engine), ("two", other))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert texts["one"] == texts["two"] == engine.generate("Hello", max_tokens=40, temperature=0.0)
+
+
+def test_shutdown_ends_what_runs(tiny_model: Path) -> None:
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64)) as engine:
+        handle = engine.submit(Request(prompt="a"))
+        next(handle.events())
+    assert handle.wait().reason is FinishReason.ABORT
+    with pytest.raises(UnavailableError):
+        engine.generate("a")
+    engine.shutdown()
+
+
+def test_a_sink_that_raises_does_not_take_the_engine_along(engine: Engine) -> None:
+    def broken(event: object) -> None:
+        raise RuntimeError("boom")
+
+    engine.submit(Request(prompt="a", sampling=GREEDY), sink=broken)
+    assert finish(engine, "Hello").reason is FinishReason.LENGTH
+
+
+def test_an_idle_engine_uses_no_cpu(engine: Engine) -> None:
+    engine.generate("a", max_tokens=2)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.02
+
+
+def test_without_a_runtime_a_controller_is_refused(engine: Engine) -> None:
+    from aici_engine.request import ControllerCall
+
+    with pytest.raises(UnavailableError, match="no controller runtime"):
+        engine.generate("a", controller=ControllerCall("x"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -2}, {"min_p": 2}, {"max_tokens": 0},
+     {"repetition_penalty": 0}, {"presence_penalty": 3}, {"temperature": float("nan")}],
+)  # fmt: skip
+def test_bad_sampling_is_refused_by_name(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        SamplingParams(**options)  # type: ignore[arg-type]
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AiciError, match="cannot be loaded"):
+        Engine(EngineConfig(model_dir=tmp_path))
