@@ -33,7 +33,8 @@ GRACE_S = 0.2
 _KILL_GRACE_S = 0.1
 """Between interrupting a guest and killing its process."""
 
-_FORK_S = 1.0
+_FORK_S = 5.0
+"""A fork takes 3 ms; but giving up on one kills the parent, and a machine can be very busy."""
 
 _log = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ def runtime(byte_level: Path, cache_dir: Path) -> Iterator[Runtime]:
 
 @pytest.fixture(scope="module")
 def raw(byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
-    engine = RawEngine(byte_level, cache_dir)
+    engine = RawEngine(byte_level, cache_dir, "--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000")
     try:
         yield engine
     finally:
