@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from aici_cli.completions import SHELLS, command_tree
 
+from aici_cli.completions import SHELLS, command_tree
 from tests.support.cli import AICI, aici
 
 ROOT = Path(__file__).parents[2]
@@ -82,9 +82,10 @@ def test_completions_are_those_of_the_tree(shell: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "offered"),
-    [(["aici", "mo"], {"models"}), (["aici", "models", "p"], {"pull", "path"}), (["aici", "run", "--reg"], {"--regex"})],
+    [("aici mo", {"models"}), ("aici models p", {"pull", "path"}), ("aici run --reg", {"--regex"})],
 )
-def test_bash_completes(line: list[str], offered: set[str]) -> None:
-    script = f"source {ROOT}/completions/aici.bash; COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; _aici"
-    done = subprocess.run(["bash", "-c", script + '; echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
+def test_bash_completes(line: str, offered: set[str]) -> None:
+    words = f"COMP_WORDS=({line}); COMP_CWORD={line.count(' ')}"
+    script = f'source {ROOT}/completions/aici.bash; {words}; _aici; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == offered

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from aici_controllers.catalog import guest_path
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
 from aici_engine.request import ControllerCall
 from aici_runtime.client import Runtime, RuntimeConfig
-
 from tests.support.model import default_model_dir
 
 CallRegex = Callable[[str], ControllerCall]

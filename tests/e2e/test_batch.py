@@ -1,14 +1,14 @@
-"""Many constrained sequences in one engine: each its own constraint, joining when it likes, none touched by the others."""
+"""Many constrained sequences in one engine: each with its own constraint, joining when it likes, apart from the rest."""
 
 import re
 from itertools import pairwise
 
 import pytest
+
 from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, FinishReason, TokenEvent
 from aici_engine.request import Request, RequestHandle
-
 from tests.e2e.conftest import CallRegex
 
 pytestmark = pytest.mark.e2e

@@ -15,7 +15,9 @@ LONG = ["run", "--regex", "[a-z ]{4000}", "--max-tokens", "3000", "Once upon a t
 @contextmanager
 def generating() -> Iterator[subprocess.Popen[bytes]]:
     """`aici run` in the middle of a long text."""
-    with subprocess.Popen([*AICI, *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as run:
+    with subprocess.Popen(
+        [*AICI, *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as run:
         family = set[int]()
         try:
             assert run.stdout is not None

@@ -51,7 +51,10 @@ def test_json_says_all_of_it() -> None:
 
 def test_a_piped_prompt_gives_the_same_as_an_argument() -> None:
     greedy = ["--regex", "[a-z]{3,9}", "--max-tokens", "8"]
-    assert document(*greedy, stdin="My favourite colour is ")["text"] == document(*greedy, "My favourite colour is ")["text"]
+    assert (
+        document(*greedy, stdin="My favourite colour is ")["text"]
+        == document(*greedy, "My favourite colour is ")["text"]
+    )
 
 
 def test_plain_generation_and_its_length() -> None:
@@ -71,7 +74,9 @@ def test_samples_have_their_own_seeds_and_can_be_had_again() -> None:
 
 
 def test_a_controller_file_can_force_text() -> None:
-    out = document("--controller", str(build_test_guest("forced")), "--controller-arg", "forty-two, of course", ULTIMATE)
+    out = document(
+        "--controller", str(build_test_guest("forced")), "--controller-arg", "forty-two, of course", ULTIMATE
+    )
     assert out["text"] == "forty-two, of course"
     assert {token["origin"] for token in out["tokens"]} == {"forced"}
     assert out["usage"]["sampled_tokens"] == 0

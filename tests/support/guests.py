@@ -14,7 +14,12 @@ def build_test_guest(name: str) -> Path:
     """The path of the module built from `tests/guests/NAME.cpp` or `.c`; do not change it, other tests share it."""
     source = next(path for path in (_SOURCES / f"{name}.cpp", _SOURCES / f"{name}.c") if path.exists())
     digest = hashlib.sha256()
-    for path in [source, Path(build.__file__), *build.sdk_sources(), *sorted((build.sdk_dir() / "include").rglob("*.h*"))]:
+    for path in [
+        source,
+        Path(build.__file__),
+        *build.sdk_sources(),
+        *sorted((build.sdk_dir() / "include").rglob("*.h*")),
+    ]:
         digest.update(path.read_bytes())
     folder = Path(tempfile.gettempdir()) / f"aici-test-guests-{os.getuid()}"
     out = folder / f"{name}-{digest.hexdigest()[:16]}.wasm"

@@ -1,0 +1,19 @@
+"""Messages to prompt tokens, by the template that the model's folder carries."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aici_runtime.errors import UsageError
+from aici_runtime.ids import TokenId
+
+
+def chat_prompt(model_dir: Path, messages: Sequence[Mapping[str, str]]) -> list[TokenId]:
+    """The tokens up to where the assistant's answer begins. Each message has a `role` and a `content`."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    if not tokenizer.chat_template:
+        raise UsageError(f"the model in {model_dir} has no chat template", hint="leave --chat out")
+    plain = [dict(message) for message in messages]
+    tokens: list[TokenId] = tokenizer.apply_chat_template(plain, add_generation_prompt=True, return_dict=False)
+    return tokens

@@ -1,0 +1,151 @@
+"""Random regexes through the real runtime, a model of random logits at the other end, an oracle beside each step.
+
+The oracle is an automaton over code points that shares nothing with the guest (see `tests/support/regex_oracle.py`).
+`.` and negated classes stand for one whole code point, and `\\d \\w \\s` are ASCII, as in Python with `re.ASCII`.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aici_controllers.catalog import guest_path
+from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.tokens import read_vocabulary
+from aici_runtime.wire import MidOp, PostOp, PreOp
+from tests.support.regex_oracle import Automaton, Node, Position, render
+from tests.support.regexes import ALPHABET, REGEXES
+from tests.support.vocabulary import write_tokenizer
+
+MAX_STEPS = 24
+BATCH = 6
+NUM_BATCHES = 50  # of BATCH regexes: 300 in all
+
+
+@dataclass
+class World:
+    runtime: Runtime
+    module_id: str
+    vocabulary: list[bytes]
+    num_started: int = 0
+    num_finished: int = 0
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    chance = random.Random(0)
+    texts = {"".join(chance.choices(ALPHABET, k=chance.randint(2, 5))).encode() for _ in range(120)}
+    cut = {text[chance.randint(0, 2) : -1 or None] for text in list(texts)[:40]}
+    folder = write_tokenizer(
+        tmp_path_factory.mktemp("tokenizer"), sorted(text for text in texts | cut if len(text) > 1)
+    )
+    vocabulary = read_vocabulary((folder / "tokenizer.json").read_bytes()).token_bytes
+    with Runtime(RuntimeConfig(tokenizer=folder)) as runtime:
+        runtime.wait_ready()
+        yield World(runtime, runtime.mk_module(guest_path("regex").read_bytes()).module_id, list(vocabulary))
+
+
+@dataclass
+class Run:
+    """One sequence: its constraint, the oracle's place in it, and what was generated."""
+
+    seq_id: SeqId
+    node: Node
+    automaton: Automaton
+    position: Position
+    text: bytes = b""
+    ended: bool = False
+    finished: bool = False
+    steps: dict[tuple[Position, int], Position | None] = field(default_factory=dict)
+
+    def after(self, position: Position | None, text: bytes) -> Position | None:
+        for byte in text:
+            if position is None:
+                return None
+            key = (position, byte)
+            if key not in self.steps:
+                self.steps[key] = position.push(self.automaton, bytes([byte]))
+            position = self.steps[key]
+        return position
+
+    def viable(self, vocabulary: list[bytes], eos: TokenId) -> set[int]:
+        tokens = {t for t, raw in enumerate(vocabulary) if raw and self.after(self.position, raw) is not None}
+        return tokens | {eos} if self.position.accepts(self.automaton) else tokens
+
+
+@settings(
+    max_examples=NUM_BATCHES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(nodes=st.lists(REGEXES, min_size=BATCH, max_size=BATCH), seed=st.integers(0, 2**32))
+def test_masks_are_exact_and_finished_outputs_match(world: World, nodes: list[Node], seed: int) -> None:
+    runtime, chance = world.runtime, random.Random(seed)
+    runs = [_start(world, node) for node in nodes]
+    fresh = [PreOp(run.seq_id, f"request-{run.seq_id}") for run in runs]
+    posts: list[PostOp] = []
+    try:
+        for _ in range(MAX_STEPS):
+            told = runtime.post_pre_process(post_ops=posts, pre_ops=fresh, freed=[])
+            for op in posts:
+                _check_stop(runs, op, told.post[op.id].result)
+            fresh, posts = [], []
+            live = [run for run in runs if not run.ended]
+            if not live:
+                break
+            runtime.send_mid([MidOp(run.seq_id) for run in live])
+            mid = runtime.recv_mid()
+            with runtime.mask_rows(len(live)) as rows:
+                masks = [bytes(rows.tobytes()[i * rows.shape[1] : (i + 1) * rows.shape[1]]) for i in range(len(live))]
+            for run, mask in zip(live, masks, strict=True):
+                assert mid.seqs[run.seq_id].error == "", render(run.node)
+                posts.append(_sample(world, run, mask, chance))
+    finally:
+        runtime.post_pre_process(post_ops=[], pre_ops=fresh, freed=[run.seq_id for run in runs])
+    world.num_finished += sum(run.finished for run in runs)
+
+
+def _start(world: World, node: Node) -> Run:
+    world.num_started += 1
+    automaton = Automaton.of(node)
+    run = Run(SeqId(world.num_started), node, automaton, Position(automaton.initial()))
+    world.runtime.instantiate(
+        req_id=f"request-{run.seq_id}", prompt=[TokenId(1)], module_id=world.module_id, module_arg=render(node)
+    ).result()
+    return run
+
+
+def _sample(world: World, run: Run, mask: bytes, chance: random.Random) -> PostOp:
+    """Compare the mask, then take the allowed token of the highest random logit."""
+    eos = world.runtime.eos_token
+    bits = int.from_bytes(mask, "little")
+    allowed = {token for token in range(len(world.vocabulary)) if bits >> token & 1}
+    assert allowed == run.viable(world.vocabulary, eos), (render(run.node), run.text)
+    token = max(sorted(allowed), key=lambda _: chance.gauss(0, 1))
+    after = run.after(run.position, world.vocabulary[token])
+    assert after is not None
+    run.position = after
+    run.text += world.vocabulary[token]
+    run.ended = token == eos
+    return PostOp(run.seq_id, [TokenId(token)])
+
+
+def _check_stop(runs: list[Run], op: PostOp, result: object) -> None:
+    """The guest stops at EOS, and when nothing but EOS could follow; what it then leaves matches, by Python's word."""
+    run = next(run for run in runs if run.seq_id == op.id)
+    stopped = getattr(result, "stop", None)
+    assert stopped is (run.ended or run.position.is_final(run.automaton)), (render(run.node), run.text, result)
+    if stopped:
+        run.ended = run.finished = True
+        assert re.fullmatch(render(run.node), run.text.decode(), re.ASCII), (render(run.node), run.text)
+
+
+def test_most_of_them_finished(world: World) -> None:
+    """So that the test above cannot pass on sequences that were all cut off."""
+    assert world.num_started >= NUM_BATCHES * BATCH
+    assert world.num_finished > world.num_started / 2
