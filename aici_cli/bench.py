@@ -99,11 +99,11 @@ def _decode(
     from aici_engine.request import Request
 
     greedy = SamplingParams(temperature=0.0, max_tokens=num_tokens)
+    prompts = [PROMPTS[number % len(PROMPTS)] for number in range(size)]
+    controllers: Sequence[ControllerCall | None] = [None] * size if calls is None else calls
     handles = [
-        engine.submit(
-            Request(prompt=PROMPTS[number % len(PROMPTS)], sampling=greedy, controller=calls and calls[number])
-        )
-        for number in range(size)
+        engine.submit(Request(prompt=prompt, sampling=greedy, controller=controller))
+        for prompt, controller in zip(prompts, controllers, strict=True)
     ]
     return [handle.wait() for handle in handles]
 

@@ -15,5 +15,6 @@ def chat_prompt(model_dir: Path, messages: Sequence[Mapping[str, str]]) -> list[
     if not tokenizer.chat_template:
         raise UsageError(f"the model in {model_dir} has no chat template", hint="leave --chat out")
     plain = [dict(message) for message in messages]
-    tokens: list[TokenId] = tokenizer.apply_chat_template(plain, add_generation_prompt=True, return_dict=False)
-    return tokens
+    text = str(tokenizer.apply_chat_template(plain, add_generation_prompt=True, tokenize=False))
+    # The template writes the special tokens at the start itself.
+    return [TokenId(token) for token in tokenizer.encode(text, add_special_tokens=False)]

@@ -5,8 +5,11 @@ from pathlib import Path
 
 
 def default_cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "aici"
+    """`$AICI_CACHE_DIR`, else `$XDG_CACHE_HOME/aici`, else `~/.cache/aici`. Not created here."""
+    if own := os.environ.get("AICI_CACHE_DIR"):
+        return Path(own).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "aici"
 
 
 def write_atomically(path: Path, content: bytes) -> None:

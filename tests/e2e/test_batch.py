@@ -1,4 +1,4 @@
-"""Many constrained sequences in one engine: each with its own constraint, joining when it likes, apart from the rest."""
+"""Many constrained sequences in one engine: each with its own constraint, joining when it likes."""
 
 import re
 from itertools import pairwise

@@ -1,22 +1,15 @@
-"""The cache folder and what a model folder looks like."""
+"""Where models are kept and what a model folder looks like."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-
-def cache_root() -> Path:
-    """`$AICI_CACHE_DIR`, else `$XDG_CACHE_HOME/aici`, else `~/.cache/aici`. Not created here."""
-    if own := os.environ.get("AICI_CACHE_DIR"):
-        return Path(own).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser().absolute() / "aici"
+from aici_runtime.cache import default_cache_dir
 
 
 def models_root() -> Path:
-    return cache_root() / "models"
+    return default_cache_dir() / "models"
 
 
 def is_model_dir(path: Path) -> bool:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from aici_engine.store.paths import cache_root, is_model_dir, models_root
+
+from aici_engine.store.paths import is_model_dir, models_root
 from aici_engine.store.resolve import list_models, resolve_model
 from aici_runtime.errors import NotFoundError, UsageError
-
 from tests.support.model import default_model_dir
 
 
@@ -78,6 +78,6 @@ def test_a_broken_gguf_is_refused_and_leaves_nothing(tmp_path: Path, empty_cache
 def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AICI_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_root() == tmp_path / "aici"
+    assert models_root() == tmp_path / "aici" / "models"
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "own"))
-    assert cache_root() == tmp_path / "own"
+    assert models_root() == tmp_path / "own" / "models"
