@@ -31,7 +31,7 @@ generated: $(READY)  ## write again what is generated and compared
 	$(BIN)/python -m aici_cli.completions
 
 guests: $(READY)  ## compile the Wasm guests whose sources changed
-	@$(BIN)/python hatch_build.py
+	@$(BIN)/python -m aici_controllers.build
 
 # The build requirements go into the venv: an isolated build would be a new place for the toolchain each time, and it
 # would compile its C library again.
