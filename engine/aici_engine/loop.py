@@ -231,6 +231,8 @@ class Loop:
 
     def _ready(self, seq: Sequence, error: BaseException | None) -> None:
         if seq.phase is Phase.ENDED:
+            if error is None:
+                self._guests(self._session.drop, seq)
             return
         if error is None:
             self._scheduler.add(seq)

@@ -1,9 +1,12 @@
 """The engine without controllers, on a tiny model. transformers' own generate is the oracle for text."""
 
 import asyncio
+import shutil
 import threading
 import time
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +21,18 @@ PROMPTS = ["a", "Hello", "the quick brown fox " * 4, "x" * 60, "Zebra crossing",
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
 
 
-def hf_greedy(folder: Path, prompt: str, num_tokens: int) -> list[int]:
-    import torch
+@cache
+def hf_model(folder: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+
+
+@cache
+def hf_greedy(folder: Path, prompt: str, num_tokens: int) -> list[int]:
+    import torch
+
+    model = hf_model(folder)
     ids = torch.tensor([encode(prompt)])
     with torch.inference_mode():
         return model.generate(ids, do_sample=False, max_new_tokens=num_tokens)[0, ids.shape[1] :].tolist()
@@ -87,8 +97,6 @@ def test_a_prompt_that_cannot_fit_is_refused_with_both_lengths(engine: Engine) -
 
 @pytest.mark.parametrize("eos", [EOS, EOT])
 def test_every_eos_of_the_model_ends_and_is_no_text(tiny_model: Path, tmp_path: Path, eos: int) -> None:
-    import shutil
-
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -101,7 +109,8 @@ def test_every_eos_of_the_model_ends_and_is_no_text(tiny_model: Path, tmp_path: 
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with Engine(EngineConfig(model_dir=folder, num_pages=64)) as engine:
         # All logits are equal: the seed's number falls where it falls, and greedy takes token 0.
-        ends = [finish(engine, "a", SamplingParams(top_k=0, seed=seed, max_tokens=400)) for seed in range(30)]
+        requests = [Request(prompt="a", sampling=SamplingParams(top_k=0, seed=seed)) for seed in range(12)]
+        ends = [handle.wait() for handle in [engine.submit(request) for request in requests]]
     reached = [end for end in ends if ids(end)[-1] == eos]
     assert reached
     for end in reached:

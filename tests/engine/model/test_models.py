@@ -1,0 +1,193 @@
+"""Tiny random models of many families: our attention against transformers' eager one, alone and in ragged batches."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+
+from aici_engine.cache.kvcache import KVCache
+from aici_engine.cache.view import KvcacheView
+from aici_engine.model.batch import Chunk
+from aici_engine.model.load import adopt
+from aici_engine.model.runner import Model
+from aici_runtime.errors import UsageError
+from aici_runtime.ids import SeqId, TokenId
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.3,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama-mha": ("Llama", {"num_key_value_heads": 4}),
+    "llama-head-dim": ("Llama", {"head_dim": 24}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2-window": (
+        "Qwen2",
+        {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2, "layer_types": None},
+    ),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "mistral": ("Mistral", {"sliding_window": 5}),
+    "gemma": ("Gemma", {"head_dim": 16}),
+    "gemma2": (
+        "Gemma2",
+        {"head_dim": 16, "sliding_window": 6, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 16},
+    ),
+    "gemma3": ("Gemma3", {"head_dim": 16, "sliding_window": 6, "query_pre_attn_scalar": 16}),
+    "gpt_oss": ("GptOss", {"head_dim": 16, "sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "phi3": ("Phi3", {}),
+    "olmo2": ("Olmo2", {}),
+    "granite": ("Granite", {}),
+    "smollm3": ("SmolLM3", {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 9}),
+    "gpt_neox": ("GPTNeoX", {}),
+    "gpt2": ("GPT2", {}),
+}
+GPT2 = {"vocab_size": 97, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128, "initializer_range": 0.3}
+LENGTHS = (1, 3, 19, 33, 16)
+PAGE_SIZE = 4
+
+
+def build(family: str) -> Any:
+    prefix, extra = FAMILIES[family]
+    class_name = "GPT2LMHeadModel" if prefix == "GPT2" else f"{prefix}ForCausalLM"
+    config_name = {"Gemma3": "Gemma3TextConfig"}.get(prefix, f"{prefix}Config")
+    options = GPT2 if prefix == "GPT2" else {**SMALL, **extra}
+    torch.manual_seed(5)
+    model = getattr(tf, class_name)(getattr(tf, config_name)(**options)).eval()
+    for name, parameter in model.named_parameters():
+        # Sinks start at garbage or zero: they must matter.
+        if name.endswith("sinks"):
+            torch.nn.init.normal_(parameter)
+    return model
+
+
+class Runner:
+    """Runs sequences through the paged model, a budget of tokens at a time, in any company."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.storage = model.make_storage(num_pages=64, page_size=PAGE_SIZE)
+        for tensor in (*self.storage.keys, *self.storage.values):
+            tensor.fill_(float("nan"))  # What was never written must never be read.
+        self.cache = KVCache(num_pages=64, page_size=PAGE_SIZE, copier=self.storage)
+
+    def step(self, work: list[tuple[SeqId, list[TokenId], int, int]]) -> torch.Tensor:
+        chunks = []
+        for seq_id, tokens, start, end in work:
+            if not self.cache.holds(seq_id):
+                self.cache.add(seq_id)
+            assert self.cache.reserve(seq_id, end)
+            view = KvcacheView(self.storage, self.cache.page_table(seq_id), end)
+            chunks.append(Chunk(view, tokens[start:end], start, True))
+        logits = self.model.forward(self.storage, chunks)
+        for seq_id, _, _, end in work:
+            self.cache.advance(seq_id, end)
+        return logits
+
+
+def sequences() -> list[list[TokenId]]:
+    generator = torch.Generator().manual_seed(3)
+    return [[TokenId(t) for t in torch.randint(3, 97, (n,), generator=generator).tolist()] for n in LENGTHS]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_eager_attention(family: str) -> None:
+    module = build(family)
+    module.set_attn_implementation("eager")
+    prompts = sequences()
+    with torch.inference_mode():
+        wanted = [module(torch.tensor([prompt]), use_cache=False).logits[0] for prompt in prompts]
+    model = adopt(module, eos_tokens=frozenset())
+
+    alone = Runner(model)
+    for i, prompt in enumerate(prompts):
+        [got] = alone.step([(SeqId(i + 1), prompt, 0, len(prompt))])
+        torch.testing.assert_close(got, wanted[i][-1], atol=2e-4, rtol=2e-4)
+
+    crowd, done = Runner(model), [0] * len(prompts)
+    while any(at < len(prompt) for at, prompt in zip(done, prompts, strict=True)):
+        work = []
+        for i, prompt in enumerate(prompts):
+            # Chunks of 1, 6, 11, ... tokens: decodes and prefills in one batch, sequences out of step.
+            end = min(len(prompt), done[i] + 1 + 5 * ((i + done[i]) % 3))
+            if end > done[i]:
+                work.append((i, (SeqId(i + 1), prompt, done[i], end)))
+        logits = crowd.step([item for _, item in work])
+        for row, (i, (_, _, _, end)) in zip(logits, work, strict=True):
+            torch.testing.assert_close(row, wanted[i][end - 1], atol=2e-4, rtol=2e-4)
+            done[i] = end
+
+
+def test_a_fork_reads_its_parents_pages_and_writes_its_own() -> None:
+    module = build("llama")
+    prompt = sequences()[3]
+    other = [*prompt[:18], *reversed(prompt[18:])]
+    with torch.inference_mode():
+        wanted = [module(torch.tensor([tokens]), use_cache=False).logits[0, -1] for tokens in (prompt, other)]
+    runner = Runner(adopt(module, eos_tokens=frozenset()))
+    runner.step([(SeqId(1), prompt, 0, 18)])
+    runner.cache.fork(SeqId(1), SeqId(2))
+    got = runner.step([(SeqId(1), prompt, 18, len(prompt)), (SeqId(2), other, 18, len(other))])
+    torch.testing.assert_close(got, torch.stack(wanted), atol=2e-4, rtol=2e-4)
+
+
+def falcon() -> Any:
+    return tf.FalconForCausalLM(
+        tf.FalconConfig(vocab_size=97, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    )
+
+
+def encoder_decoder() -> Any:
+    config = tf.BartConfig(
+        vocab_size=97, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16,
+    )  # fmt: skip
+    return tf.BartForConditionalGeneration(config)
+
+
+def bidirectional() -> Any:
+    config = tf.BertConfig(
+        vocab_size=97, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
+        is_decoder=False,
+    )  # fmt: skip
+    return tf.BertLMHeadModel(config)
+
+
+def chunked() -> Any:
+    config = tf.Llama4TextConfig(
+        **{**SMALL, "attention_chunk_size": 16, "num_local_experts": 2, "intermediate_size_mlp": 32, "head_dim": 8}
+    )
+    return tf.Llama4ForCausalLM(config)
+
+
+def hybrid() -> Any:
+    return tf.MambaForCausalLM(tf.MambaConfig(vocab_size=97, hidden_size=32, num_hidden_layers=2, state_size=4))
+
+
+@pytest.mark.parametrize("make", [falcon, encoder_decoder, bidirectional, chunked, hybrid])
+def test_what_cannot_run_is_refused_by_name(make: Any) -> None:
+    module = make().eval()
+    with pytest.raises(UsageError, match=f"{type(module).__name__} cannot run on this engine: "):
+        adopt(module, eos_tokens=frozenset())
+
+
+def test_an_unknown_attention_option_is_refused_by_name() -> None:
+    module = build("gemma2")
+
+    class Biased(torch.nn.Module):
+        """Stands for a family that came out after this engine."""
+
+        def __init__(self, layer: Any) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return self.layer(*args, **kwargs, position_bias=torch.zeros(1))
+
+    for layer in module.model.layers:
+        layer.self_attn = Biased(layer.self_attn)
+    with pytest.raises(UsageError, match="position_bias"):
+        adopt(module, eos_tokens=frozenset())

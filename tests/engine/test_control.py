@@ -1,0 +1,311 @@
+"""The conversation with guests, scripted. The tiny model's own choices do not matter: masks and splices decide."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.engine import Engine
+from aici_engine.events import BacktrackEvent, FinishEvent, FinishReason, Origin, TokenEvent
+from aici_engine.request import ControllerCall, Request, RequestHandle
+from aici_runtime.ids import TokenId
+from aici_runtime.wire import Pre, Splice
+from tests.engine.support import EOS, EOT, GO_ON, VOCAB_SIZE, Guest, ScriptedHost, encode, write_tiny_model
+
+
+class Spell(Guest):
+    """Only the argument's bytes, then EOS, on which it stops."""
+
+    at = 0
+
+    def mid(self) -> Any:
+        data = self.argument.encode()
+        return [data[self.at]] if self.at < len(data) else [EOS]
+
+    def post(self, tokens: list[TokenId], backtrack: int) -> bool:
+        super().post(tokens, backtrack)
+        self.at += len(tokens)
+        return tokens == [EOS]
+
+
+class Force(Guest):
+    """Forces the argument from `pre`, then lets one token through and stops."""
+
+    said = False
+
+    def pre(self) -> Pre:
+        if self.said:
+            return GO_ON
+        self.said = True
+        return Pre(suspend=False, num_forks=1, ff_tokens=tuple(encode(self.argument)))
+
+    def mid(self) -> Any:
+        return encode("!")
+
+    def post(self, tokens: list[TokenId], backtrack: int) -> bool:
+        super().post(tokens, backtrack)
+        return True
+
+
+class Script(Guest):
+    """`argument`: what `mid` answers, in turn; then it stops, from `pre`."""
+
+    def __init__(self, argument: Any) -> None:
+        super().__init__(argument)
+        self.answers = list(argument)
+
+    def pre(self) -> Pre:
+        return GO_ON if self.answers else Pre(suspend=False, num_forks=0, ff_tokens=())
+
+    def mid(self) -> Any:
+        return self.answers.pop(0)
+
+
+class Suspend(Script):
+    """`argument`: how often to suspend before saying `x` and stopping."""
+
+    def __init__(self, argument: int) -> None:
+        super().__init__([encode("x")])
+        self.left = argument
+
+    def pre(self) -> Pre:
+        self.left -= 1
+        return super().pre() if self.left < 0 else Pre(suspend=True, num_forks=1, ff_tokens=())
+
+
+class Fork(Guest):
+    def pre(self) -> Pre:
+        return Pre(suspend=False, num_forks=2, ff_tokens=())
+
+
+class FailPre(Guest):
+    def pre(self) -> str:
+        return "Error (pre): it broke"
+
+
+GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Fork, FailPre)}
+
+
+@pytest.fixture
+def host() -> ScriptedHost:
+    return ScriptedHost(dict(GUESTS))
+
+
+@pytest.fixture
+def engine(tiny_model: Path, host: ScriptedHost) -> Iterator[Engine]:
+    config = EngineConfig(model_dir=tiny_model, num_pages=64, page_size=4, max_num_seqs=8, max_batch_tokens=32)
+    with Engine(config, host=host) as engine:
+        yield engine
+        deadline = time.monotonic() + 2
+        while host.live and not host.dies_at_round and time.monotonic() < deadline:
+            engine.generate("a", max_tokens=1)
+        assert not host.live or host.dies_at_round
+        assert not host._started
+        assert engine.get_stats()["cache_usage"] == 0.0
+        engine._parts.cache.check_integrity()
+
+
+def submit(engine: Engine, name: str, argument: Any = None, **sampling: Any) -> RequestHandle:
+    sampling = {"temperature": 0.0} | sampling
+    return engine.submit(
+        Request(prompt="Hello", sampling=SamplingParams(**sampling), controller=ControllerCall(name, argument))
+    )
+
+
+def test_the_mask_decides(engine: Engine, host: ScriptedHost) -> None:
+    end = submit(engine, "spell", "forty-two, said the é", temperature=1.0).wait()
+    assert (end.text, end.reason, end.error) == ("forty-two, said the é", FinishReason.EOS, None)
+    assert end.usage.sampled_tokens == len("forty-two, said the é".encode()) + 1
+    [guest] = host.all
+    assert guest.told[0] == ([ord("f")], 0)
+    assert guest.told[-1] == ([EOS], 0)
+
+
+def test_sixteen_guests_and_plain_requests_side_by_side(engine: Engine) -> None:
+    plain = engine.generate("Hello", temperature=0.0, max_tokens=30)
+    words = [f"guest number {i} says {'so ' * i}" for i in range(16)]
+    handles = [submit(engine, "spell", word) for word in words]
+    others = [engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0, max_tokens=30)))
+              for _ in range(4)]  # fmt: skip
+    assert [handle.wait().text for handle in handles] == words
+    assert {handle.wait().text for handle in others} == {plain}
+
+
+def test_forced_tokens_are_appended_in_one_forward(engine: Engine, host: ScriptedHost) -> None:
+    end = submit(engine, "force", "fixed text").wait()
+    assert (end.text, end.reason) == ("fixed text!", FinishReason.STOP)
+    assert [token.origin for token in end.tokens] == [Origin.FORCED] * 10 + [Origin.SAMPLED]
+    assert (end.usage.ff_tokens, end.usage.sampled_tokens, end.usage.cost) == (10, 1, 12)
+    # One round binds, forces and samples; one says stop.
+    assert host.rounds <= 3
+
+
+def test_a_splice_replaces_sampling(engine: Engine, host: ScriptedHost) -> None:
+    script = [encode("a"), Splice(0, tuple(encode("bcd"))), encode("e")]
+    end = submit(engine, "script", script).wait()
+    assert (end.text, end.reason) == ("abcde", FinishReason.STOP)
+    assert host.all[0].told == [(encode("a"), 0), (encode("bcd"), 0), (encode("e"), 0)]
+
+
+def test_backtracking_removes_tokens_and_marks_the_stream(engine: Engine, host: ScriptedHost) -> None:
+    script = [encode("a"), encode("b"), encode("c"), Splice(3, tuple(encode("XY"))), encode("z")]
+    *events, end = submit(engine, "script", script).events()
+    assert isinstance(end, FinishEvent)
+    assert end.text == "aXYz"
+    assert "".join(e.text for e in events if isinstance(e, TokenEvent)) == "abc ↩ XYz"
+    assert BacktrackEvent(2) in events
+    assert host.all[0].told[3] == (encode("XY"), 3)
+    assert bytes(token.token_id for token in end.tokens) == b"aXYz"
+
+
+@pytest.mark.parametrize(("backtrack", "ff"), [(3, "XY"), (3, ""), (1, "Q"), (1, ""), (4, "a"), (6, "")])
+def test_after_a_splice_the_model_sees_what_is_left(engine: Engine, backtrack: int, ff: str) -> None:
+    # After the splice it is free: the greedy text must be that of a prompt which ends as the spliced sequence does.
+    anything = range(255)
+    script: list[Any] = [encode("a"), encode("b"), encode("c"), Splice(backtrack, tuple(encode(ff)))]
+    end = submit(engine, "script", [*script, *[anything] * 6]).wait()
+    left = ("Helloabc"[: len("Helloabc") - (backtrack - 1)]) + ff
+    fresh = engine.submit(
+        Request(
+            prompt=left,
+            sampling=SamplingParams(temperature=0.0),
+            controller=ControllerCall("script", [anything] * 6),
+        )
+    ).wait()
+    assert [t.token_id for t in end.tokens][-6:] == [t.token_id for t in fresh.tokens]
+
+
+@pytest.mark.parametrize("backtrack", [9, 100])
+def test_removing_everything_fails_alone(engine: Engine, backtrack: int) -> None:
+    end = submit(engine, "script", [encode("a"), encode("b"), encode("c"), Splice(backtrack, ())]).wait()
+    assert end.reason is FinishReason.FAIL
+    assert "removed" in str(end.error)
+
+
+def test_suspended_guests_resume(engine: Engine) -> None:
+    end = submit(engine, "suspend", 6).wait()
+    assert (end.text, end.reason) == ("x", FinishReason.STOP)
+
+
+def test_a_guest_that_never_resumes_is_deadlocked_and_burns_no_cpu(engine: Engine) -> None:
+    before, start = time.process_time(), time.monotonic()
+    end = submit(engine, "suspend", 10**6).wait()
+    assert end.reason is FinishReason.DEADLOCK
+    assert time.process_time() - before < 0.5 * max(0.2, time.monotonic() - start)
+
+
+def test_others_go_on_while_one_is_suspended(engine: Engine) -> None:
+    suspended = submit(engine, "suspend", 8)
+    assert submit(engine, "spell", "abc").wait().text == "abc"
+    assert suspended.wait().text == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "message"),
+    [
+        ("fork", None, "forks are not in this version"),
+        ("failpre", None, r"Error \(pre\): it broke"),
+        ("script", [encode("a"), "Error (mid): trap"], r"Error \(mid\): trap"),
+        ("script", [[]], "allows no token"),
+        ("script", [Splice(0, (TokenId(VOCAB_SIZE),))], "forced token 300"),
+        ("missing", None, "no controller missing"),
+    ],
+)
+def test_a_guest_that_fails_fails_alone(engine: Engine, name: str, argument: Any, message: str) -> None:
+    beside = submit(engine, "spell", "all is well")
+    end = submit(engine, name, argument).wait()
+    assert end.reason is FinishReason.FAIL
+    assert end.error is not None
+    import re
+
+    assert re.search(message, str(end.error))
+    assert beside.wait().text == "all is well"
+
+
+def test_when_the_runtime_dies_controlled_requests_fail_and_others_do_not(engine: Engine, host: ScriptedHost) -> None:
+    plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
+    controlled = [submit(engine, "guest"), submit(engine, "suspend", 3)]
+    host.dies_at_round = host.rounds + 5
+    for handle in controlled:
+        end = handle.wait()
+        assert (end.reason, str(end.error)) == (FinishReason.FAIL, "the runtime died")
+    assert plain.wait().reason in (FinishReason.LENGTH, FinishReason.EOS)
+    assert submit(engine, "guest").wait().reason is FinishReason.FAIL
+
+
+def test_a_slow_start_blocks_nobody(engine: Engine, host: ScriptedHost) -> None:
+    host.hold.clear()
+    slow = submit(engine, "spell", "late")
+    assert engine.generate("a", max_tokens=5, temperature=0.0) is not None
+    host.hold.set()
+    assert slow.wait().text == "late"
+
+
+def test_aborted_while_its_guest_starts(engine: Engine, host: ScriptedHost) -> None:
+    host.hold.clear()
+    slow = submit(engine, "spell", "late")
+    slow.abort()
+    assert slow.wait().reason is FinishReason.ABORT
+    host.hold.set()
+    # The guest that comes into being afterwards is discarded; the fixture looks.
+    deadline = time.monotonic() + 2
+    while not host.all or host._started:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_aborted_half_way(engine: Engine, host: ScriptedHost) -> None:
+    handle = submit(engine, "guest")
+    next(handle.events())
+    handle.abort()
+    assert handle.wait().reason is FinishReason.ABORT
+
+
+@pytest.mark.parametrize(("max_tokens", "reason"), [(3, FinishReason.LENGTH), (8, FinishReason.EOS)])
+def test_max_tokens_counts_forced_and_sampled(engine: Engine, max_tokens: int, reason: FinishReason) -> None:
+    end = submit(engine, "spell", "abcdefg", max_tokens=max_tokens).wait()
+    assert (end.text, end.reason) == ("abcdefg"[:max_tokens], reason)
+    assert len(submit(engine, "force", "fixed", max_tokens=2).wait().tokens) == 2
+
+
+def test_a_controller_may_go_on_after_eos(engine: Engine, host: ScriptedHost) -> None:
+    end = submit(engine, "script", [encode("a"), [EOS], encode("b")]).wait()
+    assert (end.text, end.reason) == ("ab", FinishReason.STOP)
+    assert host.all[0].told == [(encode("a"), 0), ([EOS], 0), (encode("b"), 0)]
+
+
+def test_the_bit_of_eos_opens_every_eos_and_the_guest_is_told_of_its_own(tmp_path: Path, host: ScriptedHost) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = write_tiny_model(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    # A model that knows only EOT: its head's row is what the last norm gives, the others are nothing.
+    weights["lm_head.weight"] = torch.zeros_like(weights["lm_head.weight"])
+    weights["model.norm.weight"][:] = 1.0
+    weights["model.embed_tokens.weight"][:] = 1.0
+    weights["lm_head.weight"][EOT] = 1.0
+    for name in weights:
+        if "layers" in name:
+            weights[name][:] = 0.0
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with Engine(EngineConfig(model_dir=folder, num_pages=64), host=host) as engine:
+        end = submit(engine, "spell", "").wait()
+        closed = submit(engine, "script", [range(VOCAB_SIZE - 50)]).wait()
+    assert [token.token_id for token in end.tokens] == [EOT]
+    assert (end.text, end.reason) == ("", FinishReason.EOS)
+    assert host.all[0].told == [([EOS], 0)]
+    assert EOT not in [token.token_id for token in closed.tokens]
+
+
+def test_logs_and_preemption(tiny_model: Path, host: ScriptedHost) -> None:
+    config = EngineConfig(model_dir=tiny_model, num_pages=16, page_size=4, max_num_seqs=8, max_batch_tokens=16)
+    words = ["w" * 20 + str(i) for i in range(6)]
+    with Engine(config, host=host) as engine:
+        ends = [handle.wait() for handle in [submit(engine, "spell", word) for word in words]]
+        assert engine._parts.loop.num_preemptions > 0
+    assert [end.text for end in ends] == words
+    assert not host.live

@@ -1,0 +1,142 @@
+"""What the scheduler promises, under random load: budgets kept, order kept, everybody ends, nothing leaks."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aici_engine.cache.ids import PageId
+from aici_engine.cache.kvcache import KVCache
+from aici_engine.config import SamplingParams
+from aici_engine.schedule import Decision, Scheduler
+from aici_engine.sequence import Phase, Sequence
+from aici_runtime.ids import SeqId, TokenId
+
+PAGE_SIZE = 4
+
+
+class NoTensors:
+    def copy_page(self, source: PageId, target: PageId) -> None: ...
+
+
+def make(num_pages: int, max_num_seqs: int, max_batch_tokens: int) -> tuple[Scheduler, KVCache]:
+    cache = KVCache(num_pages=num_pages, page_size=PAGE_SIZE, copier=NoTensors())
+    return Scheduler(cache, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens), cache
+
+
+def sequence(seq_id: int, prompt_len: int, limit: int) -> Sequence:
+    return Sequence(
+        SeqId(seq_id),
+        prompt=[TokenId(0)] * prompt_len,
+        sampling=SamplingParams(),
+        controller=None,
+        limit=limit,
+        sink=lambda event: None,
+        submitted_at=0.0,
+    )
+
+
+def perform(decision: Decision, cache: KVCache) -> None:
+    """Compute, and sample one token where that is due."""
+    for work in decision.work:
+        work.seq.num_computed += work.num_tokens
+        cache.advance(work.seq.seq_id, work.seq.num_computed)
+        if work.samples:
+            work.seq.tokens.append(TokenId(0))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    num_pages=st.integers(6, 30),
+    max_num_seqs=st.integers(1, 6),
+    spare_tokens=st.integers(1, 20),
+    requests=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=10),
+    suspensions=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=8),
+)
+def test_everybody_ends_within_the_budget(
+    num_pages: int, max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int]],
+    suspensions: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    budget = max_num_seqs + spare_tokens
+    scheduler, cache = make(num_pages, max_num_seqs, budget)
+    capacity = num_pages * PAGE_SIZE
+    arriving = [
+        (at, sequence(i + 1, min(prompt, capacity - 1), min(prompt + output, capacity)))
+        for i, (at, prompt, output) in enumerate(requests)
+    ]
+    pending = dict(enumerate(arriving))
+    num_steps = 0
+    while pending or scheduler.waiting or scheduler.running:
+        for key in [key for key, (at, _) in pending.items() if at <= num_steps]:
+            scheduler.add(pending.pop(key)[1])
+        scheduler.admit()
+        for index, seq in enumerate(scheduler.running):
+            seq.suspended = (num_steps, index) in suspensions
+        ready = [seq for seq in scheduler.running if not seq.suspended]
+        oldest_progress = (ready[0], ready[0].num_computed) if ready else None
+        decision = scheduler.decide()
+        cache.check_integrity()
+        assert sum(work.num_tokens for work in decision.work) <= budget
+        assert len(scheduler.running) <= max_num_seqs
+        assert all(work.num_tokens > 0 for work in decision.work)
+        assert all(work.samples == (work.num_tokens == work.seq.num_pending) for work in decision.work)
+        assert not {work.seq.seq_id for work in decision.work} & set(decision.preempted)
+        assert scheduler.waiting == sorted(scheduler.waiting, key=lambda seq: seq.seq_id)
+        perform(decision, cache)
+        if oldest_progress is not None and oldest_progress[0] is scheduler.running[0]:
+            assert oldest_progress[0].num_computed > oldest_progress[1]
+        for seq in [seq for seq in scheduler.running if seq.room <= 0]:
+            scheduler.remove(seq)
+        num_steps += 1
+        assert num_steps < 5000, "somebody starves"
+    assert cache.usage == 0.0
+
+
+def test_decodes_go_on_beside_a_long_prompt() -> None:
+    scheduler, cache = make(64, 4, 8)
+    short, long = sequence(1, 3, 100), sequence(2, 80, 100)
+    scheduler.add(short)
+    scheduler.add(long)
+    seen: list[dict[int, int]] = []
+    for _ in range(6):
+        scheduler.admit()
+        decision = scheduler.decide()
+        seen.append({int(work.seq.seq_id): work.num_tokens for work in decision.work})
+        perform(decision, cache)
+    assert seen == [{1: 3, 2: 5}] + [{1: 1, 2: 7}] * 5
+
+
+def test_the_newest_gives_way_and_comes_back_first() -> None:
+    scheduler, cache = make(4, 4, 16)
+    old, new, later = sequence(1, 6, 14), sequence(2, 6, 14), sequence(3, 2, 8)
+    for seq in (old, new, later):
+        scheduler.add(seq)
+    preempted: list[Any] = []
+    for _ in range(4):
+        scheduler.admit()
+        decision = scheduler.decide()
+        preempted += decision.preempted
+        perform(decision, cache)
+    assert preempted == [2]
+    assert (new.phase, new.num_computed) == (Phase.WAITING, 0)
+    assert [seq.seq_id for seq in scheduler.waiting] == [2, 3]
+    assert [seq.seq_id for seq in scheduler.running] == [1]
+
+
+def test_a_suspended_sequence_gets_nothing_and_loses_its_pages_only_if_it_must() -> None:
+    scheduler, cache = make(3, 4, 16)
+    old, new = sequence(1, 3, 12), sequence(2, 3, 12)
+    scheduler.add(old)
+    scheduler.add(new)
+    scheduler.admit()
+    perform(scheduler.decide(), cache)
+    new.suspended = True
+    for _ in range(2):
+        decision = scheduler.decide()
+        assert [work.seq for work in decision.work] == [old]
+        perform(decision, cache)
+    assert cache.holds(new.seq_id)
+    for _ in range(4):
+        perform(scheduler.decide(), cache)
+    assert not cache.holds(new.seq_id)
+    assert new.phase is Phase.WAITING
