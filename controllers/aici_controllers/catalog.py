@@ -23,7 +23,8 @@ def guest_path(name: str) -> Path:
         return guests_dir() / f"{name}.wasm"
     if not names:
         raise UnavailableError(
-            "the shipped controllers are not built", hint="pip install 'aici[build]', then python -m aici_controllers.build"
+            "the shipped controllers are not built",
+            hint="pip install 'aici[build]', then python -m aici_controllers.build",
         )
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"shipped: {', '.join(names)}"

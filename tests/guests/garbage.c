@@ -9,7 +9,8 @@ static void answer(const char *json) { aici_host_return_process_result((uint32_t
 
 void aici_init(void) {}
 uint32_t aici_create(void) {
-  aici_host_read_blob(aici_host_module_arg(), (uint32_t)(uintptr_t)text, sizeof(text) - 1);
+  uint32_t len = aici_host_read_blob(aici_host_module_arg(), (uint32_t)(uintptr_t)text, sizeof(text) - 1);
+  if (len > 0 && len < sizeof(text)) text[len] = 0;
   return 0;
 }
 void aici_init_prompt(uint32_t self) { (void)self, answer("{}"); }

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace aici {
@@ -23,7 +24,8 @@ concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special)
 
 // A recognizer whose states are small values: `append` may be called for allowed bytes only.
 // Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; mask_key(S) -> uint32_t (states
-// with equal keys allow the same); error() -> const char* (null: none).
+// with equal keys allow the same); error() -> const char* (null: none); compact(std::span<S>), which may renumber states
+// and rewrites those given.
 template <typename R>
 concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
   { r.initial() } -> std::same_as<typename R::State>;
@@ -45,12 +47,7 @@ class StackRecognizer {
 
   bool try_push_byte(uint8_t byte) {
     State next;
-    if constexpr (requires { inner_.try_append(stack_[top_], byte, next); }) {
-      if (!inner_.try_append(stack_[top_], byte, next)) return false;
-    } else {
-      if (!inner_.byte_allowed(stack_[top_], byte)) return false;
-      next = inner_.append(stack_[top_], byte);
-    }
+    if (!try_append(inner_, stack_[top_], byte, next)) return false;
     if (++top_ == stack_.size()) stack_.resize(stack_.size() * 2);
     stack_[top_] = next;
     return true;
@@ -67,7 +64,38 @@ class StackRecognizer {
   }
   bool byte_allowed(uint8_t byte) { return inner_.byte_allowed(stack_[top_], byte); }
   bool special_allowed(SpecialToken special) { return inner_.special_allowed(stack_[top_], special); }
-  void trie_finished() {}
+  // The one moment when the inner recognizer may renumber its states: all that are in use are on the stack.
+  void trie_finished() {
+    if constexpr (requires(std::span<State> states) { inner_.compact(states); }) inner_.compact({stack_.data(), top_ + 1});
+  }
+  // Forgets the n oldest pushes, which cannot be undone any more.
+  void forget(size_t n) {
+    stack_.erase(stack_.begin(), stack_.begin() + static_cast<ptrdiff_t>(n));
+    top_ -= n;
+  }
+
+  // The part of this interface that a walk over the trie needs, with the top of the stack in a register: a fifth faster.
+  // At most `depth` bytes may be pushed on it; the recognizer must not be used until the walk has ended.
+  class Walk {
+   public:
+    bool try_push_byte(uint8_t byte) {
+      State next;
+      if (!try_append(*inner_, *top_, byte, next)) return false;
+      *++top_ = next;
+      return true;
+    }
+    void pop_bytes(size_t num) { top_ -= num; }
+
+   private:
+    friend StackRecognizer;
+    Walk(F& inner, State* top) : inner_(&inner), top_(top) {}
+    F* inner_;
+    State* top_;
+  };
+  Walk begin_walk(size_t depth) {
+    if (stack_.size() <= top_ + depth) stack_.resize(top_ + depth + 1);
+    return Walk(inner_, &stack_[top_]);
+  }
 
   uint32_t mask_key() const
     requires requires(const F& inner, State state) { inner.mask_key(state); }
@@ -81,6 +109,16 @@ class StackRecognizer {
   }
 
  private:
+  static bool try_append(F& inner, State state, uint8_t byte, State& next) {
+    if constexpr (requires { inner.try_append(state, byte, next); }) {
+      return inner.try_append(state, byte, next);
+    } else {
+      if (!inner.byte_allowed(state, byte)) return false;
+      next = inner.append(state, byte);
+      return true;
+    }
+  }
+
   F inner_;
   std::vector<State> stack_;
   size_t top_ = 0;

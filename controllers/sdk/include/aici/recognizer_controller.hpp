@@ -10,7 +10,7 @@
 
 namespace aici {
 
-// The text generated so far stays on the recognizer's stack, so that tokens can be taken back.
+// The end of the text generated so far stays on the recognizer's stack, so that tokens can be taken back.
 // If R has mask_key() -> uint32_t (equal keys: equal masks), masks are remembered; if it has error() -> const char*, a
 // message ends the guest.
 template <Recognizer R>
@@ -36,13 +36,15 @@ class RecognizerController : public Controller {
   }
 
  private:
+  // So much text can be taken back, at least half of it: states on the stack are states that cannot be forgotten.
+  static constexpr size_t MAX_KEPT_BYTES = 4096;
+
   const TokenSet& next_mask() {
     if constexpr (requires { rec_.mask_key(); }) {
-      uint32_t key = rec_.mask_key();
-      if (const TokenSet* known = cache_.find(key)) return *known;
+      if (const TokenSet* known = cache_.find(rec_.mask_key())) return *known;
       trie_.compute_mask(rec_, mask_);
       check();
-      return cache_.add(key, mask_);
+      return cache_.add(rec_.mask_key(), mask_);  // the walk may have changed the key
     } else {
       trie_.compute_mask(rec_, mask_);
       check();
@@ -59,12 +61,26 @@ class RecognizerController : public Controller {
         fail((Text("token ") << token << " (\"" << bytes << "\") is not allowed here").view());
       }
     lengths_.push_back(static_cast<uint8_t>(bytes.size()));
+    num_kept_ += bytes.size();
+    if (num_kept_ > MAX_KEPT_BYTES) forget_half();
+  }
+
+  void forget_half() {
+    if constexpr (requires { rec_.forget(size_t{}); }) {
+      size_t num_bytes = 0;
+      size_t num_tokens = lengths_.size() / 2;
+      for (size_t i = 0; i < num_tokens; i++) num_bytes += lengths_[i];
+      lengths_.erase(lengths_.begin(), lengths_.begin() + static_cast<ptrdiff_t>(num_tokens));
+      rec_.forget(num_bytes);
+      num_kept_ -= num_bytes;
+    }
   }
 
   void take_back(uint32_t num_tokens) {
-    if (num_tokens > lengths_.size()) fail("cannot take back more tokens than were generated");
+    if (num_tokens > lengths_.size()) fail("cannot take back that many tokens");
     for (; num_tokens > 0; num_tokens--) {
       rec_.pop_bytes(lengths_.back());
+      num_kept_ -= lengths_.back();
       lengths_.pop_back();
     }
   }
@@ -87,7 +103,8 @@ class RecognizerController : public Controller {
   R rec_;
   TokenSet mask_;
   MaskCache cache_;
-  std::vector<uint8_t> lengths_;  // bytes of each token generated
+  std::vector<uint8_t> lengths_;  // bytes of each token that can be taken back
+  size_t num_kept_ = 0;           // their sum
 };
 
 }  // namespace aici

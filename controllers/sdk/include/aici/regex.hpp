@@ -1,6 +1,7 @@
 // Regular expressions as constraints: the bytes generated must match the whole pattern. Syntax: aici/regex/parser.hpp.
 #pragma once
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "aici/recognizer.hpp"
@@ -24,8 +25,11 @@ class RegexRecognizer {
   bool special_allowed(State state, SpecialToken special) const {
     return special == SpecialToken::EndOfSequence && dfa_.accepts(state);
   }
-  // States that are equal allow the same tokens, so a mask can be kept under this number.
-  uint32_t mask_key(State state) const { return state; }
+  // States that are equal allow the same tokens, so a mask can be kept under this number, until states are renumbered.
+  uint32_t mask_key(State state) const { return dfa_.num_compactions() << 16 | state; }
+  void compact(std::span<State> live) {
+    if (dfa_.is_crowded()) dfa_.compact(live);
+  }
   const char* error() const { return dfa_.error(); }
 
  private:

@@ -5,11 +5,12 @@
 
 namespace aici {
 
-// One bit a token, token t in bit t % 32 of word t / 32, ceil(vocab / 32) words: the layout that the host reads. Bits at
-// and above the vocabulary size stay clear. Ids at or above it are a bug of the caller and are not checked.
+// One bit a token, token t in bit t % 32 of word t / 32, ceil(vocab / 32) words: the layout that the host reads. One
+// bit at least is spare. Bits at and above the vocabulary size stay clear. Ids at or above it are a bug of the caller and
+// are not checked.
 class TokenSet {
  public:
-  explicit TokenSet(uint32_t vocab_size) : vocab_size_(vocab_size), words_((vocab_size + 31) / 32) {}
+  explicit TokenSet(uint32_t vocab_size) : vocab_size_(vocab_size), words_(vocab_size / 32 + 1) {}
 
   void allow(uint32_t token) { words_[token / 32] |= 1u << (token % 32); }
   void disallow(uint32_t token) { words_[token / 32] &= ~(1u << (token % 32)); }
@@ -18,16 +19,21 @@ class TokenSet {
   void clear() { words_.assign(words_.size(), 0); }
   void allow_all() {
     words_.assign(words_.size(), UINT32_MAX);
-    if (vocab_size_ % 32) words_.back() = (1u << (vocab_size_ % 32)) - 1;
+    words_.back() = (1u << (vocab_size_ % 32)) - 1;
   }
   bool empty() const {
     for (uint32_t word : words_)
       if (word) return false;
     return true;
   }
+
+  // For inner loops: any number at or above the vocabulary size sets one spare bit, which is to be cleared afterwards.
+  void allow_or_spare(uint32_t token) { allow(token < vocab_size_ ? token : vocab_size_); }
+  void clear_spare() { disallow(vocab_size_); }
+
   uint32_t vocab_size() const { return vocab_size_; }
   const uint32_t* data() const { return words_.data(); }
-  uint32_t size_bytes() const { return static_cast<uint32_t>(words_.size() * sizeof(uint32_t)); }
+  uint32_t size_bytes() const { return (vocab_size_ + 31) / 32 * 4; }
 
  private:
   uint32_t vocab_size_;

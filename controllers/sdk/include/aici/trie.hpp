@@ -39,7 +39,12 @@ class TokTrie {
   template <Recognizer R>
   void compute_mask(R& rec, TokenSet& mask) const {
     mask.clear();
-    walk(rec, mask);
+    if constexpr (requires { rec.begin_walk(max_token_len_); }) {
+      auto stack = rec.begin_walk(max_token_len_);
+      walk(stack, mask);
+    } else {
+      walk(rec, mask);
+    }
     rec.trie_finished();
     for (const Duplicate& d : duplicates_)
       if (mask.allows(d.in_tree)) mask.allow(d.token);
@@ -59,14 +64,17 @@ class TokTrie {
     TokenId token, in_tree;
   };
 
-  template <Recognizer R>
+  // `rec` needs try_push_byte and pop_bytes only.
+  template <typename R>
   void walk(R& rec, TokenSet& mask) const {
     const Node* node = nodes_ + 1;
     const Node* end = nodes_ + num_nodes_;
     while (node < end) {
       if (rec.try_push_byte(node->byte())) {
-        if (node->token() != AICI_NO_TOKEN) mask.allow(node->token());
-        if (node->subtree_size() == 1) rec.pop_bytes(node->parents());
+        // Whether a node has a token and whether it is a leaf are coin tosses to the processor's branch predictor, so
+        // both are computed, not branched on: nodes without a token set the spare bit.
+        mask.allow_or_spare(node->token());
+        rec.pop_bytes(node->subtree_size() == 1 ? node->parents() : 0);
         node++;
       } else {
         // Nothing was pushed for this node, so one level less is to be undone.
@@ -74,6 +82,7 @@ class TokTrie {
         node += node->subtree_size();
       }
     }
+    mask.clear_spare();
   }
 
   void check_nodes() const;

@@ -3,15 +3,31 @@
 namespace aici::regex {
 
 Dfa::Dfa(Exprs exprs, ExprId start) : exprs_(static_cast<Exprs&&>(exprs)), classes_(exprs_.byte_classes()) {
+  rows_.reserve(MAX_STATES * 256);  // address space, not memory: pages that are never touched cost nothing
+  add_dead_state();
+  start_ = state_of(start);
+}
+
+void Dfa::add_dead_state() {
   state_of(NOTHING);
   for (StateId& to : rows_) to = DEAD;
-  start_ = state_of(start);
+}
+
+void Dfa::compact(std::span<StateId> live) {
+  std::vector<ExprId> roots{state_exprs_[start_]};
+  for (StateId state : live) roots.push_back(state_exprs_[state]);
+  exprs_ = exprs_.copy_of(roots);
+  state_exprs_.clear(), states_.clear(), rows_.clear();
+  add_dead_state();
+  start_ = state_of(roots[0]);
+  for (size_t i = 0; i < live.size(); i++) live[i] = state_of(roots[i + 1]);
+  num_compactions_++;
 }
 
 StateId Dfa::state_of(ExprId expr) {
   if (states_.size() <= expr) states_.resize(exprs_.size(), UNKNOWN);
   if (states_[expr] != UNKNOWN) return states_[expr];
-  if (state_exprs_.size() >= MAX_STATES || exprs_.size() > MAX_EXPRS) {
+  if (state_exprs_.size() >= MAX_STATES || exprs_.weight() > MAX_EXPRS) {
     error_ = "the regex is too complex: its automaton has outgrown its bounds";
     return DEAD;
   }

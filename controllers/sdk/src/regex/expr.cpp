@@ -81,6 +81,45 @@ ExprId Exprs::repeat(ExprId body, uint32_t min, uint32_t max) {
   return add({Kind::Repeat, min == 0, body, min, max});
 }
 
+// Parts are always older than the whole, so one pass down finds what is in use and one pass up copies it. The order of the
+// numbers stays, and with it the order of the members of alternations.
+Exprs Exprs::copy_of(std::span<ExprId> roots) const {
+  std::vector<ExprId> moved(nodes_.size(), NOTHING);
+  constexpr ExprId WANTED = UINT32_MAX;
+  for (ExprId root : roots) moved[root] = WANTED;
+  for (size_t id = nodes_.size(); id-- > 0;) {
+    const Node& node = nodes_[id];
+    if (moved[id] != WANTED) continue;
+    if (node.kind == Kind::Alt) {
+      for (ExprId member : members(node)) moved[member] = WANTED;
+    } else if (node.kind == Kind::Concat) {
+      moved[node.a] = moved[node.b] = WANTED;
+    } else if (node.kind == Kind::Repeat) {
+      moved[node.a] = WANTED;
+    }
+  }
+  Exprs copy;
+  for (size_t id = 0; id < nodes_.size(); id++) {
+    if (moved[id] != WANTED) continue;
+    Node node = nodes_[id];
+    if (node.kind == Kind::Bytes) {
+      moved[id] = copy.bytes(sets_[node.a]);
+      continue;
+    }
+    if (node.kind == Kind::Alt) {
+      node.a = static_cast<uint32_t>(copy.members_.size());
+      for (ExprId member : members(nodes_[id])) copy.members_.push_back(moved[member]);
+    } else if (node.kind == Kind::Concat) {
+      node.a = moved[node.a], node.b = moved[node.b];
+    } else if (node.kind == Kind::Repeat) {
+      node.a = moved[node.a];
+    }
+    moved[id] = copy.add(node);
+  }
+  for (ExprId& root : roots) root = moved[root];
+  return copy;
+}
+
 std::vector<uint8_t> Exprs::byte_classes() const {
   std::vector<uint8_t> classes(256, 0);
   unsigned num_classes = 1;

@@ -1,6 +1,7 @@
 // A deterministic automaton over bytes, built while it is used.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "aici/regex/expr.hpp"
@@ -14,8 +15,10 @@ using StateId = uint16_t;
 class Dfa {
  public:
   static constexpr StateId DEAD = 0;
-  static constexpr size_t MAX_STATES = 32000;    // 16 MB of rows
-  static constexpr size_t MAX_EXPRS = 1000000;   // 20 MB of nodes
+  // Together these stay within the 64 MiB that a guest has, next to a vocabulary of 128k tokens and its masks. One row
+  // less than 2^14: the C library rounds blocks up to powers of two, its own word included.
+  static constexpr size_t MAX_STATES = (1 << 14) - 1;  // 8 MB of rows
+  static constexpr size_t MAX_EXPRS = 150000;  // in weight
 
   Dfa(Exprs exprs, ExprId start);
 
@@ -26,6 +29,12 @@ class Dfa {
   }
   bool accepts(StateId state) const { return exprs_.nullable(state_exprs_[state]); }
 
+  // Forgets all states but the start and those in `live`, which get new numbers. Worth it when is_crowded().
+  void compact(std::span<StateId> live);
+  bool is_crowded() const { return num_states() > MAX_STATES / 2 || exprs_.weight() > MAX_EXPRS / 2; }
+  // How often states were renumbered.
+  uint32_t num_compactions() const { return num_compactions_; }
+
   // Set once the automaton has outgrown its bounds; from then on transitions that are not known yet lead to DEAD.
   const char* error() const { return error_; }
   size_t num_states() const { return state_exprs_.size(); }
@@ -34,6 +43,7 @@ class Dfa {
   static constexpr StateId UNKNOWN = UINT16_MAX;
 
   StateId explore(StateId state, uint8_t byte);
+  void add_dead_state();
   StateId state_of(ExprId expr);
 
   Exprs exprs_;
@@ -43,6 +53,7 @@ class Dfa {
   std::vector<StateId> rows_;         // (states, 256)
   const char* error_ = nullptr;
   StateId start_;
+  uint32_t num_compactions_ = 0;
 };
 
 }  // namespace aici::regex

@@ -36,7 +36,13 @@ class Exprs {
   // Bytes that no set of this arena tells apart get the same class number. Derivatives make no finer sets.
   std::vector<uint8_t> byte_classes() const;
 
+  // An arena with no more than what `roots` consist of; `roots` become numbers in it.
+  Exprs copy_of(std::span<ExprId> roots) const;
+
   size_t size() const { return nodes_.size(); }
+
+  // Nodes and members of alternations: what grows while derivatives are taken.
+  size_t weight() const { return nodes_.size() + members_.size() / 4; }
 
  private:
   enum class Kind : uint8_t { Nothing, Empty, Bytes, Concat, Alt, Repeat };

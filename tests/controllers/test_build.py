@@ -1,0 +1,79 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from aici_controllers.build import build_guest, build_shipped
+from aici_controllers.catalog import guest_names, guest_path
+from aici_runtime.errors import NotFoundError, UsageError
+from tests.support.fake_host import FakeHost, GuestModule
+from tests.support.guests import build_test_guest
+
+_CONTROLLERS = Path(__file__).resolve().parents[2] / "controllers"
+_VOCABULARY = [b"a", b"b", b"ab", b""]
+
+
+def test_a_controller_that_does_not_compile(tmp_path: Path) -> None:
+    source = tmp_path / "bad.cpp"
+    source.write_text('#include "aici/controller.hpp"\nint f() { return nonsense; }\n')
+    with pytest.raises(UsageError, match=r"bad\.cpp(.|\n)*nonsense"):
+        build_guest([source], tmp_path / "bad.wasm")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.cpp"]
+
+
+@pytest.mark.parametrize(("name", "says"), [("x.rs", "not C or C"), ("none.cpp", "does not exist")])
+def test_wrong_sources(tmp_path: Path, name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        build_guest([tmp_path / name], tmp_path / "out.wasm")
+
+
+def test_the_shipped_guests(regex_module: GuestModule) -> None:
+    assert "regex" in guest_names()
+    path = guest_path("regex")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert path.stat().st_size < 150_000
+    with pytest.raises(NotFoundError) as missing:
+        guest_path("regx")
+    assert missing.value.hint == "did you mean regex?"
+
+
+def test_guests_are_built_again_only_when_needed(regex_module: GuestModule) -> None:
+    out = _CONTROLLERS / "aici_controllers" / "guests"
+    before = (out / "regex.wasm").stat().st_mtime_ns
+    build_shipped(_CONTROLLERS / "guests", out)
+    assert (out / "regex.wasm").stat().st_mtime_ns == before
+
+
+def test_a_guest_in_plain_c() -> None:
+    host = FakeHost(GuestModule(build_test_guest("garbage")), _VOCABULARY, eos=3, arg=b'"Stop"')
+    assert host.init_prompt() == {}
+    assert host.mid_process() == "Stop"
+
+
+def test_forced_text() -> None:
+    host = FakeHost(GuestModule(build_test_guest("forced")), _VOCABULARY, eos=3, arg=b"abba")
+    assert host.pre_process() == {"num_forks": 1, "suspend": False, "ff_tokens": [2, 1, 0]}
+    assert host.post_process([2, 1, 0]) == {"stop": True}
+    assert host.pre_process()["num_forks"] == 0
+
+
+def test_splices() -> None:
+    host = FakeHost(GuestModule(build_test_guest("splice")), _VOCABULARY, eos=3, arg=b"ab")
+    assert host.mid_process() == {"Splice": {"backtrack": 0, "ff_tokens": [2]}}
+    assert host.mid_process() == {"SampleWithBias": {}}
+    assert host.allowed() == {0, 1, 2, 3}
+    assert host.mid_process() == {"Splice": {"backtrack": 1, "ff_tokens": [2]}}
+
+
+def test_variables() -> None:
+    host = FakeHost(GuestModule(build_test_guest("vars")), _VOCABULARY, eos=3)
+    assert host.mid_process() == "Stop"
+    assert host.log == b"missing\nx=one\nx=one, two\nbytes ok\n"
+    assert host.variables == {"x": (2, b"one, two".hex()), 'a "b"': (1, b'\0\xff"'.hex())}
+
+
+def test_suspension_and_forks() -> None:
+    host = FakeHost(GuestModule(build_test_guest("suspend")), _VOCABULARY, eos=3)
+    assert [host.pre_process()["suspend"] for _ in range(5)] == [True, True, True, False, False]
+    host = FakeHost(GuestModule(build_test_guest("fork")), _VOCABULARY, eos=3)
+    assert [host.pre_process()["num_forks"] for _ in range(3)] == [2, 1, 1]

@@ -1,0 +1,78 @@
+"""The table of the regex guest, against the guest itself: whole matches byte by byte, and refused patterns."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aici_controllers.regex_check import RegexProblem, check_regex
+from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
+
+_TABLE = Path(__file__).resolve().parents[2] / "controllers" / "guests" / "regex" / "cases.toml"
+_CASES: dict[str, list[dict[str, Any]]] = tomllib.loads(_TABLE.read_text())
+_BYTES = [bytes([byte]) for byte in range(256)]
+_EOS = 256
+
+
+def _matches(module: GuestModule, pattern: str, text: str) -> bool:
+    """Feeds `text` one byte a step, as a sampler would that wants exactly this text."""
+    host = FakeHost(module, [*_BYTES, b""], eos=_EOS, arg=pattern.encode())
+    host.init_prompt()
+    for number, byte in enumerate(text.encode(), 1):
+        if host.mid_process() == "Stop" or byte not in host.allowed():
+            return False
+        if host.post_process([byte])["stop"]:
+            # Nothing may follow, so this had better be the end.
+            return number == len(text.encode()) and _ends(host)
+    return _ends(host)
+
+
+def _ends(host: FakeHost) -> bool:
+    return host.mid_process() == "Stop" or _EOS in host.allowed()
+
+
+@pytest.mark.parametrize("case", _CASES["case"], ids=lambda case: case["pattern"])
+def test_cases(regex_module: GuestModule, case: dict[str, Any]) -> None:
+    assert check_regex(case["pattern"]) is None
+    assert [text for text in case["yes"] if not _matches(regex_module, case["pattern"], text)] == []
+    assert [text for text in case["no"] if _matches(regex_module, case["pattern"], text)] == []
+
+
+@pytest.mark.parametrize("case", _CASES["case"], ids=lambda case: case["pattern"])
+def test_python_agrees_with_the_table(case: dict[str, Any]) -> None:
+    compiled = re.compile(case["pattern"], re.ASCII)
+    assert [text for text in case["yes"] if not compiled.fullmatch(text)] == []
+    assert [text for text in case["no"] if compiled.fullmatch(text)] == []
+
+
+@pytest.mark.parametrize("case", _CASES["error"], ids=lambda case: case["pattern"])
+def test_errors(regex_module: GuestModule, case: dict[str, Any]) -> None:
+    problem = check_regex(case["pattern"])
+    assert problem is not None
+    assert problem.position == case["position"]
+    assert case["says"] in problem.message
+    with pytest.raises(GuestStoppedError) as stopped:
+        FakeHost(regex_module, [b"a", b""], eos=1, arg=case["pattern"].encode())
+    assert str(stopped.value) == problem.show(case["pattern"]) + "\n"
+
+
+def test_the_caret_of_a_long_pattern() -> None:
+    problem = check_regex("é\n" * 50 + "*?+")
+    assert problem is not None
+    assert problem.show("é\n" * 50 + "*?+").splitlines()[1:] == ["  " + "é·" * 19 + "*?+", "  " + " " * 40 + "^"]
+
+
+def test_positions_that_only_python_can_have() -> None:
+    assert check_regex("ab\ud800") == RegexProblem(2, "a surrogate is not a character")
+
+
+def test_depth_and_length_are_bounded_not_the_stack() -> None:
+    assert check_regex("(" * 200 + "a" + ")" * 200) is None
+    problem = check_regex("(" * 5000)
+    assert problem is not None
+    assert problem.position == 200
+    assert check_regex("a?" * 20000) is None
+    assert check_regex("|".join("a" * n for n in range(1, 300))) is None
+    assert check_regex("[a-zé]" * 5000) is None
