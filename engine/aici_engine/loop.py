@@ -223,7 +223,10 @@ class Loop:
         elif self._runtime_error is not None:
             seq.end(FinishReason.FAIL, self._runtime_error)
         else:
-            self._guests(lambda s: self._session.start(s, lambda error: self._started(s, error)), seq)
+            try:
+                self._session.start(seq, lambda error: self._started(seq, error))
+            except AiciError as error:
+                seq.end(FinishReason.FAIL, error)
 
     def _started(self, seq: Sequence, error: BaseException | None) -> None:
         """On the thread of the runtime's client."""
@@ -247,14 +250,16 @@ class Loop:
         self._stopping = True
 
     def _guests(self, talk: Callable[[_T], None], argument: _T) -> None:
-        """Whatever is said to the runtime is said here: if it is dead, every controlled sequence has its verdict."""
+        """Whatever is said to the runtime is said here. If it is dead, or refuses a whole message, every controlled
+        sequence has its verdict afterwards; the others have no part in it."""
         if self._runtime_error is not None:
             return
         try:
             talk(argument)
-        except RuntimeDiedError as error:
-            self._runtime_error = error
-            self._session.lost()
+        except AiciError as error:
+            if isinstance(error, RuntimeDiedError):
+                self._runtime_error = error
+                self._session.lost()
             for seq in self._alive.values():
                 if seq.controller is not None:
                     seq.end(FinishReason.FAIL, error)

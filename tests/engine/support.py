@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aici_runtime.errors import NotFoundError, RuntimeDiedError
+from aici_runtime.errors import AiciError, NotFoundError, RuntimeDiedError
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, Post, PostOp, PostPre, Pre, PreOp, SeqResult, Splice
 
@@ -96,6 +96,7 @@ class ScriptedHost:
         self.dies_at_round = 0
         self.hold = threading.Event()
         self.hold.set()
+        self.refuses_at_round = 0
         self._asked: list[MidOp] | None = None
         self._masks = b""
 
@@ -128,6 +129,8 @@ class ScriptedHost:
         self.rounds += 1
         if self.rounds == self.dies_at_round:
             raise RuntimeDiedError("the runtime died")
+        if self.rounds == self.refuses_at_round:
+            raise AiciError("no such round")
         for op in pre_ops:
             assert op.id not in self.live
             self.live[op.id] = self._started.pop(op.req_id)

@@ -1,5 +1,6 @@
 """The conversation with guests, scripted. The tiny model's own choices do not matter: masks and splices decide."""
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,8 +220,6 @@ def test_a_guest_that_fails_fails_alone(engine: Engine, name: str, argument: Any
     end = submit(engine, name, argument).wait()
     assert end.reason is FinishReason.FAIL
     assert end.error is not None
-    import re
-
     assert re.search(message, str(end.error))
     assert beside.wait().text == "all is well"
 
@@ -234,6 +233,16 @@ def test_when_the_runtime_dies_controlled_requests_fail_and_others_do_not(engine
         assert (end.reason, str(end.error)) == (FinishReason.FAIL, "the runtime died")
     assert plain.wait().reason in (FinishReason.LENGTH, FinishReason.EOS)
     assert submit(engine, "guest").wait().reason is FinishReason.FAIL
+
+
+def test_a_message_that_the_runtime_refuses_fails_controlled_requests_only(engine: Engine, host: ScriptedHost) -> None:
+    plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
+    controlled = submit(engine, "guest")
+    host.refuses_at_round = 4
+    end = controlled.wait()
+    assert (end.reason, str(end.error)) == (FinishReason.FAIL, "no such round")
+    assert plain.wait().error is None
+    assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
 
 
 def test_a_slow_start_blocks_nobody(engine: Engine, host: ScriptedHost) -> None:

@@ -90,10 +90,12 @@ class Session:
         if self.idle:
             return
         posts, self._posts = self._posts, []
-        freed, self._freed = self._freed, []
+        freed = list(self._freed)
         told = self._host.post_pre_process(
             post_ops=posts, pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh], freed=freed
         )
+        # Only now: had the message been refused, nobody would be free.
+        del self._freed[: len(freed)]
         for op in posts:
             seq = self._bound[op.id]
             post = told.post.get(op.id)

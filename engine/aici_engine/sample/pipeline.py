@@ -14,8 +14,8 @@ from aici_runtime.ids import TokenId
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.intp]
-_HEAD = 512
-"""As many of the likeliest tokens are tried for top-p before the whole vocabulary is sorted."""
+_HEADS = (1e-2, 1e-4)
+"""Sorting the vocabulary is what top-p costs. Those at least this likely, against the likeliest, mostly suffice."""
 
 
 def penalize(row: Logits, params: SamplingParams, *, prompt: Sequence[TokenId], output: Sequence[TokenId]) -> None:
@@ -63,12 +63,12 @@ def _top_k(row: Logits, k: int) -> Ids:
 def _top_p(weights: npt.NDArray[np.float64], top_p: float) -> Ids:
     """Indices, ascending, of the fewest likeliest candidates that together have `top_p` of the weight."""
     wanted = top_p * weights.sum()
-    likeliest: Ids | None = None
-    if len(weights) > _HEAD:
-        head = np.argpartition(-weights, _HEAD)[:_HEAD]
-        if weights[head].sum() >= wanted:
-            likeliest = head[np.argsort(-weights[head], kind="stable")]
-    if likeliest is None:
-        likeliest = np.argsort(-weights, kind="stable")
+    head = np.arange(len(weights))
+    for least in _HEADS:
+        some = np.flatnonzero(weights >= least)
+        if weights[some].sum() >= wanted:
+            head = some
+            break
+    likeliest = head[np.argsort(-weights[head], kind="stable")]
     before = weights[likeliest].cumsum() - weights[likeliest]
     return np.sort(likeliest[before < wanted])
