@@ -77,3 +77,31 @@ def test_suspension_and_forks() -> None:
     assert [host.pre_process()["suspend"] for _ in range(5)] == [True, True, True, False, False]
     host = FakeHost(GuestModule(build_test_guest("fork")), _VOCABULARY, eos=3)
     assert [host.pre_process()["num_forks"] for _ in range(3)] == [2, 1, 1]
+
+
+def test_a_controller_that_needs_the_rest_of_the_standard_library(tmp_path: Path) -> None:
+    """std::string and unordered_map are linked on a second try; printf and a line end reach the log."""
+    source = tmp_path / "words.cpp"
+    source.write_text(
+        """#include <cstdio>
+        #include <string>
+        #include <unordered_map>
+        #include "aici/controller.hpp"
+        struct Words : aici::Controller {
+          std::unordered_map<int, std::string> words;
+          aici::MidResult mid_process(aici::Tokens group) override {
+            words[1] = std::to_string(group[0]);
+            words[1].append(" words, long enough to be on the heap");
+            printf("%s\\n", words[1].c_str());
+            return aici::MidResult::stop();
+          }
+        };
+        AICI_EXPOSE(Words)
+        """
+    )
+    build_guest([source], tmp_path / "words.wasm")
+    module = GuestModule(tmp_path / "words.wasm")
+    assert {entry.name for entry in module.module.imports if entry.module != "env"} == {"fd_write"}
+    host = FakeHost(module, _VOCABULARY, eos=3)
+    assert host.mid_process([7]) == "Stop"
+    assert host.log == b"7 words, long enough to be on the heap\n"

@@ -13,9 +13,21 @@ from tests.support.regexes import ALPHABET, REGEXES
 
 _TEXT_TOKENS = st.text(ALPHABET, min_size=1, max_size=4).map(str.encode)
 _CUT_TOKENS = st.builds(lambda raw, a, b: raw[a:b], _TEXT_TOKENS, st.integers(0, 3), st.integers(1, 5)).filter(bool)
+# Surrogates, overlong forms, beyond the last code point, and beginnings of these.
+_NOT_UTF8 = [
+    b"\xed\xa0\x80",
+    b"\xed\xa0",
+    b"\xc0\x80",
+    b"\xc1",
+    b"\xe0\x9f",
+    b"\xf0\x8f",
+    b"\xf4\x90",
+    b"\xf5",
+    b"\x80",
+]
 _VOCABULARIES = st.lists(
     st.one_of(_TEXT_TOKENS, _CUT_TOKENS, st.binary(min_size=1, max_size=3)), min_size=1, max_size=40
-).map(lambda tokens: [b"", *tokens, *(c.encode() for c in "ab0é€"), b"\xc3", b"\xa9", b""])
+).map(lambda tokens: [b"", *tokens, *(c.encode() for c in "ab0é€"), b"\xc3", b"\xa9", *_NOT_UTF8, b""])
 
 
 def _compare(module: GuestModule, node: Node, vocabulary: list[bytes], draw: Any, *, ignore_case: bool) -> None:

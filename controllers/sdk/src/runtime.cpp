@@ -39,7 +39,8 @@ void operator delete[](void* memory) noexcept { free(memory); }
 void operator delete(void* memory, size_t) noexcept { free(memory); }
 void operator delete[](void* memory, size_t) noexcept { free(memory); }
 
-extern "C" void __cxa_pure_virtual() { aici::fail("a pure virtual function was called"); }
+// Weak, because a controller that is linked with libc++ brings its own.
+extern "C" __attribute__((weak)) void __cxa_pure_virtual() { aici::fail("a pure virtual function was called"); }
 
 // Where libc++ ends up instead of throwing.
 namespace std {
