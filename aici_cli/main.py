@@ -12,9 +12,12 @@ from typing import NoReturn
 import typer
 
 from aici_cli.output import print_error
-from aici_runtime.errors import AiciError, UsageError
+from aici_runtime.errors import AiciError, UnavailableError, UsageError
 
 EXIT_BUG = 70
+
+EXTRAS = {"torch": "engine", "transformers": "engine", "gguf": "engine", "numpy": "engine", "ziglang": "build"}
+"""Packages that aici can do without until a command needs them, and the extra that brings each."""
 
 
 def main() -> None:
@@ -41,6 +44,12 @@ def _run() -> int:
         return error.exit_code
     except KeyboardInterrupt:
         _die_of(signal.SIGINT)
+    except ModuleNotFoundError as error:
+        if debug or error.name not in EXTRAS:
+            raise
+        hint = f"pip install 'aici[{EXTRAS[error.name]}]'"
+        print_error(UnavailableError(f"{error.name} is not installed", hint=hint))
+        return UnavailableError.exit_code
     except Exception:  # noqa: BLE001  # the one place where a bug becomes an exit code
         print("this is a bug in aici; please report it with the lines below", file=sys.stderr)
         sys.excepthook(*sys.exc_info())

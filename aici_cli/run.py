@@ -12,7 +12,7 @@ import typer
 
 from aici_cli.output import print_json, say
 from aici_cli.render import document, stream_text
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.errors import ControllerError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,6 +174,8 @@ def _report(ends: "Sequence[FinishEvent]", *, log: bool, constrained: bool) -> N
         if end.error:
             raise end.error
         if end.reason is FinishReason.DEADLOCK:
-            raise UsageError("the controller waits for something that cannot come")
+            raise ControllerError("the controller waits, and nobody is left who could wake it")
+        if end.reason is FinishReason.OUT_OF_FUEL:
+            raise ControllerError("the controller used up ten contexts' worth of tokens without an end")
         if end.reason is FinishReason.LENGTH and constrained:
             say("note: stopped at --max-tokens or the end of the context; the constraint may be unfinished")

@@ -89,3 +89,14 @@ def test_bash_completes(line: str, offered: set[str]) -> None:
     script = f'source {ROOT}/completions/aici.bash; {words}; _aici; echo "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == offered
+
+
+def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+    """As after `pip install aici` alone: the engine's packages are hidden from this one process."""
+    hide = "import sys; sys.modules['torch'] = None; sys.argv[0] = 'aici'; from aici_cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", hide, "run", "x"], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: torch is not installed")
+    assert "aici[engine]" in done.stderr
