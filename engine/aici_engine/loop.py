@@ -99,7 +99,7 @@ class Loop:
     # On the engine's thread.
 
     def run(self) -> None:
-        """Until `stop`. An error that is not one sequence's own ends them all and this engine with them."""
+        """Until `stop`. An error that is not one sequence's own ends them all, and every later one as it comes."""
         try:
             while not self._stopping:
                 self._read_inbox()
@@ -107,26 +107,25 @@ class Loop:
         except Exception as error:  # noqa: BLE001 one of the four places where failures are caught
             _log.exception("the engine loop failed")
             self.fatal = AiciError(f"the engine failed: {error!r}")
-            for seq in self._alive.values():
-                seq.end(FinishReason.FAIL, self.fatal)
-        for seq in self._alive.values():
-            seq.end(FinishReason.ABORT)
-        self._bury()
-        self._guests(self._session.round, [])
-        self._refuse_late_comers()
-
-    def _refuse_late_comers(self) -> None:
-        """Commands that came while the loop ended; whoever comes later still is refused by the Engine."""
-        while not self._inbox.empty():
+            # Whatever was being said to the runtime was cut off: nothing more can be.
+            self._session.lost()
+        while self.fatal is not None and not self._stopping:
+            self._end_all(FinishReason.FAIL)
             self._inbox.get()()
+        self._end_all(FinishReason.ABORT)
+        self._guests(self._session.round, [])
+
+    def _end_all(self, reason: FinishReason) -> None:
         for seq in self._alive.values():
-            seq.end(FinishReason.ABORT) if self.fatal is None else seq.end(FinishReason.FAIL, self.fatal)
+            seq.end(reason, self.fatal if reason is FinishReason.FAIL else None)
         self._bury()
 
     def _read_inbox(self) -> None:
         """Blocks while there is nothing to compute: for ever, or a growing while if guests are all suspended."""
         if not self._scheduler.running and not self._scheduler.waiting:
             self._wait_s = 0.0
+            # Guests whose sequences have ended do not wait for the next request to be told.
+            self._guests(self._session.round, [])
             if self._inbox.empty():
                 self._inbox.get()()
         elif self._wait_s > 0.0:
@@ -153,7 +152,7 @@ class Loop:
         logits: list[Logits] = []
         try:
             logits = self._forward(decision.work)
-        except (RuntimeError, MemoryError, ValueError, IndexError) as error:
+        except Exception as error:  # noqa: BLE001 the engine loop's: it costs the requests of this batch
             _log.exception("a forward pass failed")
             for work in decision.work:
                 work.seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent
-from aici_runtime.errors import AiciError
 from aici_runtime.ids import SeqId, TokenId
 
 Sink = Callable[[Event], None]
@@ -37,6 +36,7 @@ class RequestHandle:
         self.seq_id = seq_id
         self._abort = abort
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._finish: FinishEvent | None = None
 
     def put(self, event: Event) -> None:
         """For the engine."""
@@ -51,15 +51,15 @@ class RequestHandle:
 
     def events(self) -> Iterator[Event]:
         """Blocks for each event; ends after the finish event."""
-        while True:
+        while self._finish is None:
             event = self._events.get()
-            yield event
             if isinstance(event, FinishEvent):
-                return
+                self._finish = event
+            yield event
 
     def wait(self) -> FinishEvent:
-        """Blocks until the request has ended."""
-        for event in self.events():
-            if isinstance(event, FinishEvent):
-                return event
-        raise AiciError("the events of this request were already read")
+        """Blocks until the request has ended; may be asked again."""
+        for _ in self.events():
+            pass
+        assert self._finish is not None
+        return self._finish

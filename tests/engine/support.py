@@ -97,6 +97,7 @@ class ScriptedHost:
         self.hold = threading.Event()
         self.hold.set()
         self.refuses_at_round = 0
+        self.breaks_at_round = 0
         self._asked: list[MidOp] | None = None
         self._masks = b""
 
@@ -129,6 +130,8 @@ class ScriptedHost:
         self.rounds += 1
         if self.rounds == self.dies_at_round:
             raise RuntimeDiedError("the runtime died")
+        if self.rounds == self.breaks_at_round:
+            raise KeyError("a bug")
         if self.rounds == self.refuses_at_round:
             raise AiciError("no such round")
         for op in pre_ops:

@@ -12,6 +12,7 @@ from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import BacktrackEvent, FinishEvent, FinishReason, Origin, TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
+from aici_runtime.errors import AiciError
 from aici_runtime.ids import TokenId
 from aici_runtime.wire import Pre, Splice
 from tests.engine.support import EOS, EOT, GO_ON, VOCAB_SIZE, Guest, ScriptedHost, encode, write_tiny_model
@@ -101,9 +102,10 @@ def engine(tiny_model: Path, host: ScriptedHost) -> Iterator[Engine]:
     with Engine(config, host=host) as engine:
         yield engine
         deadline = time.monotonic() + 2
-        while host.live and not host.dies_at_round and time.monotonic() < deadline:
-            engine.generate("a", max_tokens=1)
-        assert not host.live or host.dies_at_round
+        broken = host.dies_at_round or host.breaks_at_round
+        while host.live and not broken and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert not host.live or broken
         assert not host._started
         assert engine.get_stats()["cache_usage"] == 0.0
         engine._parts.cache.check_integrity()
@@ -243,6 +245,15 @@ def test_a_message_that_the_runtime_refuses_fails_controlled_requests_only(engin
     assert (end.reason, str(end.error)) == (FinishReason.FAIL, "no such round")
     assert plain.wait().error is None
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
+
+
+def test_a_bug_ends_every_request_and_the_engine_says_so(engine: Engine, host: ScriptedHost) -> None:
+    plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
+    host.breaks_at_round = 4
+    ends = [submit(engine, "guest").wait(), plain.wait()]
+    assert [end.reason for end in ends] == [FinishReason.FAIL] * 2
+    with pytest.raises(AiciError, match="the engine failed: KeyError"):
+        engine.generate("a")
 
 
 def test_a_slow_start_blocks_nobody(engine: Engine, host: ScriptedHost) -> None:

@@ -136,12 +136,15 @@ def test_generate_in_all_its_shapes(engine: Engine) -> None:
 
 
 def test_the_events_add_up(engine: Engine) -> None:
-    *events, end = engine.submit(Request(prompt="Hello", sampling=GREEDY)).events()
+    handle = engine.submit(Request(prompt="Hello", sampling=GREEDY))
+    *events, end = handle.events()
     assert isinstance(end, FinishEvent)
     tokens = [event for event in events if isinstance(event, TokenEvent)]
     assert [event.token for event in tokens] == list(end.tokens)
     assert "".join(event.text for event in tokens) + end.tail == end.text
     assert (end.usage.prompt_tokens, end.usage.sampled_tokens, end.usage.ff_tokens, end.usage.cost) == (5, 24, 0, 48)
+    assert list(handle.events()) == []
+    assert handle.wait() is end
     assert end.timings.started_s is not None
     assert end.timings.first_token_s is not None
     assert 0 <= end.timings.started_s <= end.timings.first_token_s <= end.timings.total_s
