@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tag", metavar="TAG", dest="tags", action="append", default=[], help="tag the module; may be repeated")
     add("--save-tokenizer", metavar="FILE", type=Path, help="write the serialized token trie, and exit")
     add("--restricted", action="store_true", help="refuse uploads and tags")
-    add("--cache-dir", metavar="DIR", type=Path, help="modules, tags, tries (default: $XDG_CACHE_HOME/aici)")
+    add("--cache-dir", metavar="DIR", type=Path, help="modules, tags, tries (default: where `aici` keeps its models)")
     add("--verbose", action="store_true", help="log what happens, not only warnings, to standard error")
     add("--engine-pid", metavar="PID", type=int, help="end when that process ends (default: the parent)")
     return parser

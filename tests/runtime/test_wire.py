@@ -86,13 +86,13 @@ class TestModules:
         assert type(data["time"]) is int
 
     def test_second_upload_is_not_compiled_again(self, raw: RawEngine, cache_dir: Path) -> None:
-        (compiled,) = cache_dir.glob(f"{upload(raw, wat.plain())}-*.cwasm")
+        (compiled,) = cache_dir.glob(f"modules/{upload(raw, wat.plain())}-*.cwasm")
         before = compiled.stat().st_mtime_ns
         upload(raw, wat.plain())
         assert compiled.stat().st_mtime_ns == before
 
     def test_lost_code_is_compiled_again(self, raw: RawEngine, cache_dir: Path) -> None:
-        (compiled,) = cache_dir.glob(f"{upload(raw, wat.plain())}-*.cwasm")
+        (compiled,) = cache_dir.glob(f"modules/{upload(raw, wat.plain())}-*.cwasm")
         compiled.unlink()
         instantiate(raw, wat.plain())
         assert compiled.is_file()
@@ -102,7 +102,7 @@ class TestModules:
         response = raw.side(op="mk_module", binary=base64.b64encode(binary).decode())
         assert "cannot compile the module" in error(response)
         assert response["is_user_error"]
-        assert not (cache_dir / f"{hashlib.sha256(binary).hexdigest()}.wasm").exists()
+        assert not (cache_dir / "modules" / f"{hashlib.sha256(binary).hexdigest()}.wasm").exists()
 
     def test_bad_base64(self, raw: RawEngine) -> None:
         assert "binary is not base64" in error(raw.side(op="mk_module", binary="!"))
