@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from aici_runtime.errors import UnavailableError
+
 
 def default_cache_dir() -> Path:
     """`$AICI_CACHE_DIR`, else `$XDG_CACHE_HOME/aici`, else `~/.cache/aici`. Not created here."""
@@ -13,11 +15,17 @@ def default_cache_dir() -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Readers see the old file or the new one. A file that a guest has mapped is never changed in place (SIGBUS)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Readers see the old file or the new one. A file that a guest has mapped is never changed in place (SIGBUS).
+    Raises UnavailableError where nothing can be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        temporary.write_bytes(content)
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(content)
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write {path}: {error.strerror}", hint="AICI_CACHE_DIR names another folder"
+        ) from error

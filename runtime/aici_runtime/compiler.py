@@ -12,6 +12,13 @@ import wasmtime
 
 from aici_runtime import process, wasm
 from aici_runtime.cache import write_atomically
+from aici_runtime.errors import UnavailableError
+
+NOT_WASM = os.EX_DATAERR
+"""Exit status: the module is at fault."""
+
+_MAX_REASON_CHARS = 10_000
+"""Names in the module may be longer than a pipe that nobody reads before we have ended."""
 
 
 def main(source: Path, target: Path) -> int:
@@ -19,10 +26,13 @@ def main(source: Path, target: Path) -> int:
     process.start_thread("stdin", _end_with_stdin)
     try:
         module = wasmtime.Module(wasm.new_engine(parallel=True), source.read_bytes())
+        write_atomically(target, bytes(module.serialize()))
     except wasmtime.WasmtimeError as error:
+        sys.stderr.write(f"{str(error)[:_MAX_REASON_CHARS]}\n")
+        return NOT_WASM
+    except UnavailableError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    write_atomically(target, bytes(module.serialize()))
     return 0
 
 

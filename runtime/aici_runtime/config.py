@@ -27,6 +27,7 @@ class RuntimeConfig:
     def command(self, prefix: str) -> list[str]:
         return [
             sys.executable,
+            "-P",  # or a file `select.py` where the engine was started would be taken for the library's
             "-m",
             "aici_runtime.main",
             "--server",

@@ -20,8 +20,9 @@ from typing import Any
 import orjson
 
 from aici_runtime.cache import write_atomically
+from aici_runtime.compiler import NOT_WASM
 from aici_runtime.envelope import Auth
-from aici_runtime.errors import AiciError, NotFoundError, UsageError
+from aici_runtime.errors import AiciError, NotFoundError, UnavailableError, UsageError
 from aici_runtime.tags import check_tag, is_module_id, is_tag
 from aici_runtime.wire import ModuleInfo, TagInfo
 
@@ -102,7 +103,7 @@ class Registry:
         if target.is_file():
             return target
         source = self._source(module_id)
-        command = [sys.executable, "-m", "aici_runtime.compiler", str(source), str(target)]
+        command = [sys.executable, "-P", "-m", "aici_runtime.compiler", str(source), str(target)]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as child:
@@ -115,7 +116,10 @@ class Registry:
                 child.kill()
             if child.returncode != 0:
                 reason = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
-                raise UsageError(f"cannot compile the module: {reason}", hint="is it a WebAssembly module?")
+                text = f"cannot compile the module: {reason or f'exit status {child.returncode}'}"
+                if child.returncode != NOT_WASM:
+                    raise UnavailableError(text)
+                raise UsageError(text, hint="is it a WebAssembly module?")
         return target
 
     def _refuse_if_restricted(self) -> None:

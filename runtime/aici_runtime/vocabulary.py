@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aici_runtime import tokens, trie
 from aici_runtime.cache import write_atomically
+from aici_runtime.errors import UnavailableError
 from aici_runtime.ids import TokenId
 
 _FORMAT = "1"
@@ -29,9 +30,12 @@ def load(name: str, cache_dir: Path) -> LoadedVocabulary:
     cached = cache_dir / "tries" / f"{hashlib.sha256(content).hexdigest()}-{_FORMAT}.trie"
     try:
         blob = cached.read_bytes()
-    except FileNotFoundError:
+    except OSError:
         blob = _build(content)
-        write_atomically(cached, blob)
+        try:
+            write_atomically(cached, blob)
+        except UnavailableError as error:
+            _log.warning("the token trie is built anew at each start: %s", error)
     vocab_size, eos_token = trie.read_header(blob)
     return LoadedVocabulary(blob, vocab_size, eos_token, path)
 
