@@ -39,7 +39,9 @@ class RuntimeProcess:
         for raw in self._popen.stderr:
             line = raw.decode(errors="replace")
             self._lines.append(line)
-            sys.stderr.write(line)
+            # Whatever becomes of ours: a pipe that is not emptied would stop the runtime in the middle of a line.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(line)
 
     def wait_ended(self) -> None:
         """Until the process has ended; does not reap it."""

@@ -19,7 +19,14 @@ from aici_runtime import shm
 from aici_runtime.channel import MIB, Mailbox, MailboxNames, MessageTooLargeError
 from aici_runtime.child import RuntimeProcess
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError, UsageError
+from aici_runtime.errors import (
+    AiciError,
+    ControllerError,
+    NotFoundError,
+    RuntimeDiedError,
+    UnavailableError,
+    UsageError,
+)
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.masks import mask_bytes
 from aici_runtime.wire import (
@@ -38,7 +45,7 @@ from aici_runtime.wire import (
 
 __all__ = ["Runtime", "RuntimeConfig"]
 
-_USER_ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, ControllerError)}
+_ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, ControllerError, UnavailableError)}
 _AUTH = {"user": "localhost", "is_admin": True}
 
 
@@ -67,7 +74,10 @@ class Runtime:
         self._bin: shm.Region | None = None
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
-        self._send_lock = threading.Lock()
+        # Whoever touches a mailbox holds its lock, so that `close` does not unmap it under a thread that is waking up.
+        self._main_lock = threading.Lock()
+        self._side_lock = threading.Lock()
+        self._close_lock = threading.Lock()
         self._died = False
         self._closed = False
         try:
@@ -162,20 +172,24 @@ class Runtime:
     def mask_rows(self, n: int) -> memoryview:
         """Bits of the latest mid, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first) set = token
         k allowed. Valid until the next `send_mid`. Only after `wait_ready`; n is at least 1."""
+        self._check_alive()
         if self._bin is None:
             raise self._death()
-        with memoryview(self._bin) as whole:
+        with self._main_lock, memoryview(self._bin) as whole:
             return whole[: n * self._row_bytes].toreadonly().cast("B", (n, self._row_bytes))
 
     def close(self) -> None:
-        """End all processes of the runtime and wait until they are gone. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self._process.end()
-        for thread in self._threads:
-            thread.join()
-        self._release_memory()
+        """End all processes of the runtime and wait until they are gone. Idempotent; from any thread, which ends what
+        the others wait for."""
+        with self._close_lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._process.end()
+            for thread in self._threads:
+                thread.join()
+            with self._main_lock, self._side_lock:
+                self._release_memory()
 
     def __enter__(self) -> "Runtime":
         return self
@@ -190,12 +204,15 @@ class Runtime:
         return self._receive_main()
 
     def _send_main(self, request: Mapping[str, object]) -> None:
-        self._send(self._boxes["cmd", ""], orjson.dumps(request))
+        message = _encode(request)
+        with self._main_lock:
+            self._send(self._boxes["cmd", ""], message)
 
     def _receive_main(self) -> Any:
-        self._check_alive()
-        message = self._boxes["resp", ""].receive()
-        self._check_alive()
+        with self._main_lock:
+            self._check_alive()
+            message = self._boxes["resp", ""].receive()
+            self._check_alive()
         return _data(orjson.loads(message))
 
     def _send(self, box: Mailbox, message: bytes) -> None:
@@ -210,12 +227,12 @@ class Runtime:
         """Send on the side channel. The future resolves to the response's data, or what `decode` makes of it."""
         rid = str(uuid4())
         future: Future[Any] = _new_future()
-        message = orjson.dumps({"$rid": rid, "$auth": _AUTH, **request})
+        message = _encode({"$rid": rid, "$auth": _AUTH, **request})
         with self._pending_lock:
             self._check_alive()
             self._pending[rid] = future
         try:
-            with self._send_lock:
+            with self._side_lock:
                 self._send(self._boxes["cmd", "-side"], message)
         except BaseException:
             with self._pending_lock:
@@ -282,12 +299,19 @@ class Runtime:
                 self._bin.close()
 
 
+def _encode(request: Mapping[str, object]) -> bytes:
+    try:
+        return orjson.dumps(request)
+    except TypeError as error:  # lone surrogates, integers beyond 64 bits, too deep
+        raise UsageError(f"not JSON: {error}") from error
+
+
 def _data(response: Mapping[str, Any]) -> Any:
     """The payload of a response, or the error that it reports."""
     if response["type"] == "ok":
         return response["data"]
     text, hint = response["error"], response.get("hint", "")
-    kind = _USER_ERRORS.get(response.get("code", ""))
+    kind = _ERRORS.get(response.get("code", ""))
     if kind is not None:
         raise kind(text, hint=hint)
     raise AiciError(f"the controller runtime refused a command: {text}", hint=hint)
