@@ -16,6 +16,7 @@ from aici_runtime.ids import TokenId
 from aici_runtime.masks import MaskRegion
 
 _MAX_FF_ROUNDS = 10
+_MAX_BACKTRACK = 2**32 - 1
 _CONTINUE = {"suspend": False, "num_forks": 1, "ff_tokens": []}
 _SAMPLE: dict[str, object] = {"SampleWithBias": {}}
 
@@ -112,8 +113,8 @@ class Callbacks:
             raise CallbackError(f"invalid result of mid_process: {_shorten(answer)}")
         backtrack = _field(answer["Splice"], "backtrack", int)
         ff_tokens = self._tokens(answer["Splice"])
-        if backtrack < 0:
-            raise CallbackError(f"backtrack {backtrack} < 0")
+        if not 0 <= backtrack < _MAX_BACKTRACK:
+            raise CallbackError(f"backtrack out of range: {backtrack}")
         if backtrack > 0:
             self._masks.write_everything(row)
             return {"ff_tokens": ff_tokens, "backtrack": backtrack + 1}

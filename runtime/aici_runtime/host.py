@@ -16,6 +16,8 @@ from aici_runtime.link import HostFunction, Linker
 from aici_runtime.masks import mask_bytes
 from aici_runtime.vocabulary import LoadedVocabulary
 
+_WRITE_FIELDS = ("name", "value", "op", "when_version_is")
+
 
 class Storage(Protocol):
     """Variables shared by the forks of a request. Takes and gives JSON of StorageCmd and StorageResp."""
@@ -143,7 +145,9 @@ class Host:
         command = orjson.loads(self.read(pointer, length))
         self._blobs[Blob.STORAGE_RESULT] = self.storage.execute(command)
         if "WriteVar" in command:
-            self.written.append(command)
+            body = command["WriteVar"]
+            # Only what was checked: an unknown field may hold what cannot be written as JSON again.
+            self.written.append({"WriteVar": {name: body.get(name) for name in _WRITE_FIELDS}})
         return Blob.STORAGE_RESULT
 
     def eos_token(self) -> int:

@@ -1,9 +1,9 @@
 """The side process: what happens before a request sees the device. Many requests at once, each in a thread."""
 
 import base64
-import binascii
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -48,6 +48,8 @@ class SideConfig:
 def main(config: SideConfig) -> NoReturn:
     process.set_name(PROCESS_NAME)
     process.die_with(config.stepper_pidfd)
+    # An engine may ignore it, and so would we: then a failed compilation has no exit status, and passes for a good one.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     side = _Side(config)
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
         while True:
@@ -77,16 +79,23 @@ class _Side:
         except envelope.BadMessageError as error:
             pool.submit(self._respond, envelope.json_error(str(error)))
             return
-        req_id = request.body.get("req_id")
+        req_id = request.body.get("req_id") if request.op in ("instantiate", "discard") else None
         if request.op == "stop":
             self._config.stop()
-        elif request.op == "instantiate" and isinstance(req_id, str) and not self._begin(req_id):
-            error_text = f"duplicate req_id {req_id}"
-            pool.submit(self._respond, envelope.failure(request.rid, error_text, is_user_error=False))
+        elif isinstance(req_id, str) and (refusal := self._register(request.op, req_id)):
+            pool.submit(self._respond, envelope.failure(request.rid, refusal, is_user_error=False))
         else:
-            if request.op == "discard" and isinstance(req_id, str):
-                self._discard(req_id)
             pool.submit(self._serve, request)
+
+    def _register(self, op: str, req_id: str) -> str:
+        """Returns why not; empty when all is well."""
+        if len(req_id) > _MAX_REQ_ID_CHARS:  # it must fit into a datagram of news
+            return "req_id too long"
+        if op == "discard":
+            self._discard(req_id)
+        elif not self._begin(req_id):
+            return f"duplicate req_id {req_id}"
+        return ""
 
     def _begin(self, req_id: str) -> bool:
         with self._in_flight_lock:
@@ -126,7 +135,7 @@ class _Side:
     def _mk_module(self, request: Request) -> bytes:
         try:
             binary = base64.b64decode(field(request.body, "binary", str), validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error, or not ASCII
             raise RequestError(f"field binary is not base64: {error}") from error
         info = self._config.registry.add(binary, request.auth)
         return orjson.dumps(
@@ -151,8 +160,6 @@ class _Side:
     def _instantiate(self, request: Request) -> bytes:
         req_id = field(request.body, "req_id", str)  # `accept` has registered it
         try:
-            if len(req_id) > _MAX_REQ_ID_CHARS:
-                raise RequestError("req_id too long")
             self._start_guest(req_id, self._setup(request))
         finally:
             self._end(req_id)
@@ -166,11 +173,10 @@ class _Side:
         for token in prompt:
             if token >= self._config.vocab_size:
                 raise UsageError(f"prompt token out of range: {token}")
-        module_arg = request.body.get("module_arg")
         module_id = self._config.registry.resolve(field(request.body, "module_id", str))
         return {
             "compiled": str(self._config.registry.compiled(module_id)),
-            "module_arg": module_arg if isinstance(module_arg, str) else orjson.dumps(module_arg).decode(),
+            "module_arg": _module_arg(request.body.get("module_arg")),
             "prompt": prompt,
         }
 
@@ -210,6 +216,13 @@ class _Side:
         process.kill(pidfd)
         self._config.news.failed(slot=slot, pid=pid, pidfd=pidfd)
         raise ControllerError(error)
+
+
+def _module_arg(value: object) -> str:
+    try:
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+    except TypeError as error:
+        raise UsageError(f"module_arg is nested too deeply: {error}") from error
 
 
 def _bad_op(_: Request) -> bytes:

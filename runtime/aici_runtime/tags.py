@@ -27,5 +27,9 @@ def check_tag(tag: str, auth: Auth) -> None:
 
 
 def is_tag(tag: str) -> bool:
-    """Also what keeps a tag from naming a file elsewhere: no separators, no leading dot."""
-    return bool(tag) and tag[0].isalpha() and all(c.isalpha() or c in "0123456789_-." for c in tag[1:])
+    """Also what keeps a tag from naming a file elsewhere: no separators, no leading dot, short."""
+    return (
+        len(tag.encode()) <= _MAX_TAG_BYTES
+        and tag[:1].isalpha()
+        and all(c.isalpha() or c in "0123456789_-." for c in tag[1:])
+    )

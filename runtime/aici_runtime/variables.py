@@ -35,6 +35,8 @@ class Variables:
         if body["op"] not in ("Set", "Append"):
             raise ValueError(f"unknown op {body['op']}")
         expected = body.get("when_version_is")
+        if expected is not None and type(expected) is not int:
+            raise TypeError("when_version_is must be an integer")
         version, current = self._values.get(name, (0, b""))
         if expected is not None and expected != version:
             return self._read(name)

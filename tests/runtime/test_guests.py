@@ -141,7 +141,8 @@ class TestMid:
             ("{}", "invalid result of mid_process"),
             ('{"SampleWithBias":{"x":1}}', "invalid result of mid_process"),
             ('{"Splice":{"backtrack":0,"ff_tokens":[]}}', "empty Splice (both backtrack == 0 and ff_tokens == [])"),
-            ('{"Splice":{"backtrack":-1,"ff_tokens":[1]}}', "backtrack -1 < 0"),
+            ('{"Splice":{"backtrack":-1,"ff_tokens":[1]}}', "backtrack out of range: -1"),
+            ('{"Splice":{"backtrack":18446744073709551615,"ff_tokens":[]}}', "backtrack out of range: 1844"),
             ('{"Splice":{"backtrack":0,"ff_tokens":[3,999]}}', "ff_token out of range (999 >= 261 at 1)"),
             ('{"Splice":[]}', "field backtrack missing"),
         ],
@@ -312,6 +313,16 @@ class TestStorage:
         assert step(MidOp(stranger)) == versions(1)
         runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[grandchild])
 
+    def test_unknown_fields_are_not_passed_on(self, runtime: Runtime, start: Callable[..., SeqId]) -> None:
+        """One that JSON cannot hold twice would end the worker."""
+        module = wat.Module()
+        write = '{"WriteVar":{"name":"a","value":"","op":"Set","x":' + "[" * 251 + "]" * 251 + "}}"
+        seq_id = start(module.build(mid=module.store(write) + module.answer(wat.SAMPLE)))
+        runtime.send_mid([MidOp(seq_id)])
+        entry = runtime.recv_mid().seqs[seq_id]
+        assert entry.error == ""
+        assert entry.storage == ({"WriteVar": {"name": "a", "value": "", "op": "Set", "when_version_is": None}},)
+
     @pytest.mark.parametrize(
         "command",
         ["[]", "{}", '{"ReadVar":{}}', '{"DropVar":{"name":"a"}}', '{"WriteVar":{"name":"a","value":"0","op":"Set"}}'],
@@ -395,6 +406,11 @@ class TestFailures:
         with pytest.raises(UsageError, match="msg too large"):
             runtime.mk_module(bytes(8 << 20))
         assert runtime.get_tags() == []
+
+    @pytest.mark.parametrize("arg", ["\ud800", {"a": 2**70}, [object()]])
+    def test_arguments_that_json_cannot_hold(self, runtime: Runtime, arg: object) -> None:
+        with pytest.raises(UsageError, match="not JSON"):
+            runtime.instantiate(req_id="x", prompt=[], module_id="x", module_arg=arg)
 
     def test_commands_are_refused_as_a_whole(self, runtime: Runtime) -> None:
         with pytest.raises(AiciError, match="invalid id 4000000000"):

@@ -104,8 +104,20 @@ class TestModules:
         assert response["is_user_error"]
         assert not (cache_dir / "modules" / f"{hashlib.sha256(binary).hexdigest()}.wasm").exists()
 
-    def test_bad_base64(self, raw: RawEngine) -> None:
-        assert "binary is not base64" in error(raw.side(op="mk_module", binary="!"))
+    @pytest.mark.parametrize("binary", ["!", "ä"])
+    def test_bad_base64(self, raw: RawEngine, binary: str) -> None:
+        assert "binary is not base64" in error(raw.side(op="mk_module", binary=binary))
+
+    def test_a_reason_longer_than_a_pipe(self, raw: RawEngine) -> None:
+        """A name that is exported twice, of 90 000 bytes, is quoted in the reason."""
+        name = b"\x90\xbf\x05" + b"n" * 90_000
+        exports = b"\x02" + 2 * (name + b"\x00\x00")
+        sections = [(1, b"\x01\x60\x00\x00"), (3, b"\x01\x00"), (7, exports), (10, b"\x01\x02\x00\x0b")]
+        binary = b"\0asm\1\0\0\0"
+        for number, body in sections:
+            size = bytes([len(body) & 127 | 128, len(body) >> 7 & 127 | 128, len(body) >> 14])
+            binary += bytes([number]) + size + body
+        assert "duplicate export name" in error(raw.side(op="mk_module", binary=base64.b64encode(binary).decode()))
 
     def test_tags(self, raw: RawEngine) -> None:
         module_id = upload(raw, wat.plain())
@@ -156,6 +168,7 @@ class TestInstantiate:
         [
             ({"module_id": "missing"}, "tag missing not found"),
             ({"module_id": "../x"}, "tag ../x not found"),
+            ({"module_id": "x" * 300}, f"tag {'x' * 300} not found"),
             ({"module_id": "gh:a/b"}, "controllers from GitHub are not supported"),
             ({"prompt": "text"}, "a prompt as text is not supported"),
             ({"prompt": [BYTE_LEVEL_SIZE]}, f"prompt token out of range: {BYTE_LEVEL_SIZE}"),
@@ -163,6 +176,10 @@ class TestInstantiate:
             ({"prompt": [True]}, "field prompt is not a list of unsigned integers"),
             ({"req_id": 5}, "field req_id missing or not str"),
             ({"req_id": "x" * 2000}, "req_id too long"),
+            (
+                {"module_arg": json.loads("[" * 300 + "]" * 300)},
+                "module_arg is nested too deeply: Recursion limit reached",
+            ),
         ],
     )
     def test_refused(self, raw: RawEngine, fields: dict[str, Any], text: str) -> None:
@@ -180,6 +197,13 @@ class TestInstantiate:
         logs = response["data"]["pre_seqs"][str(seq_id)]["logs"]
         # The log of the setup comes with the first step; the guest's buffer and the log hold 64 KiB.
         assert logs.startswith(seen + '{"prompt":[3,4]}' if seen else "x" * 40_000)
+
+    @pytest.mark.parametrize("length", [2000, 100_000, 600_000])
+    def test_a_long_req_id_is_no_news(self, raw: RawEngine, length: int) -> None:
+        assert error(raw.side(op="discard", req_id="x" * length)) == "req_id too long"
+        discarded = instantiate(raw, wat.plain())
+        raw.side(op="discard", req_id=discarded)
+        assert error(post_pre(raw, pre_ops=[{"id": 1, "req_id": discarded}])) == f"invalid req_id {discarded}"
 
     def test_concurrent_requests(self, raw: RawEngine) -> None:
         """The slow one is answered last, and `$rid` says which is which."""
