@@ -1,7 +1,8 @@
 """Wait and wake on a 32-bit word of a shared mapping (futex(2), not PRIVATE: waiters are in other processes).
 
 The kernel compares the word again before it sleeps, so a wake between our look and our sleep is never lost.
-On arm64 a writer stores the payload before the word and the reader looks after the syscall, which orders both.
+What was written before a word was stored is seen by whoever loaded that word. x86 keeps that order by itself; on arm64
+there is a barrier before every store and after every load.
 """
 
 import ctypes
@@ -37,11 +38,18 @@ class Futex:
             ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Timespec)
         ]  # fmt: skip
         self._syscall.restype = ctypes.c_long
+        # A foreign call gives up the GIL and takes it again: an unlock, then a lock, which nothing may pass.
+        self._barrier = None if platform.machine() == "x86_64" else ctypes.CDLL(None).getpid
 
     def load(self, offset: int) -> int:
-        return self._words[offset >> 2]
+        word = self._words[offset >> 2]
+        if self._barrier is not None:
+            self._barrier()
+        return word
 
     def store(self, offset: int, value: int) -> None:
+        if self._barrier is not None:
+            self._barrier()
         self._words[offset >> 2] = value
 
     def wake(self, offset: int) -> None:
@@ -50,7 +58,7 @@ class Futex:
     def wait_while(self, offset: int, value: int, deadline: float | None = None) -> int:
         """Sleep until the word is not `value` or `time.monotonic()` has passed `deadline`; returns the word."""
         while True:
-            now = self._words[offset >> 2]
+            now = self.load(offset)
             if now != value:
                 return now
             timeout = None

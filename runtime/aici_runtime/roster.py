@@ -8,12 +8,13 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from aici_runtime import process
+from aici_runtime.envelope import RequestError
 from aici_runtime.slots import CANCEL_SIGNAL, Slot, SlotTable
 
 _MAX_NEWS_BYTES = 64 * 1024
@@ -79,16 +80,15 @@ class Roster:
                     elif fd in self._by_pidfd:
                         self._died(self._by_pidfd.pop(fd))
 
-    def is_ready(self, req_id: str) -> bool:
+    def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
+        """All or none, whatever is discarded meanwhile. RequestError for one that is not ready or named twice."""
         with self._lock:
             # The side process told us before it answered the engine, but the thread may not have run since.
             self._drain()
-            return req_id in self._unbound
-
-    def bind(self, req_id: str) -> WorkerHandle:
-        """Only after `is_ready`."""
-        with self._lock:
-            return self._unbound.pop(req_id)
+            for req_id in req_ids:
+                if req_id not in self._unbound or req_ids.count(req_id) > 1:
+                    raise RequestError(f"invalid req_id {req_id}")
+            return [self._unbound.pop(req_id) for req_id in req_ids]
 
     def adopt_branch(self, slot: Slot, pid: int) -> WorkerHandle:
         try:

@@ -104,10 +104,6 @@ class Slot:
         start = self._base + RESPONSE_AT
         return self._memory[start : start + length]
 
-    def expect_response(self) -> None:
-        """Before a response that answers no request: the first word of a fork."""
-        self._words.store(self._base + 4, 0)
-
     def mark_dead(self) -> None:
         """Whoever waits for a response stops waiting. An answer that is already there stays."""
         if self._words.load(self._base + 4) == 0:

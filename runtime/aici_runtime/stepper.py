@@ -99,14 +99,12 @@ class Stepper:
         for seq_id in command.post_ops:
             if seq_id not in self._sequences:
                 raise RequestError(f"invalid id {seq_id}")
-        req_ids = [op.req_id for op in command.pre_ops.values()]
-        for op in command.pre_ops.values():
-            if op.id in self._sequences:
-                raise RequestError(f"duplicate id {op.id}")
-            if req_ids.count(op.req_id) > 1 or not self._roster.is_ready(op.req_id):
-                raise RequestError(f"invalid req_id {op.req_id}")
-        for op in command.pre_ops.values():
-            self._sequences[op.id] = _Sequence(op.req_id, self._roster.bind(op.req_id))
+        for seq_id in command.pre_ops:
+            if seq_id in self._sequences:
+                raise RequestError(f"duplicate id {seq_id}")
+        workers = self._roster.bind([op.req_id for op in command.pre_ops.values()])
+        for op, worker in zip(command.pre_ops.values(), workers, strict=True):
+            self._sequences[op.id] = _Sequence(op.req_id, worker)
         requests = {}
         for seq_id in self._sequences:
             post_op = command.post_ops.get(seq_id)
@@ -209,6 +207,9 @@ class Stepper:
         return reason
 
     def _fork(self, parent: _Sequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
+        if worker.dead:
+            self._fail(parent, "Worker: died")
+            raise _ForkError("died")
         slot = self._table.take(self._table.branches)
         self._send(parent, {"op": "fork", "id": seq_id, "slot": slot.index})
         deadline = time.monotonic() + _FORK_S
@@ -217,6 +218,9 @@ class Stepper:
             # The slot stays taken: nobody knows whether a branch will still come up in it.
             self._fail(parent, "Worker: timeout" if answer is None else "Worker: died")
             raise _ForkError(parent.failure.removeprefix("Worker: "))
+        if not answer.isdigit():
+            slot.free()
+            raise _ForkError(answer.decode())
         branch = self._roster.adopt_branch(slot, int(answer))
         if slot.wait_response(deadline) != b"ok":
             self._roster.release(branch)

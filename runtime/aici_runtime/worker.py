@@ -3,7 +3,7 @@
 Requests are JSON with a field `op`:
     pp    {id, post: {tokens, backtrack} | null}   → u32 length of the post result, post result, pre result
     mid   {row, fork_group}                        → result; the mask goes to the row
-    fork  {id, slot}                               → pid of the branch; the branch answers `ok` on its own slot
+    fork  {id, slot}                               → pid of the branch, which answers `ok` on its own slot; or an error
 """
 
 import os
@@ -177,10 +177,13 @@ class Worker:
         return self._fork(request["id"], self._world.table.at(request["slot"]))
 
     def _fork(self, seq_id: int, slot: Slot) -> bytes:
-        branch = self._variables.branch()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the only other thread sleeps in poll
-            pid = os.fork()
+        try:
+            branch = self._variables.branch()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # the only other thread sleeps in poll
+                pid = os.fork()
+        except OSError as error:
+            return f"cannot fork: {error}".encode()
         if pid != 0:
             branch.close()
             return b"%d" % pid

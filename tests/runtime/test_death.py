@@ -7,14 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from aici_runtime import shm
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import RuntimeDiedError
+from aici_runtime.errors import RuntimeDiedError, UnavailableError
 from aici_runtime.ids import SeqId
+from aici_runtime.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 
@@ -145,6 +147,96 @@ def test_killed_variables_fail_their_request_only(start_runtime: Callable[..., R
     answers = runtime.recv_mid().seqs
     assert "the variables of this request are gone" in answers[seq_id].error
     assert answers[good].error == ""
+
+
+def test_variables_that_are_gone_fail_the_fork_only(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    parent = bind(runtime, 1, wat.plain())
+    os.kill(one(runtime, "aicirt-comms"), signal.SIGKILL)
+    wait_until(lambda: "aicirt-comms" not in members(runtime.pid).values())
+    runtime.send_mid([MidOp(parent), MidOp(SeqId(2), parent)])
+    answers = runtime.recv_mid().seqs
+    assert answers[parent].error == ""
+    assert answers[SeqId(2)].error.startswith("Worker: cannot fork: ")
+
+
+def test_a_dead_parent_takes_no_slot(start_runtime: Callable[..., Runtime]) -> None:
+    forks = NUM_SLOTS // 2
+    runtime = start_runtime(max_step_time_ms=10_000, extra_args=(f"--wasm-max-forks={forks + 1}",))
+    dead = bind(runtime, 1, wat.plain())
+    os.kill(one(runtime, "aicirt-seq"), signal.SIGKILL)
+    wait_until(lambda: "aicirt-seq" not in members(runtime.pid).values())
+    time.sleep(0.1)  # for the runtime to hear of it
+    runtime.send_mid([MidOp(SeqId(2), dead)])
+    assert runtime.recv_mid().seqs[SeqId(2)].error == "Worker: died"
+    parent = bind(runtime, 3, wat.plain())
+    runtime.send_mid([MidOp(parent), *(MidOp(SeqId(10 + k), parent) for k in range(forks))])
+    assert {entry.error for entry in runtime.recv_mid().seqs.values()} == {""}
+
+
+def test_close_from_two_threads(start_runtime: Callable[..., Runtime]) -> None:
+    """Whoever returns first, nothing is left then; and who waits for an answer is told."""
+    runtime = start_runtime()
+    runtime.send_mid([MidOp(bind(runtime, 1, spinning()))])
+
+    def close() -> dict[int, str]:
+        runtime.close()
+        return members(runtime.pid)
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(runtime.recv_mid)
+        closing = [pool.submit(close) for _ in range(2)]
+        assert [future.result(PATIENCE_S) for future in closing] == [{}, {}]
+        assert isinstance(waiting.exception(PATIENCE_S), RuntimeDiedError)
+    with pytest.raises(RuntimeDiedError, match="has been closed"):
+        runtime.mask_rows(1)
+
+
+_ODD_ENGINE = """
+import signal, sys
+from pathlib import Path
+from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.errors import UsageError
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+with Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2]))) as runtime:
+    runtime.wait_ready()
+    try:
+        runtime.mk_module(b"no module")
+    except UsageError:
+        print("refused")
+"""
+
+
+def test_an_engine_somewhere_that_ignores_its_children(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
+    """In a folder where a file is named like a module of Python's library, with SIGCHLD ignored."""
+    (tmp_path / "select.py").write_text("raise SystemExit('not this one')")
+    command = [sys.executable, "-P", "-c", _ODD_ENGINE, str(byte_level), str(cache_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout == "refused\n", done.stderr
+
+
+def test_standard_error_that_nobody_reads() -> None:
+    """What the process says is taken from it even when it can be passed on to nobody."""
+    script = "import sys; [sys.stderr.write('x' * 99 + '\\n') for _ in range(5000)]"
+    code = f"""
+import sys
+from aici_runtime.child import RuntimeProcess
+sys.stderr.close()
+child = RuntimeProcess([sys.executable, "-c", {script!r}])
+child.wait_ended()
+print(len(child.last_words()))
+child.end()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert done.stdout == "3000\n"
+
+
+def test_a_cache_that_cannot_be_written(start_runtime: Callable[..., Runtime], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    runtime = start_runtime(cache_dir=file)
+    with pytest.raises(UnavailableError, match=f"cannot write {file}/modules/"):
+        runtime.mk_module(wat.plain())
 
 
 _ENGINE = """
