@@ -14,6 +14,9 @@ from aici_runtime.channel import MIB
 from aici_runtime.errors import UsageError
 from aici_runtime.masks import DTYPES, Dtype
 
+_MAX_NAME_BYTES = 200
+"""Linux has 255 for a name in /dev/shm, and ours get endings."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -52,6 +55,10 @@ def parse(argv: Sequence[str] | None) -> Settings:
         raise UsageError("--futex is not yet supported", hint="leave it out: named semaphores are the default")
     if not flags.name.startswith("/"):
         raise UsageError("--name must start with /")
+    if "/" in flags.name[1:] or len(flags.name.encode()) > _MAX_NAME_BYTES:
+        raise UsageError(
+            "--name is not that of a shared object", hint=f"a /, no other /, and at most {_MAX_NAME_BYTES} bytes"
+        )
     if flags.bias_dtype not in DTYPES:
         raise UsageError(f"--bias-dtype {flags.bias_dtype} is not supported", hint=f"one of: {', '.join(DTYPES)}")
     if flags.tags and not flags.module:

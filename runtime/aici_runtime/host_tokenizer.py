@@ -15,7 +15,8 @@ def load(tokenizer_json: Path) -> Callable[[bytes], bytes]:
     from tokenizers import Tokenizer
 
     config = json.loads(tokenizer_json.read_bytes())
-    config["normalizer"] = _without_prepend(config.get("normalizer"))
+    config["normalizer"] = _without_space(config.get("normalizer"))
+    config["pre_tokenizer"] = _without_space(config.get("pre_tokenizer"))
     config["truncation"] = config["padding"] = None
     tokenizer = Tokenizer.from_str(json.dumps(config))
 
@@ -26,7 +27,16 @@ def load(tokenizer_json: Path) -> Callable[[bytes], bytes]:
     return tokenize
 
 
-def _without_prepend(normalizer: Any) -> Any:
-    if not isinstance(normalizer, dict) or normalizer.get("type") != "Sequence":
-        return normalizer
-    return normalizer | {"normalizers": [part for part in normalizer["normalizers"] if part["type"] != "Prepend"]}
+def _without_space(part: Any) -> Any:
+    """A normalizer or pre-tokenizer that adds no space in front; None if it does nothing else."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "Prepend":
+        return None
+    if kind == "Metaspace":
+        return part | {"prepend_scheme": "never", "add_prefix_space": False}
+    if kind == "ByteLevel":
+        return part | {"add_prefix_space": False}
+    if kind == "Sequence":
+        key = "normalizers" if "normalizers" in part else "pretokenizers"
+        return part | {key: [inner for inner in map(_without_space, part[key]) if inner is not None]}
+    return part

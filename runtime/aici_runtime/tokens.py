@@ -41,10 +41,13 @@ def tokenizer_file(name: str) -> Path:
 
 def read_vocabulary(tokenizer_json: bytes) -> Vocabulary:
     try:
-        tokenizer = json.loads(tokenizer_json)
-        texts = _texts(tokenizer["model"]["vocab"])
-    except (ValueError, KeyError, TypeError) as error:
+        return _vocabulary(json.loads(tokenizer_json))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(f"not a tokenizer.json: {error!r}") from error
+
+
+def _vocabulary(tokenizer: Any) -> Vocabulary:
+    texts = _texts(tokenizer["model"]["vocab"])
     to_bytes = _decoder(tokenizer.get("decoder"))
     added = tokenizer.get("added_tokens") or []
     size = 1 + max(max(texts.values(), default=-1), max((token["id"] for token in added), default=-1))

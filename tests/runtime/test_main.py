@@ -20,6 +20,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     [
         (["--server", "--futex"], "--futex is not yet supported"),
         (["--name", "aici0-"], "--name must start with /"),
+        (["--name", "/a/b"], "--name is not that of a shared object"),
         (["--bias-dtype", "f16"], "--bias-dtype f16 is not supported"),
         (["--tag", "x"], "--tag needs --module"),
         ([], "missing --server"),

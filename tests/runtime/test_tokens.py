@@ -1,10 +1,13 @@
 import json
+from array import array
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
-from aici_runtime import tokens, vocabulary
+from aici_runtime import host_tokenizer, tokens, vocabulary
 from aici_runtime.errors import NotFoundError, UsageError
 from tests.runtime.support import tokenizer
 
@@ -55,7 +58,18 @@ def test_what_cannot_be_bytes_is_noted_and_empty(tmp_path: Path) -> None:
     assert "token 0 stands for" in found.notes[1]
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"model":{}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"model":{}}',
+        b'{"model":{"vocab":{"a":"b"}},"decoder":{"type":"ByteLevel"}}',
+        b'{"model":{"vocab":{}},"decoder":{"type":"Sequence"}}',
+        b'{"model":{"vocab":{}},"decoder":{"type":"ByteLevel"},"added_tokens":[{"id":0}]}',
+    ],
+)
 def test_other_files_are_refused(content: bytes) -> None:
     with pytest.raises(UsageError, match=r"not a tokenizer\.json"):
         tokens.read_vocabulary(content)
@@ -76,3 +90,30 @@ def test_trie_is_cached_by_content(tmp_path: Path) -> None:
     other = tokenizer.byte_fallback(tmp_path / "b")
     assert vocabulary.load(str(other), tmp_path).trie != first.trie
     assert first.vocab_size == tokenizer.BYTE_LEVEL_SIZE
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "part", "token"),
+    [
+        (tokenizer.byte_fallback, "pre_tokenizer", {"type": "Metaspace", "prepend_scheme": "first"}, b"a"),
+        (tokenizer.byte_fallback, "pre_tokenizer", {"type": "Metaspace", "prepend_scheme": "always"}, b"a"),
+        (tokenizer.byte_fallback, "normalizer", {"type": "Prepend", "prepend": "▁"}, b"a"),
+        (tokenizer.byte_level, "pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": True}, b"he"),
+    ],
+)
+def test_tokenize_adds_no_space(
+    tmp_path: Path, make: Callable[[Path], Path], field: str, part: dict[str, Any], token: bytes
+) -> None:
+    path = make(tmp_path) / "tokenizer.json"
+    config = json.loads(path.read_text())
+    defaults = {"replacement": "▁", "split": False} if part["type"] == "Metaspace" else {"trim_offsets": True}
+    config |= {"normalizer": None, field: defaults | part}
+    path.write_text(json.dumps(config))
+    ids = array("I", host_tokenizer.load(path)(token))
+    assert [read(tmp_path).token_bytes[token_id] for token_id in ids] == [token]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    folder, file = tokenizer.byte_level(tmp_path), tmp_path / "file"
+    file.touch()
+    assert vocabulary.load(str(folder), file).trie == vocabulary.load(str(folder), tmp_path).trie
