@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from aici_engine.model.runner import Model
 
 
+_GUESTS_AHEAD = 16
+"""So many guests start, or are ready and wait, while every slot is taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     loop: Loop
@@ -40,10 +44,13 @@ def assemble(config: EngineConfig, host: GuestHost) -> Parts:
         torch.set_num_threads(config.num_threads)
     model = load_model(config.model_dir, dtype=getattr(torch, config.dtype))
     path = tokenizer_file(str(config.model_dir))
-    tokenizer = Tokenizer.from_file(str(path))
+    vocabulary = read_vocabulary(path.read_bytes())
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower kind
+        raise UsageError(f"{path} cannot be loaded as a tokenizer: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    vocabulary = read_vocabulary(path.read_bytes())
     if host.vocab_size > model.vocab_size:
         raise UsageError(
             f"the controllers' vocabulary has {host.vocab_size} tokens, the model only {model.vocab_size}",
@@ -62,7 +69,7 @@ def assemble(config: EngineConfig, host: GuestHost) -> Parts:
         storage=storage,
         cache=cache,
         scheduler=Scheduler(cache, max_num_seqs=config.max_num_seqs, max_batch_tokens=config.max_batch_tokens),
-        session=Session(host, output, num_logits=model.vocab_size),
+        session=Session(host, output, num_logits=model.vocab_size, max_guests=config.max_num_seqs + _GUESTS_AHEAD),
         sampler=Sampler(
             MaskApplier(
                 vocab_size=host.vocab_size,

@@ -222,10 +222,7 @@ class Loop:
         elif self._runtime_error is not None:
             seq.end(FinishReason.FAIL, self._runtime_error)
         else:
-            try:
-                self._session.start(seq, lambda error: self._started(seq, error))
-            except AiciError as error:
-                seq.end(FinishReason.FAIL, error)
+            self._session.start(seq, lambda error: self._started(seq, error))
 
     def _started(self, seq: Sequence, error: BaseException | None) -> None:
         """On the thread of the runtime's client."""

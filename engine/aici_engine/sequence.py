@@ -106,3 +106,6 @@ class Sequence:
         self.text.backtrack(num_tokens)
         self.prompt_len = min(self.prompt_len, len(self.tokens))
         self.num_computed = min(self.num_computed, len(self.tokens))
+        if self.sampling.max_tokens is not None:
+            # It bounds the output, which begins earlier now.
+            self.limit = min(self.limit, self.prompt_len + self.sampling.max_tokens)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from aici_runtime.errors import AiciError, NotFoundError, RuntimeDiedError
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, Post, PostOp, PostPre, Pre, PreOp, SeqResult, Splice
@@ -88,7 +90,8 @@ class ScriptedHost:
     eos_token = EOS
 
     def __init__(self, guests: dict[str, Callable[..., Guest]]) -> None:
-        self._classes = guests
+        self.guests = guests
+        self.max_guests = 1000
         self._started: dict[str, Guest] = {}
         self.live: dict[SeqId, Guest] = {}
         self.all: list[Guest] = []
@@ -105,13 +108,18 @@ class ScriptedHost:
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object
     ) -> "Future[None]":
         future: Future[None] = Future()
+        if module_id == "strict":
+            orjson.dumps(module_arg)
 
         def start() -> None:
             self.hold.wait(10)
-            if module_id not in self._classes:
+            if len(self._started) + len(self.live) >= self.max_guests:
+                future.set_exception(AiciError("all slots for guests are taken"))
+                return
+            if module_id not in self.guests:
                 future.set_exception(NotFoundError(f"no controller {module_id}"))
                 return
-            guest = self._classes[module_id](module_arg)
+            guest = self.guests[module_id](module_arg)
             guest.init_prompt(list(prompt))
             self._started[req_id] = guest
             self.all.append(guest)

@@ -256,6 +256,50 @@ def test_a_bug_ends_every_request_and_the_engine_says_so(engine: Engine, host: S
         engine.generate("a")
 
 
+@pytest.mark.parametrize("argument", ["\ud800", object(), {1: 2}, 2**70])
+def test_an_argument_that_json_cannot_say_fails_alone(engine: Engine, host: ScriptedHost, argument: Any) -> None:
+    def as_the_wire_does(argument: Any) -> Guest:
+        raise AssertionError("it never got here")
+
+    host.guests["strict"] = as_the_wire_does
+    end = submit(engine, "strict", argument).wait()
+    assert end.reason is FinishReason.FAIL
+    assert "cannot be written as JSON" in str(end.error)
+    assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
+
+
+def test_a_crowd_of_guests_starts_in_turn(engine: Engine, host: ScriptedHost) -> None:
+    host.max_guests = 8 + 16
+    handles = [submit(engine, "spell", f"number {i}") for i in range(100)]
+    for handle in handles[30:60]:
+        handle.abort()
+    missing = submit(engine, "missing")
+    ends = [handle.wait() for handle in handles]
+    assert {end.reason for end in ends[30:60]} <= {FinishReason.ABORT, FinishReason.EOS}
+    assert [end.text for end in ends[:30] + ends[60:]] == [f"number {i}" for i in [*range(30), *range(60, 100)]]
+    assert missing.wait().reason is FinishReason.FAIL
+
+
+def test_a_guest_whose_first_round_is_refused_is_discarded(engine: Engine, host: ScriptedHost) -> None:
+    host.refuses_at_round = 1
+    assert str(submit(engine, "guest").wait().error) == "no such round"
+    assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
+
+
+def test_when_it_has_stopped_nothing_is_forced_any_more(engine: Engine, host: ScriptedHost) -> None:
+    class Late(Spell):
+        def pre(self) -> Pre:
+            return Pre(suspend=False, num_forks=1, ff_tokens=tuple(encode("late"))) if self.told else GO_ON
+
+        def post(self, tokens: list[TokenId], backtrack: int) -> bool:
+            super().post(tokens, backtrack)
+            return True
+
+    host.guests["late"] = Late
+    end = submit(engine, "late", "x").wait()
+    assert (end.text, end.reason, end.usage.ff_tokens) == ("x", FinishReason.STOP, 0)
+
+
 def test_a_slow_start_blocks_nobody(engine: Engine, host: ScriptedHost) -> None:
     host.hold.clear()
     slow = submit(engine, "spell", "late")
@@ -289,6 +333,13 @@ def test_max_tokens_counts_forced_and_sampled(engine: Engine, max_tokens: int, r
     end = submit(engine, "spell", "abcdefg", max_tokens=max_tokens).wait()
     assert (end.text, end.reason) == ("abcdefg"[:max_tokens], reason)
     assert len(submit(engine, "force", "fixed", max_tokens=2).wait().tokens) == 2
+
+
+def test_max_tokens_bounds_the_output_that_begins_in_the_prompt(engine: Engine) -> None:
+    anything = [range(255)] * 20
+    # The sampled one, `a` and four of `Hello` go.
+    end = submit(engine, "script", [encode("a"), Splice(6, ()), *anything], max_tokens=3).wait()
+    assert (len(end.tokens), end.reason) == (3, FinishReason.LENGTH)
 
 
 def test_a_controller_may_go_on_after_eos(engine: Engine, host: ScriptedHost) -> None:

@@ -7,6 +7,7 @@
 Facts: the AICI runtime protocol with pre/mid/post callbacks. A guest that fails ends its own sequence only.
 """
 
+from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from aici_engine.control.host import GuestHost
 from aici_engine.events import FinishReason
 from aici_engine.output import Output
 from aici_engine.sequence import Sequence
-from aici_runtime.errors import AiciError, ControllerError
+from aici_runtime.errors import AiciError, ControllerError, UsageError
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, PostOp, Pre, PreOp, SeqResult, Splice
 
@@ -36,38 +37,66 @@ class Answer:
 
 
 class Session:
-    """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the host."""
+    """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the host.
 
-    def __init__(self, host: GuestHost, output: Output, *, num_logits: int) -> None:
+    A guest is a process, so at most `max_guests` live or start at a time; further ones start when others are dropped.
+    """
+
+    def __init__(self, host: GuestHost, output: Output, *, num_logits: int, max_guests: int) -> None:
         self._host = host
         self._output = output
         self._num_logits = num_logits
+        self._max_guests = max_guests
+        self._to_start: deque[tuple[Sequence, Callable[[BaseException | None], None]]] = deque()
+        self._started: set[SeqId] = set()
         self._bound: dict[SeqId, Sequence] = {}
         self._posts: list[PostOp] = []
         self._freed: list[SeqId] = []
         self._asked: list[Sequence] = []
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
-        """Instantiate the guest; `done` is called later, on any thread."""
-        assert seq.controller is not None
-        future = self._host.instantiate(
-            req_id=seq.req_id,
-            prompt=list(seq.tokens),
-            module_id=seq.controller.module_id,
-            module_arg=seq.controller.argument,
-        )
-        future.add_done_callback(lambda future: done(future.exception()))
+        """Instantiate the guest, in order of arrival; `done` is called in the end, on any thread."""
+        self._to_start.append((seq, done))
+        self._start_next()
 
     def drop(self, seq: Sequence) -> None:
         """The sequence has ended; its guest goes with the next round, or now if it was never bound."""
+        if seq.controller is None:
+            return
+        self._started.discard(seq.seq_id)
         if self._bound.pop(seq.seq_id, None) is not None:
             self._freed.append(seq.seq_id)
             self._posts = [op for op in self._posts if op.id != seq.seq_id]
-        elif seq.controller is not None:
+        else:
             self._host.discard(seq.req_id)
+            self._start_next()
+
+    def _start_next(self) -> None:
+        while self._to_start and len(self._started) + len(self._freed) < self._max_guests:
+            seq, done = self._to_start.popleft()
+            assert seq.controller is not None
+            if seq.verdict is not None:
+                continue
+            self._started.add(seq.seq_id)
+            try:
+                future = self._host.instantiate(
+                    req_id=seq.req_id,
+                    prompt=list(seq.tokens),
+                    module_id=seq.controller.module_id,
+                    module_arg=seq.controller.argument,
+                )
+            except AiciError as error:
+                done(error)
+            except TypeError as error:
+                # It is the caller's: an engine must not fall over an object that JSON cannot say.
+                done(UsageError(f"the controller's argument cannot be written as JSON: {error}"))
+            else:
+                future.add_done_callback(lambda future, done=done: done(future.exception()))  # type: ignore[misc]
 
     def lost(self) -> None:
         """The host died: there is no guest any more."""
+        self._to_start.clear()
+        self._started.clear()
         self._bound.clear()
         self._posts.clear()
         self._freed.clear()
@@ -84,18 +113,19 @@ class Session:
         Afterwards each controlled sequence has its forced tokens, knows if it is suspended, or has a verdict.
         """
         fresh = [seq for seq in running if seq.controller is not None and not seq.bound]
-        for seq in fresh:
-            self._bound[seq.seq_id] = seq
-            seq.bound = True
-        if self.idle:
+        if self.idle and not fresh:
             return
         posts, self._posts = self._posts, []
         freed = list(self._freed)
         told = self._host.post_pre_process(
             post_ops=posts, pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh], freed=freed
         )
-        # Only now: had the message been refused, nobody would be free.
+        # Only now: had the message been refused, nobody would be free, and nobody bound.
         del self._freed[: len(freed)]
+        for seq in fresh:
+            self._bound[seq.seq_id] = seq
+            seq.bound = True
+        self._start_next()
         for op in posts:
             seq = self._bound[op.id]
             post = told.post.get(op.id)
@@ -103,16 +133,18 @@ class Session:
                 seq.end(_stopped(seq))
         for seq in self._bound.values():
             pre = told.pre.get(seq.seq_id)
-            if self._noted(seq, pre) and pre is not None and pre.result is not None:
+            # A guest that has just stopped is asked all the same: what it would force comes too late.
+            if self._noted(seq, pre) and seq.verdict is None and pre is not None and pre.result is not None:
                 self._apply_pre(seq, pre.result)
             if seq.room <= 0:
                 seq.end(FinishReason.LENGTH)
 
     def ask(self, seqs: Seq[Sequence]) -> None:
         """`seqs` are about to be sampled. If any, `answers` must follow, whatever becomes of the forward pass."""
-        self._asked = list(seqs)
         if seqs:
             self._host.send_mid([MidOp(seq.seq_id) for seq in seqs])
+        # Only now: to a message that was refused comes no answer.
+        self._asked = list(seqs)
 
     def answers(self) -> dict[SeqId, Answer]:
         """One for each sequence asked, but those that have a verdict now. Bits are valid until the next `ask`."""
