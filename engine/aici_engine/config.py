@@ -68,10 +68,19 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             _check(-2.0 <= getattr(self, name) <= 2.0, name, getattr(self, name), "from -2 to 2")
         _check(0.0 <= self.temperature < float("inf"), "temperature", self.temperature, "0 (greedy) or above")
-        _check(self.top_k >= -1, "top_k", self.top_k, "at least 1, or 0 or -1 to switch it off")
+        _check(
+            isinstance(self.top_k, int) and self.top_k >= -1,
+            "top_k",
+            self.top_k,
+            "a whole number from 1, or 0 or -1 to switch it off",
+        )
         _check(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
         _check(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "from 0 to 1")
-        _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        _check(self.seed is None or isinstance(self.seed, int), "seed", self.seed, "a whole number")
+        tokens = self.max_tokens
+        _check(
+            tokens is None or (isinstance(tokens, int) and tokens >= 1), "max_tokens", tokens, "a whole number from 1"
+        )
 
     @property
     def greedy(self) -> bool:

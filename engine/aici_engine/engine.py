@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import operator
 import os
 import queue
 import sys
@@ -77,7 +78,14 @@ class Engine:
         return self._parts.max_len
 
     def tokenize(self, text: str) -> list[TokenId]:
-        """As the model's tokenizer does by default, special tokens at the ends included."""
+        """As the model's tokenizer does by default, special tokens at the ends included.
+
+        Raises UsageError for half a surrogate pair: what Python makes of arguments that are no UTF-8.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the text is not valid Unicode: {error}") from error
         return [TokenId(token) for token in self._parts.tokenizer.encode(text).ids]
 
     def submit(self, request: Request, *, sink: Sink | None = None) -> RequestHandle:
@@ -85,7 +93,7 @@ class Engine:
 
         Raises UsageError for a prompt that is empty or can never fit, UnavailableError after `shutdown`.
         """
-        prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
+        prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else _ids(request.prompt)
         limit = self._limit(prompt, request.sampling.max_tokens)
         with self._lock:
             if self._closed:
@@ -172,7 +180,12 @@ class Engine:
             pieces = self._stream(requests)
             return (piece for _, piece in pieces) if isinstance(prompt, str) else pieces
         handles = [self.submit(request) for request in requests]
-        ends = [handle.wait() for handle in handles]
+        try:
+            ends = [handle.wait() for handle in handles]
+        finally:
+            # Ctrl-C: nobody waits for them any more.
+            for handle in handles:
+                handle.abort()
         for end in ends:
             if end.error is not None:
                 raise end.error
@@ -257,6 +270,11 @@ class Engine:
         finally:
             for handle in handles:
                 handle.abort()
+
+
+def _ids(prompt: Seq[TokenId]) -> list[TokenId]:
+    """Python's own integers: arrays hold others, which JSON cannot say."""
+    return [TokenId(operator.index(token)) for token in prompt]
 
 
 def _piece(event: Event) -> str:

@@ -1,13 +1,17 @@
 """The engine without controllers, on a tiny model. transformers' own generate is the oracle for text."""
 
 import asyncio
+import json
 import shutil
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aici_engine.config import EngineConfig, SamplingParams
@@ -186,6 +190,19 @@ def test_two_engines_in_one_process(engine: Engine, tiny_model: Path) -> None:
         assert texts["one"] == texts["two"] == engine.generate("Hello", max_tokens=40, temperature=0.0)
 
 
+def test_engines_made_at_the_same_time_do_not_mix_their_dtypes(tiny_model: Path) -> None:
+    import torch
+
+    def make(dtype: Any) -> str:
+        with Engine(EngineConfig(model_dir=tiny_model, num_pages=64, dtype=dtype)) as engine:
+            return engine.generate("Hello", max_tokens=4, temperature=0.0)
+
+    with ThreadPoolExecutor(6) as pool:
+        texts = list(pool.map(make, ["float32", "bfloat16"] * 3))
+    assert texts == [make("float32"), make("bfloat16")] * 3
+    assert torch.get_default_dtype() is torch.float32
+
+
 def test_shutdown_ends_what_runs(tiny_model: Path) -> None:
     with Engine(EngineConfig(model_dir=tiny_model, num_pages=64)) as engine:
         handle = engine.submit(Request(prompt="a"))
@@ -226,6 +243,56 @@ def test_without_a_runtime_a_controller_is_refused(engine: Engine) -> None:
 def test_bad_sampling_is_refused_by_name(options: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         SamplingParams(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"top_k": 2.5}, {"max_tokens": 2.5}, {"seed": "x"}])
+def test_what_is_no_whole_number_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        SamplingParams(**options)
+
+
+def test_prompts_of_an_array_and_of_broken_text(engine: Engine) -> None:
+    array: Any = np.array(encode("Hello"))
+    assert engine.submit(Request(prompt=array, sampling=GREEDY)).wait().text == finish(engine, "Hello").text
+    with pytest.raises(UsageError, match="not valid Unicode"):
+        engine.generate("a\udcff")
+
+
+def drop_a_tensor(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def configure(folder: Path, **options: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | options))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (drop_a_tensor, r"1 tensors are missing.*layers\.1\.mlp\.up_proj"),
+        (lambda folder: configure(folder, num_hidden_layers=3), r"9 tensors are missing.*layers\.2"),
+        (lambda folder: configure(folder, intermediate_size=48), r"6 tensors.*wrong shape.*down_proj"),
+        (lambda folder: configure(folder, hidden_size="big"), "hidden_size"),
+        (lambda folder: configure(folder, model_type="x", auto_map={"AutoConfig": "a.B"}), "custom code"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99), "header"),
+        (lambda folder: (folder / "generation_config.json").write_text("{"), "cannot be loaded as a model"),
+        (lambda folder: (folder / "generation_config.json").write_text('{"eos_token_id": "x"}'), "'x'"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), r"not a tokenizer\.json"),
+    ],
+)
+def test_a_broken_model_is_refused_with_what_is_wrong(
+    tiny_model: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    damage(folder)
+    with pytest.raises(UsageError, match=said):
+        Engine(EngineConfig(model_dir=folder))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

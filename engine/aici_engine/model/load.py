@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,38 @@ from aici_engine.model.runner import Model
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
 
+_one_at_a_time = threading.Lock()
+"""While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""
+
 
 def load_model(folder: Path, *, dtype: torch.dtype) -> Model:
     """Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
     _register()
-    with _quiet():
+    # Its annotations forget that `output_loading_info` makes the answer a pair.
+    auto: Any = transformers.AutoModelForCausalLM
+    with _one_at_a_time, _quiet():
         try:
-            module = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, attn_implementation=probe.IMPLEMENTATION, local_files_only=True
+            module, report = auto.from_pretrained(
+                folder,
+                dtype=dtype,
+                attn_implementation=probe.IMPLEMENTATION,
+                local_files_only=True,
+                trust_remote_code=False,  # None would ask whoever sits at the terminal
+                ignore_mismatched_sizes=True,  # they are reported, and refused below, by name
+                output_loading_info=True,
             )
-        except (OSError, ValueError, KeyError, ImportError) as error:
+            eos_tokens = _eos_tokens(folder, module.config)
+        except Exception as error:  # a folder can be broken in more ways than transformers has kinds of errors
             raise UsageError(f"{folder} cannot be loaded as a model: {error}") from error
-    return adopt(module.eval(), eos_tokens=_eos_tokens(folder, module.config))
+    # Transformers would fill them with random numbers.
+    lost = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
+    if lost:
+        raise UsageError(
+            f"{folder} cannot be loaded as a model: {len(lost)} tensors are missing or have the wrong shape, "
+            f"{lost[0]} among them",
+            hint="the download may be incomplete, or config.json is another model's",
+        )
+    return adopt(module.eval(), eos_tokens=eos_tokens)
 
 
 def adopt(module: Any, *, eos_tokens: frozenset[TokenId]) -> Model:
@@ -74,7 +95,7 @@ def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
         ids = getattr(config, "eos_token_id", None)
     if ids is None:
         return frozenset()
-    return frozenset(TokenId(i) for i in (ids if isinstance(ids, list) else [ids]))
+    return frozenset(TokenId(int(i)) for i in (ids if isinstance(ids, list) else [ids]))
 
 
 def _register() -> None:

@@ -45,6 +45,11 @@ def test_a_token_keeps_its_logit_or_loses_it(
     assert any_open == any(is_open(t) for t in range(num_logits))
 
 
+def test_a_nan_of_the_model_is_not_taken_for_a_closed_mask() -> None:
+    applier = MaskApplier(vocab_size=3, eos_token=TokenId(0), all_eos={TokenId(0)}, num_logits=3)
+    assert applier.apply(bits_of({1}, 3), np.full(3, np.nan, np.float32))
+
+
 def test_a_row_of_49k_takes_a_tenth_of_a_millisecond() -> None:
     applier = MaskApplier(vocab_size=49152, eos_token=TokenId(2), all_eos={TokenId(2)}, num_logits=49152)
     bits = np.random.default_rng(0).integers(0, 256, 6144, np.uint8)
