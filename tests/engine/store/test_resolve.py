@@ -1,12 +1,13 @@
 """Names of models resolve to folders, or to an error that says what was tried."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from aici_engine.store.paths import is_model_dir, models_root
+from aici_engine.store.paths import appearing, exclusive, is_model_dir, models_root
 from aici_engine.store.resolve import list_models, resolve_model
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.errors import NotFoundError, UnavailableError, UsageError
 from tests.support.model import default_model_dir
 
 
@@ -19,6 +20,10 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def a_model_dir(path: Path) -> Path:
     path.mkdir(parents=True)
+    return fill(path)
+
+
+def fill(path: Path) -> Path:
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (path / name).write_text("{}")
     return path
@@ -73,6 +78,35 @@ def test_a_broken_gguf_is_refused_and_leaves_nothing(tmp_path: Path, empty_cache
         resolve_model(str(gguf))
     assert list_models() == []
     assert [path.name for path in models_root().iterdir() if path.is_dir()] == []
+
+
+def test_what_is_made_appears_whole_and_replaces_what_stood_there(empty_cache: Path) -> None:
+    out = models_root() / "mine"
+    out.mkdir(parents=True)
+    (out / "config.json").touch()
+    # As a process leaves it that is killed.
+    folder = a_model_dir(out.with_name(".mine.tmp"))
+    (folder / "half").touch()
+    assert list_models() == []
+    with exclusive("mine"), appearing(out) as staging:
+        assert staging == folder
+        fill(staging)
+    assert list_models() == [out]
+    assert not (out / "half").exists()
+    assert not folder.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.gguf").touch()
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "x.gguf"))
+    with pytest.raises(UnavailableError, match=re.escape(str(tmp_path))):
+        resolve_model(str(tmp_path / "x.gguf"))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nobody-of-this-name/x"])
+def test_a_name_that_can_be_no_path_was_not_found(empty_cache: Path, name: str) -> None:
+    with pytest.raises(NotFoundError):
+        resolve_model(name)
 
 
 def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
