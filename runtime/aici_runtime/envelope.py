@@ -8,6 +8,8 @@ import orjson
 
 from aici_runtime.errors import AiciError, ControllerError, UsageError
 
+_MAX_RID_CHARS = 1000
+
 
 class BadMessageError(ValueError):
     """Not a JSON object: it has no `$rid` to answer to."""
@@ -36,6 +38,8 @@ def parse(message: bytes) -> Request:
         raise BadMessageError("a request must be a JSON object")
     rid = body.get("$rid")
     op = body.get("op")
+    if isinstance(rid, str) and len(rid) > _MAX_RID_CHARS:
+        raise BadMessageError("$rid too long")  # not even an error could be told to it
     return Request(op if isinstance(op, str) else "", rid if isinstance(rid, str) else None, _auth(body), body)
 
 

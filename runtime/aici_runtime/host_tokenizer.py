@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aici_runtime.errors import UsageError
+
 
 def load(tokenizer_json: Path) -> Callable[[bytes], bytes]:
     """A function from UTF-8 (lossy) to token ids as little-endian u32. Heavy: load it once, before forking."""
@@ -18,7 +20,10 @@ def load(tokenizer_json: Path) -> Callable[[bytes], bytes]:
     config["normalizer"] = _without_space(config.get("normalizer"))
     config["pre_tokenizer"] = _without_space(config.get("pre_tokenizer"))
     config["truncation"] = config["padding"] = None
-    tokenizer = Tokenizer.from_str(json.dumps(config))
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(config))
+    except Exception as error:  # the library has no class of its own
+        raise UsageError(f"cannot load {tokenizer_json}: {error}") from error
 
     def tokenize(text: bytes) -> bytes:
         encoded = tokenizer.encode(text.decode("utf-8", "replace"), add_special_tokens=False)

@@ -77,6 +77,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     engine_pidfd = _open_engine(settings.engine_pid)
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)  # a session leader is the leader of its group already
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the thread blocked that started us
     process.set_name("aicirt")
     process.adopt_orphans()
     own_pidfd = os.pidfd_open(os.getpid())

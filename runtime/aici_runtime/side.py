@@ -50,6 +50,8 @@ def main(config: SideConfig) -> NoReturn:
     process.die_with(config.stepper_pidfd)
     # An engine may ignore it, and so would we: then a failed compilation has no exit status, and passes for a good one.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if not config.spawner.wait_ready():
+        os._exit(1)  # before a ping is answered: an engine that is told of readiness may rely on it
     side = _Side(config)
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
         while True:

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ class SpawnerClient:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
 
+    def wait_ready(self) -> bool:
+        """Until the spawner can fork. False: it never will, and has said why."""
+        return self._control.recv(1) != b""
+
     def spawn(self, slot: int, setup: socket.socket) -> tuple[int, int]:
         """Fork a worker for `slot` that reads its setup from `setup`. Returns its pid and a pidfd (the caller's)."""
         socket.send_fds(self._control, [b"%d" % slot], [setup.fileno()])
@@ -61,6 +66,7 @@ def main(config: SpawnerConfig, control: socket.socket) -> NoReturn:
     gc.collect()
     gc.freeze()
     gc.disable()
+    control.send(b"1")
     poller = select.poll()
     poller.register(control, select.POLLIN)
     poller.register(config.stepper_pidfd, select.POLLIN)
@@ -130,6 +136,8 @@ def fork_child(body: Callable[[], None]) -> int:
         process.default_signals()
         body()
         code = 0
+    except AiciError as error:
+        sys.stderr.write(f"error: {error.message}\n")
     except BaseException:  # noqa: BLE001  the end of a process: report and leave
         traceback.print_exc()
     finally:

@@ -198,8 +198,10 @@ from pathlib import Path
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.errors import UsageError
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 with Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2]))) as runtime:
     runtime.wait_ready()
+    print(next(line for line in open(f"/proc/{runtime.pid}/status") if line.startswith("SigBlk")).split()[1])
     try:
         runtime.mk_module(b"no module")
     except UsageError:
@@ -207,12 +209,12 @@ with Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[
 """
 
 
-def test_an_engine_somewhere_that_ignores_its_children(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
-    """In a folder where a file is named like a module of Python's library, with SIGCHLD ignored."""
+def test_an_engine_in_odd_surroundings(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
+    """In a folder where a file is named like a module of Python's library, with signals ignored and blocked."""
     (tmp_path / "select.py").write_text("raise SystemExit('not this one')")
     command = [sys.executable, "-P", "-c", _ODD_ENGINE, str(byte_level), str(cache_dir)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert done.stdout == "refused\n", done.stderr
+    assert done.stdout.split() == ["0" * 16, "refused"], done.stderr
 
 
 def test_standard_error_that_nobody_reads() -> None:
@@ -274,8 +276,11 @@ def test_a_killed_engine_takes_its_runtime_along(byte_level: Path, cache_dir: Pa
     assert list(Path("/dev/shm").glob(f"*aici-{engine}-*")) == []
 
 
-def test_failure_to_start_says_why(byte_level: Path, cache_dir: Path) -> None:
+def test_failure_to_start_says_why(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "tokenizer.json"
+    odd.write_text('{"model":{"vocab":{"a":0}},"decoder":{"type":"ByteLevel"}}')
     for config, words in (
+        (RuntimeConfig(tokenizer=odd, cache_dir=cache_dir), f"error: cannot load {odd}: "),
         (RuntimeConfig(tokenizer=Path("/nowhere"), cache_dir=cache_dir), "no tokenizer at /nowhere"),
         (RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, extra_args=("--futex",)), "--futex is not yet"),
     ):

@@ -66,6 +66,10 @@ class TestBothChannels:
         assert set(response) == {"type", "error"}
         assert response["type"] == "json-error"
 
+    def test_a_rid_that_leaves_no_room_for_an_answer(self, raw: RawEngine, side: str) -> None:
+        payload = json.dumps({"op": "ping", "$rid": "x" * ((1 << 20) - 40)}).encode()
+        assert self.ask(raw, side, payload) == {"type": "json-error", "error": "$rid too long"}
+
     @pytest.mark.parametrize("payload", [b'{"op":"nope"}', b"{}", b'{"op":7}'])
     def test_bad_op(self, raw: RawEngine, side: str, payload: bytes) -> None:
         assert error(self.ask(raw, side, payload)) == "bad op"
