@@ -4,12 +4,16 @@ from typing import Any
 
 import orjson
 
+MAX_BYTES = 64 * 1024 * 1024
+"""Names and values of one request together: as much as one guest may have in memory."""
+
 
 class Variables:
     """Executes StorageCmd values (`ReadVar`, `WriteVar`) and answers with StorageResp as JSON."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[int, bytes]] = {}
+        self._size = 0
 
     def execute(self, command: dict[str, Any]) -> bytes:
         """Raises ValueError, KeyError or TypeError for a command that breaks the format."""
@@ -42,5 +46,9 @@ class Variables:
             return self._read(name)
         if body["op"] == "Append":
             value = current + value
+        size = self._size + len(value) - len(current) + (0 if version else len(name))
+        if size > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes of variables")
+        self._size = size
         self._values[name] = (version + 1, value)
         return orjson.dumps({"WriteVar": {"version": version + 1}})

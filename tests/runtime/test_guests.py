@@ -11,6 +11,7 @@ import wasmtime
 from aici_runtime.client import Runtime
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UsageError
 from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.variables import MAX_BYTES, Variables
 from aici_runtime.wire import MidOp, Post, PostOp, Pre, PreOp, Splice
 from tests.runtime.support import wat
 from tests.runtime.support.tokenizer import BYTE_LEVEL_SIZE
@@ -312,6 +313,18 @@ class TestStorage:
         assert step(MidOp(grandchild)) == versions(5)  # the variables outlive the first guest
         assert step(MidOp(stranger)) == versions(1)
         runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[grandchild])
+
+    def test_variables_have_a_limit(self) -> None:
+        variables = Variables()
+
+        def write(name: str, size: int) -> bytes:
+            return variables.execute({"WriteVar": {"name": name, "value": "00" * size, "op": "Set"}})
+
+        write("a", MAX_BYTES - 1)
+        with pytest.raises(ValueError, match="bytes of variables"):
+            write("b", 1)
+        write("a", 5)
+        assert write("b", MAX_BYTES - 7) == b'{"WriteVar":{"version":1}}'
 
     def test_unknown_fields_are_not_passed_on(self, runtime: Runtime, start: Callable[..., SeqId]) -> None:
         """One that JSON cannot hold twice would end the worker."""
