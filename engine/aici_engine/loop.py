@@ -266,5 +266,8 @@ class Loop:
             assert seq.verdict is not None
             del self._alive[seq.seq_id]
             self._scheduler.remove(seq)
-            self._guests(self._session.drop, seq)
-            self._output.finish(seq, *seq.verdict)
+            try:
+                self._guests(self._session.drop, seq)
+            finally:
+                # It is in nobody's books any more: who waits for it must be told, whatever happened.
+                self._output.finish(seq, *seq.verdict)

@@ -1,5 +1,6 @@
 """The conversation with guests, scripted. The tiny model's own choices do not matter: masks and splices decide."""
 
+import queue
 import re
 import time
 from collections.abc import Iterator
@@ -254,6 +255,23 @@ def test_a_bug_ends_every_request_and_the_engine_says_so(engine: Engine, host: S
     assert [end.reason for end in ends] == [FinishReason.FAIL] * 2
     with pytest.raises(AiciError, match="the engine failed: KeyError"):
         engine.generate("a")
+
+
+def test_a_bug_in_dropping_a_guest_ends_its_request_too(tiny_model: Path) -> None:
+    class Broken(ScriptedHost):
+        def discard(self, req_id: str) -> None:
+            if not self.hold.is_set():
+                self.hold.set()
+                raise KeyError("a bug")
+            super().discard(req_id)
+
+    host = Broken(dict(GUESTS))
+    host.hold.clear()
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), host=host) as engine:
+        ends: queue.SimpleQueue[FinishEvent] = queue.SimpleQueue()
+        request = Request(prompt="Hello", controller=ControllerCall("guest"))
+        engine.submit(request, sink=ends.put).abort()  # type: ignore[arg-type]
+        assert ends.get(timeout=5).reason is FinishReason.ABORT
 
 
 @pytest.mark.parametrize("argument", ["\ud800", object(), {1: 2}, 2**70])
