@@ -1,6 +1,5 @@
 """Make the parts of an engine and put them together."""
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,6 +7,7 @@ import torch
 from tokenizers import Tokenizer
 
 from aici_engine.cache.kvcache import KVCache
+from aici_engine.cache.memory import available_bytes
 from aici_engine.config import EngineConfig
 from aici_engine.control.host import GuestHost
 from aici_engine.control.session import Session
@@ -88,8 +88,7 @@ def assemble(config: EngineConfig, host: GuestHost) -> Parts:
 
 def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:
     page_bytes = model.token_bytes * config.page_size
-    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    affordable = int(config.memory_fraction * free_bytes / page_bytes)
+    affordable = int(config.memory_fraction * available_bytes() / page_bytes)
     useful = config.max_num_seqs * -(-context // config.page_size)
     return max(1, min(affordable, useful))
 
