@@ -18,6 +18,10 @@ _MAX_NAME_BYTES = 200
 """Linux has 255 for a name in /dev/shm, and ours get endings."""
 
 
+_MAX = 1 << 20
+"""Of any flag: a terabyte, or a quarter of an hour."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Times in seconds. `pre_step`: post and pre together; `step`: mid; `init`: everything before the first step."""
@@ -90,8 +94,8 @@ def parse(argv: Sequence[str] | None) -> Settings:
 
 def _positive(text: str) -> int:
     value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    if not 1 <= value <= _MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to {_MAX}")
     return value
 
 

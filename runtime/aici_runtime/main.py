@@ -41,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"\n hint: {error.hint}" if error.hint else ""
         sys.stderr.write(f"error: {error.message}{hint}\n")
         return error.exit_code
+    except OSError as error:  # a file that cannot be written, shared memory that cannot be had
+        sys.stderr.write(f"error: {error}\n")
+        return AiciError.exit_code
 
 
 def _run(settings: Settings) -> int:

@@ -34,6 +34,21 @@ def test_refusals(byte_level: Path, cache_dir: Path, args: list[str], text: str)
     assert done.stdout == ""
 
 
+def test_what_the_machine_refuses_is_said_without_a_traceback(byte_level: Path, cache_dir: Path) -> None:
+    done = run("-t", str(byte_level), "--cache-dir", str(cache_dir), "--save-tokenizer", "/no/such/folder/trie")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "/no/such/folder" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "x", "1" + "0" * 15])
+def test_sizes_have_bounds(size: str) -> None:
+    done = run("-t", "x", "--server", "--json-size", size)
+    assert done.returncode == 2
+    assert "--json-size" in done.stderr
+
+
 def test_defaults_are_the_originals() -> None:
     settings = flags.parse(["-t", "x"])
     assert (settings.name, settings.json_size_bytes, settings.bin_size_bytes) == ("/aici0-", 8 << 20, 16 << 20)
