@@ -36,6 +36,7 @@ guests: $(READY)  ## compile the Wasm guests whose sources changed
 # The build requirements go into the venv: an isolated build would be a new place for the toolchain each time, and it
 # would compile its C library again.
 $(READY): pyproject.toml hatch_build.py
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("aici needs Python 3.11 or newer: make run PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' 'ziglang==0.17.0'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,build,dev]'
