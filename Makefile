@@ -38,8 +38,10 @@ guests: $(READY)  ## compile the Wasm guests whose sources changed
 $(READY): pyproject.toml hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("aici needs Python 3.11 or newer: make run PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' 'ziglang==0.17.0'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,build,dev]'
+	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(VENV) was made by an older Python: make clean")'
+	@echo "installing into $(VENV): a few minutes, most of it downloads"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' 'ziglang==0.17.0'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,build,dev]'
 	@touch $@
 
 clean:  ## remove the venv and the built guests

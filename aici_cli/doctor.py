@@ -68,10 +68,6 @@ def _engine() -> Finding:
     return _installed("engine", ["torch", "transformers", "gguf"], "broken", "pip install 'aici[engine]'")
 
 
-def _server() -> Finding:
-    return _installed("server", ["fastapi", "uvicorn"], "absent", "pip install 'aici[server]'")
-
-
 def _toolchain() -> Finding:
     return _installed("guest toolchain", ["ziglang"], "absent", "pip install 'aici[build]', to build controllers")
 
@@ -125,7 +121,6 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _shared_memory,
     _packages,
     _engine,
-    _server,
     _toolchain,
     _guests,
     _model,

@@ -20,30 +20,60 @@ EXTRAS = {"torch": "engine", "transformers": "engine", "gguf": "engine", "numpy"
 """Packages that aici can do without until a command needs them, and the extra that brings each."""
 
 
+class Ended(BaseException):
+    """SIGTERM or SIGHUP. Unwinds as Ctrl-C does, so that what is open is closed; then the signal itself ends us."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def main() -> None:
     # A closed pipe downstream (`| head`) ends us quietly; Python would raise, and typer would turn that into exit 1.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # Before torch is imported: OpenMP threads that spin beside a busy neighbour are a hundred times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if sys.argv[1:2] != ["rt"]:  # which has signals of its own
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+                signal.signal(number, _end)
     sys.exit(_run())
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise Ended(number)
 
 
 def _run() -> int:
     debug = "--debug" in sys.argv
     try:
+        _check_streams()
         from aici_cli.app import app
 
         code = app(prog_name="aici", standalone_mode=False)
+        sys.stdout.flush()
     except AiciError as error:
         if debug:
             raise
         print_error(error)
         return error.exit_code
     except typer.TyperException as error:
-        print_error(UsageError(error.format_message(), hint=_usage_hint(error)))
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)
+        else:
+            print_error(UsageError(error.format_message(), hint=_usage_hint(error)))
         return error.exit_code
     except KeyboardInterrupt:
         _die_of(signal.SIGINT)
+    except Ended as ended:
+        _die_of(ended.number)
+    except OSError as error:
+        if debug:
+            raise
+        print_error(AiciError(str(error)))
+        # What could not be written must not be tried again at the end, which would be another exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return AiciError.exit_code
     except ModuleNotFoundError as error:
         if debug or error.name not in EXTRAS:
             raise
@@ -57,6 +87,17 @@ def _run() -> int:
     if code == 128 + signal.SIGINT:  # typer's word for KeyboardInterrupt
         _die_of(signal.SIGINT)
     return code or 0
+
+
+def _check_streams() -> None:
+    """A closed standard stream is None in Python; its number would go to the next file opened."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise AiciError("standard output is closed: there is nowhere to put the answer")
 
 
 def _usage_hint(error: Exception) -> str:

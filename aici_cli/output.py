@@ -16,7 +16,7 @@ def print_json(document: Any) -> None:
     # orjson would do it faster, but `aici models list --json` should not need to import it.
     import json
 
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    sys.stdout.buffer.write(json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def print_error(error: AiciError) -> None:

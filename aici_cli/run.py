@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from aici_engine.request import Request
 
 
+MAX_WASM_BYTES = 128 << 20
+MAX_ARGUMENT_BYTES = 4 << 20
+"""Half of what a message to the runtime may have, because JSON may double it."""
+
+MAX_PROMPT_BYTES = 16 << 20
+PROMPT_HINT = "give it as an argument, or pipe it to stdin"
+
+
 def run(
     prompt: Annotated[str | None, typer.Argument(help="The prompt; - or none: what is piped to stdin.")] = None,
     regex: Annotated[str | None, typer.Option(help="The whole output matches this regular expression.")] = None,
@@ -75,6 +83,9 @@ def run(
         if runtime and constraint:
             call = ControllerCall(runtime.mk_module(constraint.wasm).module_id, constraint.argument)
         source = chat_prompt(model_dir, [{"role": "user", "content": text}]) if chat else text
+        if runtime:
+            # Closed first, however this ends: a runtime that hangs would keep the engine, and Ctrl-C, waiting.
+            stack.callback(runtime.close)
         ends = _generate(engine, [Request(prompt=source, sampling=each, controller=call) for each in sampling], json)
     if json:
         print_json(document(text, model_dir.name, ends))
@@ -123,7 +134,10 @@ def _wasm(controller: str) -> bytes:
 
     is_file = controller.endswith(".wasm") or "/" in controller
     path = Path(controller).expanduser() if is_file else guest_path(controller)
-    return _read(path, f"controller {controller}")
+    wasm = _read(path, f"controller {controller}", MAX_WASM_BYTES)
+    if not wasm.startswith(b"\0asm"):
+        raise UsageError(f"{path} is no WebAssembly module", hint="name a .wasm file that was built as a controller")
+    return wasm
 
 
 def _text_or_file(argument: str) -> str:
@@ -131,27 +145,38 @@ def _text_or_file(argument: str) -> str:
         return argument
     path = Path(argument[1:]).expanduser()
     try:
-        return _read(path, f"--controller-arg {argument}").decode()
+        return _read(path, f"--controller-arg {argument}", MAX_ARGUMENT_BYTES).decode()
     except UnicodeDecodeError as err:
         raise UsageError(f"{path} is not UTF-8: {err}") from err
 
 
-def _read(path: Path, what: str) -> bytes:
+def _read(path: Path, what: str, max_bytes: int) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return _bounded(file.read(max_bytes + 1), what, max_bytes)
     except OSError as err:
         raise NotFoundError(f"{what} cannot be read: {path}: {err.strerror}") from err
 
 
+def _bounded(content: bytes, what: str, max_bytes: int) -> bytes:
+    if len(content) > max_bytes:
+        raise UsageError(f"{what} is larger than {max_bytes >> 20} MiB")
+    return content
+
+
 def _prompt(given: str | None) -> str:
     if given is not None and given != "-":
-        return given
-    if given is None and sys.stdin.isatty():
-        raise UsageError("there is no prompt", hint="give it as an argument, or pipe it to stdin")
-    try:
-        return sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as err:
-        raise UsageError(f"the prompt on stdin is not UTF-8: {err}") from err
+        text = given
+    elif given is None and sys.stdin.isatty():
+        raise UsageError("there is no prompt", hint=PROMPT_HINT)
+    else:
+        try:
+            text = _bounded(sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1), "the prompt", MAX_PROMPT_BYTES).decode()
+        except UnicodeDecodeError as err:
+            raise UsageError(f"the prompt on stdin is not UTF-8: {err}") from err
+    if not text:
+        raise UsageError("the prompt is empty", hint=PROMPT_HINT)
+    return text
 
 
 def _generate(engine: "Engine", requests: "Sequence[Request]", quiet: bool) -> "list[FinishEvent]":

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import time
 from mmap import mmap
 from pathlib import Path
 
@@ -15,9 +14,7 @@ Region = mmap
 """A mapped shared object. `close` unmaps; the name is unlinked apart from it."""
 
 _SHM_DIR = Path("/dev/shm")
-_OURS = re.compile(r"^(?:sem\.)?aici-(\d+)-[0-9a-f]+-")
-_STALE_AFTER_S = 60.0
-"""A young object may belong to an engine that is starting in another pid namespace, where our look at pids is blind."""
+_OURS = re.compile(r"^(?:sem\.)?aici-(\d+)-([0-9a-f]+)-[0-9a-f]+-")
 
 
 def create_region(name: str, size_bytes: int) -> mmap:
@@ -69,16 +66,20 @@ def unlink_semaphore(name: str) -> None:
 
 
 def unique_prefix() -> str:
-    """`/aici-{pid}-{random}-`, which `sweep` can attribute to its process."""
-    return f"/aici-{os.getpid()}-{os.urandom(4).hex()}-"
+    """`/aici-{pid}-{pid namespace}-{random}-`, which `sweep` can attribute to its process."""
+    return f"/aici-{os.getpid()}-{_pid_namespace()}-{os.urandom(4).hex()}-"
+
+
+def _pid_namespace() -> str:
+    """Containers may share /dev/shm and not their pids: a number means a process only within its namespace."""
+    return f"{os.stat('/proc/self/ns/pid').st_ino:x}"
 
 
 def sweep() -> None:
     """Remove what engines left that were killed between creating their objects and unlinking the names."""
+    here = _pid_namespace()
     for entry in os.scandir(_SHM_DIR):
         match = _OURS.match(entry.name)
-        if match is None or Path("/proc", match[1]).exists():
-            continue
-        with contextlib.suppress(OSError):
-            if time.time() - entry.stat().st_mtime > _STALE_AFTER_S:
+        if match is not None and match[2] == here and not Path("/proc", match[1]).exists():
+            with contextlib.suppress(OSError):
                 os.unlink(entry.path)

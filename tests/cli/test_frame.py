@@ -1,6 +1,7 @@
 """What every command shares: help, version, errors, exit codes, completions."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,34 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: torch is not installed")
     assert "aici[engine]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("models list > /dev/full", 1, "No space left on device"),
+        ("--help > /dev/full", 1, "No space left on device"),
+        ("doctor --json >&-", 1, "standard output is closed"),
+        ("run <&-", 2, "the prompt is empty"),
+        ("run < /dev/null", 2, "the prompt is empty"),
+        ("run --controller /dev/zero x", 2, "larger than"),
+        ("run --controller ./README.md x", 2, "no WebAssembly module"),
+        ("run --controller regex --controller-arg @/dev/zero x", 2, "larger than"),
+        ("models", 2, "Usage: aici models"),
+    ],
+)
+def test_odd_streams_and_files_are_no_bugs(command: str, code: int, said: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m aici_cli {command}"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_is_utf8_whatever_the_locale() -> None:
+    probe = "from aici_cli.output import print_json; print_json({'text': 'ü'})"
+    done = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"}
+    )
+    assert json.loads(done.stdout) == {"text": "ü"}

@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.support.cli import AICI, aici
 from tests.support.processes import alive, command, descendants, shared_objects, wait_until
 
@@ -73,3 +75,28 @@ def test_ctrl_c_ends_by_sigint_and_leaves_nothing() -> None:
         assert run.stderr.read() == b""
         assert wait_until(lambda: not alive(family), 2)
         assert not shared_objects(run.pid)
+
+
+def test_ctrl_c_works_when_the_runtime_does_not_answer() -> None:
+    with generating() as run:
+        family = descendants(run.pid)
+        os.kill(runtime_of(run), signal.SIGSTOP)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(10) == -signal.SIGINT
+        assert wait_until(lambda: not alive(family), 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_ended_while_it_starts_leaves_no_names(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [*AICI, *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as run:
+        try:
+            assert wait_until(lambda: bool(shared_objects(run.pid)), 30)
+            family = descendants(run.pid)
+            run.send_signal(number)
+            assert run.wait(20) == -number
+            assert not shared_objects(run.pid)
+            assert wait_until(lambda: not alive(family), 2)
+        finally:
+            run.kill()

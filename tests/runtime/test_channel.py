@@ -99,19 +99,18 @@ def test_a_stale_object_is_replaced(names: MailboxNames) -> None:
     new.close()
 
 
-def test_sweep_takes_old_objects_of_dead_processes_only() -> None:
+def test_sweep_takes_what_dead_processes_of_this_pid_namespace_left() -> None:
     dead = 2**22 - 3  # beyond every pid that is in use here
-    sizes = {f"/aici-{dead}-ab12-old": 0, f"/aici-{dead}-ab12-young": 1, f"/aici-{os.getpid()}-ab12-ours": 0}
-    for name in sizes:
+    ours = shm.unique_prefix()
+    stale = ours.replace(f"-{os.getpid()}-", f"-{dead}-") + "cmd"
+    elsewhere = f"/aici-{dead}-1-ab12-cmd"
+    for name in (ours + "cmd", stale, elsewhere):
         shm.create_region(name, 4096).close()
-        if name.endswith(("old", "ours")):
-            os.utime(f"/dev/shm{name}", (0, 0))
     try:
         shm.sweep()
-        left = {name for name in sizes if os.path.exists(f"/dev/shm{name}")}
-        assert left == set(sizes) - {f"/aici-{dead}-ab12-old"}
+        assert [name for name in (ours + "cmd", stale, elsewhere) if not os.path.exists(f"/dev/shm{name}")] == [stale]
     finally:
-        for name in sizes:
+        for name in (ours + "cmd", stale, elsewhere):
             shm.unlink_region(name)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def convert_gguf(gguf: Path, out: Path) -> None:
                 _convert(gguf, staging)
             if not (staging / "tokenizer.json").is_file():
                 raise AiciError(f"{gguf}: its tokenizer has no tokenizer.json form")
-    except (ValueError, KeyError, OSError, NotImplementedError, RuntimeError) as err:
+    except (ValueError, KeyError, IndexError, OSError, NotImplementedError, RuntimeError, struct.error) as err:
         raise UsageError(f"{gguf} cannot be read as a model: {err}") from err
 
 
