@@ -115,7 +115,7 @@ def _gguf(path: Path, fetch: bool, say: Say) -> Path:
     out = models_root() / f"{path.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     if not is_model_dir(out):
         if not fetch:
-            raise _not_here(out)
+            raise _not_here(path)
         with exclusive(out.name):
             if not is_model_dir(out):
                 say(f"converting {path.name} for fast loading (once)")
@@ -124,4 +124,7 @@ def _gguf(path: Path, fetch: bool, say: Say) -> Path:
 
 
 def _not_here(path: Path) -> NotFoundError:
+    """`path`: the folder of the default model, or a GGUF file."""
+    if path.suffix == ".gguf":
+        return NotFoundError(f"{path} is not converted yet", hint=f"`aici models pull {path}` does it")
     return NotFoundError(f"{path} is not there yet", hint="`aici models pull` fetches and converts it")
