@@ -1,5 +1,6 @@
 """`aici models`: the models in the cache."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,8 +21,7 @@ def pull(model: Model = None, json: Json = False) -> None:
     """Fetch a model and convert it, once, into the form that loads fast."""
     from aici_engine.store.resolve import resolve_model
 
-    path = resolve_model(model, say=say)
-    print_json({"path": str(path)}) if json else print(path)
+    _print_path(resolve_model(model, say=say), json)
 
 
 @app.command(name="list")
@@ -45,5 +45,11 @@ def path(model: Model = None, json: Json = False) -> None:
     """Print the folder of a model that is here already."""
     from aici_engine.store.resolve import resolve_model
 
-    found = resolve_model(model, fetch=False)
-    print_json({"path": str(found)}) if json else print(found)
+    _print_path(resolve_model(model, fetch=False), json)
+
+
+def _print_path(path: Path, json: bool) -> None:
+    if json:
+        print_json({"path": str(path)})
+    else:
+        print(path)
