@@ -8,11 +8,12 @@ header-only as far as the SDK uses it, and building the rest of it would cost as
 
 import hashlib
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,25 +42,34 @@ def build_guest(sources: Sequence[Path], out: Path) -> None:
 
     UnavailableError when there is no toolchain; UsageError with the compiler's output when the sources do not compile.
     """
+    build_guests({out: sources})
+
+
+def build_guests(guests: Mapping[Path, Sequence[Path]]) -> None:
+    """`build_guest` for each module and its sources; the SDK is compiled once."""
     if importlib.util.find_spec("ziglang") is None:
         raise UnavailableError("ziglang is not installed", hint="pip install 'aici[build]'")
-    for source in sources:
+    for source in itertools.chain.from_iterable(guests.values()):
         if source.suffix not in _SUFFIXES:
             raise UsageError(f"{source} is not C or C++", hint="name it .c or .cpp")
         if not source.is_file():
             raise UsageError(f"{source} does not exist")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="aici-build-", dir=out.parent) as folder:
-        work = Path(folder)
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            jobs = [
-                pool.submit(_compile, source.resolve(), work / f"{number}.o")
-                for number, source in enumerate([*sources, *sdk_sources()])
-            ]
-            objects = [job.result() for job in jobs]
-        module = _link(objects, work / "guest.wasm")
-        module.chmod(0o644)
-        module.replace(out)
+    with tempfile.TemporaryDirectory(prefix="aici-sdk-") as sdk_folder:
+        sdk = _compile_all(sdk_sources(), Path(sdk_folder))
+        for out, sources in guests.items():
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="aici-build-", dir=out.parent) as folder:
+                module = _link([*_compile_all(sources, Path(folder)), *sdk], Path(folder) / "guest.wasm")
+                module.chmod(0o644)
+                module.replace(out)
+
+
+def _compile_all(sources: Sequence[Path], folder: Path) -> list[Path]:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        jobs = [
+            pool.submit(_compile, source.resolve(), folder / f"{number}.o") for number, source in enumerate(sources)
+        ]
+        return [job.result() for job in jobs]
 
 
 def build_shipped(sources: Path, out: Path) -> list[Path]:
@@ -68,7 +78,9 @@ def build_shipped(sources: Path, out: Path) -> list[Path]:
     A guest is left as it is while NAME.hash beside it says that neither its sources, nor the SDK, nor the toolchain
     changed. Returns all modules, sorted.
     """
-    modules = []
+    modules: list[Path] = []
+    stale: dict[Path, list[Path]] = {}
+    notes: dict[Path, str] = {}
     common = _digest([Path(__file__), *sdk_sources(), *(sdk_dir() / "include").rglob("*.h*")])
     for folder in sorted(path for path in sources.iterdir() if path.is_dir()):
         files = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
@@ -79,9 +91,12 @@ def build_shipped(sources: Path, out: Path) -> list[Path]:
         digest = f"{common} {inputs} {_toolchain()}\n"
         if not module.exists() or not note.exists() or note.read_text() != digest:
             note.unlink(missing_ok=True)
-            build_guest(files, module)
-            note.write_text(digest)
+            stale[module], notes[note] = files, digest
         modules.append(module)
+    if stale:
+        build_guests(stale)
+    for note, digest in notes.items():
+        note.write_text(digest)
     return modules
 
 

@@ -1,12 +1,11 @@
 """Checks a regular expression before anything is loaded for it, with the very parser that constrains generation.
 
-The parser is inside the guest `regex`; compiling that for one call takes about 30 ms, so nothing is cached. The syntax
-is described in `controllers/guests/regex/README.md`.
+The parser is inside the guest `regex`. The syntax is described in `controllers/guests/regex/README.md`.
 """
 
 from dataclasses import dataclass
 
-from aici_controllers.catalog import guest_path
+from aici_controllers.tool import ask
 
 _CONTEXT = 40
 
@@ -29,27 +28,8 @@ class RegexProblem:
 def check_regex(pattern: str) -> RegexProblem | None:
     """None when the guest `regex` accepts `pattern`. UnavailableError when the guests are not built."""
     try:
-        text = pattern.encode()
+        pattern.encode()
     except UnicodeEncodeError as error:
         return RegexProblem(error.start, "a surrogate is not a character")
-    import wasmtime
-
-    config = wasmtime.Config()
-    config.cranelift_opt_level = "none"
-    engine = wasmtime.Engine(config)
-    module = wasmtime.Module.from_file(engine, str(guest_path("regex")))
-    linker = wasmtime.Linker(engine)
-    linker.define_unknown_imports_as_traps(module)
-    store = wasmtime.Store(engine)
-    exports = linker.instantiate(store, module).exports(store)
-    memory, alloc, check = exports["memory"], exports["regex_alloc"], exports["regex_check"]
-    assert isinstance(memory, wasmtime.Memory)
-    assert isinstance(alloc, wasmtime.Func)
-    assert isinstance(check, wasmtime.Func)
-    address = alloc(store, len(text))
-    memory.write(store, text, address)
-    report = check(store, address, len(text))
-    if report == 0:
-        return None
-    position, length = (int.from_bytes(memory.read(store, at, at + 4), "little") for at in (report, report + 4))
-    return RegexProblem(position, bytes(memory.read(store, report + 8, report + 8 + length)).decode())
+    answer = ask("regex", {"pattern": pattern})
+    return RegexProblem(answer["position"], answer["message"]) if answer else None

@@ -1,9 +1,9 @@
 // Generated text matches the regular expression given as the argument, as a whole.
 #include "aici/regex.hpp"
 
-#include <cstring>
-
+#include "aici/json.hpp"
 #include "aici/recognizer_controller.hpp"
+#include "aici/tool.hpp"
 
 namespace {
 
@@ -27,26 +27,18 @@ struct RegexController : aici::RecognizerController<Constraint> {
 
 AICI_EXPOSE(RegexController)
 
-// For tools that check a pattern before a model is loaded (aici_controllers.regex_check); hosts do not call these.
-extern "C" __attribute__((export_name("regex_alloc"))) char* regex_alloc(uint32_t size) {
-  aici::start();
-  return new char[size];
+namespace {
+
+// {"pattern"} -> {} when the pattern is fine, else {"position", "message"}.
+aici::Text check(std::string_view question) {
+  std::string_view quoted = *aici::json::get(question, "pattern");
+  std::optional<aici::Text> pattern = aici::json::unescaped(quoted);
+  std::optional<aici::regex::Problem> problem = aici::check_regex(pattern->view());
+  if (!problem) return aici::Text("{}");
+  aici::Text answer("{\"position\":");
+  return answer << problem->position << ",\"message\":" << aici::json::quoted(problem->message) << '}';
 }
 
-struct Report {
-  uint32_t position, len;
-  char text[];
-};
+}  // namespace
 
-// Null when the pattern is fine.
-extern "C" __attribute__((export_name("regex_check"))) const Report* regex_check(const char* pattern, uint32_t len) {
-  std::string_view text(pattern, len);
-  std::optional<aici::regex::Problem> problem = aici::check_regex(text);
-  if (!problem) return nullptr;
-  const aici::Text& message = problem->message;
-  auto* report = reinterpret_cast<Report*>(new uint32_t[2 + (message.size() + 3) / 4]);
-  report->position = problem->position;
-  report->len = static_cast<uint32_t>(message.size());
-  memcpy(report->text, message.view().data(), message.size());
-  return report;
-}
+AICI_EXPOSE_TOOL(check)

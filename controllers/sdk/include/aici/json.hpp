@@ -19,6 +19,9 @@ std::vector<uint32_t> numbers(std::string_view array);
 // The content between the quotes, when it holds no escapes (names and hexadecimal strings do not).
 std::string_view plain_string(std::string_view value);
 
+// The text of a JSON string, escapes resolved; nullopt when it holds a lone surrogate.
+std::optional<Text> unescaped(std::string_view value);
+
 // `text` as a JSON string with its quotes. Bytes that are not UTF-8 pass through.
 Text quoted(std::string_view text);
 Text array(const std::vector<uint32_t>& values);

@@ -1,0 +1,49 @@
+"""Asks a shipped guest a question outside any request: JSON in, JSON out (`aici/tool.hpp` is the other side).
+
+A tool thereby uses the very parser that constrains generation. The guest is compiled for the one call (about 30 ms),
+has a bounded memory and no import: a question that makes it fail or loop for `TIMEOUT_S` is an AiciError.
+"""
+
+import json
+import threading
+from typing import Any, Final
+
+from aici_controllers.catalog import guest_path
+from aici_runtime.errors import ControllerError
+
+TIMEOUT_S: Final = 30.0
+_MEMORY_MAX_BYTES: Final = 256 << 20
+
+
+def ask(guest: str, question: object) -> Any:
+    """The guest's answer. UnavailableError when the guests are not built; ControllerError when the guest fails."""
+    import wasmtime
+
+    config = wasmtime.Config()
+    config.epoch_interruption = True
+    config.cranelift_opt_level = "none"
+    engine = wasmtime.Engine(config)
+    module = wasmtime.Module.from_file(engine, str(guest_path(guest)))
+    linker = wasmtime.Linker(engine)
+    linker.define_unknown_imports_as_traps(module)
+    store = wasmtime.Store(engine)
+    store.set_epoch_deadline(1)
+    store.set_limits(memory_size=_MEMORY_MAX_BYTES)
+    exports = linker.instantiate(store, module).exports(store)
+    memory, alloc, answer = exports["memory"], exports["aici_tool_alloc"], exports["aici_tool_ask"]
+    assert isinstance(memory, wasmtime.Memory)
+    assert isinstance(alloc, wasmtime.Func)
+    assert isinstance(answer, wasmtime.Func)
+    text = json.dumps(question, ensure_ascii=False).encode()
+    watchdog = threading.Timer(TIMEOUT_S, engine.increment_epoch)
+    watchdog.start()
+    try:
+        address = alloc(store, len(text))
+        memory.write(store, text, address)
+        at = answer(store, address, len(text))
+    except wasmtime.WasmtimeError as error:
+        raise ControllerError(f"the guest {guest} failed or took longer than {TIMEOUT_S:.0f} s: {error}") from error
+    finally:
+        watchdog.cancel()
+    length = int.from_bytes(memory.read(store, at, at + 4), "little")
+    return json.loads(bytes(memory.read(store, at + 4, at + 4 + length)))

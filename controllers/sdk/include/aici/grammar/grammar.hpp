@@ -1,0 +1,58 @@
+// A context-free grammar over terminals, as read from a .y file: rules, terminals and their precedence.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "aici/text.hpp"
+
+namespace aici::grammar {
+
+using SymbolId = uint32_t;      // terminals first: 0 .. terminals.size() - 1; then nonterminals
+using ProductionId = uint32_t;  // index into productions; 0 is START -> start symbol, added by the reader
+
+inline constexpr SymbolId END = 0;  // terminal 0: the end of the input
+
+struct Place {
+  uint32_t line = 0, column = 0;  // from 1, in code points; 0: nowhere in the file
+};
+
+enum class Assoc : uint8_t { None, Left, Right, NonAssoc };
+
+struct Precedence {
+  uint32_t level = 0;  // 0: none declared; later declarations bind tighter
+  Assoc assoc = Assoc::None;
+};
+
+struct Terminal {
+  enum class Kind : uint8_t { End, Keyword, Regex };
+  Kind kind = Kind::End;
+  Text text;          // of a keyword its bytes, of a regex its pattern without the slashes
+  Text name;          // how messages call it: "while", /[0-9]+/, or the name of a rule that is nothing but this terminal
+  bool skip = false;  // listed under SKIP: allowed between lexemes, never seen by the parser
+  Precedence precedence{};
+  Place place{};
+};
+
+struct Nonterminal {
+  Text name;
+  Place place{};
+};
+
+struct Production {
+  SymbolId head;
+  std::vector<SymbolId> body;
+  Precedence precedence{};  // %prec, or that of the last terminal of the body that has one
+  Place place{};
+};
+
+struct Grammar {
+  std::vector<Terminal> terminals;  // [0] is END
+  std::vector<Nonterminal> nonterminals;
+  std::vector<Production> productions;
+  bool contextual = false;  // %option contextual
+
+  bool is_terminal(SymbolId symbol) const { return symbol < terminals.size(); }
+  size_t num_symbols() const { return terminals.size() + nonterminals.size(); }
+};
+
+}  // namespace aici::grammar

@@ -1,0 +1,34 @@
+// The tables of an LR(1) parser.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "aici/grammar/grammar.hpp"
+
+namespace aici::grammar {
+
+using LrState = uint16_t;  // 0 is the start state
+
+// What to do in a state when the next terminal is known.
+struct Action {
+  enum class Kind : uint8_t { Error, Shift, Reduce, Accept };
+  Kind kind = Kind::Error;
+  uint16_t target = 0;  // Shift: the next LrState. Reduce: the ProductionId.
+};
+
+// Conflicts are settled already. In a state of minimal LR(1) a reduction may come before an error is seen, so whether a
+// terminal can really follow is known only by simulating the reductions on the stack.
+struct LrTable {
+  uint32_t num_states = 0, num_terminals = 0, num_nonterminals = 0;
+  std::vector<Action> actions;  // (states, terminals)
+  std::vector<LrState> gotos;   // (states, nonterminals); NO_STATE where there is none
+
+  static constexpr LrState NO_STATE = UINT16_MAX;
+
+  Action action(LrState state, SymbolId terminal) const { return actions[state * num_terminals + terminal]; }
+  LrState go_to(LrState state, SymbolId nonterminal) const {  // a symbol id, not an index of a nonterminal
+    return gotos[state * num_nonterminals + (nonterminal - num_terminals)];
+  }
+};
+
+}  // namespace aici::grammar
