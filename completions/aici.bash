@@ -2,7 +2,7 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici bench" | "aici bench constraint") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici bench" | "aici bench constraint" | "aici bench masks") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
@@ -14,8 +14,9 @@ _aici() {
         "aici models pull") words="--json --help" ;;
         "aici models list") words="--json --help" ;;
         "aici models path") words="--json --help" ;;
-        "aici bench") words="constraint --help" ;;
-        "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --json --help" ;;
+        "aici bench") words="constraint masks --help" ;;
+        "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
+        "aici bench masks") words="--case --tokenizer --peer --rounds --limit --quick --plot --json --help" ;;
     esac
     COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
 }

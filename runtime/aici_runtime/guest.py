@@ -48,6 +48,9 @@ class Memory:
         base = ctypes.cast(_memory_data(self._context, self._memory), ctypes.c_void_p).value or 0
         return base + pointer
 
+    def size_bytes(self) -> int:
+        return int(_memory_data_size(self._context, self._memory))
+
     def read(self, pointer: int, length: int) -> bytes:
         return ctypes.string_at(self._address(pointer, length), length) if length else b""
 

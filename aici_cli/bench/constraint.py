@@ -1,11 +1,13 @@
-"""`aici bench`: figures of this machine. Always a ratio of things measured in turn, A B A B, in one run."""
+"""`aici bench constraint`: what a constraint costs when tokens are decoded."""
 
 import re
 import statistics
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aici_cli.bench.plot import check_plot, plot_constraint
 from aici_cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -15,23 +17,16 @@ if TYPE_CHECKING:
     from aici_engine.events import FinishEvent
     from aici_engine.request import ControllerCall
 
-app = typer.Typer(help="Measure this machine.", no_args_is_help=True, rich_markup_mode=None)
-
 PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for number in range(1, 65)]
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps `constraint` a subcommand while it is the only one."""
-
-
-@app.command()
 def constraint(
     batch: Annotated[list[int], typer.Option(help="Sequences at once; may be given several times.")] = [1, 8],  # noqa: B006
     num_tokens: Annotated[int, typer.Option(min=2, help="Tokens to decode.")] = 48,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 9,
     quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Decode with a regex against decode without: the same greedy tokens, the same batch, in turn.
@@ -45,6 +40,7 @@ def constraint(
     from aici_engine.store.resolve import resolve_model
     from aici_runtime.client import Runtime, RuntimeConfig
 
+    check_plot(plot)
     if quick:
         num_tokens, rounds = min(num_tokens, 24), min(rounds, 3)
     model_dir = resolve_model(model, say=say)
@@ -60,6 +56,8 @@ def constraint(
                 for name, calls in (("dense", anything), ("sparse", literal)):
                     say(f"batch {size}, {name}: {rounds} rounds of {num_tokens} tokens")
                     rows.append(_compare(engine, name, size, num_tokens, rounds, calls))
+    if plot is not None:
+        plot_constraint(rows, plot)
     if json:
         print_json(rows)
         return

@@ -1,0 +1,10 @@
+"""`aici bench`: figures of this machine. Always a ratio of things measured in turn, A B A B, in one run."""
+
+import typer
+
+from aici_cli.bench.constraint import constraint
+from aici_cli.bench.masks import masks
+
+app = typer.Typer(help="Measure this machine.", no_args_is_help=True, rich_markup_mode=None)
+app.command()(constraint)
+app.command()(masks)

