@@ -1,13 +1,16 @@
-"""Builds the small guests of `tests/guests/`, each once for all test runs on the same sources."""
+"""Builds the small guests of `tests/guests/`, each once for all test runs on the same sources; and the shipped ones."""
 
 import hashlib
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from aici_controllers import build
+from tests.support.fake_host import GuestModule
 
 _SOURCES = Path(__file__).resolve().parent.parent / "guests"
+_CONTROLLERS = Path(__file__).resolve().parents[2] / "controllers"
 
 
 def build_test_guest(name: str) -> Path:
@@ -26,3 +29,10 @@ def build_test_guest(name: str) -> Path:
     if not out.exists():
         build.build_guest([source], out)
     return out
+
+
+@cache
+def shipped_guest(name: str) -> GuestModule:
+    """A guest of `controllers/guests/`, built again if its sources changed."""
+    modules = build.build_shipped(_CONTROLLERS / "guests", _CONTROLLERS / "aici_controllers" / "guests")
+    return GuestModule(next(path for path in modules if path.stem == name))

@@ -1,0 +1,52 @@
+// Strict JSON from people, read forward: arguments of requests. What is wrong has a position and a message.
+// (aici/json.hpp is for the host's own JSON, which is well formed.)
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "aici/text.hpp"
+
+namespace aici::json {
+
+struct Problem {
+  size_t position;  // bytes from the start
+  std::string_view message;
+};
+
+// The first problem stays: after it, everything is refused.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text) {}
+
+  // Skips white space, then takes `c` if it comes next.
+  bool accept(char c);
+  // As accept, but anything else is a problem, which `message` tells.
+  bool expect(char c, std::string_view message);
+  // Appends the text of the string that comes next. `message` tells what was expected if it is none.
+  bool string(Text& out, std::string_view message);
+  // Only white space may be left.
+  bool end();
+  // Records the problem unless there is one; returns false.
+  bool refuse(std::string_view message) { return refuse_at(at_, message); }
+
+  size_t position() const { return at_; }
+  const std::optional<Problem>& problem() const { return problem_; }
+
+ private:
+  bool refuse_at(size_t position, std::string_view message);
+  bool escape(Text& out);
+  std::optional<uint32_t> hex4();
+
+  std::string_view text_;
+  size_t at_ = 0;
+  std::optional<Problem> problem_;
+};
+
+// "the argument is wrong at line 1, column 3: ..." for the log of a guest.
+Text describe(const Problem& problem, std::string_view text);
+
+// {} without a problem, else {"position", "message"}: what a tool is told.
+Text answer(const std::optional<Problem>& problem);
+
+}  // namespace aici::json

@@ -1,0 +1,67 @@
+// Contiguous words of a text, as a constraint.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "aici/json_reader.hpp"
+#include "aici/recognizer.hpp"
+#include "aici/sorted_texts.hpp"
+
+namespace aici {
+
+// The text from each word's start to the end, sorted by bytes. Words are parted by single spaces; one space more is
+// behind the last word.
+class WordSuffixes {
+ public:
+  explicit WordSuffixes(Text text);
+
+  uint32_t num() const { return static_cast<uint32_t>(starts_.size()); }
+  int at(uint32_t i, uint32_t depth) const {
+    size_t offset = size_t{starts_[i]} + depth;
+    return offset < text_.size() ? static_cast<uint8_t>(text_.view()[offset]) : offset == text_.size() ? ' ' : -1;
+  }
+
+ private:
+  Text text_;
+  std::vector<uint32_t> starts_;
+};
+
+struct SubstringArgument {
+  Text text, end;
+};
+
+// {"text": ..., "end": ...}; nullopt with the problem when it is something else. "end" may be left out.
+std::optional<SubstringArgument> read_substring(std::string_view json, std::optional<json::Problem>& problem);
+
+// A run of words, at least one byte long, then `end`. Where the text itself goes on like `end`, both are followed.
+class SubstringRecognizer {
+ public:
+  static constexpr size_t MAX_TEXT_BYTES = 4 << 20;
+  static constexpr size_t MAX_WORDS = 1 << 20;
+  static constexpr size_t MAX_END_BYTES = 64;  // the bits of State::ends
+
+  struct State {
+    TextRange range;  // empty when only the end string can go on
+    uint64_t ends;    // bit k: the last k + 1 bytes begin the end string, and a run of words was before them
+  };
+
+  explicit SubstringRecognizer(SubstringArgument argument);
+
+  State initial() const { return {texts_.all(), 0}; }
+  State append(const State& state, uint8_t byte);
+  bool byte_allowed(const State& state, uint8_t byte) { return !is_dead(append(state, byte)); }
+  bool try_append(const State& state, uint8_t byte, State& next) { return !is_dead(next = append(state, byte)); }
+  bool special_allowed(const State& state, SpecialToken) {
+    return end_.empty() ? is_run(state.range) : state.ends >> (end_.size() - 1) & 1;
+  }
+
+ private:
+  static bool is_dead(const State& state) { return state.range.empty() && state.ends == 0; }
+  bool is_run(const TextRange& range) { return range.depth > 0 && !texts_.narrowed(range, ' ').empty(); }
+
+  SortedTexts<WordSuffixes> texts_;
+  Text end_;
+  uint64_t end_has_[256] = {};  // bit k: byte k of the end string is this one
+};
+
+}  // namespace aici
