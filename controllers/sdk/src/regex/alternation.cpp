@@ -13,6 +13,8 @@ constexpr int MAX_FACTORED_DEPTH = 64;
 }  // namespace
 
 ExprId Exprs::alt(std::vector<ExprId> candidates, int depth) {
+  for (ExprId e : candidates)
+    if (e == all_) return all_;
   bool with_empty = false;
   std::vector<Term> terms;
   for (ExprId e : candidates) flatten(e, terms, with_empty);
@@ -26,7 +28,7 @@ ExprId Exprs::alt(std::vector<ExprId> candidates, int depth) {
     any_nullable |= nullable(result.back());
   }
   if (with_empty && !any_nullable) result.push_back(EMPTY);
-  return intern_alt(result);
+  return intern_members(Kind::Alt, result);
 }
 
 void Exprs::flatten(ExprId e, std::vector<Term>& terms, bool& with_empty) const {
@@ -102,23 +104,6 @@ void Exprs::merge_bytes(std::vector<Term>& terms) {
     rest.push_back({bytes(set), tail});
   }
   terms.swap(rest);
-}
-
-ExprId Exprs::intern_alt(const std::vector<ExprId>& candidates) {
-  std::vector<ExprId> sorted(candidates);
-  auto order = [](ExprId x, ExprId y) { return x < y; };
-  std::sort(sorted.begin(), sorted.end(), order);
-  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-  if (sorted.empty()) return NOTHING;
-  if (sorted.size() == 1) return sorted[0];
-  bool any_nullable = false;
-  for (ExprId e : sorted) any_nullable |= nullable(e);
-  auto first = static_cast<uint32_t>(members_.size());
-  members_.insert(members_.end(), sorted.begin(), sorted.end());
-  size_t before = nodes_.size();
-  ExprId id = add({Kind::Alt, any_nullable, first, static_cast<uint32_t>(sorted.size()), 0});
-  if (nodes_.size() == before) members_.resize(first);  // it was known: the members were only needed to look it up
-  return id;
 }
 
 }  // namespace aici::regex

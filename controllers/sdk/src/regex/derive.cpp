@@ -1,47 +1,59 @@
 #include "aici/regex/expr.hpp"
 
 namespace aici::regex {
+namespace {
 
-ExprId Exprs::derive(ExprId e, uint8_t byte) {
-  round_++;
-  memo_.resize(nodes_.size());
-  memo_round_.resize(nodes_.size());
-  return derive_new(e, byte);
+// What nests deeper does not fit on a guest's stack. The parser's bound on groups stays below it.
+constexpr uint32_t MAX_DEPTH = 1000;
+
+}  // namespace
+
+ExprId Exprs::derive(ExprId e, uint8_t byte, ByteSet& alike) {
+  uint32_t outer_round = round_;
+  ByteSet outer_alike = alike_;
+  round_ = ++last_round_;
+  alike_ = ByteSet::all();
+  if (memo_.size() < nodes_.size()) {
+    // In advance: each round makes a few nodes, and each would copy these.
+    memo_.resize(nodes_.size() + nodes_.size() / 4);
+    memo_round_.resize(memo_.size());
+  }
+  ExprId result = derive_new(e, byte);
+  alike = alike_;
+  alike_ = outer_alike;
+  round_ = outer_round;
+  return result;
 }
 
 // Recursion goes into parts of e only, all of them older than this round, so the memo is large enough. Its depth is the
-// nesting of the pattern, which the parser bounds, not its length.
+// nesting of the pattern and of rules that begin with rules, not the length of the pattern.
 ExprId Exprs::derive_new(ExprId e, uint8_t byte) {
   if (memo_round_[e] == round_) return memo_[e];
+  if (depth_ >= MAX_DEPTH) return fail("expressions are nested too deep"), NOTHING;
+  depth_++;
   Node node = nodes_[e];
   ExprId result = NOTHING;
   switch (node.kind) {
     case Kind::Nothing:
     case Kind::Empty:
       break;
-    case Kind::Bytes:
-      result = sets_[node.a].has(byte) ? EMPTY : NOTHING;
-      break;
-    case Kind::Concat: {
-      std::vector<ExprId> ways;
-      ExprId rest = e;
-      for (;;) {
-        Node part = nodes_[rest];
-        if (part.kind != Kind::Concat || memo_round_[rest] == round_) {
-          ways.push_back(derive_new(rest, byte));
-          break;
-        }
-        ways.push_back(concat(derive_new(part.a, byte), part.b));
-        if (!nullable(part.a)) break;
-        rest = part.b;
-      }
-      result = ways.size() == 1 ? ways[0] : alt(ways);
+    case Kind::Bytes: {
+      const ByteSet& set = sets_[node.a];
+      bool inside = set.has(byte);
+      alike_ = alike_ & (inside ? set : ~set);
+      result = inside ? EMPTY : NOTHING;
       break;
     }
+    case Kind::Concat:
+      result = derive_concat(e, byte);
+      break;
     case Kind::Alt: {
       std::vector<ExprId> ways;
-      for (uint32_t i = 0; i < node.b; i++) ways.push_back(derive_new(members_[node.a + i], byte));
-      result = alt(ways);
+      for (uint32_t i = 0; i < node.b; i++) {
+        ExprId way = derive_new(members_[node.a + i], byte);
+        if (way != NOTHING) ways.push_back(way);
+      }
+      result = ways.empty() ? NOTHING : ways.size() == 1 ? ways[0] : alt(static_cast<std::vector<ExprId>&&>(ways));
       break;
     }
     case Kind::Repeat: {
@@ -51,9 +63,44 @@ ExprId Exprs::derive_new(ExprId e, uint8_t byte) {
       result = turn == NOTHING ? NOTHING : concat(turn, repeat(node.a, node.b ? node.b - 1 : 0, max));
       break;
     }
+    case Kind::And: {
+      std::vector<ExprId> all;
+      for (uint32_t i = 0; i < node.b && (all.empty() || all.back() != NOTHING); i++)
+        all.push_back(derive_new(members_[node.a + i], byte));
+      result = all.back() == NOTHING ? NOTHING : both(static_cast<std::vector<ExprId>&&>(all));
+      break;
+    }
+    case Kind::Not:
+      result = complement(derive_new(node.a, byte));
+      break;
+    case Kind::Digits:
+      result = derive_digits(node, byte);
+      break;
+    case Kind::Rule:
+      result = derive_rule(node, byte);
+      break;
   }
+  depth_--;
   memo_round_[e] = round_;
   return memo_[e] = result;
+}
+
+// A list that leans right and may be long: no recursion along it.
+ExprId Exprs::derive_concat(ExprId e, uint8_t byte) {
+  std::vector<ExprId> ways;
+  for (ExprId rest = e;;) {
+    Node part = nodes_[rest];
+    if (part.kind != Kind::Concat || memo_round_[rest] == round_) {
+      ExprId way = derive_new(rest, byte);
+      if (way != NOTHING) ways.push_back(way);
+      break;
+    }
+    ExprId head = derive_new(part.a, byte);
+    if (head != NOTHING) ways.push_back(concat(head, part.b));
+    if (!nullable(part.a)) break;
+    rest = part.b;
+  }
+  return ways.empty() ? NOTHING : ways.size() == 1 ? ways[0] : alt(static_cast<std::vector<ExprId>&&>(ways));
 }
 
 }  // namespace aici::regex

@@ -2,7 +2,8 @@
 
 namespace aici::regex {
 
-Dfa::Dfa(Exprs exprs, ExprId start) : exprs_(static_cast<Exprs&&>(exprs)), classes_(exprs_.byte_classes()) {
+Dfa::Dfa(Exprs exprs, ExprId start) : exprs_(static_cast<Exprs&&>(exprs)) {
+  start = exprs_.settle(start);
   rows_.reserve(MAX_STATES * 256);  // address space, not memory: pages that are never touched cost nothing
   add_dead_state();
   start_ = state_of(start);
@@ -39,11 +40,13 @@ StateId Dfa::state_of(ExprId expr) {
 
 StateId Dfa::explore(StateId state, uint8_t byte) {
   if (error_) return DEAD;
-  StateId to = state_of(exprs_.derive(state_exprs_[state], byte));
+  ByteSet alike;
+  StateId to = state_of(exprs_.derive(state_exprs_[state], byte, alike));
+  if (exprs_.error()) error_ = exprs_.error();
   if (error_) return DEAD;
   StateId* row = &rows_[state * 256u];
-  for (unsigned other = 0; other < 256; other++)
-    if (classes_[other] == classes_[byte]) row[other] = to;
+  for (unsigned i = 0; i < 8; i++)
+    for (uint32_t bits = alike.word(i); bits; bits &= bits - 1) row[i * 32 + static_cast<unsigned>(__builtin_ctz(bits))] = to;
   return to;
 }
 

@@ -5,14 +5,15 @@
 namespace aici::regex {
 
 Exprs::Exprs() {
-  add({Kind::Nothing, false, 0, 0, 0});
-  add({Kind::Empty, true, 0, 0, 0});
+  add({Kind::Nothing, false, false, 0, 0, 0});
+  add({Kind::Empty, true, false, 0, 0, 0});
+  all_ = repeat(bytes(ByteSet::all()), 0, UNBOUNDED);
 }
 
 uint32_t Exprs::hash(const Node& node) const {
   uint32_t hash = static_cast<uint32_t>(node.kind);
   auto mix = [&hash](uint32_t word) { hash = (hash ^ word) * 0x9E3779B1u, hash ^= hash >> 15; };
-  if (node.kind == Kind::Alt) {
+  if (has_members(node)) {
     for (ExprId member : members(node)) mix(member);
   } else {
     mix(node.a), mix(node.b), mix(node.c);
@@ -22,7 +23,7 @@ uint32_t Exprs::hash(const Node& node) const {
 
 bool Exprs::equal(const Node& x, const Node& y) const {
   if (x.kind != y.kind) return false;
-  if (x.kind == Kind::Alt) return std::ranges::equal(members(x), members(y));
+  if (has_members(x)) return std::ranges::equal(members(x), members(y));
   return x.a == y.a && x.b == y.b && x.c == y.c;
 }
 
@@ -45,7 +46,7 @@ ExprId Exprs::bytes(const ByteSet& set) {
         return static_cast<uint32_t>(sets_.size() - 1);
       },
       [&](uint32_t id) { return sets_[id].hash(); });
-  return add({Kind::Bytes, false, number, 0, 0});
+  return add({Kind::Bytes, false, false, number, 0, 0});
 }
 
 ExprId Exprs::concat(ExprId first, ExprId second) {
@@ -56,8 +57,10 @@ ExprId Exprs::concat(ExprId first, ExprId second) {
   std::vector<ExprId> parts;
   for (; nodes_[first].kind == Kind::Concat; first = nodes_[first].b) parts.push_back(nodes_[first].a);
   parts.push_back(first);
-  for (size_t i = parts.size(); i-- > 0;)
-    second = add({Kind::Concat, nullable(parts[i]) && nullable(second), parts[i], second, 0});
+  for (size_t i = parts.size(); i-- > 0;) {
+    bool has_rules = nodes_[parts[i]].has_rules || nodes_[second].has_rules;
+    second = add({Kind::Concat, nullable(parts[i]) && nullable(second), has_rules, parts[i], second, 0});
+  }
   return second;
 }
 
@@ -78,52 +81,38 @@ ExprId Exprs::repeat(ExprId body, uint32_t min, uint32_t max) {
     return repeat(nodes_[body].a, min, UNBOUNDED);
   if (min == 1 && max == 1) return body;
   if (min == 0 && max == 1) return nullable(body) ? body : alt({EMPTY, body});
-  return add({Kind::Repeat, min == 0, body, min, max});
+  return add({Kind::Repeat, min == 0, nodes_[body].has_rules, body, min, max});
 }
 
-// Parts are always older than the whole, so one pass down finds what is in use and one pass up copies it. The order of the
-// numbers stays, and with it the order of the members of alternations.
-Exprs Exprs::copy_of(std::span<ExprId> roots) const {
-  std::vector<ExprId> moved(nodes_.size(), NOTHING);
-  constexpr ExprId WANTED = UINT32_MAX;
-  for (ExprId root : roots) moved[root] = WANTED;
-  for (size_t id = nodes_.size(); id-- > 0;) {
-    const Node& node = nodes_[id];
-    if (moved[id] != WANTED) continue;
-    if (node.kind == Kind::Alt) {
-      for (ExprId member : members(node)) moved[member] = WANTED;
-    } else if (node.kind == Kind::Concat) {
-      moved[node.a] = moved[node.b] = WANTED;
-    } else if (node.kind == Kind::Repeat) {
-      moved[node.a] = WANTED;
-    }
+// Sorts `candidates`, which are the members of an alternation or intersection, and looks the whole up.
+ExprId Exprs::intern_members(Kind kind, const std::vector<ExprId>& candidates) {
+  std::vector<ExprId> sorted(candidates);
+  auto order = [](ExprId x, ExprId y) { return x < y; };
+  std::sort(sorted.begin(), sorted.end(), order);
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  if (sorted.empty()) return kind == Kind::Alt ? NOTHING : all_;
+  if (sorted.size() == 1) return sorted[0];
+  bool any_nullable = false, all_nullable = true, has_rules = false;
+  for (ExprId e : sorted) {
+    any_nullable |= nullable(e), all_nullable &= nullable(e);
+    has_rules |= nodes_[e].has_rules;
   }
-  Exprs copy;
-  for (size_t id = 0; id < nodes_.size(); id++) {
-    if (moved[id] != WANTED) continue;
-    Node node = nodes_[id];
-    if (node.kind == Kind::Bytes) {
-      moved[id] = copy.bytes(sets_[node.a]);
-      continue;
-    }
-    if (node.kind == Kind::Alt) {
-      node.a = static_cast<uint32_t>(copy.members_.size());
-      for (ExprId member : members(nodes_[id])) copy.members_.push_back(moved[member]);
-    } else if (node.kind == Kind::Concat) {
-      node.a = moved[node.a], node.b = moved[node.b];
-    } else if (node.kind == Kind::Repeat) {
-      node.a = moved[node.a];
-    }
-    moved[id] = copy.add(node);
-  }
-  for (ExprId& root : roots) root = moved[root];
-  return copy;
+  auto first = static_cast<uint32_t>(members_.size());
+  members_.insert(members_.end(), sorted.begin(), sorted.end());
+  size_t before = nodes_.size();
+  bool is_nullable = kind == Kind::Alt ? any_nullable : all_nullable;
+  ExprId id = add({kind, is_nullable, has_rules, first, static_cast<uint32_t>(sorted.size()), 0});
+  if (nodes_.size() == before) members_.resize(first);  // it was known: the members were only needed to look it up
+  return id;
 }
 
 std::vector<uint8_t> Exprs::byte_classes() const {
   std::vector<uint8_t> classes(256, 0);
   unsigned num_classes = 1;
-  for (const ByteSet& set : sets_) {
+  std::vector<ByteSet> sets(sets_);
+  if (!digits_.empty())
+    for (uint8_t digit = '0'; digit <= '9'; digit++) sets.push_back(ByteSet::of(digit));
+  for (const ByteSet& set : sets) {
     // Of each class, the part inside the set moves to a new class, unless it is the whole class.
     std::vector<unsigned> inside(256, 0), total(256, 0), moved(256, 0);
     for (unsigned byte = 0; byte < 256; byte++) total[classes[byte]]++, inside[classes[byte]] += set.has(static_cast<uint8_t>(byte));

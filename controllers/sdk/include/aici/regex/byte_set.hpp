@@ -25,6 +25,25 @@ class ByteSet {
     for (size_t i = 0; i < words_.size(); i++) set.words_[i] = words_[i] | other.words_[i];
     return set;
   }
+  ByteSet operator&(const ByteSet& other) const {
+    ByteSet set;
+    for (size_t i = 0; i < words_.size(); i++) set.words_[i] = words_[i] & other.words_[i];
+    return set;
+  }
+  ByteSet operator~() const {
+    ByteSet set;
+    for (size_t i = 0; i < words_.size(); i++) set.words_[i] = ~words_[i];
+    return set;
+  }
+  static ByteSet all() { return ~ByteSet(); }
+  static ByteSet of(uint8_t byte) { return range(byte, byte); }
+  // The least byte; the set must not be empty.
+  uint8_t first() const {
+    unsigned i = 0;
+    while (!words_[i]) i++;
+    return static_cast<uint8_t>(i * 32 + static_cast<unsigned>(__builtin_ctz(words_[i])));
+  }
+  uint32_t word(size_t i) const { return words_[i]; }
   bool operator==(const ByteSet&) const = default;
   uint32_t hash() const {
     uint32_t hash = 0;

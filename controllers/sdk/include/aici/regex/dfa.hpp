@@ -47,7 +47,6 @@ class Dfa {
   StateId state_of(ExprId expr);
 
   Exprs exprs_;
-  std::vector<uint8_t> classes_;      // (256,) class of each byte
   std::vector<ExprId> state_exprs_;   // (states,)
   std::vector<StateId> states_;       // (exprs,) UNKNOWN where there is none
   std::vector<StateId> rows_;         // (states, 256)

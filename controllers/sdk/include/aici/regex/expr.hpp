@@ -1,8 +1,10 @@
 // Regular expressions over bytes, as numbered nodes: equal expressions have equal numbers (hash-consing), and the
-// constructors simplify, so that derivatives of one expression stay few.
+// constructors simplify, so that derivatives of one expression stay few. Intersections, complements and recursive rules
+// are expressions like the others: with rules, what is described is context-free, and a derivative is a stack that reads
+// `head . tail . tail`.
 //
 // Two facts hold by construction and the constraint relies on them: an expression that matches nothing IS `NOTHING`, and
-// one that matches only the empty string IS `EMPTY`.
+// one that matches only the empty string IS `EMPTY`. Rules are the exception until `settle`.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,6 +23,9 @@ inline constexpr uint32_t UNBOUNDED = UINT32_MAX;
 
 class Exprs {
  public:
+  // The greatest divisor of digits_multiple_of: ten times a remainder must fit into 64 bits.
+  static constexpr uint64_t MAX_DIVISOR = 1'000'000'000'000'000'000;
+
   Exprs();
 
   ExprId bytes(const ByteSet& set);
@@ -28,10 +33,34 @@ class Exprs {
   ExprId alt(std::vector<ExprId> members) { return alt(static_cast<std::vector<ExprId>&&>(members), 0); }
   ExprId repeat(ExprId body, uint32_t min, uint32_t max);  // max may be UNBOUNDED; min <= max
 
+  // What all members match. Members may hold no rules. Whether anything is left is decided here, by looking for a text;
+  // when that takes too much work, error() is set.
+  ExprId both(std::vector<ExprId> members);
+  ExprId both(ExprId a, ExprId b) { return both(std::vector<ExprId>{a, b}); }
+  // All byte strings, UTF-8 or not, that `e` does not match: meet it with what is text. `e` may hold no rules.
+  ExprId complement(ExprId e);
+  ExprId all() const { return all_; }
+
+  // Decimal digits, at least one, leading zeros allowed, whose value is a multiple of n; 1 <= n <= MAX_DIVISOR.
+  ExprId digits_multiple_of(uint64_t n);
+
+  // A name for an expression that is given later and may hold the name. What it stands for must not match the empty
+  // string and must not begin with the rule itself: settle() sees to the first, derive() to the second (error()).
+  ExprId rule();
+  void define(ExprId rule, ExprId body);
+  // To be called once all rules are defined and before derivatives are taken (Dfa does): `root` without the rules that
+  // can never come to an end, which are NOTHING. Expressions other than the result are not to be used afterwards.
+  ExprId settle(ExprId root);
+
   bool nullable(ExprId e) const { return nodes_[e].nullable; }
 
   // What may follow after `byte` (Brzozowski 1964): the language { w : byte w in L(e) }.
-  ExprId derive(ExprId e, uint8_t byte);
+  ExprId derive(ExprId e, uint8_t byte) {
+    ByteSet alike;
+    return derive(e, byte, alike);
+  }
+  // The same; `alike` becomes a set with `byte` in it all of whose bytes have this derivative.
+  ExprId derive(ExprId e, uint8_t byte, ByteSet& alike);
 
   // Bytes that no set of this arena tells apart get the same class number. Derivatives make no finer sets.
   std::vector<uint8_t> byte_classes() const;
@@ -39,18 +68,23 @@ class Exprs {
   // An arena with no more than what `roots` consist of; `roots` become numbers in it.
   Exprs copy_of(std::span<ExprId> roots) const;
 
+  // Set once something was asked for that is not allowed or takes too much work; results from then on mean nothing.
+  const char* error() const { return error_; }
+
   size_t size() const { return nodes_.size(); }
 
   // Nodes and members of alternations: what grows while derivatives are taken.
   size_t weight() const { return nodes_.size() + members_.size() / 4; }
 
  private:
-  enum class Kind : uint8_t { Nothing, Empty, Bytes, Concat, Alt, Repeat };
+  enum class Kind : uint8_t { Nothing, Empty, Bytes, Concat, Alt, Repeat, And, Not, Digits, Rule };
 
-  // Bytes: a = set. Concat: a, b; a is no Concat. Alt: a = first of b members in members_. Repeat: a = body, b..c times.
+  // Bytes: a = set. Concat: a, b; a is no Concat. Alt, And: a = first of b members in members_. Repeat: a = body, b..c
+  // times. Not: a = body. Digits: a = number in digits_. Rule: a = number in bodies_.
   struct Node {
     Kind kind;
     bool nullable;
+    bool has_rules;
     uint32_t a, b, c;
   };
 
@@ -60,28 +94,71 @@ class Exprs {
     bool operator==(const Term&) const = default;
   };
 
+  // Digits, some of which were read: their value so far, modulo n. `begun` once there was one.
+  struct Digits {
+    uint64_t n, remainder;
+    bool begun;
+    bool operator==(const Digits&) const = default;
+    uint32_t hash() const;
+  };
+
+  // What is known about And and Not; all others match something.
+  enum class Emptiness : uint8_t { Unknown, NotEmpty, Empty };
+
   ExprId add(const Node& node);
   ExprId alt(std::vector<ExprId> members, int depth);
   void flatten(ExprId e, std::vector<Term>& terms, bool& with_empty) const;
   void factor_heads(std::vector<Term>& terms, int depth);
   void merge_repeats(std::vector<Term>& terms);
   void merge_bytes(std::vector<Term>& terms);
-  ExprId intern_alt(const std::vector<ExprId>& members);
+  ExprId intern_members(Kind kind, const std::vector<ExprId>& members);
   std::span<const ExprId> members(const Node& node) const { return {members_.data() + node.a, node.b}; }
+  bool has_members(const Node& node) const { return node.kind == Kind::Alt || node.kind == Kind::And; }
   uint32_t hash(const Node& node) const;
   bool equal(const Node& x, const Node& y) const;
 
   ExprId derive_new(ExprId e, uint8_t byte);
+  ExprId derive_concat(ExprId e, uint8_t byte);
+  ExprId derive_digits(const Node& node, uint8_t byte);
+  ExprId derive_rule(const Node& node, uint8_t byte);
+  ExprId add_digits(const Digits& digits);
+
+  ExprId meet(std::vector<ExprId> members);
+  ExprId negation(ExprId e);
+  ExprId if_not_empty(ExprId e);
+  void search(ExprId start);
+  ExprId derive_undecided(ExprId e, uint8_t byte, ByteSet& alike);
+  bool strip_common_byte(std::vector<ExprId>& members, std::vector<ExprId>& prefix);
+  bool is_decided(ExprId e) const;
+  Emptiness& emptiness(ExprId e);
+
+  std::vector<bool> in_use(std::span<const ExprId> roots) const;
+  std::vector<bool> ending(const std::vector<bool>& used) const;
+  ExprId rebuilt(ExprId e, const std::vector<ExprId>& moved);
+  void fail(const char* why) {
+    if (!error_) error_ = why;
+  }
 
   std::vector<Node> nodes_;
   std::vector<ByteSet> sets_;
   std::vector<ExprId> members_;
-  InternTable node_table_, set_table_;
+  std::vector<Digits> digits_;
+  std::vector<ExprId> bodies_;  // of rules
+  InternTable node_table_, set_table_, digits_table_;
+  std::vector<Emptiness> emptiness_;  // (nodes,) as far as it was needed
+  std::vector<uint32_t> seen_in_;     // (nodes,) as far as it was needed: the search that came by last
+  uint32_t last_search_ = 0;
+  ExprId all_;
+  const char* error_ = nullptr;
 
-  // Results of the derivation under way: expressions share parts.
+  // The derivation under way. Expressions share parts, so results are kept. Deciding an intersection takes derivatives
+  // in the middle of one: each has a number of its own.
   std::vector<ExprId> memo_;
   std::vector<uint32_t> memo_round_;
-  uint32_t round_ = 0;
+  std::vector<uint8_t> rule_open_;  // (rules,) its derivation has begun and not ended
+  ByteSet alike_;
+  uint32_t round_ = 0, last_round_ = 0;
+  uint32_t depth_ = 0;
 };
 
 }  // namespace aici::regex

@@ -1,0 +1,168 @@
+// Intersections and complements. Simplification here is modest; what matters is that an empty one is found out when it is
+// made: a search through its derivatives looks for one that matches the empty string, and remembers what it learnt.
+#include <algorithm>
+
+#include "aici/regex/expr.hpp"
+
+namespace aici::regex {
+namespace {
+
+// Bounds of one search, in derivatives, and of an arena while it searches, in weight.
+constexpr uint32_t MAX_SEARCH = 100000;
+constexpr size_t MAX_WEIGHT = 400000;
+
+}  // namespace
+
+ExprId Exprs::both(std::vector<ExprId> members) {
+  for (ExprId e : members)
+    if (nodes_[e].has_rules) return fail("an intersection holds a recursive rule"), NOTHING;
+  std::vector<ExprId> prefix;
+  while (strip_common_byte(members, prefix)) {}
+  ExprId result = if_not_empty(meet(static_cast<std::vector<ExprId>&&>(members)));
+  for (size_t i = prefix.size(); i-- > 0;) result = concat(prefix[i], result);
+  return result;
+}
+
+ExprId Exprs::complement(ExprId e) {
+  if (nodes_[e].has_rules) return fail("a complement holds a recursive rule"), NOTHING;
+  return if_not_empty(negation(e));
+}
+
+// x y & z, where all bytes of the set x lead to one derivative of z, is x (y & dz): so words meet patterns at once, and
+// states keep the form head . tail.
+bool Exprs::strip_common_byte(std::vector<ExprId>& members, std::vector<ExprId>& prefix) {
+  if (members.size() < 2 || error_) return false;
+  bool any = false;
+  ByteSet common = ByteSet::all();
+  for (ExprId e : members) {
+    if (e == NOTHING) return false;
+    const Node& node = nodes_[e];
+    const Node& head = node.kind == Kind::Concat ? nodes_[node.a] : node;
+    if (head.kind == Kind::Bytes) common = common & sets_[head.a], any = true;
+  }
+  if (!any) return false;
+  if (common.empty()) return members = {NOTHING}, false;
+  std::vector<ExprId> after;
+  ByteSet all_alike = ByteSet::all(), alike;
+  for (ExprId e : members) {
+    after.push_back(derive(e, common.first(), alike));
+    all_alike = all_alike & alike;
+  }
+  if ((common & all_alike) != common) return false;
+  prefix.push_back(bytes(common));
+  members.swap(after);
+  return true;
+}
+
+// The intersection, simplified; it may still turn out to be empty.
+ExprId Exprs::meet(std::vector<ExprId> candidates) {
+  std::vector<ExprId> flat;
+  bool with_empty = false, all_nullable = true;
+  for (ExprId e : candidates) {
+    const Node& node = nodes_[e];
+    if (e == NOTHING) return NOTHING;
+    if (e == EMPTY) with_empty = true;
+    if (e == all_) continue;
+    all_nullable &= nullable(e);
+    if (node.kind == Kind::And)
+      flat.insert(flat.end(), members(node).begin(), members(node).end());
+    else
+      flat.push_back(e);
+  }
+  if (with_empty) return all_nullable ? EMPTY : NOTHING;
+  for (ExprId e : flat)
+    if (nodes_[e].kind == Kind::Not && std::ranges::find(flat, nodes_[e].a) != flat.end()) return NOTHING;
+  return intern_members(Kind::And, flat);
+}
+
+ExprId Exprs::negation(ExprId e) {
+  if (e == NOTHING) return all_;
+  if (e == all_) return NOTHING;
+  const Node& node = nodes_[e];
+  if (node.kind == Kind::Not) return node.a;
+  return add({Kind::Not, !node.nullable, false, e, 0, 0});
+}
+
+Exprs::Emptiness& Exprs::emptiness(ExprId e) {
+  if (emptiness_.size() <= e) emptiness_.resize(nodes_.size(), Emptiness::Unknown);
+  return emptiness_[e];
+}
+
+bool Exprs::is_decided(ExprId e) const {
+  Kind kind = nodes_[e].kind;
+  return kind != Kind::And && kind != Kind::Not;
+}
+
+ExprId Exprs::if_not_empty(ExprId e) {
+  if (is_decided(e) || error_) return e;
+  if (emptiness(e) == Emptiness::Unknown) search(e);
+  return emptiness(e) == Emptiness::Empty ? NOTHING : e;
+}
+
+// One step of a search. Parts are decided as soon as they are made; this one is what is being decided.
+ExprId Exprs::derive_undecided(ExprId e, uint8_t byte, ByteSet& alike) {
+  Node node = nodes_[e];
+  if (node.kind == Kind::Not) return negation(derive(node.a, byte, alike));
+  std::vector<ExprId> all;
+  alike = ByteSet::all();
+  for (uint32_t i = 0; i < node.b; i++) {
+    ByteSet of_member;
+    all.push_back(derive(members_[node.a + i], byte, of_member));
+    alike = alike & of_member;
+    if (all.back() == NOTHING) {
+      alike = of_member;
+      return NOTHING;
+    }
+  }
+  return meet(static_cast<std::vector<ExprId>&&>(all));
+}
+
+// Depth first, because all that lies on the way to a text is then known not to be empty: later derivatives find that out
+// without a search. What was left entirely, with nothing open, is empty; and so is all that was seen if no text is found.
+void Exprs::search(ExprId start) {
+  struct Step {
+    ExprId e;
+    ByteSet todo;
+    bool all_empty;
+  };
+  std::vector<Step> path;
+  std::vector<ExprId> visited;
+  bool found = false;
+  uint32_t number = ++last_search_;
+  auto enter = [&](ExprId e) {
+    found = is_decided(e) || nullable(e) || emptiness(e) == Emptiness::NotEmpty;
+    if (is_decided(e)) return;
+    if (seen_in_.size() <= e) seen_in_.resize(nodes_.size());
+    seen_in_[e] = number;
+    path.push_back({e, ByteSet::all(), true});
+    visited.push_back(e);
+  };
+  enter(start);
+  for (uint32_t work = 0; !found && !path.empty(); work++) {
+    if (work > MAX_SEARCH || weight() > MAX_WEIGHT) fail("an intersection or complement is too complex to see whether anything is left of it");
+    if (error_) break;
+    Step& step = path.back();
+    if (step.todo.empty()) {
+      bool empty = step.all_empty;
+      if (empty) emptiness(step.e) = Emptiness::Empty;
+      path.pop_back();
+      if (!empty && !path.empty()) path.back().all_empty = false;
+      continue;
+    }
+    ByteSet alike;
+    ExprId next = derive_undecided(step.e, step.todo.first(), alike);
+    step.todo = step.todo & ~alike;
+    if (next == NOTHING || (!is_decided(next) && emptiness(next) == Emptiness::Empty)) continue;
+    if (next < seen_in_.size() && seen_in_[next] == number)
+      step.all_empty = false;
+    else
+      enter(next);
+  }
+  if (found) {
+    for (const Step& step : path) emptiness(step.e) = Emptiness::NotEmpty;
+  } else if (!error_) {
+    for (ExprId e : visited) emptiness(e) = Emptiness::Empty;
+  }
+}
+
+}  // namespace aici::regex

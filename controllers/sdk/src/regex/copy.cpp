@@ -1,0 +1,66 @@
+// What an automaton keeps when it forgets: a new arena with the expressions that are still in use.
+#include "aici/regex/expr.hpp"
+
+namespace aici::regex {
+
+// Parts are always older than the whole, so one pass down finds them; only the body of a rule may be younger than the
+// rule, and makes another pass necessary.
+std::vector<bool> Exprs::in_use(std::span<const ExprId> roots) const {
+  std::vector<bool> used(nodes_.size());
+  for (ExprId root : roots) used[root] = true;
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t id = nodes_.size(); id-- > 0;) {
+      if (!used[id]) continue;
+      const Node& node = nodes_[id];
+      if (has_members(node)) {
+        for (ExprId member : members(node)) used[member] = true;
+      } else if (node.kind == Kind::Concat) {
+        used[node.a] = used[node.b] = true;
+      } else if (node.kind == Kind::Repeat || node.kind == Kind::Not) {
+        used[node.a] = true;
+      } else if (node.kind == Kind::Rule) {
+        ExprId body = bodies_[node.a];
+        again |= !used[body] && body > id;
+        used[body] = true;
+      }
+    }
+  }
+  return used;
+}
+
+// Copied in the order of their numbers, which thereby stays, and with it the order of the members of alternations.
+Exprs Exprs::copy_of(std::span<ExprId> roots) const {
+  std::vector<bool> used = in_use(roots);
+  std::vector<ExprId> moved(nodes_.size(), NOTHING);
+  std::vector<ExprId> rules;
+  Exprs copy;
+  for (ExprId id = 0; id < nodes_.size(); id++) {
+    if (!used[id]) continue;
+    Node node = nodes_[id];
+    if (node.kind == Kind::Bytes) {
+      moved[id] = copy.bytes(sets_[node.a]);
+    } else if (node.kind == Kind::Digits) {
+      moved[id] = copy.add_digits(digits_[node.a]);
+    } else if (node.kind == Kind::Rule) {
+      moved[id] = copy.rule();
+      rules.push_back(id);
+    } else {
+      if (has_members(node)) {
+        node.a = static_cast<uint32_t>(copy.members_.size());
+        for (ExprId member : members(nodes_[id])) copy.members_.push_back(moved[member]);
+      } else if (node.kind == Kind::Concat) {
+        node.a = moved[node.a], node.b = moved[node.b];
+      } else if (node.kind == Kind::Repeat || node.kind == Kind::Not) {
+        node.a = moved[node.a];
+      }
+      moved[id] = copy.add(node);
+    }
+    if (id < emptiness_.size() && emptiness_[id] == Emptiness::NotEmpty) copy.emptiness(moved[id]) = Emptiness::NotEmpty;
+  }
+  for (ExprId rule : rules) copy.bodies_[copy.nodes_[moved[rule]].a] = moved[bodies_[nodes_[rule].a]];
+  for (ExprId& root : roots) root = moved[root];
+  return copy;
+}
+
+}  // namespace aici::regex
