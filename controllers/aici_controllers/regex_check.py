@@ -25,11 +25,14 @@ class RegexProblem:
         return f"regex error at position {self.position}: {self.message}\n  {near}\n  {caret}"
 
 
-def check_regex(pattern: str) -> RegexProblem | None:
-    """None when the guest `regex` accepts `pattern`. UnavailableError when the guests are not built."""
+def check_regex(pattern: str, *, search: bool = False) -> RegexProblem | None:
+    """None when the guest `regex` accepts `pattern`; with `search`, as a `pattern` of JSON Schema.
+
+    UnavailableError when the guests are not built.
+    """
     try:
         pattern.encode()
     except UnicodeEncodeError as error:
         return RegexProblem(error.start, "a surrogate is not a character")
-    answer = ask("regex", {"pattern": pattern})
-    return RegexProblem(answer["position"], answer["message"]) if answer else None
+    answer = ask("regex", {"pattern": pattern, "search": search})
+    return RegexProblem(answer["position"], answer["message"]) if "position" in answer else None

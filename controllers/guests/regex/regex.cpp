@@ -1,6 +1,7 @@
 // Generated text matches the regular expression given as the argument, as a whole.
 #include "aici/regex.hpp"
 
+#include "aici/host.hpp"
 #include "aici/json.hpp"
 #include "aici/recognizer_controller.hpp"
 #include "aici/tool.hpp"
@@ -29,14 +30,35 @@ AICI_EXPOSE(RegexController)
 
 namespace {
 
-// {"pattern"} -> {} when the pattern is fine, else {"position", "message"}.
+bool is_true(std::optional<std::string_view> value) { return value && *value == "true"; }
+
+// {"pattern", "json_string"?, "search"?, "text"?} -> {"position", "message"} when the pattern is refused, else {"matches",
+// "viable"}: whether the text matches, and how many of its bytes some text that matches begins with.
 aici::Text check(std::string_view question) {
-  std::string_view quoted = *aici::json::get(question, "pattern");
-  std::optional<aici::Text> pattern = aici::json::unescaped(quoted);
-  std::optional<aici::regex::Problem> problem = aici::check_regex(pattern->view());
-  if (!problem) return aici::Text("{}");
-  aici::Text answer("{\"position\":");
-  return answer << problem->position << ",\"message\":" << aici::json::quoted(problem->message) << '}';
+  namespace regex = aici::regex;
+  aici::Text pattern = *aici::json::unescaped(*aici::json::get(question, "pattern"));
+  regex::ParseOptions options;
+  if (is_true(aici::json::get(question, "json_string"))) options.encoding = regex::Encoding::JsonString;
+  options.search = is_true(aici::json::get(question, "search"));
+  regex::Exprs exprs;
+  std::optional<regex::Problem> problem;
+  regex::ExprId expr = regex::parse(pattern.view(), exprs, problem, options);
+  if (problem) {
+    aici::Text answer("{\"position\":");
+    return answer << problem->position << ",\"message\":" << aici::json::quoted(problem->message) << '}';
+  }
+  aici::Text text = *aici::json::unescaped(aici::json::get(question, "text").value_or("\"\""));
+  regex::Dfa dfa(static_cast<regex::Exprs&&>(exprs), expr);
+  regex::StateId state = dfa.start();
+  uint32_t viable = 0;
+  for (char byte : text.view()) {
+    state = dfa.next(state, static_cast<uint8_t>(byte));
+    if (state == regex::Dfa::DEAD) break;
+    viable++;
+  }
+  if (dfa.error()) aici::fail(dfa.error());
+  aici::Text answer("{\"matches\":");
+  return answer << (dfa.accepts(state) ? "true" : "false") << ",\"viable\":" << viable << '}';
 }
 
 }  // namespace

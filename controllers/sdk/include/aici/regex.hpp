@@ -37,7 +37,4 @@ class RegexRecognizer {
   regex::Dfa dfa_;
 };
 
-// The problem with `pattern`, if it has one.
-std::optional<regex::Problem> check_regex(std::string_view pattern);
-
 }  // namespace aici

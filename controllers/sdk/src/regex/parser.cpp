@@ -1,4 +1,4 @@
-// The structure of a pattern: alternatives, sequences, quantifiers, groups.
+// The structure of a pattern: alternatives, sequences, anchors, quantifiers.
 #include "aici/regex/parser.hpp"
 
 #include "aici/utf8.hpp"
@@ -7,51 +7,83 @@
 namespace aici::regex {
 
 ExprId Parser::pattern() {
-  ignore_case_ = accept("(?i)");
-  accept('^');
-  ExprId expr = alternation();
+  global_flags();
+  Anchored parsed = alternation();
   if (!problem_ && !done()) return refuse(at_, "unmatched ')'");
-  return problem_ ? NOTHING : expr;
+  if (problem_) return NOTHING;
+  if (parsed.is_nothing()) return refuse(last_anchor_.value_or(0), "this anchor never holds here: the pattern matches no text");
+  return options_.search ? parsed.anywhere(exprs_, options_.encoding) : parsed.whole(exprs_);
 }
 
-bool Parser::accept(std::string_view literal) {
+bool Parser::looking_at(std::string_view literal) const {
   for (size_t i = 0; i < literal.size(); i++)
     if (peek(i) != static_cast<uint8_t>(literal[i])) return false;
-  at_ += literal.size();
   return true;
 }
 
-ExprId Parser::alternation() {
-  std::vector<ExprId> ways;
+Anchored Parser::alternation() {
+  std::vector<Anchored> ways;
   do ways.push_back(sequence());
   while (!problem_ && accept('|'));
-  return problem_ ? NOTHING : exprs_.alt(ways);
+  return problem_ ? NOTHING : Anchored::alt(exprs_, ways);
 }
 
-ExprId Parser::sequence() {
-  std::vector<ExprId> parts;
-  while (!problem_ && !done() && peek() != '|' && peek() != ')') {
-    if (peek() == '$' && at_ + 1 == text_.size()) {
-      at_++;
-      break;
-    }
-    parts.push_back(quantified());
+Anchored Parser::sequence() {
+  std::vector<Part> parts;
+  for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')'; skip_ignored()) {
+    size_t start = at_;
+    parts.push_back({quantified(), start});
   }
+  return join(parts);
+}
+
+// From the right, since concatenations lean right.
+Anchored Parser::join(const std::vector<Part>& parts) {
   if (problem_) return NOTHING;
-  ExprId expr = EMPTY;
-  for (size_t i = parts.size(); i-- > 0;) expr = exprs_.concat(parts[i], expr);
+  Anchored expr = EMPTY;
+  for (size_t i = parts.size(); i-- > 0;) {
+    std::optional<Anchored> longer = Anchored::concat(exprs_, parts[i].expr, expr);
+    if (!longer) return refuse(parts[i].start, "under (?m), ^ and $ are supported only at the start and the end of the text");
+    expr = *longer;
+  }
   return expr;
 }
 
-ExprId Parser::quantified() {
-  ExprId body = atom();
+Anchored Parser::quantified() {
+  size_t start = at_;
+  if (std::optional<Anchored> assertion = anchor()) {
+    last_anchor_ = start;
+    skip_ignored();
+    if (peek() == '*' || peek() == '+' || peek() == '?') return refuse(at_, "nothing to repeat");
+    return *assertion;
+  }
+  Anchored body = atom();
   if (problem_) return NOTHING;
+  skip_ignored();
+  size_t quantifier = at_;
   uint32_t min = 1, max = 1;
   if (!counts(min, max)) return problem_ ? NOTHING : body;
   accept('?');  // lazy: which match is preferred does not change what matches
   if (peek() == '+') return refuse(at_, "possessive quantifiers are not supported");
-  if (peek() == '*' || peek() == '?' || peek() == '{') return refuse(at_, "a quantifier follows a quantifier: put the first in a group");
-  return exprs_.repeat(body, min, max);
+  skip_ignored();
+  if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')
+    return refuse(at_, "a quantifier follows a quantifier: put the first in a group");
+  if (max == 0) return EMPTY;
+  if (!body.asserts()) return exprs_.repeat(body.plain(), min, max);
+  if (max > 1) return refuse(quantifier, "anchors in a repetition are not supported");
+  Anchored optional[] = {EMPTY, body};
+  return min == 1 ? body : Anchored::alt(exprs_, optional);
+}
+
+std::optional<Anchored> Parser::anchor() {
+  if (accept('^')) return Anchored::assertion(flags_.multi_line ? Begin::Line : Begin::Text, End::Anywhere);
+  // Before a \n at the end of the text the $ of `re` holds as well.
+  End end = flags_.multi_line ? End::Line : ecma() || options_.encoding != Encoding::Utf8 ? End::Text : End::LastLine;
+  if (accept('$')) return Anchored::assertion(Begin::Anywhere, end);
+  if (ecma()) return std::nullopt;
+  if (accept("\\A")) return Anchored::assertion(Begin::Text, End::Anywhere);
+  if (accept("\\Z") || accept("\\z")) return Anchored::assertion(Begin::Anywhere, End::Text);
+  return std::nullopt;
 }
 
 // Reads a quantifier if there is one.
@@ -62,6 +94,7 @@ bool Parser::counts(uint32_t& min, uint32_t& max) {
   if (accept('?')) return min = 0, max = 1, true;
   if (!accept('{')) return false;
   bool well_formed = number(min);
+  if (!well_formed && peek() == ',' && !ecma()) well_formed = true, min = 0;
   max = min;
   if (well_formed && accept(',')) {
     max = UNBOUNDED;
@@ -78,103 +111,58 @@ bool Parser::counts(uint32_t& min, uint32_t& max) {
 }
 
 bool Parser::number(uint32_t& value) {
-  if (peek() < '0' || peek() > '9') return false;
-  for (value = 0; peek() >= '0' && peek() <= '9'; at_++)
+  if (!is_digit(peek())) return false;
+  for (value = 0; is_digit(peek()); at_++)
     if (value <= MAX_COUNT) value = value * 10 + (peek() - '0');
   return true;
 }
 
-ExprId Parser::atom() {
+Anchored Parser::atom() {
   size_t start = at_;
   uint32_t c = text_[at_];
+  Item item;
   switch (c) {
     case '(':
       return group();
     case '[':
       return char_class();
-    case '\\': {
-      Item item = escape();
-      if (problem_) return NOTHING;
-      if (item.set) return any_of(*item.set);
-      c = item.code_point;
-      break;
-    }
-    case '.': {
-      at_++;
-      CodePoints newline;
-      newline.add('\n', '\n');
-      return newline.negated().to_expr(exprs_);
-    }
     case '*':
     case '+':
     case '?':
       return refuse(start, "nothing to repeat");
     case '{':
       return refuse(start, "'{' is not a character here: write \\{");
-    case '^':
-      return refuse(start, "'^' is supported only at the start of the pattern: write \\^ for the character");
-    case '$':
-      return refuse(start, "'$' is supported only at the end of the pattern: write \\$ for the character");
+    case '.': {
+      at_++;
+      CodePoints excluded;
+      if (!flags_.dot_all) excluded.add('\n', '\n');
+      if (ecma() && !flags_.dot_all) excluded.add('\r', '\r'), excluded.add(0x2028, 0x2029);
+      return any_of(excluded.negated());
+    }
+    case '\\':
+      item = escape(false);
+      break;
     default:
       at_++;
+      item.code_point = c;
+  }
+  if (problem_) return NOTHING;
+  if (item.set) {
+    ExprId expr = any_of(*item.set);
+    return expr == NOTHING ? refuse(start, "the class matches no character") : expr;
   }
   CodePoints single;
-  single.add(c, c);
-  return any_of(single);
+  single.add(item.code_point, item.code_point);
+  return any_of(either_case(single));
 }
 
-ExprId Parser::group() {
-  struct Refused {
-    std::string_view opening, message;
-  };
-  static constexpr Refused REFUSED[] = {
-      {"(?=", "look-ahead is not supported"},
-      {"(?!", "look-ahead is not supported"},
-      {"(?<=", "look-behind is not supported"},
-      {"(?<!", "look-behind is not supported"},
-      {"(?<", "named groups are not supported: write (?:...)"},
-      {"(?P=", "back-references are not supported"},
-      {"(?P", "named groups are not supported: write (?:...)"},
-      {"(?>", "atomic groups are not supported"},
-      {"(?#", "comments are not supported"},
-      {"(?(", "conditional groups are not supported"},
-      {"(?|", "branch reset groups are not supported"},
-      {"(?", "flags are not supported, but for (?i) at the start of the pattern"},
-  };
-  size_t start = at_;
-  if (!accept("(?:")) {
-    for (const Refused& refused : REFUSED)
-      if (accept(refused.opening)) return refuse(start, refused.message);
-    accept('(');
-  }
-  if (++depth_ > MAX_DEPTH) return refuse(start, "groups are nested deeper than 200");
-  ExprId expr = alternation();
-  depth_--;
-  if (!problem_ && !accept(')')) return refuse(start, "missing ')' for this group");
-  return expr;
-}
-
-ExprId parse(std::string_view pattern, Exprs& exprs, std::optional<Problem>& problem) {
+ExprId parse(std::string_view pattern, Exprs& exprs, std::optional<Problem>& problem, ParseOptions options) {
   std::vector<uint32_t> text;
   if (std::optional<size_t> bad_byte = decode_utf8(pattern, text)) {
     problem = Problem{static_cast<uint32_t>(*bad_byte), Text("the pattern is not UTF-8")};
     return NOTHING;
   }
-  return Parser(static_cast<std::vector<uint32_t>&&>(text), exprs, problem).pattern();
-}
-
-Text describe(const Problem& problem, std::string_view pattern) {
-  constexpr size_t CONTEXT = 40;
-  std::vector<uint32_t> text;
-  decode_utf8(pattern, text);
-  size_t first = problem.position > CONTEXT ? problem.position - CONTEXT : 0;
-  Text out("regex error at position ");
-  out << problem.position << ": " << problem.message << "\n  ";
-  for (size_t i = first; i < text.size() && i < problem.position + CONTEXT; i++)
-    encode_utf8(text[i] < 0x20 || text[i] == 0x7F ? 0xB7 : text[i], out);  // one column each, whatever it is
-  out << "\n  ";
-  for (size_t i = first; i < problem.position; i++) out << ' ';
-  return out << '^';
+  return Parser(static_cast<std::vector<uint32_t>&&>(text), exprs, problem, options).pattern();
 }
 
 }  // namespace aici::regex

@@ -3,15 +3,25 @@
 #include <optional>
 #include <vector>
 
-#include "aici/regex/code_points.hpp"
 #include "aici/regex/parser.hpp"
+#include "anchored.hpp"
 
 namespace aici::regex {
 
+// Letters of Python's `re`. Without any, \d \w \s are ASCII and (?i) knows all of Unicode.
+struct Flags {
+  bool ascii = false;        // a: (?i) is about ASCII letters only
+  bool ignore_case = false;  // i
+  bool multi_line = false;   // m
+  bool dot_all = false;      // s
+  bool unicode = false;      // u: \d \w \s are Unicode's
+  bool verbose = false;      // x
+};
+
 class Parser {
  public:
-  Parser(std::vector<uint32_t> text, Exprs& exprs, std::optional<Problem>& problem)
-      : text_(static_cast<std::vector<uint32_t>&&>(text)), exprs_(exprs), problem_(problem) {}
+  Parser(std::vector<uint32_t> text, Exprs& exprs, std::optional<Problem>& problem, ParseOptions options)
+      : text_(static_cast<std::vector<uint32_t>&&>(text)), exprs_(exprs), problem_(problem), options_(options) {}
 
   ExprId pattern();
 
@@ -25,24 +35,46 @@ class Parser {
     uint32_t code_point = 0;
     std::optional<CodePoints> set{};
   };
+  struct Part {
+    Anchored expr;
+    size_t start;
+  };
 
-  ExprId alternation();
-  ExprId sequence();
-  ExprId quantified();
-  ExprId atom();
-  ExprId group();
+  // parser.cpp: alternatives, sequences, quantifiers
+  Anchored alternation();
+  Anchored sequence();
+  Anchored join(const std::vector<Part>& parts);
+  Anchored quantified();
+  Anchored atom();
+  std::optional<Anchored> anchor();
   bool counts(uint32_t& min, uint32_t& max);
   bool number(uint32_t& value);
 
+  // groups.cpp: groups, flags, comments
+  Anchored group();
+  Anchored group_body(size_t start, Flags flags);
+  void group_name(size_t start);
+  void global_flags();
+  bool at_flags() const;
+  Flags flag_letters(size_t start);
+  void skip_ignored();
+
+  // char_class.cpp and escape.cpp: characters
   ExprId char_class();
   Item class_item(size_t start);
-  Item escape();
-  std::optional<uint32_t> hex(size_t start, int num_digits);
-  ExprId any_of(const CodePoints& set) { return (ignore_case_ ? set.either_case() : set).to_expr(exprs_); }
+  Item escape(bool in_class);
+  Item octal(size_t start, bool in_class);
+  std::optional<uint32_t> code_point(size_t start, uint32_t letter);
+  std::optional<uint32_t> hex(size_t num_digits);
+  CodePoints named_set(uint32_t letter) const;
+  CodePoints either_case(const CodePoints& set) const;
+  ExprId any_of(const CodePoints& set) { return set.to_expr(exprs_, options_.encoding); }
 
+  bool ecma() const { return options_.search; }
   uint32_t peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : END; }
   bool accept(uint32_t c) { return peek() == c ? (at_++, true) : false; }
-  bool accept(std::string_view literal);
+  bool looking_at(std::string_view literal) const;
+  bool accept(std::string_view literal) { return looking_at(literal) ? (at_ += literal.size(), true) : false; }
   bool done() const { return at_ == text_.size(); }
   // Only the first problem is kept.
   ExprId refuse(size_t position, std::string_view message) {
@@ -54,8 +86,14 @@ class Parser {
   size_t at_ = 0;
   Exprs& exprs_;
   std::optional<Problem>& problem_;
-  bool ignore_case_ = false;
+  ParseOptions options_;
+  Flags flags_;
   int depth_ = 0;
+  std::optional<size_t> last_anchor_;
+  std::vector<std::vector<uint32_t>> names_;  // of groups
 };
+
+inline bool is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
+inline bool is_letter(uint32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 }  // namespace aici::regex

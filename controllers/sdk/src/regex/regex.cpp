@@ -12,11 +12,4 @@ RegexRecognizer RegexRecognizer::from_pattern(std::string_view pattern) {
   return RegexRecognizer(regex::Dfa(static_cast<regex::Exprs&&>(exprs), expr));
 }
 
-std::optional<regex::Problem> check_regex(std::string_view pattern) {
-  regex::Exprs exprs;
-  std::optional<regex::Problem> problem;
-  regex::parse(pattern, exprs, problem);
-  return problem;
-}
-
 }  // namespace aici

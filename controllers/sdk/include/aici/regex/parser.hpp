@@ -1,13 +1,12 @@
 // From the text of a regular expression to an expression over bytes.
 //
-// Syntax: literals; . (any code point but \n); classes [a-z] [^a-z] with escapes within; \d \w \s \D \W \S (ASCII);
-// \n \t \r \f \v \0 \xHH \uHHHH (code points); \ before ASCII punctuation or space; ( ) (?: ); |; ? * + {m} {m,} {m,n},
-// lazy forms of these mean the same; (?i) at the start (ASCII letters; others keep their case); ^ at the start and $ at
-// the end are redundant. A match is a match of the whole text. Everything else is refused by name.
+// The syntax is described in controllers/guests/regex/README.md. Of what Python's `re` has, everything is there that is
+// regular; all else is refused by name and position. Unless `search` is set, a match is a match of the whole text.
 #pragma once
 #include <optional>
 #include <string_view>
 
+#include "aici/regex/code_points.hpp"
 #include "aici/regex/expr.hpp"
 #include "aici/text.hpp"
 
@@ -19,8 +18,14 @@ struct Problem {
   Text message;
 };
 
+struct ParseOptions {
+  Encoding encoding = Encoding::Utf8;
+  // A match anywhere in the text is enough, and the dialect is that of ECMA-262: `pattern` of JSON Schema.
+  bool search = false;
+};
+
 // Adds the expression of `pattern` to `exprs`. When it is refused, returns NOTHING and sets `problem`.
-ExprId parse(std::string_view pattern, Exprs& exprs, std::optional<Problem>& problem);
+ExprId parse(std::string_view pattern, Exprs& exprs, std::optional<Problem>& problem, ParseOptions options = {});
 
 // "regex error at position 2: what", the pattern around the position, and a caret under it; no newline at the end.
 Text describe(const Problem& problem, std::string_view pattern);

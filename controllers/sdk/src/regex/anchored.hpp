@@ -1,0 +1,47 @@
+// A part of a pattern, by what it asserts about the places where it begins and ends: ^a|b$ is "a, at the start of the
+// text, or b, at its end". Assertions move outwards as parts are put together, until the whole pattern is known; there
+// they hold (the whole text has to match) or say which text may stand around a match.
+#pragma once
+#include <array>
+#include <optional>
+#include <span>
+
+#include "aici/regex/code_points.hpp"
+
+namespace aici::regex {
+
+// In ascending strength: each holds where the next one does.
+enum class Begin : uint8_t { Anywhere, Line, Text };
+enum class End : uint8_t { Anywhere, Line, LastLine, Text };  // LastLine: before \n at the end of the text, or there
+
+class Anchored {
+ public:
+  Anchored() = default;  // matches nothing
+  Anchored(ExprId expr) { at(Begin::Anywhere, End::Anywhere) = expr; }
+  static Anchored assertion(Begin begin, End end) {
+    Anchored empty;
+    empty.at(begin, end) = EMPTY;
+    return empty;
+  }
+
+  bool is_nothing() const;
+  bool asserts() const;                       // anything at all
+  ExprId plain() const { return exprs_[0]; }  // of what asserts nothing
+
+  // nullopt when it takes more than moving assertions outwards: ^ or $ of lines in the midst of text.
+  static std::optional<Anchored> concat(Exprs& exprs, const Anchored& first, const Anchored& second);
+  static Anchored alt(Exprs& exprs, std::span<const Anchored> members);
+
+  // The texts that match as a whole.
+  ExprId whole(Exprs& exprs) const;
+  // The texts that match somewhere.
+  ExprId anywhere(Exprs& exprs, Encoding encoding) const;
+
+ private:
+  static constexpr size_t BEGINS = 3, ENDS = 4;
+  ExprId& at(Begin begin, End end) { return exprs_[static_cast<size_t>(begin) * ENDS + static_cast<size_t>(end)]; }
+
+  std::array<ExprId, BEGINS * ENDS> exprs_{};  // NOTHING
+};
+
+}  // namespace aici::regex
