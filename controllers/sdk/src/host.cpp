@@ -33,8 +33,12 @@ void fail(std::string_view why) {
 }
 
 std::vector<char> read_blob(uint32_t blob) {
-  std::vector<char> bytes(aici_host_read_blob(blob, 0, 0));
-  if (!bytes.empty()) aici_host_read_blob(blob, address(bytes.data()), static_cast<uint32_t>(bytes.size()));
+  // Most arguments are short, and a call of the host costs more than a copy.
+  char start[256];
+  uint32_t size = aici_host_read_blob(blob, address(start), sizeof(start));
+  if (size <= sizeof(start)) return {start, start + size};
+  std::vector<char> bytes(size);
+  aici_host_read_blob(blob, address(bytes.data()), size);
   return bytes;
 }
 
