@@ -2,8 +2,6 @@
 other: where they differ, one of them is wrong or the difference stands in EXPLAINED.
 """
 
-from pathlib import Path
-
 import pytest
 
 from aici_controllers.build import sdk_dir
@@ -29,7 +27,7 @@ EXPLAINED: dict[str, str] = {}
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> BenchVocabulary:
     """All runs of two and three characters, and some longer ones, of the cases' texts; and pieces of characters."""
     texts = [text for case in all_cases() for text in (case.text, *case.bad)]
-    words = {text[at : at + size] for text in texts for size in (2, 3, 5, 9) for at in range(0, len(text) - size + 1)}
+    words = {text[at : at + size] for text in texts for size in (2, 3, 5, 9) for at in range(len(text) - size + 1)}
     tokens = sorted(word.encode() for word in words)[::3]
     tokens += [b"\xc3\xa9", b"\xa9x", b"\xe2\x80", b"\xe2\x80\x9c", b"\xf0\x9f\x98", b" \n", b"\r\n", b"\t\t"]
     folder = write_tokenizer(tmp_path_factory.mktemp("vocabulary"), sorted(set(tokens)))
