@@ -21,29 +21,41 @@ TokTrie::TokTrie(std::vector<char> blob) : blob_(static_cast<std::vector<char>&&
   num_nodes_ = node_bytes / static_cast<uint32_t>(sizeof(Node));
   vocab_size_ = vocab_size;
   eos_ = eos;
-  check_nodes();
-  find_duplicates();
+  read_nodes();
 }
 
-// The walk trusts what is checked here: tokens lie in the vocabulary, and each step stays within the nodes.
-void TokTrie::check_nodes() const {
+// One pass. The walks trust what is checked here: tokens lie in the vocabulary, and each step stays within the nodes.
+void TokTrie::read_nodes() {
+  std::vector<SliceBuilder> builders;
+  std::vector<uint32_t> resume;  // (builders,) nodes before this one are below a node outside
+  for (const TextClass& text : TEXT_CLASSES) builders.emplace_back(text, empty_set()), resume.push_back(1);
+  TokenSet in_tree = empty_set();
+  uint32_t depth = 0;
   for (uint32_t i = 0; i < num_nodes_; i++) {
     const Node& node = nodes_[i];
     bool token_ok = node.token() == AICI_NO_TOKEN || node.token() < vocab_size_;
     bool size_ok = node.subtree_size() >= 1 && node.subtree_size() <= num_nodes_ - i;
-    if (!token_ok || !size_ok || (i > 0 && node.parents() == 0)) fail("the host's token trie has a wrong node");
+    bool depth_ok = i == 0 || (depth > 0 && depth <= AICI_MAX_TOKEN_LEN && node.parents() > 0);
+    if (!token_ok || !size_ok || !depth_ok) fail("the host's token trie has a wrong node");
+    if (node.token() != AICI_NO_TOKEN) in_tree.allow(node.token());
+    if (depth > max_token_len_) max_token_len_ = depth;
+    for (size_t k = 0; i > 0 && k < builders.size(); k++)
+      if (i >= resume[k] && !builders[k].add(i, depth, node.byte(), node.token())) resume[k] = i + node.subtree_size();
+    if (i == 0 || node.subtree_size() > 1)
+      depth++;
+    else
+      depth = node.parents() <= depth ? depth + 1 - node.parents() : 0;
   }
+  for (SliceBuilder& builder : builders) slices_.push_back(builder.finish());
+  find_duplicates(in_tree);
 }
 
 // Of tokens with the same bytes the tree holds one; the others are allowed whenever it is.
-void TokTrie::find_duplicates() {
-  TokenSet in_tree = empty_set();
-  for (uint32_t i = 0; i < num_nodes_; i++)
-    if (nodes_[i].token() != AICI_NO_TOKEN) in_tree.allow(nodes_[i].token());
+void TokTrie::find_duplicates(const TokenSet& in_tree) {
   for (TokenId id = 0; id < vocab_size_; id++) {
+    if (in_tree.allows(id)) continue;
     std::string_view text = token(id);
-    if (text.size() > max_token_len_) max_token_len_ = text.size();
-    if (text.empty() || in_tree.allows(id)) continue;
+    if (text.empty()) continue;
     if (std::optional<TokenId> same = token_id(text)) duplicates_.push_back({id, *same});
   }
 }

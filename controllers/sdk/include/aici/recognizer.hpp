@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "aici/slices.hpp"
+
 namespace aici {
 
 enum class SpecialToken : uint8_t { EndOfSequence };
@@ -25,7 +27,8 @@ concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special)
 // A recognizer whose states are small values: `append` may be called for allowed bytes only.
 // Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; mask_key(S) -> uint32_t (states
 // with equal keys allow the same); error() -> const char* (null: none); compact(std::span<S>), which may renumber states
-// and rewrites those given.
+// and rewrites those given; allows_all(S, const TextClass&) -> bool: true only if all texts of the class are allowed,
+// however long, and may be followed by something or be the end.
 template <typename R>
 concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
   { r.initial() } -> std::same_as<typename R::State>;
@@ -97,6 +100,11 @@ class StackRecognizer {
     return Walk(inner_, &stack_[top_]);
   }
 
+  bool allows_all(const TextClass& text)
+    requires requires(F& inner, State state) { inner.allows_all(state, text); }
+  {
+    return inner_.allows_all(stack_[top_], text);
+  }
   uint32_t mask_key() const
     requires requires(const F& inner, State state) { inner.mask_key(state); }
   {

@@ -21,6 +21,9 @@ class TokenSet {
     words_.assign(words_.size(), UINT32_MAX);
     words_.back() = (1u << (vocab_size_ % 32)) - 1;
   }
+  void allow_all_of(const TokenSet& other) {
+    for (size_t i = 0; i < words_.size(); i++) words_[i] |= other.words_[i];
+  }
   bool empty() const {
     for (uint32_t word : words_)
       if (word) return false;

@@ -12,12 +12,22 @@
 
 #include "aici/host.hpp"
 #include "aici/recognizer.hpp"
+#include "aici/slices.hpp"
 #include "aici/token_set.hpp"
 
 namespace aici {
 
 class TokTrie {
  public:
+  struct Node {
+    uint32_t token_byte;
+    uint32_t size_parents;
+    uint8_t byte() const { return static_cast<uint8_t>(token_byte); }
+    uint32_t token() const { return token_byte >> 8; }  // at least vocab_size() when there is none
+    uint32_t subtree_size() const { return size_parents >> 8; }
+    uint32_t parents() const { return size_parents & 0xFF; }
+  };
+
   // Ends the guest with an error when the blob is not a trie.
   explicit TokTrie(std::vector<char> blob);
   static TokTrie from_host() { return TokTrie(read_blob(aici_host_token_trie())); }
@@ -35,58 +45,107 @@ class TokTrie {
 
   TokenSet empty_set() const { return TokenSet(vocab_size_); }
 
+  // Nodes by their numbers, in the order of the tree; 0 is the root. The subtree of n ends before n + subtree_size().
+  const Node& node(uint32_t number) const { return nodes_[number]; }
+  uint32_t num_nodes() const { return num_nodes_; }
+
+  // One for each of TEXT_CLASSES.
+  std::span<const Slice> slices() const { return slices_; }
+
   // Fills `mask` with the tokens whose bytes `rec` allows one after another, and EOS iff it is allowed here.
   template <Recognizer R>
   void compute_mask(R& rec, TokenSet& mask) const {
     mask.clear();
+    const Slice* slice = nullptr;
+    if constexpr (requires(const TextClass& text) { rec.allows_all(text); }) slice = slice_for(rec);
     if constexpr (requires { rec.begin_walk(max_token_len_); }) {
       auto stack = rec.begin_walk(max_token_len_);
-      walk(stack, mask);
+      slice ? walk_slice(*slice, stack, mask) : walk_below(0, stack, mask);
     } else {
-      walk(rec, mask);
+      slice ? walk_slice(*slice, rec, mask) : walk_below(0, rec, mask);
     }
     rec.trie_finished();
-    for (const Duplicate& d : duplicates_)
-      if (mask.allows(d.in_tree)) mask.allow(d.token);
+    finish(mask);
     if (eos_ < vocab_size_ && rec.special_allowed(SpecialToken::EndOfSequence)) mask.allow(eos_);
   }
 
+  // The walks: each adds the tokens that it finds allowed to `mask`, and leaves `rec` as it was. `rec` needs try_push_byte
+  // and pop_bytes only. When all walks have been done, `finish` completes the mask.
+
+  // Below a node whose bytes have been pushed. The token of the node itself is not considered.
+  template <typename R>
+  void walk_below(uint32_t number, R& rec, TokenSet& mask) const {
+    number == 0 ? walk<true>(number, rec, mask) : walk<false>(number, rec, mask);
+  }
+
+  // The whole tree, for a recognizer that allows all texts of the slice's class.
+  template <typename R>
+  void walk_slice(const Slice& slice, R& rec, TokenSet& mask) const {
+    mask.allow_all_of(slice.inside);
+    uint32_t depth = 0;  // bytes pushed
+    for (size_t i = 0; i < slice.rest.size();) {
+      Slice::Entry entry = slice.rest[i];
+      const Node& node = nodes_[entry.node()];
+      rec.pop_bytes(depth + 1 - entry.depth());
+      depth = entry.depth() - 1;
+      if (!rec.try_push_byte(node.byte())) {
+        i = entry.skip();
+        continue;
+      }
+      depth++, i++;
+      if (!entry.is_outside()) continue;
+      mask.allow_or_spare(node.token());
+      if (node.subtree_size() > 1) walk_below(entry.node(), rec, mask);
+    }
+    rec.pop_bytes(depth);
+  }
+
+  void finish(TokenSet& mask) const {
+    mask.clear_spare();
+    for (const Duplicate& d : duplicates_)
+      if (mask.allows(d.in_tree)) mask.allow(d.token);
+  }
+
  private:
-  struct Node {
-    uint32_t token_byte;
-    uint32_t size_parents;
-    uint8_t byte() const { return static_cast<uint8_t>(token_byte); }
-    uint32_t token() const { return token_byte >> 8; }
-    uint32_t subtree_size() const { return size_parents >> 8; }
-    uint32_t parents() const { return size_parents & 0xFF; }
-  };
   struct Duplicate {
     TokenId token, in_tree;
   };
 
-  // `rec` needs try_push_byte and pop_bytes only.
   template <typename R>
-  void walk(R& rec, TokenSet& mask) const {
-    const Node* node = nodes_ + 1;
-    const Node* end = nodes_ + num_nodes_;
+  const Slice* slice_for(R& rec) const {
+    for (const Slice& slice : slices_)
+      if (rec.allows_all(*slice.text)) return &slice;
+    return nullptr;
+  }
+
+  template <bool is_root, typename R>
+  void walk(uint32_t number, R& rec, TokenSet& mask) const {
+    const Node* node = nodes_ + number + 1;
+    const Node* end = nodes_ + number + nodes_[number].subtree_size();
+    uint32_t depth = 0;
+    // The last node below a node pops all the way to where the tree goes on, which may be above where the walk began.
+    auto pop = [&](uint32_t num) {
+      if constexpr (!is_root) num = num < depth ? num : depth, depth -= num;
+      rec.pop_bytes(num);
+    };
     while (node < end) {
       if (rec.try_push_byte(node->byte())) {
+        depth++;
         // Whether a node has a token and whether it is a leaf are coin tosses to the processor's branch predictor, so
         // both are computed, not branched on: nodes without a token set the spare bit.
         mask.allow_or_spare(node->token());
-        rec.pop_bytes(node->subtree_size() == 1 ? node->parents() : 0);
+        pop(node->subtree_size() == 1 ? node->parents() : 0);
         node++;
       } else {
         // Nothing was pushed for this node, so one level less is to be undone.
-        rec.pop_bytes(node->parents() - 1);
+        pop(node->parents() - 1);
         node += node->subtree_size();
       }
     }
-    mask.clear_spare();
   }
 
-  void check_nodes() const;
-  void find_duplicates();
+  void read_nodes();
+  void find_duplicates(const TokenSet& in_tree);
 
   std::vector<char> blob_;
   const Node* nodes_;
@@ -96,6 +155,7 @@ class TokTrie {
   TokenId eos_;
   size_t max_token_len_ = 0;
   std::vector<Duplicate> duplicates_;
+  std::vector<Slice> slices_;
 };
 
 }  // namespace aici

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "aici/regex/expr.hpp"
+#include "aici/slices.hpp"
 
 namespace aici::regex {
 
@@ -28,6 +29,9 @@ class Dfa {
     return to != UNKNOWN ? to : explore(state, byte);
   }
   bool accepts(StateId state) const { return exprs_.nullable(state_exprs_[state]); }
+
+  // Whether all texts of the class may follow, however long. False when it is not found out in a few steps.
+  bool allows_all(StateId state, const TextClass& text);
 
   // Forgets all states but the start and those in `live`, which get new numbers. Worth it when is_crowded().
   void compact(std::span<StateId> live);

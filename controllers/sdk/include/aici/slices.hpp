@@ -1,0 +1,115 @@
+// Parts of a vocabulary that many states allow as a whole: the tokens that are text of one class, such as what may stand
+// inside a JSON string. A recognizer that allows all text of the class gets these tokens by copying a bitset, and only
+// the rest of the vocabulary is walked.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "aici/token_set.hpp"
+
+namespace aici {
+
+// A set of code points, and its texts in UTF-8 read byte by byte. A state is where in a code point the text stands.
+class TextClass {
+ public:
+  using State = uint8_t;
+  static constexpr State START = 0;  // between code points; text that ends elsewhere is the beginning of a text
+  static constexpr State DEAD = 0xFF;
+  static constexpr size_t NUM_STATES = 8;
+
+  // Code points above ASCII are all in the class or none.
+  constexpr TextClass(std::string_view ascii_ranges, bool beyond_ascii) {
+    lead_.fill(DEAD);
+    for (size_t i = 0; i < ascii_ranges.size(); i += 2)
+      for (auto c = static_cast<uint8_t>(ascii_ranges[i]); c <= static_cast<uint8_t>(ascii_ranges[i + 1]); c++) lead_[c] = START;
+    if (!beyond_ascii) return;
+    for (unsigned byte = 0xC2; byte <= 0xF4; byte++)
+      lead_[byte] = byte < 0xE0 ? 1 : byte == 0xE0 ? 4 : byte == 0xED ? 5 : byte < 0xF0 ? 2 : byte == 0xF0 ? 6 : byte < 0xF4 ? 3 : 7;
+  }
+
+  constexpr State next(State state, uint8_t byte) const {
+    if (state == START) return lead_[byte];
+    const Trail& trail = TRAILS[state];
+    return byte >= trail.first && byte <= trail.last ? trail.then : DEAD;
+  }
+
+ private:
+  struct Trail {
+    uint8_t first, last;
+    State then;
+  };
+  // After a lead byte: no surrogates, no overlong forms, nothing above U+10FFFF (Unicode 15.0, table 3-7).
+  static constexpr Trail TRAILS[NUM_STATES] = {{1, 0, DEAD},     {0x80, 0xBF, START}, {0x80, 0xBF, 1}, {0x80, 0xBF, 2},
+                                               {0xA0, 0xBF, 1}, {0x80, 0x9F, 1},     {0x90, 0xBF, 2}, {0x80, 0x8F, 2}};
+  std::array<State, 256> lead_{};
+};
+
+inline constexpr TextClass TEXT_CLASSES[] = {
+    TextClass(" !#[]\x7F", true),  // inside a JSON string as it is
+    TextClass("AZaz09", false),    // inside a word, in most notions of one
+};
+
+// The tokens that are text of a class, and what of the tree is to be walked for the others. Entries are nodes in the
+// order of the tree: paths, which are text of the class themselves, that lead to nodes outside, which stand for all that
+// lies below them.
+struct Slice {
+  struct Entry {
+    uint32_t node_depth;  // node << 8 | depth; the root has depth 0
+    uint32_t skip_outside;  // where to go on when the node is refused, an index of entries, << 1 | is outside
+
+    uint32_t node() const { return node_depth >> 8; }
+    uint32_t depth() const { return node_depth & 0xFF; }
+    uint32_t skip() const { return skip_outside >> 1; }
+    bool is_outside() const { return skip_outside & 1; }
+  };
+
+  const TextClass* text;
+  TokenSet inside;
+  std::vector<Entry> rest{};
+};
+
+// Fed with the nodes of a tree in order, but for those below nodes outside.
+class SliceBuilder {
+ public:
+  SliceBuilder(const TextClass& text, TokenSet none) : slice_{&text, static_cast<TokenSet&&>(none)} {}
+
+  // Whether the node's text is inside the class. `depth` is at least 1 and at most one more than that of the node before.
+  bool add(uint32_t node, uint32_t depth, uint8_t byte, uint32_t token) {
+    close(depth);
+    states_[depth] = slice_.text->next(states_[depth - 1], byte);
+    nodes_[depth] = node;
+    if (states_[depth] != TextClass::DEAD) return slice_.inside.allow_or_spare(token), true;
+    while (num_open_ + 1 < depth) {
+      num_open_++;
+      entries_[num_open_] = static_cast<uint32_t>(slice_.rest.size());
+      push(nodes_[num_open_], num_open_, false);
+    }
+    push(node, depth, true);
+    return false;
+  }
+
+  Slice finish() {
+    close(1);
+    slice_.inside.clear_spare();
+    return static_cast<Slice&&>(slice_);
+  }
+
+ private:
+  void push(uint32_t node, uint32_t depth, bool outside) {
+    auto skip = static_cast<uint32_t>(slice_.rest.size() + 1);
+    slice_.rest.push_back({node << 8 | depth, skip << 1 | (outside ? 1u : 0u)});
+  }
+  void close(uint32_t depth) {
+    for (; num_open_ >= depth; num_open_--)
+      slice_.rest[entries_[num_open_]].skip_outside = static_cast<uint32_t>(slice_.rest.size()) << 1;
+  }
+
+  Slice slice_;
+  std::array<TextClass::State, 256> states_{};  // by depth
+  std::array<uint32_t, 256> nodes_{}, entries_{};
+  uint32_t num_open_ = 0;  // how many levels of the path to the last node are entries
+};
+
+}  // namespace aici
