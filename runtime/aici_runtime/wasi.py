@@ -43,6 +43,16 @@ _ACCEPTED = {
     "random_get": "ii",
 }
 
+_DEFINED = {
+    "fd_write": ("iiii", "i"),
+    "fd_fdstat_get": ("ii", "i"),
+    "args_sizes_get": ("ii", "i"),
+    "environ_sizes_get": ("ii", "i"),
+    "proc_exit": ("i", ""),
+}
+SIGNATURES = {name: (params, "i") for name, params in (_REFUSED | _ACCEPTED).items()} | _DEFINED
+"""All that guests may import: parameters and result, as in `abi.IMPORTS`."""
+
 
 class ExitError(Exception):
     """The guest called `proc_exit`."""
@@ -55,15 +65,17 @@ class WasiHost(Protocol):
 
 
 def define(linker: Linker, host: WasiHost) -> None:
-    for name, params in _REFUSED.items():
-        linker.define(MODULE, name, (params, "i"), _constant(_BADF))
-    for name, params in _ACCEPTED.items():
-        linker.define(MODULE, name, (params, "i"), _constant(0))
-    linker.define(MODULE, "fd_write", ("iiii", "i"), _fd_write(host))
-    linker.define(MODULE, "fd_fdstat_get", ("ii", "i"), _fd_fdstat_get(host))
-    linker.define(MODULE, "args_sizes_get", ("ii", "i"), _no_strings(host))
-    linker.define(MODULE, "environ_sizes_get", ("ii", "i"), _no_strings(host))
-    linker.define(MODULE, "proc_exit", ("i", ""), _proc_exit)
+    functions: dict[str, HostFunction] = {
+        **dict.fromkeys(_REFUSED, _constant(_BADF)),
+        **dict.fromkeys(_ACCEPTED, _constant(0)),
+        "fd_write": _fd_write(host),
+        "fd_fdstat_get": _fd_fdstat_get(host),
+        "args_sizes_get": _no_strings(host),
+        "environ_sizes_get": _no_strings(host),
+        "proc_exit": _proc_exit,
+    }
+    for name, signature in SIGNATURES.items():
+        linker.define(MODULE, name, signature, functions[name])
 
 
 def _constant(value: int) -> HostFunction:

@@ -5,7 +5,7 @@ import pytest
 
 from aici_controllers.build import build_guest, build_shipped
 from aici_controllers.catalog import guest_names, guest_path
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.errors import ControllerError, NotFoundError, UsageError
 from tests.support.fake_host import FakeHost, GuestModule
 from tests.support.guests import build_test_guest
 
@@ -16,7 +16,7 @@ _VOCABULARY = [b"a", b"b", b"ab", b""]
 def test_a_controller_that_does_not_compile(tmp_path: Path) -> None:
     source = tmp_path / "bad.cpp"
     source.write_text('#include "aici/controller.hpp"\nint f() { return nonsense; }\n')
-    with pytest.raises(UsageError, match=r"bad\.cpp(.|\n)*nonsense"):
+    with pytest.raises(ControllerError, match=r"bad\.cpp(.|\n)*nonsense"):
         build_guest([source], tmp_path / "bad.wasm")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.cpp"]
 
@@ -105,3 +105,41 @@ def test_a_controller_that_needs_the_rest_of_the_standard_library(tmp_path: Path
     host = FakeHost(module, _VOCABULARY, eos=3)
     assert host.mid_process([7]) == "Stop"
     assert host.log == b"7 words, long enough to be on the heap\n"
+
+
+def test_the_same_sources_give_the_same_bytes_wherever_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`__FILE__` in the source and an SDK that is compiled anew, in a cache elsewhere, make no difference."""
+    modules = []
+    for name in ("one", "another/deeper"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "here.cpp").write_text(
+            """#include "aici/controller.hpp"
+            struct Here : aici::Controller {
+              aici::MidResult mid_process(aici::Tokens) override {
+                aici::print(__FILE__);
+                return aici::MidResult::stop();
+              }
+            };
+            AICI_EXPOSE(Here)
+            """
+        )
+        build_guest([folder / "here.cpp"], folder / "here.wasm")
+        modules.append((folder / "here.wasm").read_bytes())
+        monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
+    assert modules[0] == modules[1]
+    host = FakeHost(GuestModule(tmp_path / "one" / "here.wasm"), _VOCABULARY, eos=3)
+    host.mid_process()
+    assert host.log == b"here.cpp"
+    assert list((tmp_path / "cache" / "sdk").glob("*.o"))
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").write_text("a file where the folder would be")
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
+    source = tmp_path / "stop.c"
+    source.write_text((_CONTROLLERS.parent / "tests" / "guests" / "garbage.c").read_text())
+    build_guest([source], tmp_path / "stop.wasm")
+    assert (tmp_path / "stop.wasm").stat().st_size > 0

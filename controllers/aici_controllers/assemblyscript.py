@@ -1,0 +1,41 @@
+"""Controllers in AssemblyScript: its compiler, from the project's own `node_modules` or through npx."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from aici_runtime.errors import ControllerError, UnavailableError
+
+PACKAGE: Final = "assemblyscript@0.28.20"
+"""Pinned, since the compiler decides the bytes. A project that installed its own (`npm install`) is built with that."""
+
+ENTRY: Final = "assembly/index.ts"
+
+# `abort` is what the language calls when an assertion fails. It must be the project's own: hosts do not offer it.
+FLAGS: Final = ("--optimize", "--runtime", "incremental", "--use", "abort=assembly/aici/abort", "--noColors")
+
+
+def build_assemblyscript(folder: Path, out: Path) -> str:
+    """The project in `folder` into the module `out`; returns the compiler's warnings."""
+    done = subprocess.run(
+        [*compiler(folder), ENTRY, "--outFile", str(out.resolve()), *FLAGS],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode or not out.exists():
+        raise ControllerError(f"{folder} does not compile\n{done.stderr.strip()}")
+    return done.stderr
+
+
+def compiler(folder: Path) -> list[str]:
+    """UnavailableError when there is neither the project's own compiler nor npx."""
+    own = folder.resolve() / "node_modules" / ".bin" / "asc"
+    if own.exists() and shutil.which("node"):
+        return [str(own)]
+    if not shutil.which("npx"):
+        raise UnavailableError("node is not installed", hint="AssemblyScript needs node and npm: https://nodejs.org")
+    return ["npx", "--yes", f"--package={PACKAGE}", "asc"]

@@ -1,0 +1,103 @@
+"""What `aici ctrl build` is given, a file or a folder, and how it becomes a controller."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aici_controllers import zig
+from aici_controllers.abi_check import check_abi
+from aici_controllers.assemblyscript import ENTRY, build_assemblyscript
+from aici_controllers.build import build_guest
+from aici_controllers.rust import build_rust
+from aici_controllers.sdk import sdk_dir
+from aici_runtime.errors import ControllerError, NotFoundError, UsageError
+
+_SKIPPED: Final = {"node_modules", "target", "build", "dist", "tests"}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """`warnings` is what the compiler said, as it said it."""
+
+    path: Path
+    language: str
+    size_bytes: int
+    warnings: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """`language` and how to build it; `name` is what the module is called unless told otherwise."""
+
+    name: str
+    folder: Path
+    language: str
+    build: Callable[[Path], str]
+
+
+def find_project(path: Path) -> Project:
+    """UsageError when it holds no language that is known, or more than one."""
+    if not path.exists():
+        raise NotFoundError(f"{path} does not exist")
+    folder, name = (path, path.resolve().name) if path.is_dir() else (path.parent, path.stem)
+    sources = _sources(path) if path.is_dir() else [path]
+    kinds: dict[str, Callable[[Path], str]] = {}
+    if path.name == "Cargo.toml" or (path.is_dir() and (path / "Cargo.toml").exists()):
+        kinds["Rust"] = lambda out: build_rust(folder, out)
+    if path.is_dir() and (path / ENTRY).exists():
+        kinds["AssemblyScript"] = lambda out: build_assemblyscript(folder, out)
+    if c_sources := [source for source in sources if source.suffix in zig.C_SUFFIXES]:
+        language = "C" if all(source.suffix == ".c" for source in c_sources) else "C++"
+        kinds[language] = lambda out: build_guest(c_sources, out, root=folder)
+    if zig_sources := [source for source in sources if source.suffix == ".zig"]:
+        root = _zig_root(path, zig_sources)
+        kinds["Zig"] = lambda out: _build_zig(root, out)
+    if not kinds:
+        raise UsageError(
+            f"there is nothing to build in {path}",
+            hint=f"C, C++ or Zig sources, a Cargo.toml, or {ENTRY}; `aici ctrl new` writes one to start from",
+        )
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{path} holds more than one language: {', '.join(kinds)}", hint="name the file, or part the folders"
+        )
+    ((language, build),) = kinds.items()
+    return Project(name if path.name != "Cargo.toml" else folder.resolve().name, folder, language, build)
+
+
+def build_project(project: Project, out: Path) -> Built:
+    """Builds into `out`, which is replaced only by a controller. ControllerError says why it is none."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".aici-build-", dir=out.parent) as name:
+        module = Path(name) / "controller.wasm"
+        warnings = project.build(module)
+        wasm = module.read_bytes()
+        if problems := check_abi(wasm):
+            raise ControllerError("\n  ".join(["this is not a controller:", *problems]), hint="aici.h says what one is")
+        module.chmod(0o644)
+        module.replace(out)
+    return Built(out, project.language, len(wasm), warnings)
+
+
+def _sources(folder: Path) -> list[Path]:
+    def is_ours(path: Path) -> bool:
+        parts = path.relative_to(folder).parts
+        return not any(part.startswith(".") or part in _SKIPPED for part in parts[:-1])
+
+    return sorted(path for path in folder.rglob("*") if path.is_file() and is_ours(path))
+
+
+def _zig_root(path: Path, sources: list[Path]) -> Path:
+    if len(sources) == 1:
+        return sources[0]
+    for name in ("main.zig", "src/main.zig"):
+        if path / name in sources:
+            return path / name
+    raise UsageError(f"{path} holds several Zig files and no main.zig", hint="name the one that exports the callbacks")
+
+
+def _build_zig(root: Path, out: Path) -> str:
+    zig.require()
+    return zig.build_zig(root, out, binding=sdk_dir() / "zig" / "aici.zig")

@@ -1,0 +1,59 @@
+"""Controllers in Rust: cargo, and a target that has no operating system."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aici_runtime.errors import ControllerError, UnavailableError
+
+TARGET: Final = "wasm32-unknown-unknown"
+
+
+def build_rust(folder: Path, out: Path) -> str:
+    """The package in `folder` (a Cargo.toml with crate-type cdylib) into the module `out`; returns cargo's warnings.
+    Cargo's own folder `target` is left as it is."""
+    require()
+    with tempfile.TemporaryDirectory(prefix="aici-cargo-") as target:
+        done = subprocess.run(
+            command(folder, Path(target)),
+            env=os.environ | environment(folder),
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            raise ControllerError(f"{folder} does not compile\n{done.stderr.strip()}")
+        modules = sorted((Path(target) / TARGET / "release").glob("*.wasm"))
+        if len(modules) != 1:
+            raise ControllerError(
+                f"{folder} makes {len(modules)} Wasm modules", hint='the one library needs crate-type = ["cdylib"]'
+            )
+        shutil.copyfile(modules[0], out)
+    return "".join(f"{line}\n" for line in done.stderr.splitlines() if line.startswith("warning"))
+
+
+def command(folder: Path, target: Path) -> list[str]:
+    manifest = f"--manifest-path={folder / 'Cargo.toml'}"
+    return ["cargo", "build", "--release", "--quiet", f"--target={TARGET}", f"--target-dir={target}", manifest]
+
+
+def environment(folder: Path) -> Mapping[str, str]:
+    """The same bytes wherever the folder is and whoever builds it."""
+    home = os.environ.get("CARGO_HOME") or Path.home() / ".cargo"
+    remap = f"--remap-path-prefix={folder.resolve()}=. --remap-path-prefix={home}=cargo"
+    return {"RUSTFLAGS": f"{remap} -C strip=symbols -C link-arg=-zstack-size=262144"}
+
+
+def require() -> None:
+    """UnavailableError that says what to install."""
+    hint = f"install Rust (https://rustup.rs), then: rustup target add {TARGET}"
+    if not shutil.which("cargo") or not shutil.which("rustc"):
+        raise UnavailableError("cargo is not installed", hint=hint)
+    done = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=False)
+    if not (Path(done.stdout.strip()) / "lib" / "rustlib" / TARGET).is_dir():
+        raise UnavailableError(f"Rust's target {TARGET} is not installed", hint=f"rustup target add {TARGET}")
