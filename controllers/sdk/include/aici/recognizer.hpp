@@ -26,7 +26,8 @@ concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special)
 
 // A recognizer whose states are small values: `append` may be called for allowed bytes only.
 // Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; mask_key(S) -> uint32_t (states
-// with equal keys allow the same); error() -> const char* (null: none); compact(std::span<S>), which may renumber states
+// with equal keys allow the same); mask_state(S) -> S (allows the same tokens, none of which is longer than what
+// set_longest_token was told); error() -> const char* (null: none); compact(std::span<S>), which may renumber states
 // and rewrites those given; allows_all(S, const TextClass&) -> bool: true only if all texts of the class are allowed,
 // however long, and may be followed by something or be the end.
 template <typename R>
@@ -96,17 +97,21 @@ class StackRecognizer {
     State* top_;
   };
   Walk begin_walk(size_t depth) {
-    if (stack_.size() <= top_ + depth) stack_.resize(top_ + depth + 1);
-    return Walk(inner_, &stack_[top_]);
+    if (stack_.size() <= top_ + depth + 1) stack_.resize(top_ + depth + 2);
+    stack_[top_ + 1] = mask_state();
+    return Walk(inner_, &stack_[top_ + 1]);
   }
 
   bool allows_all(const TextClass& text)
     requires requires(F& inner, State state) { inner.allows_all(state, text); }
   {
-    return inner_.allows_all(stack_[top_], text);
+    return inner_.allows_all(mask_state(), text);
   }
-  uint32_t mask_key() const
-    requires requires(const F& inner, State state) { inner.mask_key(state); }
+  void set_longest_token(size_t size_bytes) {
+    if constexpr (requires { inner_.set_longest_token(size_bytes); }) inner_.set_longest_token(size_bytes);
+  }
+  uint32_t mask_key()
+    requires requires(F& inner, State state) { inner.mask_key(state); }
   {
     return inner_.mask_key(stack_[top_]);
   }
@@ -117,6 +122,10 @@ class StackRecognizer {
   }
 
  private:
+  State mask_state() {
+    if constexpr (requires(State state) { inner_.mask_state(state); }) return inner_.mask_state(stack_[top_]);
+    return stack_[top_];
+  }
   static bool try_append(F& inner, State state, uint8_t byte, State& next) {
     if constexpr (requires { inner.try_append(state, byte, next); }) {
       return inner.try_append(state, byte, next);

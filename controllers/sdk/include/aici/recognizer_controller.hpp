@@ -17,7 +17,9 @@ template <Recognizer R>
 class RecognizerController : public Controller {
  public:
   RecognizerController(TokTrie trie, R rec)
-      : trie_(static_cast<TokTrie&&>(trie)), rec_(static_cast<R&&>(rec)), mask_(trie_.empty_set()) {}
+      : trie_(static_cast<TokTrie&&>(trie)), rec_(static_cast<R&&>(rec)), mask_(trie_.empty_set()) {
+    if constexpr (requires { rec_.set_longest_token(size_t{}); }) rec_.set_longest_token(trie_.max_token_len());
+  }
 
   MidResult mid_process(Tokens) override {
     if (is_complete()) return MidResult::stop();

@@ -25,8 +25,11 @@ class RegexRecognizer {
   bool special_allowed(State state, SpecialToken special) const {
     return special == SpecialToken::EndOfSequence && dfa_.accepts(state);
   }
+  // What masks are made of: allows the same tokens as `state`, for tokens of up to set_longest_token() bytes.
+  State mask_state(State state) { return dfa_.capped(state, longest_token_); }
+  void set_longest_token(size_t size_bytes) { longest_token_ = static_cast<uint32_t>(size_bytes); }
   // States that are equal allow the same tokens, so a mask can be kept under this number, until states are renumbered.
-  uint32_t mask_key(State state) const { return dfa_.num_compactions() << 16 | state; }
+  uint32_t mask_key(State state) { return dfa_.num_compactions() << 16 | mask_state(state); }
   void compact(std::span<State> live) {
     if (dfa_.is_crowded()) dfa_.compact(live);
   }
@@ -36,6 +39,7 @@ class RegexRecognizer {
  private:
   explicit RegexRecognizer(regex::Dfa dfa) : dfa_(static_cast<regex::Dfa&&>(dfa)) {}
   regex::Dfa dfa_;
+  uint32_t longest_token_ = regex::UNBOUNDED;
 };
 
 }  // namespace aici

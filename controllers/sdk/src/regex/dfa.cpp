@@ -18,7 +18,7 @@ void Dfa::compact(std::span<StateId> live) {
   std::vector<ExprId> roots{state_exprs_[start_]};
   for (StateId state : live) roots.push_back(state_exprs_[state]);
   exprs_ = exprs_.copy_of(roots);
-  state_exprs_.clear(), states_.clear(), rows_.clear();
+  state_exprs_.clear(), capped_.clear(), states_.clear(), rows_.clear();
   add_dead_state();
   start_ = state_of(roots[0]);
   for (size_t i = 0; i < live.size(); i++) live[i] = state_of(roots[i + 1]);
@@ -36,6 +36,16 @@ StateId Dfa::state_of(ExprId expr) {
   state_exprs_.push_back(expr);
   rows_.resize(rows_.size() + 256, UNKNOWN);
   return states_[expr];
+}
+
+StateId Dfa::capped(StateId state, uint32_t longest) {
+  if (capped_.size() <= state) capped_.resize(num_states(), UNKNOWN);
+  if (capped_[state] == UNKNOWN) {
+    ExprId expr = state_exprs_[state], same = exprs_.capped(expr, longest);
+    StateId to = same == expr ? state : state_of(same);
+    capped_[state] = error_ ? state : to;
+  }
+  return capped_[state];
 }
 
 // The pairs of a state and of a place in a code point that text of the class leads to: when they come to an end without

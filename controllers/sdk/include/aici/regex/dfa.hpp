@@ -30,6 +30,10 @@ class Dfa {
   }
   bool accepts(StateId state) const { return exprs_.nullable(state_exprs_[state]); }
 
+  // A state that allows the same beginnings of up to `longest` bytes, the same for as many states as possible. Always
+  // asked with the same number.
+  StateId capped(StateId state, uint32_t longest);
+
   // Whether all texts of the class may follow, however long. False when it is not found out in a few steps.
   bool allows_all(StateId state, const TextClass& text);
 
@@ -52,6 +56,7 @@ class Dfa {
 
   Exprs exprs_;
   std::vector<ExprId> state_exprs_;   // (states,)
+  std::vector<StateId> capped_;       // (states,) UNKNOWN where it was not asked for
   std::vector<StateId> states_;       // (exprs,) UNKNOWN where there is none
   std::vector<StateId> rows_;         // (states, 256)
   const char* error_ = nullptr;

@@ -62,6 +62,10 @@ class Exprs {
   // The same; `alike` becomes a set with `byte` in it all of whose bytes have this derivative.
   ExprId derive(ExprId e, uint8_t byte, ByteSet& alike);
 
+  // An expression that allows the same texts of up to `longest` bytes as beginnings, where counts that go further are as
+  // good as unbounded: what is found out about it holds for many counts.
+  ExprId capped(ExprId e, uint32_t longest);
+
   // Bytes that no set of this arena tells apart get the same class number. Derivatives make no finer sets.
   std::vector<uint8_t> byte_classes() const;
 
@@ -117,6 +121,7 @@ class Exprs {
   uint32_t hash(const Node& node) const;
   bool equal(const Node& x, const Node& y) const;
 
+  ExprId capped(ExprId e, uint32_t longest, int depth);
   ExprId derive_new(ExprId e, uint8_t byte);
   ExprId derive_concat(ExprId e, uint8_t byte);
   ExprId derive_digits(const Node& node, uint8_t byte);

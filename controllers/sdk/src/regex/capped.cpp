@@ -1,0 +1,44 @@
+// Counts that no token can reach the end of.
+#include "aici/regex/expr.hpp"
+
+namespace aici::regex {
+namespace {
+
+// How many parts of a list, and of each how many levels of alternatives, are looked at: counts behind those stay.
+constexpr int MAX_DEPTH = 6;
+constexpr uint32_t MAX_WAYS = 16;
+
+}  // namespace
+
+ExprId Exprs::capped(ExprId e, uint32_t longest) { return capped(e, longest, 0); }
+
+// Never inside intersections and complements, where a count further on can decide what may stand here.
+ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
+  if (depth == MAX_DEPTH) return e;
+  Node node = nodes_[e];
+  switch (node.kind) {
+    case Kind::Concat: {
+      ExprId head = capped(node.a, longest, depth + 1), tail = capped(node.b, longest, depth + 1);
+      return head == node.a && tail == node.b ? e : concat(head, tail);
+    }
+    case Kind::Alt: {
+      if (node.b > MAX_WAYS) return e;
+      std::vector<ExprId> ways;
+      bool changed = false;
+      for (uint32_t i = 0; i < node.b; i++) {
+        ways.push_back(capped(members_[node.a + i], longest, depth + 1));
+        changed |= ways.back() != members_[node.a + i];
+      }
+      return changed ? alt(static_cast<std::vector<ExprId>&&>(ways)) : e;
+    }
+    case Kind::Repeat:
+      // Each turn takes a byte at least. After `longest` turns nothing of what follows can be in the same token.
+      if (node.c == UNBOUNDED && node.b <= longest) return e;
+      if (node.c < longest || nullable(node.a)) return e;
+      return repeat(node.a, node.b < longest ? node.b : longest, UNBOUNDED);
+    default:
+      return e;
+  }
+}
+
+}  // namespace aici::regex
