@@ -21,43 +21,79 @@ TokTrie::TokTrie(std::vector<char> blob) : blob_(static_cast<std::vector<char>&&
   num_nodes_ = node_bytes / static_cast<uint32_t>(sizeof(Node));
   vocab_size_ = vocab_size;
   eos_ = eos;
-  read_nodes();
+  check_nodes();
+  find_duplicates();
+  for (const TextClass& text : TEXT_CLASSES) slices_.push_back(slice_of(text));
 }
 
-// One pass. The walks trust what is checked here: tokens lie in the vocabulary, and each step stays within the nodes.
-void TokTrie::read_nodes() {
-  std::vector<SliceBuilder> builders;
-  std::vector<uint32_t> resume;  // (builders,) nodes before this one are below a node outside
-  for (const TextClass& text : TEXT_CLASSES) builders.emplace_back(text, empty_set()), resume.push_back(1);
-  TokenSet in_tree = empty_set();
-  uint32_t depth = 0;
-  for (uint32_t i = 0; i < num_nodes_; i++) {
-    const Node& node = nodes_[i];
-    bool token_ok = node.token() == AICI_NO_TOKEN || node.token() < vocab_size_;
-    bool size_ok = node.subtree_size() >= 1 && node.subtree_size() <= num_nodes_ - i;
-    bool depth_ok = i == 0 || (depth > 0 && depth <= AICI_MAX_TOKEN_LEN && node.parents() > 0);
-    if (!token_ok || !size_ok || !depth_ok) fail("the host's token trie has a wrong node");
-    if (node.token() != AICI_NO_TOKEN) in_tree.allow(node.token());
-    if (depth > max_token_len_) max_token_len_ = depth;
-    for (size_t k = 0; i > 0 && k < builders.size(); k++)
-      if (i >= resume[k] && !builders[k].add(i, depth, node.byte(), node.token())) resume[k] = i + node.subtree_size();
-    if (i == 0 || node.subtree_size() > 1)
-      depth++;
-    else
-      depth = node.parents() <= depth ? depth + 1 - node.parents() : 0;
+// The walks trust what is checked here: tokens lie in the vocabulary, and each step stays within the nodes. No branches:
+// this is the time that a guest takes to start.
+void TokTrie::check_nodes() {
+  uint32_t num_wrong = nodes_[0].subtree_size() != num_nodes_;
+  uint32_t left = num_nodes_;
+  for (const Node* node = nodes_; left > 0; node++, left--) {
+    uint32_t has_token = node->token() != AICI_NO_TOKEN;
+    num_wrong += has_token & (node->token() >= vocab_size_);
+    num_wrong += node->subtree_size() - 1 >= left;
+    num_wrong += (node->parents() == 0) & (left != num_nodes_);
+    num_tokens_in_tree_ += has_token;
   }
-  for (SliceBuilder& builder : builders) slices_.push_back(builder.finish());
-  find_duplicates(in_tree);
+  if (num_wrong) fail("the host's token trie has a wrong node");
 }
 
 // Of tokens with the same bytes the tree holds one; the others are allowed whenever it is.
-void TokTrie::find_duplicates(const TokenSet& in_tree) {
+void TokTrie::find_duplicates() {
+  uint32_t num_texts = 0;
   for (TokenId id = 0; id < vocab_size_; id++) {
-    if (in_tree.allows(id)) continue;
-    std::string_view text = token(id);
-    if (text.empty()) continue;
-    if (std::optional<TokenId> same = token_id(text)) duplicates_.push_back({id, *same});
+    uint32_t len = offsets_[id] & 0xFF;
+    num_texts += len != 0;
+    if (len > max_token_len_) max_token_len_ = len;
   }
+  if (num_texts == num_tokens_in_tree_) return;
+  TokenSet in_tree = empty_set();
+  for (uint32_t i = 0; i < num_nodes_; i++) in_tree.allow_or_spare(nodes_[i].token());
+  for (TokenId id = 0; id < vocab_size_; id++) {
+    if (in_tree.allows(id) || token(id).empty()) continue;
+    if (std::optional<TokenId> same = token_id(token(id))) duplicates_.push_back({id, *same});
+  }
+}
+
+Slice TokTrie::slice_of(const TextClass& text) const {
+  // By depth: the path to the node at hand.
+  constexpr size_t MAX_DEPTH = 256;
+  TextClass::State states[MAX_DEPTH] = {TextClass::START};
+  uint32_t nodes[MAX_DEPTH], entries[MAX_DEPTH];
+  uint32_t num_open = 0;  // how many nodes of the path are entries
+  Slice slice{&text, empty_set()};
+  auto push = [&slice](uint32_t node, uint32_t depth, bool outside) {
+    auto next = static_cast<uint32_t>(slice.rest.size() + 1);
+    slice.rest.push_back({node << 8 | depth, next << 1 | (outside ? 1u : 0u)});
+    return next - 1;
+  };
+  auto close = [&](uint32_t depth) {
+    for (; num_open >= depth; num_open--) slice.rest[entries[num_open]].skip_outside = static_cast<uint32_t>(slice.rest.size()) << 1;
+  };
+  uint32_t depth = 1;
+  for (uint32_t i = 1; i < num_nodes_;) {
+    const Node& node = nodes_[i];
+    if (depth - 1 > AICI_MAX_TOKEN_LEN) fail("the host's token trie has a wrong node");  // 0 wraps around
+    if (num_open >= depth) close(depth);
+    TextClass::State state = text.next(states[depth - 1], node.byte());
+    states[depth] = state, nodes[depth] = i;
+    if (state != TextClass::DEAD) {
+      slice.inside.allow_or_spare(node.token());
+      depth += node.subtree_size() == 1 ? 1 - node.parents() : 1;
+      i++;
+      continue;
+    }
+    while (num_open + 1 < depth) num_open++, entries[num_open] = push(nodes[num_open], num_open, false);
+    push(i, depth, true);
+    depth += 1 - node.parents();
+    i += node.subtree_size();
+  }
+  close(1);
+  slice.inside.clear_spare();
+  return slice;
 }
 
 std::string_view TokTrie::token(TokenId token) const {

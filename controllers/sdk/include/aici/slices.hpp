@@ -70,46 +70,4 @@ struct Slice {
   std::vector<Entry> rest{};
 };
 
-// Fed with the nodes of a tree in order, but for those below nodes outside.
-class SliceBuilder {
- public:
-  SliceBuilder(const TextClass& text, TokenSet none) : slice_{&text, static_cast<TokenSet&&>(none)} {}
-
-  // Whether the node's text is inside the class. `depth` is at least 1 and at most one more than that of the node before.
-  bool add(uint32_t node, uint32_t depth, uint8_t byte, uint32_t token) {
-    close(depth);
-    states_[depth] = slice_.text->next(states_[depth - 1], byte);
-    nodes_[depth] = node;
-    if (states_[depth] != TextClass::DEAD) return slice_.inside.allow_or_spare(token), true;
-    while (num_open_ + 1 < depth) {
-      num_open_++;
-      entries_[num_open_] = static_cast<uint32_t>(slice_.rest.size());
-      push(nodes_[num_open_], num_open_, false);
-    }
-    push(node, depth, true);
-    return false;
-  }
-
-  Slice finish() {
-    close(1);
-    slice_.inside.clear_spare();
-    return static_cast<Slice&&>(slice_);
-  }
-
- private:
-  void push(uint32_t node, uint32_t depth, bool outside) {
-    auto skip = static_cast<uint32_t>(slice_.rest.size() + 1);
-    slice_.rest.push_back({node << 8 | depth, skip << 1 | (outside ? 1u : 0u)});
-  }
-  void close(uint32_t depth) {
-    for (; num_open_ >= depth; num_open_--)
-      slice_.rest[entries_[num_open_]].skip_outside = static_cast<uint32_t>(slice_.rest.size()) << 1;
-  }
-
-  Slice slice_;
-  std::array<TextClass::State, 256> states_{};  // by depth
-  std::array<uint32_t, 256> nodes_{}, entries_{};
-  uint32_t num_open_ = 0;  // how many levels of the path to the last node are entries
-};
-
 }  // namespace aici

@@ -144,8 +144,9 @@ class TokTrie {
     }
   }
 
-  void read_nodes();
-  void find_duplicates(const TokenSet& in_tree);
+  void check_nodes();
+  Slice slice_of(const TextClass& text) const;
+  void find_duplicates();
 
   std::vector<char> blob_;
   const Node* nodes_;
@@ -154,6 +155,7 @@ class TokTrie {
   uint32_t num_nodes_, vocab_size_;
   TokenId eos_;
   size_t max_token_len_ = 0;
+  uint32_t num_tokens_in_tree_ = 0;
   std::vector<Duplicate> duplicates_;
   std::vector<Slice> slices_;
 };
