@@ -44,7 +44,9 @@ void run_pre(Controller& controller) {
 }
 
 void run_mid(Controller& controller) {
-  MidResult result = controller.mid_process(json::numbers(field(process_arg(), "fork_group")));
+  std::vector<TokenId> fork_group;
+  if (controller.needs_fork_group()) fork_group = json::numbers(field(process_arg(), "fork_group"));
+  MidResult result = controller.mid_process(fork_group);
   switch (result.kind) {
     case MidResult::Kind::Stop:
       return give_back("\"Stop\"");

@@ -45,6 +45,8 @@ class Controller {
   virtual void init_prompt(Tokens) {}
   virtual PreResult pre_process() { return PreResult::go_on(); }
   virtual MidResult mid_process(Tokens fork_group) = 0;
+  // False saves two calls of the host at each step; `fork_group` is empty then.
+  virtual bool needs_fork_group() const { return true; }
   // `tokens` were appended after `backtrack` were removed. Returns whether to stop; by default after EOS.
   virtual bool post_process(Tokens tokens, uint32_t backtrack);
 };

@@ -28,6 +28,8 @@ class RecognizerController : public Controller {
     return MidResult::sample(mask);
   }
 
+  bool needs_fork_group() const override { return false; }
+
   bool post_process(Tokens tokens, uint32_t backtrack) override {
     take_back(backtrack);
     for (TokenId token : tokens) {
