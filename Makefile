@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test check fmt guests generated clean
+.PHONY: help run test check fmt guests generated native fuzz clean
 
 help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
@@ -27,11 +27,19 @@ fmt: $(READY)  ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 
 generated: $(READY)  ## write again what is generated and compared
-	$(BIN)/python -m aici_controllers.abi_header
+	$(BIN)/python -m aici_controllers.abi_header > controllers/sdk/include/aici_abi.h
 	$(BIN)/python -m aici_cli.completions
 
 guests: $(READY)  ## compile the Wasm guests whose sources changed
 	@$(BIN)/python -m aici_controllers.build
+
+native: $(READY)  ## the SDK built natively, under sanitizers
+	$(BIN)/python controllers/sdk/native/run.py check
+
+SECONDS ?= 60
+fuzz: $(READY)  ## fuzz one part of the SDK: make fuzz TARGET=regex SECONDS=60
+	@test -n "$(TARGET)" || { ls controllers/sdk/native/fuzz/*.cpp | sed 's:.*/\(.*\).cpp:make fuzz TARGET=\1:'; exit 2; }
+	$(BIN)/python controllers/sdk/native/run.py fuzz $(TARGET) --seconds $(SECONDS)
 
 # The build requirements go into the venv: an isolated build would be a new place for the toolchain each time, and it
 # would compile its C library again.
@@ -45,4 +53,4 @@ $(READY): pyproject.toml hatch_build.py
 	@touch $@
 
 clean:  ## remove the venv and the built guests
-	rm -rf $(VENV) controllers/aici_controllers/guests .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) controllers/aici_controllers/guests controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis

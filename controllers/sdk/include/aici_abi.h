@@ -8,8 +8,13 @@
 extern "C" {
 #endif
 
+#ifdef __wasm__
 #define AICI_IMPORT(name) __attribute__((import_module("env"), import_name(#name)))
 #define AICI_EXPORT(name) __attribute__((export_name(#name)))
+#else /* native builds, for tests */
+#define AICI_IMPORT(name)
+#define AICI_EXPORT(name)
+#endif
 
 #define AICI_MAX_TOKEN_LEN 254u
 #define AICI_TRIE_MAGIC 0x558B6FD3u

@@ -1,0 +1,45 @@
+// aici/host.hpp without a host. Failing is an exception, so that a fuzzer goes on after an input that is refused.
+#include "aici/host.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "aici/start.hpp"
+#include "native.hpp"
+
+namespace {
+std::string argument;
+}
+
+namespace aici {
+
+void print(std::string_view) {}
+void fail(std::string_view why) { throw native::Failed(why); }
+std::vector<char> read_blob(uint32_t) { native::broken("a blob was read"); }
+std::vector<char> module_arg() { return {argument.begin(), argument.end()}; }
+std::vector<TokenId> tokenize(std::string_view) { native::broken("text was tokenized"); }
+TokenId eos_token() { return 0; }
+uint32_t self_seq_id() { return AICI_UNBOUND_SEQ_ID; }
+void start() {}
+
+namespace native {
+
+void set_module_arg(std::string_view arg) { argument = arg; }
+
+void broken(std::string_view what) {
+  fprintf(stderr, "broken: %.*s\n", static_cast<int>(what.size()), what.data());
+  abort();
+}
+
+}  // namespace native
+}  // namespace aici
+
+// What the glue of the callbacks would call: it takes addresses of 32 bits, so it is linked here and never run.
+extern "C" {
+uint32_t aici_host_read_blob(uint32_t, uint32_t, uint32_t) { aici::native::broken("a blob was read"); }
+uint32_t aici_host_token_trie() { aici::native::broken("the trie was asked for"); }
+uint32_t aici_host_process_arg() { aici::native::broken("the argument was asked for"); }
+uint32_t aici_host_storage_cmd(uint32_t, uint32_t) { aici::native::broken("a variable was used"); }
+void aici_host_return_logit_bias(uint32_t) { aici::native::broken("a mask was returned"); }
+void aici_host_return_process_result(uint32_t, uint32_t) { aici::native::broken("a result was returned"); }
+}
