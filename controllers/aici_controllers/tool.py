@@ -6,7 +6,6 @@ has a bounded memory and no import: a question that makes it fail or loop for `T
 
 import json
 import threading
-from pathlib import Path
 from typing import Any, Final
 
 from aici_controllers.catalog import guest_path
@@ -16,18 +15,15 @@ TIMEOUT_S: Final = 30.0
 _MEMORY_MAX_BYTES: Final = 256 << 20
 
 
-def ask(guest: str | Path, question: object) -> Any:
-    """The answer of a shipped guest, or of the module at a path.
-
-    UnavailableError when the guests are not built; ControllerError when the guest fails.
-    """
+def ask(guest: str, question: object) -> Any:
+    """The guest's answer. UnavailableError when the guests are not built; ControllerError when the guest fails."""
     import wasmtime
 
     config = wasmtime.Config()
     config.epoch_interruption = True
     config.cranelift_opt_level = "none"
     engine = wasmtime.Engine(config)
-    module = wasmtime.Module.from_file(engine, str(guest if isinstance(guest, Path) else guest_path(guest)))
+    module = wasmtime.Module.from_file(engine, str(guest_path(guest)))
     linker = wasmtime.Linker(engine)
     linker.define_unknown_imports_as_traps(module)
     store = wasmtime.Store(engine)

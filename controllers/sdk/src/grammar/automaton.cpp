@@ -32,7 +32,9 @@ Automaton::Automaton(const Grammar& grammar, const SymbolFacts& facts, const Ite
       closure_sets_(grammar.nonterminals.size() * num_words_),
       in_closure_(grammar.nonterminals.size(), false),
       waiting_(grammar.nonterminals.size(), false),
-      step_heads_(grammar.num_symbols(), NONE) {}
+      step_heads_(grammar.num_symbols(), NONE) {
+  for (const Production& production : grammar.productions) heads_.push_back(production.head);
+}
 
 bool Automaton::build(size_t max_states) {
   kernel_items_ = {items_.first_of(0)};
@@ -66,11 +68,11 @@ bool Automaton::follow(ItemId item, const SetWord* set) {
   return changed;
 }
 
-Automaton::Closure Automaton::closure(StateId state) {
+Automaton::Closure Automaton::closure(StateId state, const SetWord* kernel_sets) {
   for (SymbolId symbol : closure_list_) in_closure_[symbol - num_terminals_] = false;
   closure_list_.clear();
   std::span<const ItemId> items = kernel(state);
-  for (size_t i = 0; i < items.size(); i++) follow(items[i], lookahead(state, i));
+  for (size_t i = 0; i < items.size(); i++) follow(items[i], kernel_sets + i * num_words_);
   for (size_t at = 0; at < worklist_.size(); at++) {
     SymbolId symbol = worklist_[at];
     waiting_[symbol - num_terminals_] = false;

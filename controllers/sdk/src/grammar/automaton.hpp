@@ -66,7 +66,11 @@ class Automaton {
   const SetWord* lookahead(StateId state, size_t kernel_index) const {
     return &sets_[states_[state].sets + kernel_index * num_words_];
   }
-  Closure closure(StateId state);
+  Closure closure(StateId state) { return closure(state, lookahead(state, 0)); }
+  // The same with other sets for the kernel, (kernel, words).
+  Closure closure(StateId state, const SetWord* kernel_sets);
+  // What may follow the head of the production, as the last closure has it.
+  const SetWord* follow_in_closure(ProductionId p) const { return closure_set(heads_[p]); }
 
  private:
   struct Core {
@@ -106,6 +110,7 @@ class Automaton {
   bool canonical_;
   SymbolId num_terminals_;
   size_t num_words_;
+  std::vector<SymbolId> heads_;  // (productions,)
 
   std::vector<State> states_;
   std::vector<SetWord> sets_;

@@ -190,7 +190,7 @@ void report_conflicts(const TableParts& parts, const std::vector<Conflict>& conf
   }
   if (seen.size() > MAX_REPORTED) {
     Text message;
-    add_error(problems, {}, message << seen.size() - MAX_REPORTED << " more conflicts");
+    add_error(problems, {}, message << seen.size() - MAX_REPORTED << " more conflicts are not listed");
   }
 }
 

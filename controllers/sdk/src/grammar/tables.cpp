@@ -4,6 +4,7 @@
 
 #include "automaton.hpp"
 #include "conflicts.hpp"
+#include "sure_lookaheads.hpp"
 
 namespace aici::grammar {
 namespace {
@@ -26,10 +27,23 @@ class TableFiller {
       find_reductions(state);
       add_reductions(state);
     }
+    table_.num_settled = num_settled_;
     return static_cast<LrTable&&>(table_);
   }
 
   const std::vector<Conflict>& conflicts() const { return conflicts_; }
+
+  // Was a shift given up for a reduction that can be ruled out for some of the texts that lead to the state? Or is there a
+  // conflict, of which the same may be true? Then the canonical tables can be better than these.
+  bool may_be_better() {
+    if (num_settled_ == 0) return false;
+    if (!conflicts_.empty()) return true;
+    if (given_up_.empty()) return false;
+    SureLookaheads sure(parts_.facts, parts_.items, parts_.automaton);
+    for (const GivenUp& one : given_up_)
+      if (!has(sure.of(one.state, one.production), one.terminal)) return true;
+    return false;
+  }
 
  private:
   struct Reduction {
@@ -97,10 +111,11 @@ class TableFiller {
       Precedence of_rule = parts_.grammar.productions[reduction.production].precedence;
       Precedence of_terminal = parts_.grammar.terminals[terminal].precedence;
       if (shift.kind == ActionKind::Shift && of_rule.level && of_terminal.level) {
-        table_.num_settled++;
+        num_settled_++;
         bool same = of_rule.level == of_terminal.level;
         if (of_rule.level < of_terminal.level || (same && of_rule.assoc == Assoc::Right)) continue;
         shift = {};
+        given_up_.push_back({state, terminal, reduction.production});
         if (same && of_rule.assoc == Assoc::NonAssoc) {
           refused = true;
           continue;
@@ -114,9 +129,17 @@ class TableFiller {
       conflicts_.push_back({state, terminal, shifts, static_cast<std::vector<ProductionId>&&>(left)});
   }
 
+  struct GivenUp {
+    StateId state;
+    SymbolId terminal;
+    ProductionId production;
+  };
+
   const TableParts& parts_;
   size_t num_words_;
   LrTable table_;
+  uint32_t num_settled_ = 0;
+  std::vector<GivenUp> given_up_;  // shifts
   std::vector<Reduction> reductions_;  // of the state at work, in the order of the file
   std::vector<Conflict> conflicts_;
 };
@@ -136,6 +159,17 @@ LrTable build_table(const Grammar& grammar, std::vector<Problem>& problems) {
   TableParts parts{grammar, facts, items, automaton};
   TableFiller filler(parts);
   LrTable table = filler.fill();
+  if (filler.may_be_better()) {
+    Automaton canonical(grammar, facts, items, true);
+    if (canonical.build(max_states)) {
+      TableParts canonical_parts{grammar, facts, items, canonical};
+      TableFiller better(canonical_parts);
+      table = better.fill();
+      report_conflicts(canonical_parts, better.conflicts(), problems);
+      return table;
+    }
+    add_warning(problems, {}, "precedence gives up shifts that canonical tables would keep, but those would be too large");
+  }
   report_conflicts(parts, filler.conflicts(), problems);
   return table;
 }
