@@ -18,6 +18,8 @@ class RegexRecognizer {
   // Ends the guest with the parser's message when the pattern is refused.
   static RegexRecognizer from_pattern(std::string_view pattern);
 
+  explicit RegexRecognizer(regex::Dfa dfa) : dfa_(static_cast<regex::Dfa&&>(dfa)) {}
+
   State initial() const { return dfa_.start(); }
   State append(State state, uint8_t byte) { return dfa_.next(state, byte); }
   bool byte_allowed(State state, uint8_t byte) { return dfa_.next(state, byte) != regex::Dfa::DEAD; }
@@ -37,7 +39,6 @@ class RegexRecognizer {
   const char* error() const { return dfa_.error(); }
 
  private:
-  explicit RegexRecognizer(regex::Dfa dfa) : dfa_(static_cast<regex::Dfa&&>(dfa)) {}
   regex::Dfa dfa_;
   uint32_t longest_token_ = regex::UNBOUNDED;
 };

@@ -1,0 +1,116 @@
+// Generated text is JSON that the schema of the argument allows: {"schema", "whitespace", "lenient", "formats"}.
+#include "aici/json_schema.hpp"
+
+#include "aici/json.hpp"
+#include "aici/json_value.hpp"
+#include "aici/recognizer_controller.hpp"
+#include "aici/tool.hpp"
+
+namespace {
+
+using aici::Text;
+using aici::json::Value;
+using aici::schema::Problem;
+using aici::schema::Report;
+using Constraint = aici::StackRecognizer<aici::RegexRecognizer>;
+
+void add_problem(Report& report, std::string_view pointer, std::string_view message) {
+  report.problems.push_back({Text(pointer), Text(), Text(message)});
+}
+
+std::optional<aici::schema::Options> read_options(const Value& argument, Report& report) {
+  aici::schema::Options options;
+  for (size_t i = 0; i < argument.keys.size(); i++) {
+    std::string_view key = argument.keys[i];
+    const Value& value = argument.items[i];
+    auto is = [&](std::string_view word) { return value.is(Value::Kind::String) && value.text.view() == word; };
+    bool known = key == "schema" || key == "texts";
+    if (key == "whitespace") known = is("compact") || is("flexible"), options.flexible_space = is("flexible");
+    if (key == "lenient") known = value.is_boolean(), options.lenient = value.is(Value::Kind::True);
+    if (key == "formats") known = is("strict") || is("known"), options.ignore_unknown_formats = is("known");
+    if (known) continue;
+    Text why("the argument's ");
+    add_problem(report, "", why << aici::json::quoted(key)
+                                << " is wrong: \"whitespace\" is compact or flexible, \"lenient\" true or false, \"formats\" strict or "
+                                   "known, \"schema\" the schema; nothing else");
+  }
+  if (!argument.is(Value::Kind::Object) || !argument.find("schema")) add_problem(report, "", "the argument is an object with a \"schema\"");
+  if (!report.problems.empty()) return std::nullopt;
+  return options;
+}
+
+std::optional<aici::RegexRecognizer> compile(std::string_view argument, Value& value, Report& report) {
+  if (std::optional<aici::json::SyntaxProblem> problem = aici::json::parse(argument, value)) {
+    Text why("the argument is not JSON: line ");
+    add_problem(report, "", why << problem->line << ", column " << problem->column << ": " << problem->message);
+    return std::nullopt;
+  }
+  std::optional<aici::schema::Options> options = read_options(value, report);
+  if (!options) return std::nullopt;
+  return aici::compile_json_schema(*value.find("schema"), *options, report);
+}
+
+Text listed(const std::vector<Problem>& problems, std::string_view what) {
+  Text text;
+  for (const Problem& problem : problems)
+    text << what << " at #" << problem.pointer << ": " << problem.message << '\n';
+  return text;
+}
+
+Constraint constraint_from_arg() {
+  std::vector<char> argument = aici::module_arg();
+  Report report;
+  Value value;
+  std::optional<aici::RegexRecognizer> recognizer = compile({argument.data(), argument.size()}, value, report);
+  if (!report.dropped.empty()) aici::print(listed(report.dropped, "json schema: dropped").view());
+  if (!recognizer) {
+    Text why = listed(report.problems, "json schema error");
+    aici::fail(why.view().substr(0, why.size() - 1));
+  }
+  return Constraint(static_cast<aici::RegexRecognizer&&>(*recognizer));
+}
+
+struct JsonSchemaController : aici::RecognizerController<Constraint> {
+  // The schema comes first: a bad one is refused before the vocabulary is read.
+  explicit JsonSchemaController(Constraint constraint = constraint_from_arg())
+      : RecognizerController(aici::TokTrie::from_host(), static_cast<Constraint&&>(constraint)) {}
+};
+
+Text as_json(const std::vector<Problem>& problems) {
+  Text out("[");
+  for (size_t i = 0; i < problems.size(); i++)
+    out << (i ? "," : "") << "{\"pointer\":" << aici::json::quoted(problems[i].pointer)
+        << ",\"keyword\":" << aici::json::quoted(problems[i].keyword) << ",\"message\":" << aici::json::quoted(problems[i].message)
+        << '}';
+  return out << ']';
+}
+
+// null when `text` is accepted, else how many of its bytes are the beginning of an accepted text.
+Text walk(aici::RegexRecognizer& recognizer, std::string_view text) {
+  auto state = recognizer.initial();
+  for (size_t i = 0; i < text.size(); i++) {
+    auto next = recognizer.append(state, static_cast<uint8_t>(text[i]));
+    if (next == aici::regex::Dfa::DEAD) return Text() << i;
+    state = next;
+  }
+  if (!recognizer.special_allowed(state, aici::SpecialToken::EndOfSequence)) return Text() << text.size();
+  return Text("null");
+}
+
+// The argument, and perhaps "texts" -> {"problems", "dropped"}, lists of {"pointer", "keyword", "message"}, and "texts":
+// for each null when it is accepted, else the number of its bytes that are the beginning of an accepted text.
+Text check(std::string_view question) {
+  Report report;
+  Value value;
+  std::optional<aici::RegexRecognizer> recognizer = compile(question, value, report);
+  Text answer("{\"problems\":");
+  answer << as_json(report.problems) << ",\"dropped\":" << as_json(report.dropped) << ",\"texts\":[";
+  if (const Value* texts = value.find("texts"); texts && recognizer)
+    for (size_t i = 0; i < texts->items.size(); i++) answer << (i ? "," : "") << walk(*recognizer, texts->items[i].text);
+  return answer << "]}";
+}
+
+}  // namespace
+
+AICI_EXPOSE(JsonSchemaController)
+AICI_EXPOSE_TOOL(check)

@@ -1,0 +1,115 @@
+// From schemas to shapes. Nothing recurs: items and properties stay conjunctions until they are asked for.
+#pragma once
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "aici/schema/problem.hpp"
+#include "aici/schema/references.hpp"
+#include "aici/schema/shapes.hpp"
+
+namespace aici::schema {
+
+class Evaluator {
+ public:
+  // All arguments must outlive this; problems are added to `report`.
+  Evaluator(const json::Value& root, regex::Exprs& exprs, StringLanguages& strings, const Options& options, Report& report);
+
+  ConjId conj_of(const json::Value& schema);
+  ConjId meet(ConjId x, ConjId y);
+  // What is not in `conj`, as a union.
+  std::vector<ConjId> outside(ConjId conj);
+
+  // Stays where it is. Empty when there is a problem.
+  const Shapes& shapes(ConjId conj);
+
+  // A conjunction that some schema is: for messages.
+  const json::Value& schema_of(ConjId conj) const;
+
+  // Refused, or with Options::lenient dropped: then `true`.
+  bool may_drop(const json::Value& schema, std::string_view keyword, std::string_view why);
+  void note_dropped(const json::Value& schema, std::string_view keyword, std::string_view why);
+  void refuse(const json::Value& at, std::string_view keyword, std::string_view why);
+
+ private:
+  // A schema, or a value that is to be exactly this one.
+  struct Literal {
+    const json::Value* at;
+    bool constant, negated;
+    bool operator==(const Literal&) const = default;
+  };
+  using LiteralId = uint32_t;  // 2 n and, negated, 2 n + 1
+
+  static constexpr uint32_t MAX_DEPTH = 100;
+  static constexpr size_t MAX_ALTERNATIVES = 4096;
+  static constexpr uint32_t MAX_WORK = 2000000;
+
+  ConjId conj_of(const json::Value& at, bool constant, bool negated);
+  ConjId intern(std::vector<LiteralId> literals);
+  Shapes shapes_of(const Literal& literal);
+  Shapes of_constant(const json::Value& value);
+  Shapes of_constants(const std::vector<json::Value>& values);
+
+  // schema_keywords.cpp
+  Shapes of_schema(const json::Value& schema);
+  bool check_keywords(const json::Value& schema);
+  Shapes own_keywords(const json::Value& schema);
+  uint32_t type_mask(const json::Value& schema);
+  Numbers own_numbers(const json::Value& schema, uint32_t types);
+  Strings own_strings(const json::Value& schema);
+  Array own_array(const json::Value& schema);
+  Object own_object(const json::Value& schema);
+  void add_contains(const json::Value& schema, Array& array);
+  const Decimal* number(const json::Value& schema, std::string_view keyword, Decimal& out);
+  uint32_t count(const json::Value& schema, std::string_view keyword, uint32_t absent);
+  const json::Value* list(const json::Value& schema, std::string_view keyword);
+  const json::Value* map(const json::Value& schema, std::string_view keyword);
+  regex::ExprId pattern(const json::Value& schema, std::string_view keyword, std::string_view pattern);
+
+  // schema_applicators.cpp
+  Shapes apply(const json::Value& schema, std::string_view keyword, const json::Value& value, Shapes shapes);
+  Shapes exactly_one(const json::Value& schema, const json::Value& list);
+  Shapes if_then_else(const json::Value& schema, const json::Value& condition);
+  Shapes dependencies(const json::Value& value, Shapes shapes);
+  Shapes unevaluated(const json::Value& schema, Shapes shapes);
+  bool collect_evaluated(const json::Value& schema, std::string_view keyword, Object& known, std::vector<regex::ExprId>& patterns,
+                         bool& all, uint32_t depth);
+
+  // schema_algebra.cpp
+  Shapes intersect(const Shapes& x, const Shapes& y);
+  Shapes complement(const Shapes& shapes);
+  bool intersect(const Array& x, const Array& y, Array& both);
+  bool intersect(const Object& x, const Object& y, Object& both);
+  std::vector<Array> complement(const Array& array);
+  std::vector<Object> complement(const Object& object);
+  bool is_empty(const Shapes& shapes, int depth);
+  bool is_empty(ConjId conj, int depth);
+  bool disjoint(const Shapes& x, const Shapes& y);
+
+  // object_shapes.cpp
+  ConjId value_of(const Object& object, std::string_view name);
+  Object any_object() const { return {.regions = {{strings_.any(), ANYTHING}}}; }
+  void add_pattern(std::vector<Region>& regions, regex::ExprId& rest, regex::ExprId keys, ConjId value);
+  void expand_some(Object object, std::vector<Object>& out);
+  void keep_names(Object& object, regex::ExprId keys);
+
+  Shapes anything() const;
+  bool spend(uint32_t work);
+
+  const json::Value& root_;
+  regex::Exprs& exprs_;
+  StringLanguages& strings_;
+  const Options& options_;
+  Report& report_;
+  References references_;
+
+  std::vector<Literal> literals_;
+  std::vector<std::vector<LiteralId>> conjs_;
+  regex::InternTable literal_table_, conj_table_;
+  std::vector<std::unique_ptr<Shapes>> memo_;  // by conjunction
+  std::vector<bool> under_way_;
+  const json::Value* current_;  // the schema that is being evaluated
+  uint32_t depth_ = 0, work_ = 0;
+};
+
+}  // namespace aici::schema

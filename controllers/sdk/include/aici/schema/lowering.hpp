@@ -1,0 +1,62 @@
+// From shapes to one expression over bytes: the JSON texts of their values. Arrays and objects are rules, so that schemas
+// may recur.
+#pragma once
+#include <vector>
+
+#include "aici/schema/evaluator.hpp"
+
+namespace aici::schema {
+
+class Lowering {
+ public:
+  Lowering(Evaluator& evaluator, regex::Exprs& exprs, StringLanguages& strings, const Options& options);
+
+  // The texts of what `conj` allows. Everything it refers to is lowered too.
+  regex::ExprId texts(ConjId conj);
+
+ private:
+  static constexpr size_t MAX_RULES = 4096;        // of one array
+  static constexpr size_t MAX_COUNTED = 20000;     // of one object: properties times counts
+  static constexpr size_t MAX_UNIQUE_VALUES = 10;  // every set of them is a state
+
+  struct Rule {
+    ConjId conj;
+    regex::ExprId name;
+  };
+  // An item of an array: a value, and which `contains` it counts for.
+  struct Choice {
+    ConjId value;
+    uint32_t counts;  // bit i: contains[i]
+  };
+
+  regex::ExprId value(ConjId conj);
+  regex::ExprId scalars(const Shapes& shapes, const json::Value& schema);
+  regex::ExprId array(const Array& array, const json::Value& schema);
+  regex::ExprId counted_array(const Array& array, const json::Value& schema);
+  regex::ExprId unique_array(const Array& array, const json::Value& schema);
+  std::vector<Choice> choices(const Array& array, uint32_t position, const std::vector<uint32_t>& counts);
+  bool list_values(ConjId conj, std::vector<Text>& out);
+
+  // object_lowering.cpp
+  struct Others {  // keys that are no named property
+    regex::ExprId pair, wanted;  // any of them; the one that there must be, or EMPTY
+  };
+  regex::ExprId object(const Object& object, const json::Value& schema);
+  regex::ExprId object_with(const Object& object, const Others& others, const json::Value& schema);
+  regex::ExprId other_pairs(const Object& object, const Others& others, uint32_t num_before);
+  regex::ExprId pairs_of(const Object& object, const std::vector<Region>& regions);
+  regex::ExprId colon_and(regex::ExprId value) { return exprs_.concat(colon_, value); }
+
+  regex::ExprId bytes(std::string_view text);
+  regex::ExprId join(regex::ExprId x, regex::ExprId y) { return exprs_.concat(x, y); }
+  regex::ExprId join(regex::ExprId x, regex::ExprId y, regex::ExprId z) { return join(x, join(y, z)); }
+
+  Evaluator& evaluator_;
+  regex::Exprs& exprs_;
+  StringLanguages& strings_;
+  regex::ExprId space_, comma_, colon_;  // with the white space that may be there
+  std::vector<regex::ExprId> known_;     // (conjunctions,) UNKNOWN where it was not asked for
+  std::vector<Rule> to_do_;
+};
+
+}  // namespace aici::schema

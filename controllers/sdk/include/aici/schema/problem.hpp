@@ -1,0 +1,30 @@
+// What a schema's author is told.
+#pragma once
+#include <vector>
+
+#include "aici/text.hpp"
+
+namespace aici::schema {
+
+struct Problem {
+  Text pointer;  // to the keyword (RFC 6901)
+  Text keyword;
+  Text message;
+};
+
+struct Report {
+  std::vector<Problem> problems;  // any of these: nothing is generated
+  std::vector<Problem> dropped;   // what was left out because of Options::lenient
+};
+
+struct Options {
+  // Compact: at most one space after : and , and none elsewhere. Flexible: at most one newline and an indentation
+  // wherever JSON allows white space inside the value.
+  bool flexible_space = false;
+  // What cannot be honoured is left out and listed in Report::dropped, instead of refused.
+  bool lenient = false;
+  // An unknown `format` constrains nothing, as in the standard, and is listed; otherwise it is refused.
+  bool ignore_unknown_formats = false;
+};
+
+}  // namespace aici::schema

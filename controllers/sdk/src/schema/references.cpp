@@ -1,0 +1,129 @@
+#include "aici/schema/references.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace aici::schema {
+namespace {
+
+using json::Value;
+using Kind = Value::Kind;
+
+// Where the schemas inside a schema are: under the keyword, in its list, or in its map.
+constexpr std::string_view ONE[] = {"additionalProperties", "additionalItems", "items", "contains", "not", "if", "then", "else",
+                                    "propertyNames", "unevaluatedItems", "unevaluatedProperties"};
+constexpr std::string_view LISTS[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
+constexpr std::string_view MAPS[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"};
+
+std::string_view without_fragment(std::string_view uri) { return uri.substr(0, uri.find('#')); }
+
+bool has_scheme(std::string_view uri) {
+  size_t colon = uri.find(':');
+  return colon != std::string_view::npos && colon > 0 && uri.find('/') > colon;
+}
+
+// RFC 3986, section 5.2, for what schemas use: dot segments are removed, queries are kept as they are.
+Text resolved(std::string_view base, std::string_view reference) {
+  if (reference.empty()) return Text(base);
+  if (has_scheme(reference) || base.empty()) return Text(reference);
+  size_t authority = base.find("//");
+  size_t path = authority == std::string_view::npos ? base.find(':') + 1 : base.find('/', authority + 2);
+  path = std::min(path, base.size());
+  Text joined;
+  if (reference.starts_with("//")) return Text(base.substr(0, authority)) << reference;
+  if (!reference.starts_with('/')) {
+    size_t slash = base.rfind('/');
+    if (slash != std::string_view::npos && slash >= path) joined << base.substr(path, slash + 1 - path);
+    if (joined.empty() && path < base.size()) joined << (authority == std::string_view::npos ? "" : "/");
+  }
+  joined << reference;
+  std::vector<std::string_view> segments;
+  std::string_view rest = joined;
+  bool absolute = rest.starts_with('/');
+  while (!rest.empty()) {
+    if (rest.starts_with('/')) rest.remove_prefix(1);
+    std::string_view segment = rest.substr(0, rest.find('/'));
+    rest.remove_prefix(segment.size());
+    if (segment == "..") {
+      if (!segments.empty()) segments.pop_back();
+    } else if (segment != ".") {
+      segments.push_back(segment);
+    }
+  }
+  Text out(base.substr(0, path));
+  for (size_t i = 0; i < segments.size(); i++) out << (i || absolute ? "/" : "") << segments[i];
+  return out;
+}
+
+// %41 is A; what is malformed stays.
+Text percent_decoded(std::string_view text) {
+  Text out;
+  auto hex = [](char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1; };
+  for (size_t i = 0; i < text.size(); i++) {
+    if (text[i] == '%' && i + 2 < text.size() && hex(text[i + 1]) >= 0 && hex(text[i + 2]) >= 0) {
+      out << static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2])), i += 2;
+    } else {
+      out << text[i];
+    }
+  }
+  return out;
+}
+
+const Value* text_of(const Value& schema, std::string_view keyword) {
+  const Value* value = schema.find(keyword);
+  return value && value->is(Kind::String) ? value : nullptr;
+}
+
+}  // namespace
+
+References::References(const Value& root) {
+  resources_.push_back({Text(), &root});
+  walk(root, 0, 0);
+  std::sort(bases_.begin(), bases_.end(), [](const Based& x, const Based& y) { return std::less<>()(x.schema, y.schema); });
+}
+
+// The depth of a document is bounded by its parser.
+void References::walk(const Value& schema, uint32_t base, uint32_t depth) {
+  if (!schema.is(Kind::Object)) return;
+  const Value* id = text_of(schema, "$id");
+  if (id && !id->text.view().starts_with('#')) {
+    Text uri = resolved(resources_[base].uri, without_fragment(id->text));
+    if (depth == 0) {
+      resources_[0].uri = static_cast<Text&&>(uri);
+    } else if (!uri.empty()) {
+      base = static_cast<uint32_t>(resources_.size());
+      resources_.push_back({static_cast<Text&&>(uri), &schema});
+    }
+  }
+  auto add_anchor = [&](std::string_view name) { anchors_.push_back({Text(resources_[base].uri) << '#' << name, &schema}); };
+  if (id && id->text.view().starts_with('#') && id->text.size() > 1) add_anchor(id->text.view().substr(1));  // draft-07
+  if (const Value* anchor = text_of(schema, "$anchor")) add_anchor(anchor->text);
+  if (schema.find("$ref")) bases_.push_back({&schema, base});
+  for (std::string_view keyword : ONE)
+    if (const Value* inner = schema.find(keyword)) walk(*inner, base, depth + 1);
+  for (std::string_view keyword : LISTS)
+    if (const Value* list = schema.find(keyword); list && list->is(Kind::Array))
+      for (const Value& inner : list->items) walk(inner, base, depth + 1);
+  for (std::string_view keyword : MAPS)
+    if (const Value* map = schema.find(keyword); map && map->is(Kind::Object))
+      for (const Value& inner : map->items) walk(inner, base, depth + 1);
+}
+
+const Value* References::target(const Value& from, std::string_view reference) const {
+  auto place = std::ranges::lower_bound(bases_, &from, std::less<>(), &Based::schema);
+  uint32_t base = place != bases_.end() && place->schema == &from ? place->base : 0;
+  std::string_view uri = without_fragment(reference);
+  Text fragment = percent_decoded(reference.substr(std::min(reference.size(), uri.size() + 1)));
+  Text full = resolved(resources_[base].uri, uri);
+  if (!fragment.empty() && !fragment.view().starts_with('/')) {
+    Text name = Text(full) << '#' << fragment;
+    for (const Named& anchor : anchors_)
+      if (anchor.uri.view() == name.view()) return anchor.schema;
+    return nullptr;
+  }
+  for (const Named& resource : resources_)
+    if (resource.uri.view() == full.view()) return json::at_pointer(*resource.schema, fragment);
+  return nullptr;
+}
+
+}  // namespace aici::schema

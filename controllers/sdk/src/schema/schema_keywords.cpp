@@ -1,0 +1,250 @@
+#include <algorithm>
+
+#include "aici/regex/parser.hpp"
+#include "aici/schema/evaluator.hpp"
+
+// A schema's own keywords, type by type; those that apply other schemas to the same value are in schema_applicators.cpp.
+namespace aici::schema {
+namespace {
+
+using json::Value;
+using Kind = Value::Kind;
+using regex::ExprId;
+using regex::UNBOUNDED;
+using Words = std::string_view;
+
+enum Type : uint32_t { Null = 1, Boolean = 2, Integer = 4, Number = 8, String = 16, ArrayType = 32, ObjectType = 64, All = 123 };
+
+constexpr Words TYPES[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+
+constexpr Words KNOWN[] = {
+    "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
+    "pattern", "format", "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains",
+    "minContains", "maxContains", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+    "minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref", "dependentRequired",
+    "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems"};
+
+// These say something about the value, or hold schemas for others, and constrain nothing.
+constexpr Words NOTES[] = {
+    "title", "description", "default", "example", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
+    "id", "$anchor", "$defs", "definitions", "$vocabulary", "contentMediaType", "contentEncoding", "contentSchema", "discriminator",
+    "xml", "externalDocs", "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "deprecationMessage",
+    "errorMessage", "defaultSnippets", "doNotSuggest", "suggestSortText", "tsType", "enumNames", "propertyOrder"};
+
+bool is_in(std::span<const Words> words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
+
+}  // namespace
+
+bool Evaluator::check_keywords(const Value& schema) {
+  for (const Text& key : schema.keys) {
+    std::string_view name = key;
+    if (is_in(KNOWN, name) || is_in(NOTES, name) || name.starts_with("x-")) continue;
+    if (name == "$dynamicRef" || name == "$recursiveRef") {
+      if (!may_drop(schema, name, "references that depend on who refers are not supported; $ref is")) return false;
+    } else if (name == "$dynamicAnchor" || name == "$recursiveAnchor") {
+      continue;  // without a reference to it, an anchor like any other
+    } else if (!may_drop(schema, name, "unknown keyword")) {
+      return false;
+    }
+  }
+  return true;
+}
+
+uint32_t Evaluator::type_mask(const Value& schema) {
+  const Value* type = schema.find("type");
+  if (!type) return All;
+  uint32_t mask = 0;
+  auto add = [&](const Value& name) {
+    for (uint32_t i = 0; i < std::size(TYPES); i++)
+      if (name.is(Kind::String) && name.text.view() == TYPES[i]) return mask |= 1u << i, true;
+    return false;
+  };
+  bool known = type->is(Kind::Array) ? !type->items.empty() && std::ranges::all_of(type->items, add) : add(*type);
+  if (!known) refuse(schema, "type", "must be null, boolean, integer, number, string, array or object, or a list of these");
+  return mask;
+}
+
+// The schema without its applicators.
+Shapes Evaluator::own_keywords(const Value& schema) {
+  uint32_t types = type_mask(schema);
+  Shapes shapes{.null = (types & Null) != 0, .no = (types & Boolean) != 0, .yes = (types & Boolean) != 0};
+  Numbers numbers = own_numbers(schema, types), tight;
+  if ((types & (Number | Integer)) && schema::intersect(numbers, Numbers(), tight)) shapes.numbers.push_back(tight);
+  Strings strings = own_strings(schema);
+  if ((types & String) && strings.min_len <= strings.max_len) shapes.strings.push_back(strings);
+  if (Array array, both; (types & ArrayType) && intersect(own_array(schema), array, both)) shapes.arrays.push_back(both);
+  if (Object both; (types & ObjectType) && intersect(own_object(schema), any_object(), both)) shapes.objects.push_back(both);
+  return shapes;
+}
+
+const Decimal* Evaluator::number(const Value& schema, std::string_view keyword, Decimal& out) {
+  const Value* value = schema.find(keyword);
+  if (!value) return nullptr;
+  if (!value->is(Kind::Number)) return refuse(schema, keyword, "must be a number"), nullptr;
+  std::optional<Decimal> number = Decimal::from_json(value->text);
+  if (!number) return may_drop(schema, keyword, "at most 100 places before and after the point"), nullptr;
+  out = *number;
+  return &out;
+}
+
+Numbers Evaluator::own_numbers(const Value& schema, uint32_t types) {
+  Numbers numbers;
+  Decimal value;
+  if ((types & Integer) && !(types & Number)) numbers.whole = Numbers::Whole::Only;
+  // Draft 4 has true and false here.
+  auto strict = [&](std::string_view keyword) {
+    const Value* flag = schema.find(keyword);
+    return flag && flag->is(Kind::True);
+  };
+  if (number(schema, "minimum", value)) numbers.min = Bound{value, strict("exclusiveMinimum")};
+  if (number(schema, "maximum", value)) numbers.max = Bound{value, strict("exclusiveMaximum")};
+  auto is_flag = [&](std::string_view keyword) { return schema.find(keyword) && schema.find(keyword)->is_boolean(); };
+  if (!is_flag("exclusiveMinimum") && number(schema, "exclusiveMinimum", value))
+    if (!numbers.min || compare(value, numbers.min->value) >= 0) numbers.min = Bound{value, true};
+  if (!is_flag("exclusiveMaximum") && number(schema, "exclusiveMaximum", value))
+    if (!numbers.max || compare(value, numbers.max->value) <= 0) numbers.max = Bound{value, true};
+  if (number(schema, "multipleOf", value)) {
+    int32_t scale = value.num_fraction_digits();
+    if (value.negative || value.is_zero()) {
+      refuse(schema, "multipleOf", "must be greater than 0");
+    } else if (scale > 18 || value.scaled(scale).value_or(UINT64_MAX) > 1000000000000000) {
+      may_drop(schema, "multipleOf", "at most 15 digits and 18 places after the point");
+    } else {
+      numbers.multiples.push_back(value);
+      if (numbers.whole == Numbers::Whole::Either && !language(numbers, exprs_)) {
+        numbers.multiples.clear();
+        may_drop(schema, "multipleOf", "of numbers: a whole number, or one that divides a power of ten, as 0.01 and 0.25 do");
+      }
+    }
+  }
+  return numbers;
+}
+
+uint32_t Evaluator::count(const Value& schema, std::string_view keyword, uint32_t absent) {
+  Decimal value;
+  if (!number(schema, keyword, value)) return absent;
+  if (value.negative || !value.is_integer()) return refuse(schema, keyword, "must be a whole number, 0 or more"), absent;
+  // Nothing generated is longer than this.
+  return static_cast<uint32_t>(std::min<uint64_t>(value.scaled(0).value_or(UINT64_MAX), 1000000000));
+}
+
+Strings Evaluator::own_strings(const Value& schema) {
+  Strings strings;
+  strings.min_len = count(schema, "minLength", 0);
+  strings.max_len = count(schema, "maxLength", UNBOUNDED);
+  if (const Value* text = schema.find("pattern")) {
+    if (!text->is(Kind::String)) {
+      refuse(schema, "pattern", "must be a string");
+    } else {
+      strings.languages.push_back(pattern(schema, "pattern", text->text));
+    }
+  }
+  if (const Value* format = schema.find("format")) {
+    std::string_view known = format->is(Kind::String) ? format_pattern(format->text) : "";
+    if (!format->is(Kind::String)) {
+      refuse(schema, "format", "must be a string");
+    } else if (!known.empty()) {
+      std::optional<regex::Problem> problem;
+      ExprId e = regex::parse(known, exprs_, problem, {.encoding = regex::Encoding::JsonString});
+      if (problem) refuse(schema, "format", problem->message);
+      strings.languages.push_back(e);
+    } else {
+      Text why = Text("the format ") << format->text << " is not known";
+      if (options_.ignore_unknown_formats) {
+        note_dropped(schema, "format", why);
+      } else {
+        may_drop(schema, "format", why);
+      }
+    }
+  }
+  std::erase(strings.languages, strings_.any());
+  return strings;
+}
+
+ExprId Evaluator::pattern(const Value& schema, std::string_view keyword, std::string_view pattern) {
+  std::optional<regex::Problem> problem;
+  ExprId e = regex::parse(pattern, exprs_, problem, {.encoding = regex::Encoding::JsonString, .search = true});
+  if (!problem) return e;
+  Text why;
+  why << "at position " << problem->position << ": " << problem->message;
+  may_drop(schema, keyword, why);
+  return strings_.any();
+}
+
+const Value* Evaluator::list(const Value& schema, std::string_view keyword) {
+  const Value* value = schema.find(keyword);
+  if (value && !value->is(Kind::Array)) return refuse(schema, keyword, "must be a list"), nullptr;
+  return value;
+}
+
+const Value* Evaluator::map(const Value& schema, std::string_view keyword) {
+  const Value* value = schema.find(keyword);
+  if (value && !value->is(Kind::Object)) return refuse(schema, keyword, "must be an object"), nullptr;
+  return value;
+}
+
+Array Evaluator::own_array(const Value& schema) {
+  Array array;
+  const Value* items = schema.find("items");
+  bool tuple = items && items->is(Kind::Array);  // draft-07
+  if (const Value* prefix = tuple ? items : list(schema, "prefixItems"))
+    for (const Value& item : prefix->items) array.prefix.push_back(conj_of(item));
+  const Value* rest = tuple ? schema.find("additionalItems") : items;
+  if (rest) array.rest = conj_of(*rest);
+  array.min = count(schema, "minItems", 0);
+  array.max = count(schema, "maxItems", UNBOUNDED);
+  add_contains(schema, array);
+  if (const Value* unique = schema.find("uniqueItems")) {
+    if (!unique->is_boolean()) refuse(schema, "uniqueItems", "must be true or false");
+    if (unique->is(Kind::True)) array.unique = &schema;
+  }
+  return array;
+}
+
+void Evaluator::add_contains(const Value& schema, Array& array) {
+  const Value* contains = schema.find("contains");
+  if (!contains) return;
+  uint32_t min = count(schema, "minContains", 1), max = count(schema, "maxContains", UNBOUNDED);
+  if (min > 0 || max != UNBOUNDED) array.contains.push_back({conj_of(*contains), 0, min, max});
+}
+
+Object Evaluator::own_object(const Value& schema) {
+  Object object;
+  if (const Value* named = map(schema, "properties"))
+    for (size_t i = 0; i < named->items.size(); i++)
+      object.properties.push_back({named->keys[i].view(), conj_of(named->items[i]), false, true});
+  ExprId rest = strings_.any();
+  if (const Value* patterns = map(schema, "patternProperties"))
+    for (size_t i = 0; i < patterns->items.size(); i++) {
+      ExprId keys = pattern(schema, "patternProperties", patterns->keys[i]);
+      ConjId value = conj_of(patterns->items[i]);
+      for (Property& property : object.properties)
+        if (strings_.matches(keys, property.name)) property.value = meet(property.value, value);
+      add_pattern(object.regions, rest, keys, value);
+    }
+  const Value* additional = schema.find("additionalProperties");
+  if (rest != regex::NOTHING) object.regions.push_back({rest, additional ? conj_of(*additional) : ANYTHING});
+  if (const Value* required = list(schema, "required"))
+    for (const Value& name : required->items) {
+      if (!name.is(Kind::String)) {
+        refuse(schema, "required", "must be a list of strings");
+        break;
+      }
+      auto same = std::ranges::find_if(object.properties, [&](const Property& p) { return p.name == name.text.view(); });
+      if (same != object.properties.end()) {
+        same->required = true;
+      } else {
+        object.properties.push_back({name.text.view(), value_of(object, name.text), true});
+      }
+    }
+  if (const Value* names = schema.find("propertyNames")) {
+    std::vector<ExprId> ways;
+    for (const Strings& strings : shapes(conj_of(*names)).strings) ways.push_back(strings_.content(strings));
+    keep_names(object, exprs_.alt(ways));
+  }
+  object.min = count(schema, "minProperties", 0);
+  object.max = count(schema, "maxProperties", UNBOUNDED);
+  return object;
+}
+
+}  // namespace aici::schema

@@ -1,0 +1,106 @@
+"""The table of the json_schema guest: allowed and refused texts, refused schemas; and what another validator says."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from aici_controllers.schema_check import check_schema
+from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
+from tests.support.guests import shipped_guest
+from tests.support.schemas import ask_schema
+
+_TABLE = Path(__file__).resolve().parents[2] / "controllers" / "guests" / "json_schema" / "cases.toml"
+_CASES: dict[str, list[dict[str, Any]]] = tomllib.loads(_TABLE.read_text())
+_OPTIONS = ("whitespace", "lenient", "formats")
+
+
+@pytest.fixture(scope="module")
+def guest() -> GuestModule:
+    return shipped_guest("json_schema")
+
+
+@pytest.mark.parametrize("case", _CASES["case"], ids=lambda case: case["schema"][:60])
+def test_cases(guest: GuestModule, case: dict[str, Any]) -> None:
+    refused = [*case["no"], *case.get("unwritten", [])]
+    options = {key: case[key] for key in _OPTIONS if key in case}
+    report = ask_schema(guest, case["schema"], [*case["yes"], *refused], **options)
+    assert report.problems == ()
+    assert bool(report.dropped) == ("lenient" in options or "formats" in options)
+    answers = dict(zip([*case["yes"], *refused], report.texts, strict=True))
+    assert [text for text in case["yes"] if answers[text] is not None] == []
+    assert [text for text in refused if answers[text] is None] == []
+
+
+@pytest.mark.parametrize("case", _CASES["case"], ids=lambda case: case["schema"][:60])
+def test_a_validator_agrees_with_the_table(case: dict[str, Any]) -> None:
+    schema = json.loads(case["schema"])
+    if "lenient" in case:
+        return
+    old = '"dependencies"' in case["schema"] or '"items": [' in case["schema"]
+    dialect = jsonschema.Draft7Validator if old else jsonschema.Draft202012Validator
+    dialect.check_schema(schema)
+    validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
+    assert [text for text in [*case["yes"], *case.get("unwritten", [])] if not _is_valid(validator, text)] == []
+    # What the validator has no checker for, it lets through.
+    if schema is True or schema.get("format", "date") in dialect.FORMAT_CHECKER.checkers:
+        assert [text for text in case["no"] if _is_valid(validator, text)] == []
+
+
+def _is_valid(validator: Any, text: str) -> bool:
+    try:
+        return bool(validator.is_valid(json.loads(text)))
+    except json.JSONDecodeError:
+        return False
+
+
+@pytest.mark.parametrize("case", _CASES["error"], ids=lambda case: case["schema"][:60])
+def test_errors(guest: GuestModule, case: dict[str, Any]) -> None:
+    report = ask_schema(guest, case["schema"])
+    found = [problem for problem in report.problems if problem.pointer == case["pointer"]]
+    assert any(case["says"] in problem.message for problem in found), report.problems
+    argument = b'{"schema": ' + case["schema"].encode() + b"}"
+    with pytest.raises(GuestStoppedError) as stopped:
+        FakeHost(guest, [b"a", b""], eos=1, arg=argument)
+    assert str(stopped.value) == "".join(problem.show() + "\n" for problem in report.problems)
+
+
+def test_check_schema_asks_the_guest() -> None:
+    report = check_schema({"type": "integer"}, ["1", "x", ""])
+    assert report == type(report)((), (), (None, 0, 0))
+    (problem,) = check_schema('{"type":\n  nul}').problems
+    assert problem.message == "not JSON: line 2, column 3: Expecting value"
+    (problem,) = check_schema("\ud800").problems
+    assert (problem.pointer, problem.keyword) == ("", "")
+    (problem,) = check_schema({"a/b~": 1}).problems
+    assert (problem.pointer, problem.keyword) == ("/a~1b~0", "a/b~")
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        (b"", "the argument is not JSON: line 1, column 1: at the end: expected a JSON value"),
+        (b'{"schema":{"a":1,\n"a":2}}', 'line 2, column 1: the key "a" comes twice'),
+        (b'{"schema":true,"whitespaces":1}', 'the argument\'s "whitespaces" is wrong'),
+        (b'{"schema":true,"whitespace":"none"}', "compact or flexible"),
+        (b"[]", 'an object with a "schema"'),
+        (b"[" * 300, "nested deeper than 200 levels"),
+        (b'{"schema":"\\ud800"}', "lone surrogate"),
+        (b'{"schema":"\xff"}', "not UTF-8"),
+    ],
+)
+def test_arguments(guest: GuestModule, argument: bytes, says: str) -> None:
+    with pytest.raises(GuestStoppedError) as stopped:
+        FakeHost(guest, [b"a", b""], eos=1, arg=argument)
+    assert says in str(stopped.value)
+
+
+def test_what_is_dropped_is_in_the_log(guest: GuestModule) -> None:
+    argument = b'{"schema": {"type": "integer", "foo": 1}, "lenient": true}'
+    host = FakeHost(guest, [b"7", b""], eos=1, arg=argument)
+    assert host.log == b"json schema: dropped at #/foo: unknown keyword\n"
+    host.mid_process()
+    assert host.allowed() == {0}
