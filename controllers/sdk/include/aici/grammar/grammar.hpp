@@ -8,7 +8,7 @@
 namespace aici::grammar {
 
 using SymbolId = uint32_t;      // terminals first: 0 .. terminals.size() - 1; then nonterminals
-using ProductionId = uint32_t;  // index into productions; 0 is START -> start symbol, added by the reader
+using ProductionId = uint32_t;  // index into productions; 0 is $start -> start symbol, added by the reader
 
 inline constexpr SymbolId END = 0;  // terminal 0: the end of the input
 
@@ -27,7 +27,7 @@ struct Terminal {
   enum class Kind : uint8_t { End, Keyword, Regex };
   Kind kind = Kind::End;
   Text text;          // of a keyword its bytes, of a regex its pattern without the slashes
-  Text name;          // how messages call it: "while", /[0-9]+/, or the name of a rule that is nothing but this terminal
+  Text name;          // how messages call it: "while", /[0-9]+/, or the name in capitals of a rule that lists regexes
   bool skip = false;  // listed under SKIP: allowed between lexemes, never seen by the parser
   Precedence precedence{};
   Place place{};
@@ -41,7 +41,7 @@ struct Nonterminal {
 struct Production {
   SymbolId head;
   std::vector<SymbolId> body;
-  Precedence precedence{};  // %prec, or that of the last terminal of the body that has one
+  Precedence precedence{};  // %prec, or that of the last terminal of the body
   Place place{};
 };
 

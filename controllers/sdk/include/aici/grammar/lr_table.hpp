@@ -20,6 +20,7 @@ struct Action {
 // terminal can really follow is known only by simulating the reductions on the stack.
 struct LrTable {
   uint32_t num_states = 0, num_terminals = 0, num_nonterminals = 0;
+  uint32_t num_settled = 0;     // conflicts that precedence settled
   std::vector<Action> actions;  // (states, terminals)
   std::vector<LrState> gotos;   // (states, nonterminals); NO_STATE where there is none
 

@@ -1,0 +1,13 @@
+// What tools want to know of a grammar.
+#pragma once
+#include <string_view>
+
+#include "aici/text.hpp"
+
+namespace aici::grammar {
+
+// JSON: {"problems": [{"severity", "line", "column", "message", "example"}], "summary": {...} or null}. The summary is
+// there if the file could be read: {"rules", "productions", "terminals", "skipped", "contextual", "states", "settled"}.
+Text check_answer(std::string_view grammar_text);
+
+}  // namespace aici::grammar

@@ -1,0 +1,34 @@
+// From the text of a .y file to a grammar.
+//
+//   %start expr                       by default the first rule
+//   %token WORD                       a keyword that stands for its own name
+//   %left "+" "-"                     also %right, %nonassoc: precedence as in yacc, later declarations bind tighter
+//   %option contextual                only terminals that the parser can take compete in the lexer
+//   %%
+//   expr : expr "+" expr | "-" expr %prec NEG | NUMBER | %empty ;
+//   NUMBER : "/[0-9]+/" ;             a rule as any other; its name is how messages call the regex
+//   SKIP : "/[ \n]+/" ;               what may stand between any two lexemes
+//   %%                                what follows a second one is not read
+//
+// "keyword" and 'keyword' are one line long and know no escapes; "/regex/" (aici/regex/parser.hpp) is a regex; // and /* */
+// are comments.
+#pragma once
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "aici/grammar/grammar.hpp"
+#include "aici/grammar/problem.hpp"
+
+namespace aici::grammar {
+
+inline constexpr size_t MAX_GRAMMAR_BYTES = 1 << 20;
+inline constexpr size_t MAX_SYMBOLS = 4096;
+inline constexpr size_t MAX_PRODUCTIONS = 16384;
+inline constexpr size_t MAX_BODY = 1024;  // symbols in one alternative
+
+// nullopt when there is an error among the problems, which are added in the order in which they are found. Every rule of a
+// grammar that is returned can end, and no terminal but those under SKIP matches the empty string.
+std::optional<Grammar> read_grammar(std::string_view text, std::vector<Problem>& problems);
+
+}  // namespace aici::grammar

@@ -1,0 +1,19 @@
+// From a grammar to the tables of its LR(1) parser.
+#pragma once
+#include <vector>
+
+#include "aici/grammar/grammar.hpp"
+#include "aici/grammar/lr_table.hpp"
+#include "aici/grammar/problem.hpp"
+
+namespace aici::grammar {
+
+inline constexpr size_t MAX_LR_STATES = 16384;
+inline constexpr size_t MAX_ACTIONS = 4 << 20;  // states x (terminals + nonterminals)
+
+// Accepts what the canonical LR(1) tables accept (Knuth 1965), with the fewer states of Pager (1977): a conflict that is
+// reported is one of the grammar. Precedence settles shift against reduce as in yacc; other conflicts are errors.
+// The table is of use only if no error was added.
+LrTable build_table(const Grammar& grammar, std::vector<Problem>& problems);
+
+}  // namespace aici::grammar

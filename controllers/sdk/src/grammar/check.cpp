@@ -1,0 +1,51 @@
+#include "aici/grammar/check.hpp"
+
+#include <algorithm>
+
+#include "aici/grammar/reader.hpp"
+#include "aici/grammar/tables.hpp"
+#include "aici/json.hpp"
+
+namespace aici::grammar {
+namespace {
+
+constexpr size_t MAX_PROBLEMS = 50;
+
+Text summary(const Grammar& grammar, const LrTable& table) {
+  size_t skipped = 0;
+  for (const Terminal& terminal : grammar.terminals) skipped += terminal.skip;
+  Text out("{\"rules\":");
+  out << grammar.nonterminals.size() - 1 << ",\"productions\":" << grammar.productions.size() - 1
+      << ",\"terminals\":" << grammar.terminals.size() - 1 - skipped << ",\"skipped\":" << skipped
+      << ",\"contextual\":" << (grammar.contextual ? "true" : "false") << ",\"states\":" << table.num_states
+      << ",\"settled\":" << table.num_settled;
+  return out << '}';
+}
+
+Text listed(std::vector<Problem>& problems) {
+  std::stable_sort(problems.begin(), problems.end(), [](const Problem& x, const Problem& y) {
+    return x.place.line != y.place.line ? x.place.line < y.place.line : x.place.column < y.place.column;
+  });
+  Text out("[");
+  for (size_t i = 0; i < problems.size() && i < MAX_PROBLEMS; i++) {
+    const Problem& problem = problems[i];
+    if (i) out << ',';
+    out << "{\"severity\":\"" << (problem.severity == Severity::Error ? "error" : "warning") << "\",\"line\":" << problem.place.line
+        << ",\"column\":" << problem.place.column << ",\"message\":" << json::quoted(problem.message)
+        << ",\"example\":" << json::quoted(problem.example) << '}';
+  }
+  return out << ']';
+}
+
+}  // namespace
+
+Text check_answer(std::string_view grammar_text) {
+  std::vector<Problem> problems;
+  std::optional<Grammar> grammar = read_grammar(grammar_text, problems);
+  Text about("null");
+  if (grammar) about = summary(*grammar, build_table(*grammar, problems));
+  Text out("{\"problems\":");
+  return out << listed(problems) << ",\"summary\":" << about << '}';
+}
+
+}  // namespace aici::grammar

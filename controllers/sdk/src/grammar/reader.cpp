@@ -1,0 +1,309 @@
+// Looks up the names of a written grammar.
+#include "aici/grammar/reader.hpp"
+
+#include "aici/regex/intern.hpp"
+#include "aici/utf8.hpp"
+#include "analysis.hpp"
+#include "syntax.hpp"
+#include "terminals.hpp"
+
+namespace aici::grammar {
+namespace {
+
+constexpr std::string_view SKIP = "SKIP";
+constexpr uint32_t NONE = UINT32_MAX;
+
+// What a name or a quoted text stands for.
+struct Entry {
+  Word word;
+  const WrittenRule* rule = nullptr;
+  uint32_t nonterminal = NONE;  // an index, not yet a symbol
+  uint32_t terminal = NONE;
+  const Word* declared = nullptr;    // under %token
+  const Word* precedence_at = nullptr;
+  Precedence precedence{};
+  bool prec_used = false;
+  bool reported = false;
+};
+
+uint32_t hash_of(const Word& word) {
+  uint32_t hash = word.quoted;
+  for (char c : word.text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x01000193u, hash ^= hash >> 15;
+  return hash;
+}
+
+class Resolver {
+ public:
+  Resolver(const WrittenGrammar& written, std::vector<Problem>& problems) : written_(written), problems_(problems) {}
+
+  Grammar resolve() {
+    declare_rules();
+    declare_tokens();
+    declare_precedences();
+    grammar_.contextual = written_.contextual;
+    grammar_.terminals.push_back({});
+    grammar_.terminals[END].name = Text("end of input");
+    add_start();
+    for (const WrittenRule& rule : written_.rules) {
+      if (rule.name.text == SKIP) {
+        add_skip(rule);
+      } else {
+        add_rule(rule);
+      }
+    }
+    warn_of_unused_declarations();
+    // Terminals come first among the symbols, and only now is their number known.
+    auto num_terminals = static_cast<SymbolId>(grammar_.terminals.size());
+    for (Production& production : grammar_.productions) {
+      production.head += num_terminals;
+      for (SymbolId& symbol : production.body) symbol = symbol & RULE ? (symbol & ~RULE) + num_terminals : symbol;
+    }
+    return static_cast<Grammar&&>(grammar_);
+  }
+
+ private:
+  static constexpr SymbolId RULE = 1u << 31;  // marks the index of a nonterminal in a body, until terminals are counted
+
+  Entry& entry(const Word& word) {
+    uint32_t id = table_.find_or_add(
+        hash_of(word), [&](uint32_t n) { return entries_[n].word.quoted == word.quoted && entries_[n].word.text == word.text; },
+        [&] {
+          entries_.push_back({word});
+          return static_cast<uint32_t>(entries_.size() - 1);
+        },
+        [&](uint32_t n) { return hash_of(entries_[n].word); });
+    return entries_[id];
+  }
+  // A declared token is the keyword of its own name.
+  Entry& terminal_entry(const Word& word) {
+    return word.quoted || !entry(word).declared ? entry(word) : entry({word.text, true, word.place});
+  }
+
+  template <typename... Parts>
+  void error(Place place, Parts... parts) {
+    Text message;
+    (message << ... << parts);
+    add_error(problems_, place, message);
+  }
+
+  void declare_rules() {
+    for (const WrittenRule& rule : written_.rules) {
+      Entry& known = entry(rule.name);
+      if (known.rule) {
+        error(rule.name.place, "the rule ", rule.name.text, " is defined a second time; the first is in line ",
+              known.rule->name.place.line, ": join them with |");
+        continue;
+      }
+      known.rule = &rule;
+    }
+  }
+
+  void declare_tokens() {
+    for (const Word& token : written_.tokens) {
+      Entry& known = entry(token);
+      if (known.rule) {
+        error(token.place, token.text, " is declared with %token and is also a rule: remove the one or the other");
+      } else if (known.declared) {
+        error(token.place, token.text, " is declared with %token a second time");
+      } else {
+        known.declared = &token;
+      }
+    }
+  }
+
+  void declare_precedences() {
+    uint32_t level = 0;
+    for (const WrittenGrammar::Level& line : written_.levels) {
+      level++;
+      for (const Word& word : line.words) {
+        Entry& known = terminal_entry(word);
+        if (known.rule) {
+          error(word.place, word.text, " is a rule: precedence belongs to terminals, name the quoted text itself");
+        } else if (known.precedence_at) {
+          error(word.place, word.text, " has a precedence already, from line ", known.precedence_at->place.line);
+        } else {
+          known.precedence_at = &word;
+          known.precedence = {level, line.assoc};
+        }
+      }
+    }
+  }
+
+  void add_start() {
+    grammar_.nonterminals.push_back({Text("$start"), {}});
+    const WrittenRule* start = nullptr;
+    for (const WrittenRule& rule : written_.rules)
+      if (rule.name.text != SKIP && !start) start = &rule;
+    Place place = start ? start->name.place : Place{};
+    if (written_.start) {
+      place = written_.start->place;
+      start = entry(*written_.start).rule;
+      if (!start || start->name.text == SKIP) undefined(*written_.start, "the rule of %start, ", ", is not defined");
+    }
+    if (!start) {
+      if (!has_errors(problems_)) error(place, "the grammar has no rule but SKIP");
+      return;
+    }
+    grammar_.productions.push_back({0, {nonterminal(entry(start->name))}, {}, place});
+  }
+
+  SymbolId nonterminal(Entry& known) {
+    if (known.nonterminal == NONE) {
+      known.nonterminal = static_cast<uint32_t>(grammar_.nonterminals.size());
+      grammar_.nonterminals.push_back({Text(known.word.text), known.rule->name.place});
+      check_count();
+    }
+    return known.nonterminal | RULE;
+  }
+
+  SymbolId terminal(const Word& word) {
+    Entry& known = terminal_entry(word);
+    if (known.terminal == NONE) {
+      known.terminal = static_cast<uint32_t>(grammar_.terminals.size());
+      grammar_.terminals.push_back(make_terminal(known.word.text, word.place, known.precedence, problems_));
+      check_count();
+    }
+    return known.terminal;
+  }
+
+  SymbolId symbol(const Word& word) {
+    if (word.quoted || entry(word).declared) return terminal(word);
+    Entry& known = entry(word);
+    if (word.text == SKIP && known.rule) {
+      error(word.place, "SKIP cannot be used in a rule: what it lists is skipped everywhere");
+    } else if (known.rule) {
+      return nonterminal(known);
+    } else if (!known.reported) {
+      undefined(word, "", " is neither a rule nor declared with %token");
+      known.reported = true;
+    }
+    return END;
+  }
+
+  void undefined(const Word& word, std::string_view before, std::string_view after) {
+    std::vector<std::string_view> names;
+    for (const WrittenRule& rule : written_.rules)
+      if (rule.name.text != SKIP) names.push_back(rule.name.text);
+    for (const Word& token : written_.tokens) names.push_back(token.text);
+    std::string_view near = nearest(word.text, names);
+    if (near.empty()) {
+      error(word.place, before, word.text, after);
+    } else {
+      error(word.place, before, word.text, after, ": did you mean ", near, "?");
+    }
+  }
+
+  void add_rule(const WrittenRule& rule) {
+    if (entry(rule.name).rule != &rule) return;  // reported
+    SymbolId head = nonterminal(entry(rule.name)) & ~RULE;
+    bool only_terminals = true;
+    for (const WrittenAlternative& alternative : rule.alternatives) {
+      Production production{head, {}, {}, alternative.place};
+      for (const Word& word : alternative.symbols) {
+        SymbolId id = symbol(word);
+        production.body.push_back(id);
+        if (!(id & RULE)) production.precedence = grammar_.terminals[id].precedence;
+      }
+      if (alternative.prec) production.precedence = precedence(*alternative.prec);
+      only_terminals = only_terminals && production.body.size() == 1 && !(production.body[0] & RULE);
+      grammar_.productions.push_back(static_cast<Production&&>(production));
+    }
+    if (grammar_.productions.size() > MAX_PRODUCTIONS && !too_large_) {
+      error(rule.name.place, "the grammar has more than ", MAX_PRODUCTIONS, " alternatives");
+      too_large_ = true;
+    }
+    if (only_terminals && is_capital(rule.name.text)) name_terminals(rule, head);
+  }
+
+  Precedence precedence(const Word& word) {
+    Entry& known = terminal_entry(word);
+    known.prec_used = true;
+    if (!known.precedence_at)
+      error(word.place, "%prec ", word.text, ": ", word.text, " has no precedence; declare it with %left, %right or %nonassoc");
+    return known.precedence;
+  }
+
+  static bool is_capital(std::string_view name) {
+    for (char c : name)
+      if (c >= 'a' && c <= 'z') return false;
+    return true;
+  }
+
+  // IDENTIFIER : "/[a-z]+/" ; gives the regex a name. A keyword is its own best name.
+  void name_terminals(const WrittenRule& rule, SymbolId head) {
+    for (size_t p = grammar_.productions.size(); p-- > 0 && grammar_.productions[p].head == head;) {
+      Terminal& terminal = grammar_.terminals[grammar_.productions[p].body[0]];
+      if (terminal.kind == Terminal::Kind::Regex && terminal.name.view().front() == '/') terminal.name = Text(rule.name.text);
+    }
+  }
+
+  void add_skip(const WrittenRule& rule) {
+    if (entry(rule.name).rule != &rule) return;
+    for (const WrittenAlternative& alternative : rule.alternatives) {
+      bool single = alternative.symbols.size() == 1 && (alternative.symbols[0].quoted || entry(alternative.symbols[0]).declared);
+      if (!single || alternative.prec) {
+        error(alternative.place, "each alternative of SKIP is one quoted text, and nothing else");
+      } else {
+        grammar_.terminals[terminal(alternative.symbols[0])].skip = true;
+      }
+    }
+  }
+
+  void warn_of_unused_declarations() {
+    for (size_t i = 0, n = entries_.size(); i < n; i++) {
+      Entry known = entries_[i];  // a copy: looking up may move the entries
+      const Word* declared = known.declared ? known.declared : known.precedence_at;
+      bool used = known.declared ? terminal_entry(known.word).terminal != NONE : known.terminal != NONE || known.prec_used;
+      if (!declared || used || (known.word.quoted && entry({known.word.text, false, {}}).declared)) continue;
+      Text message;
+      message << declared->text << " is declared and never used: it is left out";
+      add_warning(problems_, declared->place, message);
+    }
+  }
+
+  void check_count() {
+    if (grammar_.terminals.size() + grammar_.nonterminals.size() <= MAX_SYMBOLS || too_large_) return;
+    error({}, "the grammar has more than ", MAX_SYMBOLS, " rules and terminals");
+    too_large_ = true;
+  }
+
+  const WrittenGrammar& written_;
+  std::vector<Problem>& problems_;
+  std::vector<Entry> entries_;
+  regex::InternTable table_;
+  Grammar grammar_;
+  bool too_large_ = false;
+};
+
+}  // namespace
+
+std::optional<Grammar> read_grammar(std::string_view text, std::vector<Problem>& problems) {
+  if (text.size() > MAX_GRAMMAR_BYTES) {
+    add_error(problems, {}, "the grammar is larger than 1 MiB");
+    return std::nullopt;
+  }
+  std::vector<uint32_t> code_points;
+  if (std::optional<size_t> bad = decode_utf8(text, code_points)) {
+    Place place{1, 1};
+    for (uint32_t c : code_points) c == '\n' ? (place.line++, place.column = 1) : place.column++;
+    add_error(problems, place, "the grammar is not UTF-8");
+    return std::nullopt;
+  }
+  WrittenGrammar written = parse_syntax(text, problems);
+  Grammar grammar = Resolver(written, problems).resolve();
+  if (has_errors(problems)) return std::nullopt;
+  check_terminals(grammar, problems);
+  check_rules(grammar, problems);
+  if (has_errors(problems)) return std::nullopt;
+  return grammar;
+}
+
+Text describe(const Problem& problem) {
+  Text out;
+  if (problem.place.line) out << "line " << problem.place.line << ", column " << problem.place.column << ": ";
+  out << problem.message;
+  if (!problem.example.empty()) out << "\n  example: " << problem.example;
+  return out;
+}
+
+}  // namespace aici::grammar

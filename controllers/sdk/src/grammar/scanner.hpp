@@ -1,0 +1,41 @@
+// Cuts a .y file into words.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "aici/grammar/problem.hpp"
+
+namespace aici::grammar {
+
+struct Token {
+  enum class Kind : uint8_t { End, Name, Quoted, Directive, Separator, Colon, Bar, Semicolon };
+  Kind kind = Kind::End;
+  std::string_view text{};  // of a name, of a directive with its %, of a quoted text without the quotes
+  Place place{};
+};
+
+// Reports what is no word, and goes on behind it.
+class Scanner {
+ public:
+  Scanner(std::string_view text, std::vector<Problem>& problems) : text_(text), problems_(problems) {}
+  Token next();
+
+ private:
+  char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  bool done() const { return at_ == text_.size(); }
+  void bump();
+  void skip_blanks();
+  void skip_block_comment();
+  void skip_braces();
+  Token quoted();
+  Token directive();
+  Token name(Token::Kind kind, size_t start, Place place);
+  Place place() const { return {line_, column_}; }
+
+  std::string_view text_;
+  std::vector<Problem>& problems_;
+  size_t at_ = 0;
+  uint32_t line_ = 1, column_ = 1;
+};
+
+}  // namespace aici::grammar

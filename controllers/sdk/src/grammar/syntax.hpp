@@ -1,0 +1,45 @@
+// The .y file as it is written: names are not looked up yet, texts are slices of the file.
+#pragma once
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "aici/grammar/problem.hpp"
+
+namespace aici::grammar {
+
+struct Word {
+  std::string_view text;  // without the quotes
+  bool quoted = false;
+  Place place{};
+};
+
+struct WrittenAlternative {
+  std::vector<Word> symbols;
+  std::optional<Word> prec{};
+  Place place{};
+};
+
+struct WrittenRule {
+  Word name;
+  std::vector<WrittenAlternative> alternatives;
+};
+
+struct WrittenGrammar {
+  struct Level {
+    Assoc assoc;
+    std::vector<Word> words;
+  };
+  std::optional<Word> start{};
+  std::vector<Word> tokens{};
+  std::vector<Level> levels{};  // loosest first
+  bool contextual = false;
+  std::vector<WrittenRule> rules{};
+};
+
+WrittenGrammar parse_syntax(std::string_view text, std::vector<Problem>& problems);
+
+// The one of `names` that a misspelt `name` most likely means; empty when none is near.
+std::string_view nearest(std::string_view name, const std::vector<std::string_view>& names);
+
+}  // namespace aici::grammar

@@ -1,0 +1,68 @@
+#include "terminals.hpp"
+
+#include "aici/regex/parser.hpp"
+
+namespace aici::grammar {
+namespace {
+
+// "\n" in a keyword is two characters, which is hardly ever meant.
+bool looks_escaped(std::string_view keyword) {
+  for (size_t i = 0; i + 1 < keyword.size(); i++)
+    if (keyword[i] == '\\' && std::string_view("nrt\"'").find(keyword[i + 1]) != std::string_view::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+Terminal make_terminal(std::string_view quoted, Place place, Precedence precedence, std::vector<Problem>& problems) {
+  Terminal terminal;
+  terminal.place = place;
+  terminal.precedence = precedence;
+  if (quoted.size() > 2 && quoted.front() == '/' && quoted.back() == '/') {
+    terminal.kind = Terminal::Kind::Regex;
+    terminal.text = Text(quoted.substr(1, quoted.size() - 2));
+    terminal.name = Text(quoted);
+    return terminal;
+  }
+  terminal.kind = Terminal::Kind::Keyword;
+  terminal.text = Text(quoted);
+  char quote = quoted.find('"') == std::string_view::npos ? '"' : '\'';
+  terminal.name << quote << quoted << quote;
+  if (looks_escaped(quoted)) {
+    Text message("keywords know no escapes: ");
+    add_warning(problems, place, message << terminal.name << " has a backslash in it; a regex "
+                                         << "\"/.../\" knows escapes");
+  }
+  return terminal;
+}
+
+void check_terminals(const Grammar& grammar, std::vector<Problem>& problems) {
+  regex::Exprs exprs;
+  for (const Terminal& terminal : grammar.terminals) {
+    if (terminal.kind != Terminal::Kind::Regex) continue;
+    std::optional<regex::Problem> bad;
+    regex::ExprId expr = regex::parse(terminal.text, exprs, bad);
+    Text message;
+    Place place = terminal.place;
+    if (bad) {
+      place.column += 2 + bad->position;  // behind the quote and the slash
+      message << "in the regex /" << terminal.text << "/: " << bad->message;
+    } else if (expr == regex::NOTHING) {
+      message << "the regex /" << terminal.text << "/ matches nothing";
+    } else if (exprs.nullable(expr) && !terminal.skip) {
+      message << "the regex /" << terminal.text << "/ matches the empty string: only SKIP may; make it match something, and "
+              << "put %empty where it may be absent";
+    } else {
+      continue;
+    }
+    add_error(problems, place, message);
+  }
+  for (const Production& production : grammar.productions)
+    for (SymbolId symbol : production.body)
+      if (grammar.is_terminal(symbol) && grammar.terminals[symbol].skip) {
+        Text message(grammar.terminals[symbol].name);
+        add_error(problems, production.place, message << " is under SKIP, so that no rule ever sees it: use it in one of the two");
+      }
+}
+
+}  // namespace aici::grammar
