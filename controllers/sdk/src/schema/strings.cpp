@@ -102,7 +102,8 @@ ExprId StringLanguages::language(const Strings& strings) {
 }
 
 bool StringLanguages::matches(ExprId language, std::string_view text) {
-  for (char c : canonical(text).view())
+  Text spelled = canonical(text);
+  for (char c : spelled.view())
     if ((language = exprs_.derive(language, static_cast<uint8_t>(c))) == NOTHING) return false;
   return exprs_.nullable(language);
 }
