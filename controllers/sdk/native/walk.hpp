@@ -1,6 +1,8 @@
 // What must hold for every constraint: the masks of its controller are what its recognizer says byte by byte, with any
 // tokens appended and taken back, and never empty.
 #pragma once
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -60,22 +62,22 @@ bool expected_tokens(R& rec, const TokTrie& trie, std::vector<bool>& allowed) {
 }
 
 // Walks as `input` says: each byte chooses a token that is allowed, or how many to take back. `make` gives the
-// recognizer anew each time it is called.
+// recognizer anew each time it is called. The text, if the walk came to an end that is allowed.
 template <typename Make>
-void check_walk(const Make& make, const TokTrie& trie, Input& input, int max_steps = 24) {
+std::optional<std::string> check_walk(const Make& make, const TokTrie& trie, Input& input, int max_steps = 24) {
   auto oracle = make();
   RecognizerController<decltype(make())> controller(trie, make());
   std::vector<TokenId> history;
   std::vector<bool> expected;
   for (int step = 0; step < max_steps; step++) {
-    if (!expected_tokens(oracle, trie, expected)) return;
+    if (!expected_tokens(oracle, trie, expected)) return std::nullopt;
     MidResult result = MidResult::stop();
     try {
       result = controller.mid_process({});
     } catch (const Failed& failed) {
       // A bound of the constraint; anything else would be a mask without tokens, although all bytes are tokens.
       require(failed.message.find("no token of this vocabulary") == std::string::npos, "some token is allowed");
-      return;
+      return std::nullopt;
     }
     std::vector<TokenId> allowed;
     for (TokenId token = 0; token < trie.vocab_size(); token++)
@@ -88,7 +90,8 @@ void check_walk(const Make& make, const TokTrie& trie, Input& input, int max_ste
       for (TokenId token = 0; token < trie.vocab_size(); token++)
         require(result.mask->allows(token) == expected[token], "the mask is what the bytes say");
     }
-    if (input.empty()) return;
+    if (allowed[0] == trie.eos() && (allowed.size() == 1 || input.empty())) return std::string(trie.decode(history).view());
+    if (input.empty()) return std::nullopt;
     uint8_t choice = input.byte();
     uint32_t back = choice >= 0xF0 ? choice & 0x0F : 0;
     if (back > history.size()) back = static_cast<uint32_t>(history.size());
@@ -99,7 +102,7 @@ void check_walk(const Make& make, const TokTrie& trie, Input& input, int max_ste
     std::vector<TokenId> appended;
     if (back == 0) {
       TokenId token = allowed[(choice + 251u * input.byte()) % allowed.size()];
-      if (token == trie.eos()) return;
+      if (token == trie.eos()) return std::string(trie.decode(history).view());
       appended.push_back(token);
       for (char c : trie.token(token)) oracle.push_byte(static_cast<uint8_t>(c));
       history.push_back(token);
@@ -110,7 +113,7 @@ void check_walk(const Make& make, const TokTrie& trie, Input& input, int max_ste
       bool bound = failed.message.find("is not allowed here") == std::string::npos &&
                    failed.message.find("take back") == std::string::npos;
       require(bound, "what a mask allowed is accepted, and can be taken back");
-      return;
+      return std::nullopt;
     }
   }
 }
