@@ -1,4 +1,4 @@
-"""The controllers that ship with aici, by name."""
+"""The controllers and the grammars that ship with aici, by name."""
 
 import difflib
 from pathlib import Path
@@ -26,6 +26,29 @@ def guest_path(name: str) -> Path:
             "the shipped controllers are not built",
             hint="pip install 'aici[build]', then python -m aici_controllers.build",
         )
+    raise NotFoundError(f"no shipped controller is called {name!r}", hint=_near(name, names))
+
+
+def grammars_dir() -> Path:
+    """Where the shipped grammars are: in the package, or beside it in a checkout."""
+    here = Path(__file__).resolve()
+    installed = here.parent / "grammars"
+    return installed if installed.is_dir() else here.parents[2] / "grammars"
+
+
+def grammar_names() -> list[str]:
+    """Sorted."""
+    return sorted(path.stem for path in grammars_dir().glob("*.y"))
+
+
+def grammar_path(name: str) -> Path:
+    """The file of the grammar `name`. NotFoundError names what there is instead."""
+    names = grammar_names()
+    if name not in names:
+        raise NotFoundError(f"no shipped grammar is called {name!r}", hint=_near(name, names))
+    return grammars_dir() / f"{name}.y"
+
+
+def _near(name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"shipped: {', '.join(names)}"
-    raise NotFoundError(f"no shipped controller is called {name!r}", hint=hint)
+    return f"did you mean {near[0]}?" if near else f"shipped: {', '.join(names)}"

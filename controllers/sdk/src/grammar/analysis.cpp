@@ -39,7 +39,7 @@ void check_rules(const Grammar& grammar, std::vector<Problem>& problems) {
   }
   for (SymbolId symbol = 1; symbol < num_terminals; symbol++) {
     const Terminal& terminal = grammar.terminals[symbol];
-    if (reached[symbol] || terminal.skip) continue;
+    if (reached[symbol] || terminal.skip || terminal.never) continue;
     Text message(terminal.name);
     add_warning(problems, terminal.place,
                 message << " is used in no rule that the start rule reaches, and the lexer still prefers it to others");

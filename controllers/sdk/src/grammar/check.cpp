@@ -23,9 +23,12 @@ Text summary(const Grammar& grammar, const LrTable& table) {
 }
 
 Text listed(std::vector<Problem>& problems) {
-  std::stable_sort(problems.begin(), problems.end(), [](const Problem& x, const Problem& y) {
+  // By insertion, which is stable; std::stable_sort wants an operator new that guests do not have.
+  auto before = [](const Problem& x, const Problem& y) {
     return x.place.line != y.place.line ? x.place.line < y.place.line : x.place.column < y.place.column;
-  });
+  };
+  for (auto at = problems.begin(); at != problems.end(); ++at)
+    std::rotate(std::upper_bound(problems.begin(), at, *at, before), at, at + 1);
   Text out("[");
   for (size_t i = 0; i < problems.size() && i < MAX_PROBLEMS; i++) {
     const Problem& problem = problems[i];

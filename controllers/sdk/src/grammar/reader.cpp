@@ -10,7 +10,7 @@
 namespace aici::grammar {
 namespace {
 
-constexpr std::string_view SKIP = "SKIP";
+constexpr std::string_view SKIP = "SKIP", NEVER = "NEVER";  // rules that speak to the lexer
 constexpr uint32_t NONE = UINT32_MAX;
 
 // What a name or a quoted text stands for.
@@ -26,11 +26,28 @@ struct Entry {
   bool reported = false;
 };
 
-uint32_t hash_of(const Word& word) {
-  uint32_t hash = word.quoted;
-  for (char c : word.text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x01000193u, hash ^= hash >> 15;
-  return hash;
-}
+bool is_lexical(const WrittenRule& rule) { return rule.name.text == SKIP || rule.name.text == NEVER; }
+
+char folded(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
+
+// Keywords that differ in case only are one if case does not matter.
+struct WordIdentity {
+  bool caseless;
+
+  bool folds(const Word& word) const { return caseless && word.quoted && !is_quoted_regex(word.text); }
+  bool same(const Word& x, const Word& y) const {
+    if (x.quoted != y.quoted || x.text.size() != y.text.size()) return false;
+    if (!folds(x) || !folds(y)) return x.text == y.text;
+    for (size_t i = 0; i < x.text.size(); i++)
+      if (folded(x.text[i]) != folded(y.text[i])) return false;
+    return true;
+  }
+  uint32_t hash(const Word& word) const {
+    uint32_t hash = word.quoted;
+    for (char c : word.text) hash = (hash ^ static_cast<uint8_t>(folds(word) ? folded(c) : c)) * 0x01000193u, hash ^= hash >> 15;
+    return hash;
+  }
+};
 
 class Resolver {
  public:
@@ -45,8 +62,8 @@ class Resolver {
     grammar_.terminals[END].name = Text("end of input");
     add_start();
     for (const WrittenRule& rule : written_.rules) {
-      if (rule.name.text == SKIP) {
-        add_skip(rule);
+      if (is_lexical(rule)) {
+        add_lexical(rule);
       } else {
         add_rule(rule);
       }
@@ -66,12 +83,12 @@ class Resolver {
 
   Entry& entry(const Word& word) {
     uint32_t id = table_.find_or_add(
-        hash_of(word), [&](uint32_t n) { return entries_[n].word.quoted == word.quoted && entries_[n].word.text == word.text; },
+        identity_.hash(word), [&](uint32_t n) { return identity_.same(entries_[n].word, word); },
         [&] {
           entries_.push_back({word});
           return static_cast<uint32_t>(entries_.size() - 1);
         },
-        [&](uint32_t n) { return hash_of(entries_[n].word); });
+        [&](uint32_t n) { return identity_.hash(entries_[n].word); });
     return entries_[id];
   }
   // A declared token is the keyword of its own name.
@@ -133,15 +150,15 @@ class Resolver {
     grammar_.nonterminals.push_back({Text("$start"), {}});
     const WrittenRule* start = nullptr;
     for (const WrittenRule& rule : written_.rules)
-      if (rule.name.text != SKIP && !start) start = &rule;
+      if (!is_lexical(rule) && !start) start = &rule;
     Place place = start ? start->name.place : Place{};
     if (written_.start) {
       place = written_.start->place;
       start = entry(*written_.start).rule;
-      if (!start || start->name.text == SKIP) undefined(*written_.start, "the rule of %start, ", ", is not defined");
+      if (!start || is_lexical(*start)) undefined(*written_.start, "the rule of %start, ", ", is not defined");
     }
     if (!start) {
-      if (!has_errors(problems_)) error(place, "the grammar has no rule but SKIP");
+      if (!has_errors(problems_)) error(place, "the grammar has no rule but those of the lexer, SKIP and NEVER");
       return;
     }
     grammar_.productions.push_back({0, {nonterminal(entry(start->name))}, {}, place});
@@ -161,6 +178,8 @@ class Resolver {
     if (known.terminal == NONE) {
       known.terminal = static_cast<uint32_t>(grammar_.terminals.size());
       grammar_.terminals.push_back(make_terminal(known.word.text, word.place, known.precedence, problems_));
+      Terminal& added = grammar_.terminals.back();
+      added.caseless = written_.caseless && added.kind == Terminal::Kind::Keyword;
       check_count();
     }
     return known.terminal;
@@ -169,8 +188,9 @@ class Resolver {
   SymbolId symbol(const Word& word) {
     if (word.quoted || entry(word).declared) return terminal(word);
     Entry& known = entry(word);
-    if (word.text == SKIP && known.rule) {
-      error(word.place, "SKIP cannot be used in a rule: what it lists is skipped everywhere");
+    if (known.rule && is_lexical(*known.rule)) {
+      error(word.place, word.text, " cannot be used in a rule: what it lists is ",
+            word.text == SKIP ? "skipped everywhere" : "refused everywhere");
     } else if (known.rule) {
       return nonterminal(known);
     } else if (!known.reported) {
@@ -183,7 +203,7 @@ class Resolver {
   void undefined(const Word& word, std::string_view before, std::string_view after) {
     std::vector<std::string_view> names;
     for (const WrittenRule& rule : written_.rules)
-      if (rule.name.text != SKIP) names.push_back(rule.name.text);
+      if (!is_lexical(rule)) names.push_back(rule.name.text);
     for (const Word& token : written_.tokens) names.push_back(token.text);
     std::string_view near = nearest(word.text, names);
     if (near.empty()) {
@@ -237,14 +257,15 @@ class Resolver {
     }
   }
 
-  void add_skip(const WrittenRule& rule) {
+  void add_lexical(const WrittenRule& rule) {
     if (entry(rule.name).rule != &rule) return;
     for (const WrittenAlternative& alternative : rule.alternatives) {
       bool single = alternative.symbols.size() == 1 && (alternative.symbols[0].quoted || entry(alternative.symbols[0]).declared);
       if (!single || alternative.prec) {
-        error(alternative.place, "each alternative of SKIP is one quoted text, and nothing else");
+        error(alternative.place, "each alternative of ", rule.name.text, " is one quoted text, and nothing else");
       } else {
-        grammar_.terminals[terminal(alternative.symbols[0])].skip = true;
+        Terminal& listed = grammar_.terminals[terminal(alternative.symbols[0])];
+        (rule.name.text == SKIP ? listed.skip : listed.never) = true;
       }
     }
   }
@@ -268,6 +289,7 @@ class Resolver {
   }
 
   const WrittenGrammar& written_;
+  WordIdentity identity_{written_.caseless};
   std::vector<Problem>& problems_;
   std::vector<Entry> entries_;
   regex::InternTable table_;

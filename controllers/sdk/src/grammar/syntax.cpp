@@ -65,13 +65,15 @@ class SyntaxParser {
       if (out_.start) return add_error(problems_, name.place, "%start stands here a second time");
       out_.start = list[0];
     } else if (name.text == "%option") {
-      if (list.empty()) add_error(problems_, name.place, "%option names an option: the only one is contextual");
+      if (list.empty()) add_error(problems_, name.place, "%option names an option: contextual or caseless");
       for (const Word& option : list) {
         if (option.text == "contextual" && !option.quoted) {
           out_.contextual = true;
+        } else if (option.text == "caseless" && !option.quoted) {
+          out_.caseless = true;
         } else {
           Text message("unknown option ");
-          add_error(problems_, option.place, message << option.text << ": the only one is contextual");
+          add_error(problems_, option.place, message << option.text << ": there are contextual and caseless");
         }
       }
     } else if (list.empty() && is_known(name.text)) {

@@ -33,7 +33,7 @@ struct WrittenGrammar {
   std::optional<Word> start{};
   std::vector<Word> tokens{};
   std::vector<Level> levels{};  // loosest first
-  bool contextual = false;
+  bool contextual = false, caseless = false;
   std::vector<WrittenRule> rules{};
 };
 

@@ -18,7 +18,7 @@ Terminal make_terminal(std::string_view quoted, Place place, Precedence preceden
   Terminal terminal;
   terminal.place = place;
   terminal.precedence = precedence;
-  if (quoted.size() > 2 && quoted.front() == '/' && quoted.back() == '/') {
+  if (is_quoted_regex(quoted)) {
     terminal.kind = Terminal::Kind::Regex;
     terminal.text = Text(quoted.substr(1, quoted.size() - 2));
     terminal.name = Text(quoted);
@@ -59,9 +59,10 @@ void check_terminals(const Grammar& grammar, std::vector<Problem>& problems) {
   }
   for (const Production& production : grammar.productions)
     for (SymbolId symbol : production.body)
-      if (grammar.is_terminal(symbol) && grammar.terminals[symbol].skip) {
+      if (grammar.is_terminal(symbol) && (grammar.terminals[symbol].skip || grammar.terminals[symbol].never)) {
         Text message(grammar.terminals[symbol].name);
-        add_error(problems, production.place, message << " is under SKIP, so that no rule ever sees it: use it in one of the two");
+        message << " is under " << (grammar.terminals[symbol].skip ? "SKIP" : "NEVER");
+        add_error(problems, production.place, message << ", so that no rule ever sees it: use it in one of the two");
       }
 }
 

@@ -7,9 +7,13 @@
 
 namespace aici::grammar {
 
+// "/[0-9]+/" is a regex, "/" and "//" are keywords.
+inline bool is_quoted_regex(std::string_view quoted) { return quoted.size() > 2 && quoted.front() == '/' && quoted.back() == '/'; }
+
 Terminal make_terminal(std::string_view quoted, Place place, Precedence precedence, std::vector<Problem>& problems);
 
-// Regexes that are refused, that match nothing, or, but for SKIP, that match the empty string; SKIP used in a rule.
+// Regexes that are refused, that match nothing, or, but for SKIP, that match the empty string; what is under SKIP or
+// NEVER and also used in a rule.
 void check_terminals(const Grammar& grammar, std::vector<Problem>& problems);
 
 }  // namespace aici::grammar

@@ -28,7 +28,9 @@ struct Terminal {
   Kind kind = Kind::End;
   Text text;          // of a keyword its bytes, of a regex its pattern without the slashes
   Text name;          // how messages call it: "while", /[0-9]+/, or the name in capitals of a rule that lists regexes
-  bool skip = false;  // listed under SKIP: allowed between lexemes, never seen by the parser
+  bool skip = false;      // listed under SKIP: allowed between lexemes, never seen by the parser
+  bool never = false;     // listed under NEVER: the lexer knows it and no rule takes it, so that it is refused
+  bool caseless = false;  // a keyword whose ASCII letters are in any case
   Precedence precedence{};
   Place place{};
 };

@@ -4,10 +4,12 @@
 //   %token WORD                       a keyword that stands for its own name
 //   %left "+" "-"                     also %right, %nonassoc: precedence as in yacc, later declarations bind tighter
 //   %option contextual                only terminals that the parser can take compete in the lexer
+//   %option caseless                  ASCII letters of keywords are in any case
 //   %%
 //   expr : expr "+" expr | "-" expr %prec NEG | NUMBER | %empty ;
 //   NUMBER : "/[0-9]+/" ;             a rule as any other; its name is how messages call the regex
 //   SKIP : "/[ \n]+/" ;               what may stand between any two lexemes
+//   NEVER : "/[0-9]+[a-z]/" ;         what the lexer reads as one lexeme, to refuse it: 3x is not 3 and then x
 //   %%                                what follows a second one is not read
 //
 // "keyword" and 'keyword' are one line long and know no escapes; "/regex/" (aici/regex/parser.hpp) is a regex; // and /* */
