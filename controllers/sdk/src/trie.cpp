@@ -39,6 +39,7 @@ void TokTrie::check_nodes() {
     num_tokens_in_tree_ += has_token;
   }
   if (num_wrong) fail("the host's token trie has a wrong node");
+  for (uint32_t child = 1; child < num_nodes_; child += nodes_[child].subtree_size()) children_of_root_[nodes_[child].byte()] = child;
 }
 
 // Of tokens with the same bytes the tree holds one; the others are allowed whenever it is.

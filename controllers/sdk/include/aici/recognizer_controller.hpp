@@ -45,15 +45,16 @@ class RecognizerController : public Controller {
 
   const TokenSet& next_mask() {
     if constexpr (requires { rec_.mask_key(); }) {
-      if (const TokenSet* known = cache_.find(rec_.mask_key())) return *known;
-      trie_.compute_mask(rec_, mask_);
+      if (cache_.load(rec_.mask_key(), mask_)) return mask_;
+      const Slice* slice = trie_.compute_mask(rec_, mask_);
       check();
-      return cache_.add(rec_.mask_key(), mask_);  // the walk may have changed the key
+      // The walk may have changed the key.
+      cache_.add(rec_.mask_key(), mask_, slice ? &slice->inside : nullptr);
     } else {
       trie_.compute_mask(rec_, mask_);
       check();
-      return mask_;
     }
+    return mask_;
   }
 
   void append(TokenId token) {

@@ -34,6 +34,12 @@ class TokenSet {
   void allow_or_spare(uint32_t token) { allow(token < vocab_size_ ? token : vocab_size_); }
   void clear_spare() { disallow(vocab_size_); }
 
+  // Like another of the same vocabulary, without allocating.
+  void assign(const TokenSet& other) { words_.assign(other.words_.begin(), other.words_.end()); }
+  uint32_t num_words() const { return static_cast<uint32_t>(words_.size()); }
+  uint32_t word(uint32_t number) const { return words_[number]; }
+  void set_word(uint32_t number, uint32_t bits) { words_[number] = bits; }
+
   uint32_t vocab_size() const { return vocab_size_; }
   const uint32_t* data() const { return words_.data(); }
   uint32_t size_bytes() const { return (vocab_size_ + 31) / 32 * 4; }

@@ -5,6 +5,7 @@
 // `parents` is how many levels to go up from a node to the parent of the node that follows its subtree.
 // Offset: `offset << 8 | length` into the token bytes. Special tokens have no bytes and are not in the tree.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -52,9 +53,10 @@ class TokTrie {
   // One for each of TEXT_CLASSES.
   std::span<const Slice> slices() const { return slices_; }
 
-  // Fills `mask` with the tokens whose bytes `rec` allows one after another, and EOS iff it is allowed here.
+  // Fills `mask` with the tokens whose bytes `rec` allows one after another, and EOS iff it is allowed here. Returns the
+  // slice all of which is in the mask, if one was used.
   template <Recognizer R>
-  void compute_mask(R& rec, TokenSet& mask) const {
+  const Slice* compute_mask(R& rec, TokenSet& mask) const {
     mask.clear();
     const Slice* slice = nullptr;
     if constexpr (requires(const TextClass& text) { rec.allows_all(text); }) slice = slice_for(rec);
@@ -67,6 +69,7 @@ class TokTrie {
     rec.trie_finished();
     finish(mask);
     if (eos_ < vocab_size_ && rec.special_allowed(SpecialToken::EndOfSequence)) mask.allow(eos_);
+    return slice;
   }
 
   // The walks: each adds the tokens that it finds allowed to `mask`, and leaves `rec` as it was. `rec` needs try_push_byte
@@ -75,7 +78,14 @@ class TokTrie {
   // Below a node whose bytes have been pushed. The token of the node itself is not considered.
   template <typename R>
   void walk_below(uint32_t number, R& rec, TokenSet& mask) const {
-    number == 0 ? walk<true>(number, rec, mask) : walk<false>(number, rec, mask);
+    if (number != 0) return walk<false>(number + 1, number + nodes_[number].subtree_size(), rec, mask);
+    // The first bytes are asked about from a table: most states refuse most of them, and their nodes lie far apart.
+    for (unsigned byte = 0; byte < 256; byte++) {
+      uint32_t child = children_of_root_[byte];
+      if (child == 0 || !rec.try_push_byte(static_cast<uint8_t>(byte))) continue;
+      rec.pop_bytes(1);
+      walk<true>(child, child + nodes_[child].subtree_size(), rec, mask);
+    }
   }
 
   // The whole tree, for a recognizer that allows all texts of the slice's class.
@@ -118,19 +128,19 @@ class TokTrie {
     return nullptr;
   }
 
-  template <bool is_root, typename R>
-  void walk(uint32_t number, R& rec, TokenSet& mask) const {
-    const Node* node = nodes_ + number + 1;
-    const Node* end = nodes_ + number + nodes_[number].subtree_size();
-    uint32_t depth = 0;
+  template <bool is_at_root, typename R>
+  void walk(uint32_t first, uint32_t last, R& rec, TokenSet& mask) const {
+    const Node* node = nodes_ + first;
+    const Node* end = nodes_ + last;
+    [[maybe_unused]] uint32_t depth = 0;
     // The last node below a node pops all the way to where the tree goes on, which may be above where the walk began.
     auto pop = [&](uint32_t num) {
-      if constexpr (!is_root) num = num < depth ? num : depth, depth -= num;
+      if constexpr (!is_at_root) num = num < depth ? num : depth, depth -= num;
       rec.pop_bytes(num);
     };
     while (node < end) {
       if (rec.try_push_byte(node->byte())) {
-        depth++;
+        if constexpr (!is_at_root) depth++;
         // Whether a node has a token and whether it is a leaf are coin tosses to the processor's branch predictor, so
         // both are computed, not branched on: nodes without a token set the spare bit.
         mask.allow_or_spare(node->token());
@@ -156,6 +166,7 @@ class TokTrie {
   TokenId eos_;
   size_t max_token_len_ = 0;
   uint32_t num_tokens_in_tree_ = 0;
+  std::array<uint32_t, 256> children_of_root_{};  // by byte; 0: none
   std::vector<Duplicate> duplicates_;
   std::vector<Slice> slices_;
 };
