@@ -5,6 +5,7 @@
 #include "aici/grammar/reader.hpp"
 #include "aici/grammar/tables.hpp"
 #include "aici/json.hpp"
+#include "lexical.hpp"
 
 namespace aici::grammar {
 namespace {
@@ -46,7 +47,11 @@ Text check_answer(std::string_view grammar_text) {
   std::vector<Problem> problems;
   std::optional<Grammar> grammar = read_grammar(grammar_text, problems);
   Text about("null");
-  if (grammar) about = summary(*grammar, build_table(*grammar, problems));
+  if (grammar) {
+    LrTable table = build_table(*grammar, problems);
+    about = summary(*grammar, table);
+    if (!has_errors(problems)) check_lexical(*grammar, table, problems);
+  }
   Text out("{\"problems\":");
   return out << listed(problems) << ",\"summary\":" << about << '}';
 }

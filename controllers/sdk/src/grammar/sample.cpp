@@ -7,7 +7,8 @@ namespace {
 
 constexpr size_t MAX_TRIED = 4096;
 
-// One byte of each class that the expressions tell apart, the most readable first.
+}  // namespace
+
 std::vector<uint8_t> readable_bytes(const std::vector<uint8_t>& classes) {
   std::vector<uint8_t> order, out;
   auto range = [&order](int first, int last) {
@@ -22,8 +23,6 @@ std::vector<uint8_t> readable_bytes(const std::vector<uint8_t>& classes) {
   }
   return out;
 }
-
-}  // namespace
 
 // Breadth first over derivatives.
 Text sample_word(const Terminal& terminal) {
