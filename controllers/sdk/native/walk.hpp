@@ -116,6 +116,7 @@ std::optional<std::string> check_walk(const Make& make, const TokTrie& trie, Inp
       return std::nullopt;
     }
   }
+  return std::nullopt;
 }
 
 }  // namespace aici::native
