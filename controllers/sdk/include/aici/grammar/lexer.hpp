@@ -1,0 +1,103 @@
+// From bytes to terminals: one automaton over all of them, built while it is used.
+//
+// The longest match wins: bytes are read until no terminal can go on. Then the lexeme that ended one byte before is the
+// best terminal that matched there, and the byte begins the next lexeme; if none matched there, the byte is refused:
+// there is no way back by more than one byte. Keywords win over regexes, the longer keyword over the shorter, and of two
+// regexes the one with the longer pattern, then the earlier one.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/grammar/grammar.hpp"
+#include "aici/grammar/terminal_sets.hpp"
+#include "aici/regex/expr.hpp"
+
+namespace aici::grammar {
+
+// A state is the list of terminals that the bytes since the lexeme began can still become, the best first, each with the
+// expression of what is missing. The owner of the TerminalSets must keep them where they are.
+class Lexer {
+ public:
+  using State = uint16_t;
+  static constexpr State DEAD = 0;
+  static constexpr SymbolId NONE = UINT32_MAX;
+  static constexpr size_t MAX_STATES = (1 << 14) - 1;  // 8 MB of rows; see regex::Dfa
+  static constexpr size_t MAX_EXPRS = 150000;          // in weight
+
+  // All regexes of `grammar` are known to be fine.
+  Lexer(const Grammar& grammar, TerminalSets& sets);
+
+  // Where the input begins. Nothing is pending here: the lexeme that would be emitted is empty and is none. SKIP patterns
+  // may leave out a leading newline, so what is skipped from the start of a line on is skipped on the first line too.
+  State initial(SetId viable);
+  // Where a lexeme begins, if the parser can take `viable`. Never a state that a byte leads to.
+  State start(SetId viable) {
+    if (!contextual_) return start_;
+    return viable < starts_.size() && starts_[viable] != UNKNOWN ? starts_[viable] : add_start(viable);
+  }
+  State next(State state, uint8_t byte) {
+    State to = rows_[state * 256u + byte];
+    return to != UNKNOWN ? to : explore(state, byte);
+  }
+  // The terminal of the lexeme if it ends here; NONE if it cannot.
+  SymbolId winner(State state) const { return states_[state].winner; }
+  bool is_skip(SymbolId terminal) const { return skip_[terminal]; }
+  // Nothing is pending.
+  bool is_fresh(State state) const { return states_[state].fresh; }
+  // The terminals that the lexeme can become, now or after more bytes. END stands for SKIP.
+  SetId reach(State state) { return reach_[state] != TerminalSets::UNKNOWN ? reach_[state] : find_reach(state); }
+
+  // Forgets all states but those in `live`, which get new numbers. Worth it when is_crowded().
+  void compact(std::span<State> live);
+  bool is_crowded() const { return states_.size() > MAX_STATES / 2 || exprs_.weight() > MAX_EXPRS / 2; }
+
+  // Set once the automaton has outgrown its bounds; from then on transitions that are not known yet lead to DEAD.
+  const char* error() const { return error_; }
+  size_t num_terminals() const { return skip_.size(); }
+  size_t num_states() const { return states_.size(); }
+
+ private:
+  static constexpr State UNKNOWN = UINT16_MAX;
+
+  struct Member {
+    uint32_t rank;  // index into order_
+    regex::ExprId rest;
+    bool operator==(const Member&) const = default;
+  };
+  struct StateInfo {
+    uint32_t first, num;  // in members_
+    SymbolId winner;
+    bool fresh;
+  };
+
+  State add_start(SetId viable);
+  State explore(State state, uint8_t byte);
+  State state_of(const std::vector<Member>& members);
+  State add_state(const std::vector<Member>& members, bool fresh);
+  void reset_states();
+  SetId find_reach(State state);
+  bool can_win(State state, uint32_t rank);
+  std::span<const Member> members(State state) const { return {&members_[states_[state].first], states_[state].num}; }
+  static uint32_t hash(std::span<const Member> members);
+
+  TerminalSets* sets_;
+  bool contextual_;
+  std::vector<SymbolId> order_;       // the terminals, the best first
+  std::vector<bool> skip_;            // (terminals,)
+  regex::Exprs exprs_;
+  std::vector<regex::ExprId> exprs_of_;  // (ranks,)
+  std::vector<uint8_t> classes_;      // (256,) class of each byte
+  std::vector<uint8_t> class_bytes_;  // (classes,) one byte of each
+
+  std::vector<Member> members_;
+  std::vector<StateInfo> states_;
+  std::vector<State> rows_;    // (states, 256)
+  std::vector<SetId> reach_;   // (states,)
+  std::vector<State> starts_;  // (sets,) of a contextual lexer
+  regex::InternTable table_;
+  State start_ = DEAD;
+  const char* error_ = nullptr;
+};
+
+}  // namespace aici::grammar

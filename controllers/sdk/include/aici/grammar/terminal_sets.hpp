@@ -1,0 +1,81 @@
+// Sets of terminals, numbered: equal sets have equal numbers.
+//
+// In a set of terminals that a lexeme can become, and in one of those that the parser can take, bit 0 (END) stands for
+// SKIP: the parser can always take what it never sees. So two sets meet exactly where a lexeme can go on.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/grammar/grammar.hpp"
+#include "aici/regex/intern.hpp"
+
+namespace aici::grammar {
+
+using SetId = uint32_t;
+
+// A set that is being put together.
+class TerminalSet {
+ public:
+  explicit TerminalSet(size_t num_terminals) : words_(num_terminals / 64 + 1) {}
+  void add(SymbolId terminal) { words_[terminal / 64] |= uint64_t{1} << (terminal % 64); }
+  void remove(SymbolId terminal) { words_[terminal / 64] &= ~(uint64_t{1} << (terminal % 64)); }
+  bool has(SymbolId terminal) const { return words_[terminal / 64] >> (terminal % 64) & 1; }
+  void clear() { words_.assign(words_.size(), 0); }
+  std::span<const uint64_t> words() const { return words_; }
+
+ private:
+  friend class TerminalSets;
+  std::vector<uint64_t> words_;
+};
+
+class TerminalSets {
+ public:
+  static constexpr SetId UNKNOWN = UINT32_MAX;
+
+  explicit TerminalSets(size_t num_terminals) : num_words_(num_terminals / 64 + 1) {}
+
+  SetId id_of(const TerminalSet& set) {
+    return table_.find_or_add(
+        hash(set.words_.data()), [&](uint32_t id) { return equal(words(id), set.words_.data()); },
+        [&] {
+          words_.insert(words_.end(), set.words_.begin(), set.words_.end());
+          return static_cast<uint32_t>(size() - 1);
+        },
+        [&](uint32_t id) { return hash(words(id)); });
+  }
+  bool has(SetId id, SymbolId terminal) const { return words(id)[terminal / 64] >> (terminal % 64) & 1; }
+  bool meets(SetId x, SetId y) const {
+    const uint64_t *p = words(x), *q = words(y);
+    uint64_t common = 0;
+    for (size_t i = 0; i < num_words_; i++) common |= p[i] & q[i];
+    return common != 0;
+  }
+  // Adds to `set` what x has, or what x and y both have.
+  void add_to(TerminalSet& set, SetId x) const {
+    for (size_t i = 0; i < num_words_; i++) set.words_[i] |= words(x)[i];
+  }
+  void add_common_to(TerminalSet& set, SetId x, SetId y) const {
+    for (size_t i = 0; i < num_words_; i++) set.words_[i] |= words(x)[i] & words(y)[i];
+  }
+  size_t size() const { return words_.size() / num_words_; }
+
+ private:
+  const uint64_t* words(SetId id) const { return &words_[id * num_words_]; }
+  bool equal(const uint64_t* x, const uint64_t* y) const {
+    for (size_t i = 0; i < num_words_; i++)
+      if (x[i] != y[i]) return false;
+    return true;
+  }
+  uint32_t hash(const uint64_t* words) const {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < num_words_; i++) hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 32;
+    return static_cast<uint32_t>(hash);
+  }
+
+  size_t num_words_;
+  std::vector<uint64_t> words_;  // (sets, num_words)
+  regex::InternTable table_;
+};
+
+}  // namespace aici::grammar

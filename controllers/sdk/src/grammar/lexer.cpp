@@ -1,0 +1,173 @@
+#include "aici/grammar/lexer.hpp"
+
+#include <algorithm>
+
+#include "aici/regex/code_points.hpp"
+#include "aici/regex/parser.hpp"
+
+namespace aici::grammar {
+namespace {
+
+using regex::ExprId, regex::NOTHING;
+
+ExprId literal(std::string_view text, regex::Exprs& exprs) {
+  ExprId expr = regex::EMPTY;
+  for (size_t i = text.size(); i-- > 0;) {
+    auto byte = static_cast<uint8_t>(text[i]);
+    expr = exprs.concat(exprs.bytes(regex::ByteSet::range(byte, byte)), expr);
+  }
+  return expr;
+}
+
+}  // namespace
+
+Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), contextual_(grammar.contextual) {
+  const std::vector<Terminal>& terminals = grammar.terminals;
+  for (SymbolId id = 0; id < terminals.size(); id++) {
+    skip_.push_back(terminals[id].skip);
+    if (terminals[id].kind != Terminal::Kind::End) order_.push_back(id);
+  }
+  std::sort(order_.begin(), order_.end(), [&](SymbolId x, SymbolId y) {
+    const Terminal &p = terminals[x], &q = terminals[y];
+    if (p.kind != q.kind) return p.kind == Terminal::Kind::Keyword;
+    return p.text.size() != q.text.size() ? p.text.size() > q.text.size() : x < y;
+  });
+  for (SymbolId id : order_) {
+    const Terminal& terminal = terminals[id];
+    std::optional<regex::Problem> problem;
+    bool keyword = terminal.kind == Terminal::Kind::Keyword;
+    exprs_of_.push_back(keyword ? literal(terminal.text, exprs_) : regex::parse(terminal.text, exprs_, problem));
+  }
+  classes_ = exprs_.byte_classes();
+  for (unsigned byte = 0; byte < 256; byte++)
+    if (classes_[byte] >= class_bytes_.size()) class_bytes_.resize(classes_[byte] + 1u, static_cast<uint8_t>(byte));
+  for (unsigned byte = 0; byte < 256; byte++) class_bytes_[classes_[byte]] = static_cast<uint8_t>(byte);
+  rows_.reserve(MAX_STATES * 256);  // address space, not memory: pages that are never touched cost nothing
+  reset_states();
+}
+
+void Lexer::reset_states() {
+  members_.clear(), states_.clear(), rows_.clear(), reach_.clear(), starts_.clear();
+  table_ = {};
+  state_of({});
+  for (State& to : rows_) to = DEAD;
+  if (contextual_) return;
+  std::vector<Member> all;
+  for (uint32_t rank = 0; rank < order_.size(); rank++) all.push_back({rank, exprs_of_[rank]});
+  start_ = add_state(all, true);
+}
+
+Lexer::State Lexer::add_start(SetId viable) {
+  if (viable >= starts_.size()) starts_.resize(sets_->size(), UNKNOWN);
+  std::vector<Member> some;
+  for (uint32_t rank = 0; rank < order_.size(); rank++)
+    if (skip_[order_[rank]] || sets_->has(viable, order_[rank])) some.push_back({rank, exprs_of_[rank]});
+  return starts_[viable] = add_state(some, true);
+}
+
+Lexer::State Lexer::initial(SetId viable) {
+  std::vector<Member> some;
+  for (const Member& member : members(start(viable))) some.push_back(member);
+  for (Member& member : some)
+    if (skip_[order_[member.rank]]) member.rest = exprs_.alt({member.rest, exprs_.derive(member.rest, '\n')});
+  return add_state(some, true);
+}
+
+uint32_t Lexer::hash(std::span<const Member> members) {
+  uint32_t hash = 0;
+  auto mix = [&hash](uint32_t word) { hash = (hash ^ word) * 0x9E3779B1u, hash ^= hash >> 15; };
+  for (const Member& member : members) mix(member.rank), mix(member.rest);
+  return hash;
+}
+
+Lexer::State Lexer::state_of(const std::vector<Member>& wanted) {
+  return static_cast<State>(table_.find_or_add(
+      hash(wanted), [&](uint32_t id) { return std::ranges::equal(members(static_cast<State>(id)), wanted); },
+      [&] { return add_state(wanted, false); }, [&](uint32_t id) { return hash(members(static_cast<State>(id))); }));
+}
+
+Lexer::State Lexer::add_state(const std::vector<Member>& wanted, bool fresh) {
+  if (states_.size() >= MAX_STATES || exprs_.weight() > MAX_EXPRS) {
+    error_ = "the grammar is too complex: its lexer has outgrown its bounds";
+    return DEAD;
+  }
+  SymbolId winner = NONE;
+  for (const Member& member : wanted)
+    if (winner == NONE && exprs_.nullable(member.rest)) winner = order_[member.rank];
+  states_.push_back({static_cast<uint32_t>(members_.size()), static_cast<uint32_t>(wanted.size()), winner, fresh});
+  members_.insert(members_.end(), wanted.begin(), wanted.end());
+  rows_.resize(rows_.size() + 256, UNKNOWN);
+  reach_.push_back(TerminalSets::UNKNOWN);
+  return static_cast<State>(states_.size() - 1);
+}
+
+Lexer::State Lexer::explore(State state, uint8_t byte) {
+  if (error_) return DEAD;
+  std::vector<Member> rest;
+  for (uint32_t i = 0; i < states_[state].num; i++) {
+    Member member = members_[states_[state].first + i];
+    member.rest = exprs_.derive(member.rest, byte);
+    if (member.rest != NOTHING) rest.push_back(member);
+  }
+  State to = state_of(rest);
+  if (error_) return DEAD;
+  State* row = &rows_[state * 256u];
+  for (unsigned other = 0; other < 256; other++)
+    if (classes_[other] == classes_[byte]) row[other] = to;
+  return to;
+}
+
+SetId Lexer::find_reach(State state) {
+  TerminalSet found(skip_.size());
+  for (uint32_t i = 0; i < states_[state].num; i++) {
+    uint32_t rank = members_[states_[state].first + i].rank;
+    SymbolId terminal = order_[rank];
+    if (can_win(state, rank)) found.add(skip_[terminal] ? END : terminal);
+  }
+  return reach_[state] = sets_->id_of(found);
+}
+
+// Is there a text after which the terminal wins? Surely if it matches where no better one does, or if no better one is
+// left, since what is left is never nothing. Else the states that still hold it are searched, the nearest first.
+bool Lexer::can_win(State from, uint32_t rank) {
+  std::vector<bool> seen(states_.size());
+  std::vector<State> queue{from};
+  for (size_t at = 0; at < queue.size(); at++) {
+    State state = queue[at];
+    if (states_[state].winner == order_[rank] || members(state)[0].rank == rank) return true;
+    if (at > 0 && reach_[state] != TerminalSets::UNKNOWN && !skip_[order_[rank]]) {
+      if (sets_->has(reach_[state], order_[rank])) return true;
+      continue;
+    }
+    for (uint8_t byte : class_bytes_) {
+      State to = next(state, byte);
+      if (to >= seen.size()) seen.resize(to + 1u);
+      if (seen[to]) continue;
+      seen[to] = true;
+      for (const Member& member : members(to))
+        if (member.rank == rank) queue.push_back(to);
+    }
+  }
+  return false;
+}
+
+void Lexer::compact(std::span<State> live) {
+  std::vector<ExprId> roots(exprs_of_);
+  std::vector<std::vector<Member>> kept;
+  std::vector<bool> fresh;
+  for (State state : live) {
+    kept.emplace_back(members(state).begin(), members(state).end());
+    fresh.push_back(is_fresh(state));
+    for (const Member& member : kept.back()) roots.push_back(member.rest);
+  }
+  exprs_ = exprs_.copy_of(roots);
+  exprs_of_.assign(roots.begin(), roots.begin() + static_cast<ptrdiff_t>(exprs_of_.size()));
+  reset_states();
+  const ExprId* moved = roots.data() + exprs_of_.size();
+  for (size_t i = 0; i < live.size(); i++) {
+    for (Member& member : kept[i]) member.rest = *moved++;
+    live[i] = fresh[i] ? add_state(kept[i], true) : state_of(kept[i]);
+  }
+}
+
+}  // namespace aici::grammar

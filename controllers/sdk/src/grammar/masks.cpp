@@ -1,0 +1,214 @@
+#include "aici/grammar/masks.hpp"
+
+#include <algorithm>
+
+namespace aici::grammar {
+namespace {
+
+constexpr uint32_t NEW = UINT32_MAX;
+constexpr uint32_t PART_MIN_NODES = 64;   // smaller subtrees are walked each time
+constexpr uint32_t FEW = 32;              // a set of tokens is as large as a list of 1/32 of them
+constexpr uint32_t MAX_PARENTS = 255;       // a node's parents() is one byte
+constexpr uint32_t PENDING = 1u << 31;    // records of pending lexemes, in keys: the state instead of a group
+
+uint64_t key_of(uint64_t part, Lexer::State state, Lexer::State start) { return part << 32 | uint64_t{state} << 16 | start; }
+
+}  // namespace
+
+uint32_t Masks::Keys::find_or_add(uint64_t key) {
+  auto hash = [](uint64_t key) { return static_cast<uint32_t>((key * 0x9E3779B97F4A7C15u) >> 32); };
+  return table.find_or_add(
+      hash(key), [&](uint32_t id) { return keys[id] == key; },
+      [&] {
+        keys.push_back(key);
+        return static_cast<uint32_t>(keys.size() - 1);
+      },
+      [&](uint32_t id) { return hash(keys[id]); });
+}
+
+void Masks::forget() {
+  record_keys_ = {}, part_keys_ = {};
+  records_.clear(), parts_.clear(), groups_.clear(), group_nodes_.clear();
+  group_table_ = {};
+  size_bytes_ = 0;
+}
+
+void Masks::allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks& stacks, Lexer::State state,
+                  StackId stack, TokenSet& mask) {
+  if (size_bytes_ > MAX_BYTES) forget();
+  Context at{trie, lexer, sets, stacks};
+  draft_nodes_.resize(at.lexer.num_terminals());
+  todo_.assign(1, {&record_from(at, state, lexer.start(stacks.viable(stack))), stack});
+  while (!todo_.empty() && !stacks.error() && !lexer.error()) {
+    auto [record, here] = todo_.back();
+    todo_.pop_back();
+    SetId viable = stacks.viable(here);
+    for (const Tokens& tokens : record->tokens) {
+      if (!sets.meets(tokens.reach, viable)) continue;
+      if (tokens.many) mask.allow_all_of(*tokens.many);
+      for (TokenId token : tokens.few) mask.allow(token);
+    }
+    for (const Crossing& crossing : record->crossings) {
+      if (!sets.has(viable, crossing.terminal)) continue;
+      StackId after = stacks.shift(here, crossing.terminal);
+      todo_.push_back({&record_of(at, crossing.group, lexer.start(stacks.viable(after))), after});
+    }
+  }
+}
+
+// The whole tree, entered with a lexeme pending. Where its first byte ends that lexeme, so do many others.
+const Masks::Record& Masks::record_from(Context& at, State state, State start) {
+  uint64_t key = key_of(PENDING, state, start);
+  uint32_t id = record_keys_.find_or_add(key);
+  if (id < records_.size()) return *records_[id];
+  std::span<const TokTrie::Node> nodes = at.trie.nodes();
+  SymbolId winner = at.lexer.winner(state);
+  bool skips = winner != Lexer::NONE && at.lexer.is_skip(winner);
+  for (NodeId node = 1; node < nodes.size(); node += nodes[node].subtree_size()) {
+    State to = at.lexer.next(state, nodes[node].byte());
+    if (to == Lexer::DEAD && skips) to = at.lexer.next(start, nodes[node].byte());
+    if (to != Lexer::DEAD) add_subtree(at, node, to, start);
+    else if (winner != Lexer::NONE && !skips) draft_nodes_[winner].push_back(node);
+  }
+  return keep(at);
+}
+
+const Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
+  uint64_t key = key_of(group, 0, start);
+  uint32_t id = record_keys_.find_or_add(key);
+  if (id < records_.size()) return *records_[id];
+  for (uint32_t i = 0; i < groups_[group].num; i++) {
+    NodeId node = group_nodes_[groups_[group].first + i];
+    State state = at.lexer.next(start, at.trie.nodes()[node].byte());
+    if (state != Lexer::DEAD) add_subtree(at, node, state, start);
+  }
+  return keep(at);
+}
+
+void Masks::add_subtree(Context& at, NodeId node, State state, State start) {
+  if (at.trie.nodes()[node].subtree_size() < PART_MIN_NODES) {
+    walk(at, node, state, start, draft_);
+    for (auto [terminal, crossing] : crossed_) draft_nodes_[terminal].push_back(crossing);
+    return;
+  }
+  const Part& part = part_of(at, node, state, start);
+  for (const auto& [reach, tokens] : part.tokens) {
+    std::vector<TokenId>& all = draft_.of(reach);
+    all.insert(all.end(), tokens.begin(), tokens.end());
+  }
+  for (auto [terminal, crossing] : part.crossings) draft_nodes_[terminal].push_back(crossing);
+}
+
+const Masks::Part& Masks::part_of(Context& at, NodeId node, State state, State start) {
+  uint32_t id = part_keys_.find_or_add(key_of(node, state, start));
+  if (id < parts_.size()) return *parts_[id];
+  walk(at, node, state, start, part_draft_);
+  auto part = std::make_unique<Part>();
+  for (size_t i = 0; i < part_draft_.size(); i++) {
+    const std::vector<TokenId>& tokens = part_draft_.tokens(i);
+    part->tokens.push_back({part_draft_.reach(i), std::vector<TokenId>(tokens.begin(), tokens.end())});
+    size_bytes_ += sizeof(part->tokens[0]) + tokens.size() * sizeof(TokenId);
+  }
+  part->crossings.assign(crossed_.begin(), crossed_.end());
+  size_bytes_ += sizeof(Part) + crossed_.size() * sizeof(crossed_[0]);
+  part_draft_.clear();
+  parts_.push_back(static_cast<std::unique_ptr<Part>&&>(part));
+  return *parts_.back();
+}
+
+// The tokens at `node` and below, entered with `state` after the node's byte, go to `buckets`; crossings to crossed_.
+void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& buckets) {
+  const TokTrie::Node* nodes = at.trie.nodes().data();
+  NodeId end = node + nodes[node].subtree_size();
+  path_.resize(MAX_PARENTS + at.trie.max_token_len() + 1);
+  ends_.resize(end - node);
+  crossed_.clear();
+  State* top = &path_[MAX_PARENTS];  // the last node may go up beyond where the walk began
+  uint32_t num_ends = 0;
+  *top = state;
+  ends_[num_ends] = {nodes[node].token(), state};
+  num_ends += nodes[node].token() != AICI_NO_TOKEN;
+  for (NodeId i = node + 1; i < end;) {
+    const TokTrie::Node& here = nodes[i];
+    State to = at.lexer.next(*top, here.byte());
+    if (to == Lexer::DEAD) {
+      SymbolId winner = at.lexer.winner(*top);
+      if (winner != Lexer::NONE && at.lexer.is_skip(winner)) to = at.lexer.next(start, here.byte());
+      else if (winner != Lexer::NONE) crossed_.push_back({winner, i});
+      if (to == Lexer::DEAD) {
+        top -= here.parents() - 1;
+        i += here.subtree_size();
+        continue;
+      }
+    }
+    *++top = to;
+    ends_[num_ends] = {here.token(), to};
+    num_ends += here.token() != AICI_NO_TOKEN;
+    top -= here.subtree_size() == 1 ? here.parents() : 0;
+    i++;
+  }
+  for (uint32_t i = 0; i < num_ends; i++) buckets.of(at.lexer.reach(ends_[i].state)).push_back(ends_[i].token);
+}
+
+// Ends the draft.
+const Masks::Record& Masks::keep(Context& at) {
+  auto record = std::make_unique<Record>();
+  for (size_t i = 0; i < draft_.size(); i++) {
+    const std::vector<TokenId>& tokens = draft_.tokens(i);
+    Tokens& kept = record->tokens.emplace_back(Tokens{draft_.reach(i), {}, nullptr});
+    if (tokens.size() > at.trie.vocab_size() / FEW) {
+      kept.many = std::make_unique<TokenSet>(at.trie.vocab_size());
+      for (TokenId token : tokens) kept.many->allow(token);
+      size_bytes_ += kept.many->size_bytes();
+    } else {
+      kept.few.assign(tokens.begin(), tokens.end());
+      size_bytes_ += tokens.size() * sizeof(TokenId);
+    }
+  }
+  draft_.clear();
+  for (SymbolId terminal = 0; terminal < draft_nodes_.size(); terminal++) {
+    std::vector<NodeId>& nodes = draft_nodes_[terminal];
+    if (nodes.empty()) continue;
+    record->crossings.push_back({terminal, group_of(nodes)});
+    nodes.clear();
+  }
+  size_bytes_ += sizeof(Record) + record->tokens.size() * sizeof(Tokens) + record->crossings.size() * sizeof(Crossing);
+  records_.push_back(static_cast<std::unique_ptr<Record>&&>(record));
+  return *records_.back();
+}
+
+Masks::GroupId Masks::group_of(const std::vector<NodeId>& nodes) {
+  auto hash = [](std::span<const NodeId> nodes) {
+    uint32_t hash = 0;
+    for (NodeId node : nodes) hash = (hash ^ node) * 0x9E3779B1u, hash ^= hash >> 15;
+    return hash;
+  };
+  auto members = [this](GroupId id) { return std::span(&group_nodes_[groups_[id].first], groups_[id].num); };
+  return group_table_.find_or_add(
+      hash(nodes), [&](uint32_t id) { return std::ranges::equal(members(id), nodes); },
+      [&] {
+        groups_.push_back({static_cast<uint32_t>(group_nodes_.size()), static_cast<uint32_t>(nodes.size())});
+        group_nodes_.insert(group_nodes_.end(), nodes.begin(), nodes.end());
+        size_bytes_ += nodes.size() * sizeof(NodeId);
+        return static_cast<uint32_t>(groups_.size() - 1);
+      },
+      [&](uint32_t id) { return hash(members(id)); });
+}
+
+std::vector<TokenId>& Masks::Buckets::of(SetId reach) {
+  if (reach >= slots_.size()) slots_.resize(reach + 1, NEW);
+  uint32_t& slot = slots_[reach];
+  if (slot == NEW) {
+    slot = static_cast<uint32_t>(reaches_.size());
+    reaches_.push_back(reach);
+    if (tokens_.size() < reaches_.size()) tokens_.emplace_back();
+  }
+  return tokens_[slot];
+}
+
+void Masks::Buckets::clear() {
+  for (size_t i = 0; i < reaches_.size(); i++) slots_[reaches_[i]] = NEW, tokens_[i].clear();
+  reaches_.clear();
+}
+
+}  // namespace aici::grammar
