@@ -104,6 +104,17 @@ std::vector<uint32_t> numbers(std::string_view array) {
   return values;
 }
 
+std::vector<std::string_view> elements(std::string_view array) {
+  std::vector<std::string_view> values;
+  Cursor cursor(array);
+  cursor.expect('[');
+  if (cursor.accept(']')) return values;
+  do values.push_back(cursor.value());
+  while (cursor.accept(','));
+  cursor.expect(']');
+  return values;
+}
+
 std::string_view plain_string(std::string_view value) {
   Cursor cursor(value);
   std::string_view content = cursor.string();

@@ -15,6 +15,7 @@ std::optional<std::string_view> get(std::string_view text, std::string_view key)
 
 uint64_t number(std::string_view value);
 std::vector<uint32_t> numbers(std::string_view array);
+std::vector<std::string_view> elements(std::string_view array);
 
 // The content between the quotes, when it holds no escapes (names and hexadecimal strings do not).
 std::string_view plain_string(std::string_view value);

@@ -43,6 +43,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
     if (classes_[byte] >= class_bytes_.size()) class_bytes_.resize(classes_[byte] + 1u, static_cast<uint8_t>(byte));
   for (unsigned byte = 0; byte < 256; byte++) class_bytes_[classes_[byte]] = static_cast<uint8_t>(byte);
   rows_.reserve(MAX_STATES * 256);  // address space, not memory: pages that are never touched cost nothing
+  row_data_ = rows_.data();
   reset_states();
 }
 

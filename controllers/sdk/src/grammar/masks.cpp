@@ -119,35 +119,47 @@ const Masks::Part& Masks::part_of(Context& at, NodeId node, State state, State s
 // The tokens at `node` and below, entered with `state` after the node's byte, go to `buckets`; crossings to crossed_.
 void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& buckets) {
   const TokTrie::Node* nodes = at.trie.nodes().data();
-  NodeId end = node + nodes[node].subtree_size();
+  const TokTrie::Node* here = nodes + node;
+  const TokTrie::Node* end = here + here->subtree_size();
   path_.resize(MAX_PARENTS + at.trie.max_token_len() + 1);
-  ends_.resize(end - node);
+  tokens_.resize(here->subtree_size());
+  ends_.resize(here->subtree_size());
   crossed_.clear();
   State* top = &path_[MAX_PARENTS];  // the last node may go up beyond where the walk began
-  uint32_t num_ends = 0;
+  TokenId* token = tokens_.data();
+  State* end_state = ends_.data();
+  // Whether a node has a token is a coin toss to the branch predictor, so it is written down in any case.
+  auto note = [&](State reached) {
+    *token = here->token(), *end_state = reached;
+    size_t is_token = here->token() != AICI_NO_TOKEN;
+    token += is_token, end_state += is_token;
+  };
   *top = state;
-  ends_[num_ends] = {nodes[node].token(), state};
-  num_ends += nodes[node].token() != AICI_NO_TOKEN;
-  for (NodeId i = node + 1; i < end;) {
-    const TokTrie::Node& here = nodes[i];
-    State to = at.lexer.next(*top, here.byte());
+  note(state);
+  for (here++; here < end;) {
+    State to = at.lexer.next(*top, here->byte());
     if (to == Lexer::DEAD) {
       SymbolId winner = at.lexer.winner(*top);
-      if (winner != Lexer::NONE && at.lexer.is_skip(winner)) to = at.lexer.next(start, here.byte());
-      else if (winner != Lexer::NONE) crossed_.push_back({winner, i});
+      if (winner != Lexer::NONE && at.lexer.is_skip(winner)) to = at.lexer.next(start, here->byte());
+      else if (winner != Lexer::NONE) crossed_.push_back({winner, static_cast<NodeId>(here - nodes)});
       if (to == Lexer::DEAD) {
-        top -= here.parents() - 1;
-        i += here.subtree_size();
+        top -= here->parents() - 1;
+        here += here->subtree_size();
         continue;
       }
     }
     *++top = to;
-    ends_[num_ends] = {here.token(), to};
-    num_ends += here.token() != AICI_NO_TOKEN;
-    top -= here.subtree_size() == 1 ? here.parents() : 0;
-    i++;
+    note(to);
+    top -= here->subtree_size() == 1 ? here->parents() : 0;
+    here++;
   }
-  for (uint32_t i = 0; i < num_ends; i++) buckets.of(at.lexer.reach(ends_[i].state)).push_back(ends_[i].token);
+  // Neighbours mostly end in the same state.
+  auto num = static_cast<size_t>(token - tokens_.data());
+  for (size_t first = 0, last; first < num; first = last) {
+    for (last = first + 1; last < num && ends_[last] == ends_[first];) last++;
+    std::vector<TokenId>& bucket = buckets.of(at.lexer.reach(ends_[first]));
+    bucket.insert(bucket.end(), &tokens_[first], &tokens_[last]);
+  }
 }
 
 // Ends the draft.

@@ -37,7 +37,7 @@ class Lexer {
     return viable < starts_.size() && starts_[viable] != UNKNOWN ? starts_[viable] : add_start(viable);
   }
   State next(State state, uint8_t byte) {
-    State to = rows_[state * 256u + byte];
+    State to = row_data_[state * 256u + byte];
     return to != UNKNOWN ? to : explore(state, byte);
   }
   // The terminal of the lexeme if it ends here; NONE if it cannot.
@@ -93,6 +93,7 @@ class Lexer {
   std::vector<Member> members_;
   std::vector<StateInfo> states_;
   std::vector<State> rows_;    // (states, 256)
+  State* row_data_;            // of rows_, which never moves
   std::vector<SetId> reach_;   // (states,)
   std::vector<State> starts_;  // (sets,) of a contextual lexer
   regex::InternTable table_;

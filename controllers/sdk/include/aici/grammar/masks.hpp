@@ -108,14 +108,11 @@ class Masks {
   size_t size_bytes_ = 0;
 
   // Scratch.
-  struct End {
-    TokenId token;
-    State state;
-  };
   Buckets draft_, part_draft_;
   std::vector<std::vector<NodeId>> draft_nodes_;  // (terminals,)
   std::vector<State> path_;
-  std::vector<End> ends_;
+  std::vector<TokenId> tokens_;
+  std::vector<State> ends_;
   std::vector<std::pair<SymbolId, NodeId>> crossed_;
   std::vector<std::pair<const Record*, StackId>> todo_;
 };

@@ -1,0 +1,79 @@
+// Generated text is a sentence of the grammar given as the argument, the text of a .y file.
+#include "aici/grammar/accepts.hpp"
+#include "aici/grammar/check.hpp"
+#include "aici/grammar/reader.hpp"
+#include "aici/grammar/recognizer.hpp"
+#include "aici/grammar/tables.hpp"
+#include "aici/json.hpp"
+#include "aici/recognizer_controller.hpp"
+#include "aici/tool.hpp"
+
+namespace {
+
+using aici::Text;
+using aici::grammar::Grammar, aici::grammar::GrammarRecognizer, aici::grammar::LrTable, aici::grammar::Problem;
+
+constexpr size_t MAX_TOLD = 10;  // problems
+
+struct Parser {
+  Grammar grammar;
+  LrTable table;
+};
+
+// nullopt, and `why`, when there is an error in the grammar.
+std::optional<Parser> parser_of(std::string_view text, Text& why) {
+  std::vector<Problem> problems;
+  std::optional<Grammar> grammar = aici::grammar::read_grammar(text, problems);
+  LrTable table;
+  if (grammar) table = build_table(*grammar, problems);
+  size_t told = 0;
+  for (const Problem& problem : problems)
+    if (problem.severity == aici::grammar::Severity::Error && told++ < MAX_TOLD) why << (told > 1 ? "\n" : "") << describe(problem);
+  if (told) return std::nullopt;
+  return Parser{static_cast<Grammar&&>(*grammar), static_cast<LrTable&&>(table)};
+}
+
+GrammarRecognizer constraint_from_arg() {
+  std::vector<char> arg = aici::module_arg();
+  Text why;
+  std::optional<Parser> parser = parser_of({arg.data(), arg.size()}, why);
+  if (!parser) aici::fail((Text("grammar error: ") << why).view());
+  Text about("grammar constraint: ");
+  about << parser->grammar.terminals.size() - 1 << " terminals, " << parser->grammar.productions.size() - 1 << " productions, "
+        << parser->table.num_states << " states\n";
+  aici::print(about.view());
+  return GrammarRecognizer(parser->grammar, static_cast<LrTable&&>(parser->table));
+}
+
+struct GrammarController : aici::RecognizerController<GrammarRecognizer> {
+  // The grammar comes first: a bad one is refused before the vocabulary is read.
+  explicit GrammarController(GrammarRecognizer constraint = constraint_from_arg())
+      : RecognizerController(aici::TokTrie::from_host(), static_cast<GrammarRecognizer&&>(constraint)) {}
+};
+
+Text text_of(std::string_view object, std::string_view key) { return *aici::json::unescaped(*aici::json::get(object, key)); }
+
+// {"check": text} -> see check_answer.
+// {"accepts": {"grammar": text, "input": text}} -> see accepts_answer; with "inputs": [text, ...] -> {"answers": [...]}.
+// A grammar with errors -> {"problem": message}.
+Text answer(std::string_view question) {
+  if (aici::json::get(question, "check")) return aici::grammar::check_answer(text_of(question, "check"));
+  std::string_view accepts = *aici::json::get(question, "accepts");
+  Text why;
+  std::optional<Parser> parser = parser_of(text_of(accepts, "grammar"), why);
+  if (!parser) return Text("{\"problem\":") << aici::json::quoted(why) << '}';
+  std::optional<std::string_view> inputs = aici::json::get(accepts, "inputs");
+  if (!inputs) return accepts_answer(parser->grammar, parser->table, text_of(accepts, "input"));
+  Text out("{\"answers\":[");
+  bool first = true;
+  for (std::string_view input : aici::json::elements(*inputs)) {
+    out << (first ? "" : ",") << accepts_answer(parser->grammar, parser->table, *aici::json::unescaped(input));
+    first = false;
+  }
+  return out << "]}";
+}
+
+}  // namespace
+
+AICI_EXPOSE(GrammarController)
+AICI_EXPOSE_TOOL(answer)

@@ -1,0 +1,71 @@
+"""The masks of the guest `grammar` on small grammars, token for token, against an oracle that works another way."""
+
+
+import pytest
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
+from tests.support.grammar_oracle import OracleGrammar, Position
+from tests.support.grammars import small_grammars
+from tests.support.guests import shipped_guest
+from tests.support.scale import scaled
+
+_NEAR, _FAR = 4, 14
+
+
+@pytest.fixture(scope="module")
+def module() -> GuestModule:
+    return shipped_guest("grammar")
+
+
+def _completable(grammar: OracleGrammar, position: Position | None, *, allowed: bool) -> bool:
+    """Some sentences are long: the search goes on where the guest says that there is one."""
+    return position is not None and grammar.completion(position, _FAR if allowed else _NEAR)
+
+
+def _check_mask(grammar: OracleGrammar, vocabulary: list[str], allowed: set[int], here: Position) -> None:
+    for token, text in enumerate(vocabulary):
+        after = grammar.push(here, text) if text else None
+        right = _completable(grammar, after, allowed=token in allowed) if text else grammar.can_end(here)
+        assert (token in allowed) == right, f"{text!r} after {here}\n{grammar.text()}"
+
+
+@settings(
+    max_examples=scaled(700),
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(grammar=small_grammars(), data=st.data())
+def test_masks_of_small_grammars(module: GuestModule, grammar: OracleGrammar, data: st.DataObject) -> None:
+    letters = grammar.alphabet
+    words = data.draw(st.lists(st.text(letters, min_size=2, max_size=5), max_size=20, unique=True)) if letters else []
+    vocabulary = [*letters, *words, "x", ""]
+    eos = len(vocabulary) - 1
+    try:
+        host = FakeHost(module, [word.encode() for word in vocabulary], eos=eos, arg=grammar.text().encode())
+    except GuestStoppedError as stopped:
+        assert "grammar error" in str(stopped)
+        event("refused")
+        assume(False)
+    host.init_prompt()
+    history = [grammar.start()]
+    for _ in range(6):
+        if host.mid_process() == "Stop":
+            allowed = {eos}
+        else:
+            allowed = host.allowed()
+        _check_mask(grammar, vocabulary, allowed, history[-1])
+        backtrack = data.draw(st.integers(0, len(history) - 1)) if data.draw(st.integers(0, 3)) == 0 else 0
+        if backtrack:
+            del history[-backtrack:]
+            host.post_process([], backtrack)
+            continue
+        longest = sorted(allowed - {eos}, key=lambda token: -len(vocabulary[token]))
+        if not longest:
+            return
+        token = data.draw(st.sampled_from(longest))
+        host.post_process([token])
+        after = grammar.push(history[-1], vocabulary[token])
+        assert after is not None
+        history.append(after)

@@ -1,0 +1,206 @@
+"""Grammars a second time, by other methods: lexemes are strings that the `regex` module matches, sentences are what
+Earley's algorithm derives, and whether a text can be completed is found by trying.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import regex
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    text: str
+    is_regex: bool = False
+
+    def quoted(self) -> str:
+        return f'"/{self.text}/"' if self.is_regex else f'"{self.text}"'
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Less is better; of equals the one that was written first."""
+        return self.is_regex, -len(self.text)
+
+
+Symbol = Terminal | str
+"""A string is the name of a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`pending`: the lexeme under way, None before the first byte. `lexemes`: what the parser has seen."""
+
+    pending: str | None
+    at_start: bool
+    lexemes: tuple[Terminal, ...]
+
+
+@dataclass(frozen=True)
+class OracleGrammar:
+    rules: tuple[tuple[str, tuple[tuple[Symbol, ...], ...]], ...]  # the first one is the start
+    skip: tuple[Terminal, ...] = ()
+    contextual: bool = False
+
+    def text(self) -> str:
+        lines = ["%option contextual"] * self.contextual + ["%%"]
+        for head, ways in self.rules:
+            lines.append(f"{head} : {' | '.join(_body(way) for way in ways)} ;")
+        if self.skip:
+            lines.append(f"SKIP : {' | '.join(terminal.quoted() for terminal in self.skip)} ;")
+        return "\n".join(lines)
+
+    @cached_property
+    def terminals(self) -> list[Terminal]:
+        """In the order in which the reader meets them."""
+        symbols = [symbol for _, ways in self.rules for way in ways for symbol in way]
+        return list(dict.fromkeys([*(s for s in symbols if isinstance(s, Terminal)), *self.skip]))
+
+    @cached_property
+    def alphabet(self) -> str:
+        letters = {c for terminal in self.terminals for c in terminal.text if c.isalnum() or c in " ,()#"}
+        return "".join(sorted(letters | ({"\n"} if any("\\n" in t.text for t in self.terminals) else set())))
+
+    # Lexer.
+
+    def start(self) -> Position:
+        return Position(None, True, ())
+
+    def push(self, position: Position, text: str) -> Position | None:
+        """None when no lexeme begins like that, or when the parser refuses one that has ended."""
+        for byte in text:
+            pushed = self._push_byte(position, byte)
+            if pushed is None:
+                return None
+            position = pushed
+        return position
+
+    def _push_byte(self, position: Position, byte: str) -> Position | None:
+        longer = Position((position.pending or "") + byte, position.at_start, position.lexemes)
+        if self._alive(longer):
+            return longer
+        emitted = self._emit(position)
+        if emitted is None or position.pending is None:
+            return None
+        begun = Position(byte, False, emitted.lexemes)
+        return begun if self._alive(begun) else None
+
+    def _emit(self, position: Position) -> Position | None:
+        """The lexeme under way ends here."""
+        if position.pending is None:
+            return position
+        matching = [t for t in self._competing(position) if self._matches(t, position)]
+        if not matching:
+            return None
+        winner = min(matching, key=lambda terminal: terminal.rank)
+        if winner in self.skip:
+            return Position(None, False, position.lexemes)
+        if winner not in self.follow(position.lexemes)[0]:
+            return None
+        return Position(None, False, (*position.lexemes, winner))
+
+    def _competing(self, position: Position) -> Sequence[Terminal]:
+        if not self.contextual:
+            return self.terminals
+        viable = self.follow(position.lexemes)[0]
+        return [t for t in self.terminals if t in viable or t in self.skip]
+
+    def _alive(self, position: Position) -> bool:
+        return any(self._matches(terminal, position, partial=True) for terminal in self._competing(position))
+
+    def _matches(self, terminal: Terminal, position: Position, *, partial: bool = False) -> bool:
+        assert position.pending is not None
+        return _match(terminal, position.pending, partial) or (
+            position.at_start and terminal in self.skip and _match(terminal, "\n" + position.pending, partial)
+        )
+
+    # Parser.
+
+    @cached_property
+    def _productions(self) -> list[tuple[str, tuple[Symbol, ...]]]:
+        return [("", (self.rules[0][0],)), *((head, way) for head, ways in self.rules for way in ways)]
+
+    @cached_property
+    def _nullable(self) -> set[str]:
+        known: set[str] = set()
+        while new := {head for head, way in self._productions if all(symbol in known for symbol in way)} - known:
+            known |= new
+        return known
+
+    def follow(self, lexemes: tuple[Terminal, ...]) -> tuple[frozenset[Terminal], bool]:
+        """The terminals one of which may come next, and whether the input may end here."""
+        return _follow(self, lexemes)
+
+    def can_end(self, position: Position) -> bool:
+        emitted = self._emit(position)
+        return emitted is not None and self.follow(emitted.lexemes)[1]
+
+    # Completions.
+
+    def completion(self, position: Position, length: int) -> bool:
+        """Is there a text of at most `length` bytes after which the input may end?"""
+        return any(_completes(self, position, number) for number in range(length + 1))
+
+
+@cache
+def _match(terminal: Terminal, text: str, partial: bool) -> bool:
+    if not terminal.is_regex:
+        return terminal.text.startswith(text) if partial else terminal.text == text
+    return regex.fullmatch(terminal.text, text, partial=partial) is not None
+
+
+@cache
+def _completes(grammar: OracleGrammar, position: Position, length: int) -> bool:
+    """With exactly `length` bytes more."""
+    if length == 0:
+        return grammar.can_end(position)
+    after = (grammar.push(position, byte) for byte in grammar.alphabet)
+    return any(_completes(grammar, there, length - 1) for there in after if there is not None)
+
+
+Item = tuple[int, int, int]  # production, dot, where it began
+
+
+@cache
+def _columns(grammar: OracleGrammar, lexemes: tuple[Terminal, ...]) -> tuple[frozenset[Item], ...]:
+    """Earley's sets, with Aycock and Horspool's treatment of empty rules."""
+    productions = grammar._productions
+    if lexemes:
+        before = _columns(grammar, lexemes[:-1])
+        items = {
+            (number, dot + 1, began)
+            for number, dot, began in before[-1]
+            if dot < len(productions[number][1]) and productions[number][1][dot] == lexemes[-1]
+        }
+    else:
+        before, items = (), {(0, 0, 0)}
+    todo = list(items)
+    here = len(lexemes)
+    while todo:
+        number, dot, began = todo.pop()
+        head, body = productions[number]
+        new: set[Item] = set()
+        if dot == len(body):
+            waiting = before[began] if began < here else frozenset(items)
+            new = {
+                (n, d + 1, b) for n, d, b in waiting if d < len(productions[n][1]) and productions[n][1][d] == head
+            }
+        elif isinstance(body[dot], str):
+            new = {(n, 0, here) for n, (other, _) in enumerate(productions) if other == body[dot]}
+            if body[dot] in grammar._nullable:
+                new.add((number, dot + 1, began))
+        todo += new - items
+        items |= new
+    return (*before, frozenset(items))
+
+
+@cache
+def _follow(grammar: OracleGrammar, lexemes: tuple[Terminal, ...]) -> tuple[frozenset[Terminal], bool]:
+    items = _columns(grammar, lexemes)[-1]
+    bodies = [(grammar._productions[number][1], dot) for number, dot, _ in items]
+    nexts = {body[dot] for body, dot in bodies if dot < len(body)}
+    return frozenset(s for s in nexts if isinstance(s, Terminal)), (0, 1, 0) in items
+
+
+def _body(way: tuple[Symbol, ...]) -> str:
+    return " ".join(s.quoted() if isinstance(s, Terminal) else s for s in way) or "%empty"

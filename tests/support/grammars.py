@@ -1,0 +1,22 @@
+"""Small grammars for hypothesis. Many have conflicts or terminals that cannot be told apart: the guest refuses those."""
+
+from hypothesis import strategies as st
+
+from tests.support.grammar_oracle import OracleGrammar, Symbol, Terminal
+
+_KEYWORDS = [Terminal(text) for text in ("a", "b", "ab", "aa", "abc", "(", ")", ",", "((")]
+_REGEXES = [Terminal(text, is_regex=True) for text in ("a+", "[ab]+", "b", "a*b", "(ab)+", "c[ab]?", "[bc]", "a|bb?", ",+")]
+_SKIPS = [Terminal(text, is_regex=True) for text in (" +", " *", "\\n?[ ]*", "\\n[ ]*#a*", "#a*\\n", "c +")]
+_RULES = ("s", "t", "u")
+
+
+@st.composite
+def small_grammars(draw: st.DrawFn) -> OracleGrammar:
+    terminals = draw(st.lists(st.sampled_from(_KEYWORDS + _REGEXES), min_size=1, max_size=5, unique=True))
+    heads = _RULES[: draw(st.integers(1, 3))]
+    symbols: list[Symbol] = [*terminals, *heads]
+    way = st.lists(st.sampled_from(symbols), max_size=3).map(tuple)
+    ways = st.lists(way, min_size=1, max_size=3, unique=True).map(tuple)
+    rules = tuple((head, draw(ways)) for head in heads)
+    skip = draw(st.lists(st.sampled_from(_SKIPS), max_size=2, unique=True).map(tuple))
+    return OracleGrammar(rules, skip, draw(st.booleans()))
