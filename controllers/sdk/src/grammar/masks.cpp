@@ -61,12 +61,11 @@ const Masks::Record& Masks::record_from(Context& at, State state, State start) {
   uint64_t key = key_of(PENDING, state, start);
   uint32_t id = record_keys_.find_or_add(key);
   if (id < records_.size()) return *records_[id];
-  std::span<const TokTrie::Node> nodes = at.trie.nodes();
   SymbolId winner = at.lexer.winner(state);
   bool skips = winner != Lexer::NONE && at.lexer.is_skip(winner);
-  for (NodeId node = 1; node < nodes.size(); node += nodes[node].subtree_size()) {
-    State to = at.lexer.next(state, nodes[node].byte());
-    if (to == Lexer::DEAD && skips) to = at.lexer.next(start, nodes[node].byte());
+  for (NodeId node = 1; node < at.trie.num_nodes(); node += at.trie.node(node).subtree_size()) {
+    State to = at.lexer.next(state, at.trie.node(node).byte());
+    if (to == Lexer::DEAD && skips) to = at.lexer.next(start, at.trie.node(node).byte());
     if (to != Lexer::DEAD) add_subtree(at, node, to, start);
     else if (winner != Lexer::NONE && !skips) draft_nodes_[winner].push_back(node);
   }
@@ -79,14 +78,14 @@ const Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
   if (id < records_.size()) return *records_[id];
   for (uint32_t i = 0; i < groups_[group].num; i++) {
     NodeId node = group_nodes_[groups_[group].first + i];
-    State state = at.lexer.next(start, at.trie.nodes()[node].byte());
+    State state = at.lexer.next(start, at.trie.node(node).byte());
     if (state != Lexer::DEAD) add_subtree(at, node, state, start);
   }
   return keep(at);
 }
 
 void Masks::add_subtree(Context& at, NodeId node, State state, State start) {
-  if (at.trie.nodes()[node].subtree_size() < PART_MIN_NODES) {
+  if (at.trie.node(node).subtree_size() < PART_MIN_NODES) {
     walk(at, node, state, start, draft_);
     for (auto [terminal, crossing] : crossed_) draft_nodes_[terminal].push_back(crossing);
     return;
@@ -118,20 +117,21 @@ const Masks::Part& Masks::part_of(Context& at, NodeId node, State state, State s
 
 // The tokens at `node` and below, entered with `state` after the node's byte, go to `buckets`; crossings to crossed_.
 void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& buckets) {
-  const TokTrie::Node* nodes = at.trie.nodes().data();
+  const TokTrie::Node* nodes = &at.trie.node(0);
   const TokTrie::Node* here = nodes + node;
   const TokTrie::Node* end = here + here->subtree_size();
   path_.resize(MAX_PARENTS + at.trie.max_token_len() + 1);
   tokens_.resize(here->subtree_size());
   ends_.resize(here->subtree_size());
   crossed_.clear();
+  uint32_t vocab_size = at.trie.vocab_size();
   State* top = &path_[MAX_PARENTS];  // the last node may go up beyond where the walk began
   TokenId* token = tokens_.data();
   State* end_state = ends_.data();
   // Whether a node has a token is a coin toss to the branch predictor, so it is written down in any case.
   auto note = [&](State reached) {
     *token = here->token(), *end_state = reached;
-    size_t is_token = here->token() != AICI_NO_TOKEN;
+    size_t is_token = here->token() < vocab_size;
     token += is_token, end_state += is_token;
   };
   *top = state;
