@@ -2,7 +2,9 @@
 Earley's algorithm derives, and whether a text can be completed is found by trying.
 """
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -127,6 +129,16 @@ class OracleGrammar:
             known |= new
         return known
 
+    @cached_property
+    def _lengths(self) -> dict[str, float]:
+        """The fewest lexemes that each rule consists of."""
+        lengths = dict.fromkeys((head for head, _ in self._productions), math.inf)
+        for _ in lengths:
+            for head, way in self._productions:
+                fewest = sum(1 if isinstance(symbol, Terminal) else lengths[symbol] for symbol in way)
+                lengths[head] = min(lengths[head], fewest)
+        return lengths
+
     def follow(self, lexemes: tuple[Terminal, ...]) -> tuple[frozenset[Terminal], bool]:
         """The terminals one of which may come next, and whether the input may end here."""
         return _follow(self, lexemes)
@@ -137,9 +149,51 @@ class OracleGrammar:
 
     # Completions.
 
-    def completion(self, position: Position, length: int) -> bool:
-        """Is there a text of at most `length` bytes after which the input may end?"""
-        return any(_completes(self, position, number) for number in range(length + 1))
+    def can_complete(self, position: Position, num_bytes: int) -> bool:
+        """Is there a text of at most `num_bytes` bytes after which the input may end? Every one of them is tried."""
+        return any(_completes(self, position, number) for number in range(num_bytes + 1))
+
+    def completion(self, position: Position) -> str | None:
+        """A text after which the input may end, where one is found by ending the lexeme under way and adding the
+        shortest list of words, each behind a blank, or one of a few bytes."""
+        for start in self._texts(3):
+            ended = self.push(position, start)
+            emitted = self._emit(ended) if ended is not None else None
+            if ended is None or emitted is None:
+                continue
+            words = self._shortest_tail(emitted.lexemes)
+            tail = None if words is None else "".join(" " + word for word in words)
+            if tail is None:
+                continue
+            last = self.push(ended, tail)
+            if last is not None and self.can_end(last):
+                return start + tail
+        return None
+
+    def _texts(self, num_bytes: int) -> Iterator[str]:
+        for length in range(num_bytes + 1):
+            yield from map("".join, itertools.product(self.alphabet, repeat=length))
+
+    def _shortest_tail(self, lexemes: tuple[Terminal, ...]) -> list[str] | None:
+        words: list[str] = []
+        while not self.follow(lexemes)[1]:
+            viable = [terminal for terminal in self.follow(lexemes)[0] if terminal in self.words]
+            if not viable:
+                return None
+            lexemes = min(((*lexemes, terminal) for terminal in viable), key=lambda way: _num_missing(self, way))
+            words.append(self.words[lexemes[-1]])
+        return words
+
+    @cached_property
+    def words(self) -> dict[Terminal, str]:
+        """The shortest text of each terminal that a blank ends and that no better terminal matches, if it has one."""
+        words: dict[Terminal, str] = {}
+        for text in self._texts(3):
+            matching = [terminal for terminal in self.terminals if _match(terminal, text, False)]
+            ends = not any(_match(terminal, text + " ", True) for terminal in self.terminals)
+            if text and matching and ends:
+                words.setdefault(min(matching, key=lambda terminal: terminal.rank), text)
+        return words
 
 
 @cache
@@ -200,6 +254,34 @@ def _follow(grammar: OracleGrammar, lexemes: tuple[Terminal, ...]) -> tuple[froz
     bodies = [(grammar._productions[number][1], dot) for number, dot, _ in items]
     nexts = {body[dot] for body, dot in bodies if dot < len(body)}
     return frozenset(s for s in nexts if isinstance(s, Terminal)), (0, 1, 0) in items
+
+
+@cache
+def _num_missing(grammar: OracleGrammar, lexemes: tuple[Terminal, ...]) -> float:
+    """How many lexemes must follow at least until the input may end."""
+    columns = _columns(grammar, lexemes)
+
+    def length(body: tuple[Symbol, ...]) -> float:
+        return sum(1 if isinstance(symbol, Terminal) else grammar._lengths[symbol] for symbol in body)
+
+    after: dict[tuple[int, str], float] = {(0, ""): 0}  # what must follow a rule that began in a column
+    changed = True
+    while changed:
+        changed = False
+        for here, items in enumerate(columns):
+            for number, dot, began in items:
+                head, body = grammar._productions[number]
+                if dot == len(body) or isinstance(body[dot], Terminal) or (began, head) not in after:
+                    continue
+                key, rest = (here, str(body[dot])), length(body[dot + 1 :]) + after[began, head]
+                if rest < after.get(key, math.inf):
+                    after[key] = rest
+                    changed = True
+    productions = grammar._productions
+    return min(
+        length(productions[number][1][dot:]) + after.get((began, productions[number][0]), math.inf)
+        for number, dot, began in columns[-1]
+    )
 
 
 def _body(way: tuple[Symbol, ...]) -> str:
