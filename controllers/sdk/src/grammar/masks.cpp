@@ -7,8 +7,10 @@ namespace {
 
 constexpr uint32_t NEW = UINT32_MAX;
 constexpr uint32_t PART_MIN_NODES = 64;   // smaller subtrees are walked each time
-constexpr uint32_t FEW = 32;              // a set of tokens is as large as a list of 1/32 of them
+constexpr uint32_t FEW = 32;              // a set of tokens is as large as a list of 1/32 of the vocabulary
 constexpr uint32_t MAX_PARENTS = 255;       // a node's parents() is one byte
+constexpr size_t MAX_SLICE_STATES = 32;
+constexpr size_t BUFFER = 2048;            // tokens of a walk that are sorted at once
 constexpr uint32_t PENDING = 1u << 31;    // records of pending lexemes, in keys: the state instead of a group
 
 uint64_t key_of(uint64_t part, Lexer::State state, Lexer::State start) { return part << 32 | uint64_t{state} << 16 | start; }
@@ -44,9 +46,7 @@ void Masks::allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks&
     todo_.pop_back();
     SetId viable = stacks.viable(here);
     for (const Tokens& tokens : record->tokens) {
-      if (!sets.meets(tokens.reach, viable)) continue;
-      if (tokens.many) mask.allow_all_of(*tokens.many);
-      for (TokenId token : tokens.few) mask.allow(token);
+      if (sets.meets(tokens.reach, viable)) tokens.allow_in(mask);
     }
     for (const Crossing& crossing : record->crossings) {
       if (!sets.has(viable, crossing.terminal)) continue;
@@ -61,15 +61,59 @@ const Masks::Record& Masks::record_from(Context& at, State state, State start) {
   uint64_t key = key_of(PENDING, state, start);
   uint32_t id = record_keys_.find_or_add(key);
   if (id < records_.size()) return *records_[id];
-  SymbolId winner = at.lexer.winner(state);
-  bool skips = winner != Lexer::NONE && at.lexer.is_skip(winner);
-  for (NodeId node = 1; node < at.trie.num_nodes(); node += at.trie.node(node).subtree_size()) {
-    State to = at.lexer.next(state, at.trie.node(node).byte());
-    if (to == Lexer::DEAD && skips) to = at.lexer.next(start, at.trie.node(node).byte());
-    if (to != Lexer::DEAD) add_subtree(at, node, to, start);
-    else if (winner != Lexer::NONE && !skips) draft_nodes_[winner].push_back(node);
+  if (const Slice* slice = slice_for(at, state)) {
+    add_slice(at, *slice, state, start);
+  } else {
+    for (NodeId node = 1; node < at.trie.num_nodes(); node += at.trie.node(node).subtree_size()) add_node(at, node, state, start);
   }
-  return keep(at);
+  return keep();
+}
+
+// A slice whose tokens, all of them, end in lexemes that can become the same. The empty text is no token.
+const Slice* Masks::slice_for(Context& at, State state) {
+  for (const Slice& slice : at.trie.slices()) {
+    SetId reach = TerminalSets::UNKNOWN;
+    std::vector<std::pair<TextClass::State, State>> seen{{TextClass::START, state}};
+    bool fits = true;
+    for (size_t i = 0; i < seen.size() && fits; i++) {
+      for (unsigned byte = 0; byte < 256 && fits; byte++) {
+        TextClass::State text = slice.text->next(seen[i].first, static_cast<uint8_t>(byte));
+        if (text == TextClass::DEAD) continue;
+        State to = at.lexer.next(seen[i].second, static_cast<uint8_t>(byte));
+        if (reach == TerminalSets::UNKNOWN) reach = at.lexer.reach(to);
+        fits = to != Lexer::DEAD && at.lexer.reach(to) == reach && seen.size() < MAX_SLICE_STATES;
+        std::pair next{text, to};
+        if (std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
+      }
+    }
+    if (!fits) continue;
+    draft_.of(reach).slice = &slice.inside;
+    return &slice;
+  }
+  return nullptr;
+}
+
+void Masks::add_slice(Context& at, const Slice& slice, State state, State start) {
+  State path[256];
+  path[0] = state;
+  for (const Slice::Entry& entry : slice.rest) {
+    State above = path[entry.depth() - 1];
+    if (entry.is_outside()) add_node(at, entry.node(), above, start);
+    else path[entry.depth()] = at.lexer.next(above, at.trie.node(entry.node()).byte());
+  }
+}
+
+// A node that is entered with `state` before its byte, and what is below.
+void Masks::add_node(Context& at, NodeId node, State state, State start) {
+  uint8_t byte = at.trie.node(node).byte();
+  State to = at.lexer.next(state, byte);
+  if (to == Lexer::DEAD) {
+    SymbolId winner = at.lexer.winner(state);
+    if (winner == Lexer::NONE) return;
+    if (!at.lexer.is_skip(winner)) return draft_nodes_[winner].push_back(node);
+    to = at.lexer.next(start, byte);
+  }
+  if (to != Lexer::DEAD) add_subtree(at, node, to, start);
 }
 
 const Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
@@ -81,7 +125,7 @@ const Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
     State state = at.lexer.next(start, at.trie.node(node).byte());
     if (state != Lexer::DEAD) add_subtree(at, node, state, start);
   }
-  return keep(at);
+  return keep();
 }
 
 void Masks::add_subtree(Context& at, NodeId node, State state, State start) {
@@ -91,10 +135,7 @@ void Masks::add_subtree(Context& at, NodeId node, State state, State start) {
     return;
   }
   const Part& part = part_of(at, node, state, start);
-  for (const auto& [reach, tokens] : part.tokens) {
-    std::vector<TokenId>& all = draft_.of(reach);
-    all.insert(all.end(), tokens.begin(), tokens.end());
-  }
+  for (const Tokens& tokens : part.tokens) draft_.of(tokens.reach).add(tokens, at.trie.vocab_size());
   for (auto [terminal, crossing] : part.crossings) draft_nodes_[terminal].push_back(crossing);
 }
 
@@ -102,16 +143,9 @@ const Masks::Part& Masks::part_of(Context& at, NodeId node, State state, State s
   uint32_t id = part_keys_.find_or_add(key_of(node, state, start));
   if (id < parts_.size()) return *parts_[id];
   walk(at, node, state, start, part_draft_);
-  auto part = std::make_unique<Part>();
-  for (size_t i = 0; i < part_draft_.size(); i++) {
-    const std::vector<TokenId>& tokens = part_draft_.tokens(i);
-    part->tokens.push_back({part_draft_.reach(i), std::vector<TokenId>(tokens.begin(), tokens.end())});
-    size_bytes_ += sizeof(part->tokens[0]) + tokens.size() * sizeof(TokenId);
-  }
-  part->crossings.assign(crossed_.begin(), crossed_.end());
+  parts_.push_back(std::make_unique<Part>(part_draft_.take(), crossed_));
+  for (const Tokens& tokens : parts_.back()->tokens) size_bytes_ += tokens.size_bytes();
   size_bytes_ += sizeof(Part) + crossed_.size() * sizeof(crossed_[0]);
-  part_draft_.clear();
-  parts_.push_back(static_cast<std::unique_ptr<Part>&&>(part));
   return *parts_.back();
 }
 
@@ -121,18 +155,22 @@ void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& bu
   const TokTrie::Node* here = nodes + node;
   const TokTrie::Node* end = here + here->subtree_size();
   path_.resize(MAX_PARENTS + at.trie.max_token_len() + 1);
-  tokens_.resize(here->subtree_size());
-  ends_.resize(here->subtree_size());
+  tokens_.resize(BUFFER + 1);
+  ends_.resize(BUFFER + 1);
   crossed_.clear();
   uint32_t vocab_size = at.trie.vocab_size();
   State* top = &path_[MAX_PARENTS];  // the last node may go up beyond where the walk began
   TokenId* token = tokens_.data();
   State* end_state = ends_.data();
+  const TokenId* full = token + BUFFER;
   // Whether a node has a token is a coin toss to the branch predictor, so it is written down in any case.
   auto note = [&](State reached) {
     *token = here->token(), *end_state = reached;
     size_t is_token = here->token() < vocab_size;
     token += is_token, end_state += is_token;
+    if (token != full) return;
+    flush(at, BUFFER, buckets);
+    token = tokens_.data(), end_state = ends_.data();
   };
   *top = state;
   note(state);
@@ -153,38 +191,29 @@ void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& bu
     top -= here->subtree_size() == 1 ? here->parents() : 0;
     here++;
   }
-  // Neighbours mostly end in the same state.
-  auto num = static_cast<size_t>(token - tokens_.data());
+  flush(at, static_cast<size_t>(token - tokens_.data()), buckets);
+}
+
+// Neighbours mostly end in the same state.
+void Masks::flush(Context& at, size_t num, Buckets& buckets) {
   for (size_t first = 0, last; first < num; first = last) {
     for (last = first + 1; last < num && ends_[last] == ends_[first];) last++;
-    std::vector<TokenId>& bucket = buckets.of(at.lexer.reach(ends_[first]));
-    bucket.insert(bucket.end(), &tokens_[first], &tokens_[last]);
+    buckets.of(at.lexer.reach(ends_[first])).add({&tokens_[first], last - first}, at.trie.vocab_size());
   }
 }
 
 // Ends the draft.
-const Masks::Record& Masks::keep(Context& at) {
+const Masks::Record& Masks::keep() {
   auto record = std::make_unique<Record>();
-  for (size_t i = 0; i < draft_.size(); i++) {
-    const std::vector<TokenId>& tokens = draft_.tokens(i);
-    Tokens& kept = record->tokens.emplace_back(Tokens{draft_.reach(i), {}, nullptr});
-    if (tokens.size() > at.trie.vocab_size() / FEW) {
-      kept.many = std::make_unique<TokenSet>(at.trie.vocab_size());
-      for (TokenId token : tokens) kept.many->allow(token);
-      size_bytes_ += kept.many->size_bytes();
-    } else {
-      kept.few.assign(tokens.begin(), tokens.end());
-      size_bytes_ += tokens.size() * sizeof(TokenId);
-    }
-  }
-  draft_.clear();
+  record->tokens = draft_.take();
+  for (const Tokens& tokens : record->tokens) size_bytes_ += tokens.size_bytes();
   for (SymbolId terminal = 0; terminal < draft_nodes_.size(); terminal++) {
     std::vector<NodeId>& nodes = draft_nodes_[terminal];
     if (nodes.empty()) continue;
     record->crossings.push_back({terminal, group_of(nodes)});
     nodes.clear();
   }
-  size_bytes_ += sizeof(Record) + record->tokens.size() * sizeof(Tokens) + record->crossings.size() * sizeof(Crossing);
+  size_bytes_ += sizeof(Record) + record->crossings.size() * sizeof(Crossing);
   records_.push_back(static_cast<std::unique_ptr<Record>&&>(record));
   return *records_.back();
 }
@@ -207,20 +236,54 @@ Masks::GroupId Masks::group_of(const std::vector<NodeId>& nodes) {
       [&](uint32_t id) { return hash(members(id)); });
 }
 
-std::vector<TokenId>& Masks::Buckets::of(SetId reach) {
+void Masks::Tokens::add(std::span<const TokenId> tokens, uint32_t vocab_size) {
+  if (!many && few.size() + tokens.size() > vocab_size / FEW) use_set(vocab_size);
+  if (many) {
+    for (TokenId token : tokens) many->allow(token);
+  } else {
+    few.insert(few.end(), tokens.begin(), tokens.end());
+  }
+}
+
+void Masks::Tokens::add(const Tokens& other, uint32_t vocab_size) {
+  add(other.few, vocab_size);
+  if (!other.many) return;
+  use_set(vocab_size);
+  many->allow_all_of(*other.many);
+}
+
+void Masks::Tokens::use_set(uint32_t vocab_size) {
+  if (many) return;
+  many = std::make_unique<TokenSet>(vocab_size);
+  for (TokenId token : few) many->allow(token);
+  few = {};
+}
+
+void Masks::Tokens::allow_in(TokenSet& mask) const {
+  if (slice) mask.allow_all_of(*slice);
+  if (many) mask.allow_all_of(*many);
+  for (TokenId token : few) mask.allow(token);
+}
+
+size_t Masks::Tokens::size_bytes() const {
+  return sizeof(Tokens) + few.capacity() * sizeof(TokenId) + (many ? many->size_bytes() : 0);
+}
+
+Masks::Tokens& Masks::Buckets::of(SetId reach) {
   if (reach >= slots_.size()) slots_.resize(reach + 1, NEW);
   uint32_t& slot = slots_[reach];
   if (slot == NEW) {
-    slot = static_cast<uint32_t>(reaches_.size());
-    reaches_.push_back(reach);
-    if (tokens_.size() < reaches_.size()) tokens_.emplace_back();
+    slot = static_cast<uint32_t>(tokens_.size());
+    tokens_.push_back({reach});
   }
   return tokens_[slot];
 }
 
-void Masks::Buckets::clear() {
-  for (size_t i = 0; i < reaches_.size(); i++) slots_[reaches_[i]] = NEW, tokens_[i].clear();
-  reaches_.clear();
+std::vector<Masks::Tokens> Masks::Buckets::take() {
+  std::vector<Tokens> taken;
+  taken.swap(tokens_);
+  for (const Tokens& tokens : taken) slots_[tokens.reach] = NEW;
+  return taken;
 }
 
 }  // namespace aici::grammar

@@ -39,11 +39,19 @@ class Masks {
   using GroupId = uint32_t;
   using State = Lexer::State;
 
-  // Tokens that end in a lexeme that can become `reach`: few of them as a list, many as a set.
+  // Tokens that end in a lexeme that can become `reach`: few of them as a list, many as a set, to which a slice of the
+  // vocabulary may come.
   struct Tokens {
     SetId reach;
-    std::vector<TokenId> few;
-    std::unique_ptr<TokenSet> many;
+    std::vector<TokenId> few{};
+    std::unique_ptr<TokenSet> many{};
+    const TokenSet* slice = nullptr;
+
+    void add(std::span<const TokenId> tokens, uint32_t vocab_size);
+    void add(const Tokens& other, uint32_t vocab_size);
+    void use_set(uint32_t vocab_size);
+    void allow_in(TokenSet& mask) const;
+    size_t size_bytes() const;
   };
   struct Crossing {
     SymbolId terminal;
@@ -57,23 +65,19 @@ class Masks {
   struct Group {
     uint32_t first, num;  // in group_nodes_
   };
-  // Tokens by the set of terminals that their last lexeme can become, while they are collected.
+  // Tokens by what they can become, while they are collected.
   class Buckets {
    public:
-    std::vector<TokenId>& of(SetId reach);
-    void clear();
-    size_t size() const { return reaches_.size(); }
-    SetId reach(size_t i) const { return reaches_[i]; }
-    const std::vector<TokenId>& tokens(size_t i) const { return tokens_[i]; }
+    Tokens& of(SetId reach);
+    std::vector<Tokens> take();  // empties it
 
    private:
-    std::vector<SetId> reaches_;
-    std::vector<std::vector<TokenId>> tokens_;
+    std::vector<Tokens> tokens_;
     std::vector<uint32_t> slots_;  // (sets,)
   };
   // A part of the tree that many records are put together from: a child of the root in some state, with what is below.
   struct Part {
-    std::vector<std::pair<SetId, std::vector<TokenId>>> tokens;
+    std::vector<Tokens> tokens;
     std::vector<std::pair<SymbolId, NodeId>> crossings;
   };
 
@@ -86,10 +90,14 @@ class Masks {
 
   const Record& record_from(Context& at, State state, State start);
   const Record& record_of(Context& at, GroupId group, State start);
+  void add_slice(Context& at, const Slice& slice, State state, State start);
+  const Slice* slice_for(Context& at, State state);
+  void add_node(Context& at, NodeId node, State state, State start);
   void add_subtree(Context& at, NodeId node, State state, State start);
   const Part& part_of(Context& at, NodeId node, State state, State start);
   void walk(Context& at, NodeId node, State state, State start, Buckets& buckets);
-  const Record& keep(Context& at);
+  void flush(Context& at, size_t num, Buckets& buckets);
+  const Record& keep();
   GroupId group_of(const std::vector<NodeId>& nodes);
 
   // A table from 64-bit keys to numbers 0, 1, 2 ... in the order in which they were added.
