@@ -1,8 +1,7 @@
 """The masks of the guest `grammar` on small grammars, token for token, against an oracle that works another way."""
 
-
 import pytest
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
@@ -31,8 +30,19 @@ def _check_mask(grammar: OracleGrammar, vocabulary: list[str], allowed: set[int]
         assert (token in allowed) == right, f"{text!r} after {here}\n{grammar.text()}"
 
 
+def _start(module: GuestModule, vocabulary: list[str], grammar: OracleGrammar) -> FakeHost | None:
+    """None when the grammar has a conflict, or a rule that never ends."""
+    tokens = [word.encode() for word in vocabulary]
+    try:
+        return FakeHost(module, tokens, eos=len(tokens) - 1, arg=grammar.text().encode())
+    except GuestStoppedError as stopped:
+        if "conflict" in str(stopped) or "can never end" in str(stopped):
+            return None
+        raise
+
+
 @settings(
-    max_examples=scaled(700),
+    max_examples=scaled(250),
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -43,19 +53,13 @@ def test_masks_of_small_grammars(module: GuestModule, grammar: OracleGrammar, da
     words = data.draw(st.lists(st.text(letters, min_size=2, max_size=5), max_size=20, unique=True)) if letters else []
     vocabulary = [*letters, *words, "x", ""]
     eos = len(vocabulary) - 1
-    try:
-        host = FakeHost(module, [word.encode() for word in vocabulary], eos=eos, arg=grammar.text().encode())
-    except GuestStoppedError as stopped:
-        assert "grammar error" in str(stopped)
-        event("refused")
-        assume(False)
+    host = _start(module, vocabulary, grammar)
+    assume(host is not None)
+    assert host is not None
     host.init_prompt()
     history = [grammar.start()]
     for _ in range(6):
-        if host.mid_process() == "Stop":
-            allowed = {eos}
-        else:
-            allowed = host.allowed()
+        allowed = {eos} if host.mid_process() == "Stop" else host.allowed()
         _check_mask(grammar, vocabulary, allowed, history[-1])
         backtrack = data.draw(st.integers(0, len(history) - 1)) if data.draw(st.integers(0, 3)) == 0 else 0
         if backtrack:

@@ -60,7 +60,9 @@ class OracleGrammar:
 
     @cached_property
     def alphabet(self) -> str:
-        letters = {c for terminal in self.terminals for c in terminal.text if c.isalnum() or c in " ,()#"}
+        letters = {
+            c for terminal in self.terminals for c in terminal.text.replace("\\n", "") if c.isalnum() or c in " ,()#"
+        }
         return "".join(sorted(letters | ({"\n"} if any("\\n" in t.text for t in self.terminals) else set())))
 
     # Lexer.
@@ -236,9 +238,7 @@ def _columns(grammar: OracleGrammar, lexemes: tuple[Terminal, ...]) -> tuple[fro
         new: set[Item] = set()
         if dot == len(body):
             waiting = before[began] if began < here else frozenset(items)
-            new = {
-                (n, d + 1, b) for n, d, b in waiting if d < len(productions[n][1]) and productions[n][1][d] == head
-            }
+            new = {(n, d + 1, b) for n, d, b in waiting if d < len(productions[n][1]) and productions[n][1][d] == head}
         elif isinstance(body[dot], str):
             new = {(n, 0, here) for n, (other, _) in enumerate(productions) if other == body[dot]}
             if body[dot] in grammar._nullable:

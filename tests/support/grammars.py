@@ -1,11 +1,13 @@
-"""Small grammars for hypothesis. Many have conflicts or terminals that cannot be told apart: the guest refuses those."""
+"""Small grammars for hypothesis, where a blank may stand between any two lexemes. Some have conflicts."""
 
 from hypothesis import strategies as st
 
 from tests.support.grammar_oracle import OracleGrammar, Symbol, Terminal
 
 _KEYWORDS = [Terminal(text) for text in ("a", "b", "ab", "aa", "abc", "(", ")", ",", "((")]
-_REGEXES = [Terminal(text, is_regex=True) for text in ("a+", "[ab]+", "b", "a*b", "(ab)+", "c[ab]?", "[bc]", "a|bb?", ",+")]
+_REGEXES = [
+    Terminal(text, is_regex=True) for text in ("a+", "[ab]+", "b", "a*b", "(ab)+", "c[ab]?", "[bc]", "a|bb?", ",+")
+]
 _BLANKS = [Terminal(text, is_regex=True) for text in (" +", " *", "\\n?[ ]*")]
 _SKIPS = [Terminal(text, is_regex=True) for text in ("\\n[ ]*#a*", "#a*\\n", "c +")]
 _RULES = ("s", "t", "u")
