@@ -10,11 +10,16 @@ namespace {
 
 using regex::ExprId, regex::NOTHING;
 
-ExprId literal(std::string_view text, regex::Exprs& exprs) {
+ExprId keyword(const Terminal& terminal, regex::Exprs& exprs) {
   ExprId expr = regex::EMPTY;
+  std::string_view text = terminal.text;
   for (size_t i = text.size(); i-- > 0;) {
+    regex::ByteSet set;
     auto byte = static_cast<uint8_t>(text[i]);
-    expr = exprs.concat(exprs.bytes(regex::ByteSet::range(byte, byte)), expr);
+    set.add(byte);
+    bool letter = (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
+    if (terminal.caseless && letter) set.add(byte ^ 0x20);
+    expr = exprs.concat(exprs.bytes(set), expr);
   }
   return expr;
 }
@@ -25,6 +30,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
   const std::vector<Terminal>& terminals = grammar.terminals;
   for (SymbolId id = 0; id < terminals.size(); id++) {
     skip_.push_back(terminals[id].skip);
+    everywhere_.push_back(terminals[id].skip || terminals[id].never);
     if (terminals[id].kind != Terminal::Kind::End) order_.push_back(id);
   }
   std::sort(order_.begin(), order_.end(), [&](SymbolId x, SymbolId y) {
@@ -35,8 +41,8 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
   for (SymbolId id : order_) {
     const Terminal& terminal = terminals[id];
     std::optional<regex::Problem> problem;
-    bool keyword = terminal.kind == Terminal::Kind::Keyword;
-    exprs_of_.push_back(keyword ? literal(terminal.text, exprs_) : regex::parse(terminal.text, exprs_, problem));
+    bool is_regex = terminal.kind == Terminal::Kind::Regex;
+    exprs_of_.push_back(is_regex ? regex::parse(terminal.text, exprs_, problem) : keyword(terminal, exprs_));
   }
   classes_ = exprs_.byte_classes();
   for (unsigned byte = 0; byte < 256; byte++)
@@ -62,7 +68,7 @@ Lexer::State Lexer::add_start(SetId viable) {
   if (viable >= starts_.size()) starts_.resize(sets_->size(), UNKNOWN);
   std::vector<Member> some;
   for (uint32_t rank = 0; rank < order_.size(); rank++)
-    if (skip_[order_[rank]] || sets_->has(viable, order_[rank])) some.push_back({rank, exprs_of_[rank]});
+    if (everywhere_[order_[rank]] || sets_->has(viable, order_[rank])) some.push_back({rank, exprs_of_[rank]});
   return starts_[viable] = add_state(some, true);
 }
 

@@ -85,6 +85,7 @@ class Lexer {
   bool contextual_;
   std::vector<SymbolId> order_;       // the terminals, the best first
   std::vector<bool> skip_;            // (terminals,)
+  std::vector<bool> everywhere_;      // (terminals,) competes even where the parser cannot take it: SKIP and NEVER
   regex::Exprs exprs_;
   std::vector<regex::ExprId> exprs_of_;  // (ranks,)
   std::vector<uint8_t> classes_;      // (256,) class of each byte
