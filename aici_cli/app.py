@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from aici_cli import bench, doctor, models, rt, run
+from aici_cli import bench, ctrl, doctor, models, rt, run
 
 app = typer.Typer(
     name="aici",
@@ -39,4 +39,5 @@ app.command(name="run")(run.run)
 app.command(name="rt", **rt.PASS_THROUGH)(rt.rt)
 app.command(name="doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
+app.add_typer(ctrl.app, name="ctrl")
 app.add_typer(bench.app, name="bench")

@@ -2,11 +2,11 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici bench" | "aici bench constraint" | "aici bench masks") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
-        "aici") words="run rt doctor models bench --version --debug --help" ;;
+        "aici") words="run rt doctor models ctrl bench --version --debug --help" ;;
         "aici run") words="--regex --controller --controller-arg --max-tokens --temperature --top-k --top-p --seed --num-samples --model --chat --json --log --help" ;;
         "aici rt") words="--help" ;;
         "aici doctor") words="--json --help" ;;
@@ -14,6 +14,10 @@ _aici() {
         "aici models pull") words="--json --help" ;;
         "aici models list") words="--json --help" ;;
         "aici models path") words="--json --help" ;;
+        "aici ctrl") words="new build test --help" ;;
+        "aici ctrl new") words="--lang --dir --json --help" ;;
+        "aici ctrl build") words="--out --json --help" ;;
+        "aici ctrl test") words="--tokenizer --json --help" ;;
         "aici bench") words="constraint masks --help" ;;
         "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
         "aici bench masks") words="--case --tokenizer --peer --rounds --limit --quick --plot --json --help" ;;

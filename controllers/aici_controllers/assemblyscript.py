@@ -37,5 +37,5 @@ def compiler(folder: Path) -> list[str]:
     if own.exists() and shutil.which("node"):
         return [str(own)]
     if not shutil.which("npx"):
-        raise UnavailableError("node is not installed", hint="AssemblyScript needs node and npm: https://nodejs.org")
-    return ["npx", "--yes", f"--package={PACKAGE}", "asc"]
+        raise UnavailableError("node is not installed", hint="AssemblyScript needs node and npm")
+    return ["npx", "--yes", "--loglevel=error", f"--package={PACKAGE}", "asc"]

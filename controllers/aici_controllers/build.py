@@ -34,7 +34,7 @@ def build_guests(guests: Mapping[Path, Sequence[Path]], *, root: Path | None = N
             raise UsageError(f"{source} does not exist")
     warnings = ""
     with tempfile.TemporaryDirectory(prefix="aici-sdk-") as sdk_folder:
-        sdk = sdk_objects(Path(sdk_folder))
+        sdk = sdk_objects(sdk_sources(), Path(sdk_folder))
         for out, sources in guests.items():
             out.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".aici-build-", dir=out.parent) as name:

@@ -51,7 +51,7 @@ def environment(folder: Path) -> Mapping[str, str]:
 
 def require() -> None:
     """UnavailableError that says what to install."""
-    hint = f"install Rust (https://rustup.rs), then: rustup target add {TARGET}"
+    hint = f"install Rust, then: rustup target add {TARGET}"
     if not shutil.which("cargo") or not shutil.which("rustc"):
         raise UnavailableError("cargo is not installed", hint=hint)
     done = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=False)

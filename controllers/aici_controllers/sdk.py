@@ -40,8 +40,8 @@ def digest(paths: Sequence[Path], root: Path) -> str:
     return total.hexdigest()
 
 
-def sdk_objects(folder: Path) -> list[Path]:
-    """The SDK as object files, in the order of its sources. Those that are not in the cache are compiled and put there;
+def sdk_objects(sources: Sequence[Path], folder: Path) -> list[Path]:
+    """Sources of the SDK as object files, in their order. Those that are not in the cache are compiled and put there;
     where the cache cannot be written, into `folder`, which must outlive their use."""
     store = default_cache_dir() / "sdk"
     try:
@@ -51,7 +51,7 @@ def sdk_objects(folder: Path) -> list[Path]:
         store = folder
     common = f"{zig.version()} {zig.FLAGS} {digest(sdk_headers(), sdk_dir())}"
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda source: _object(source, store, common), sdk_sources()))
+        return list(pool.map(lambda source: _object(source, store, common), sources))
 
 
 def _object(source: Path, store: Path, common: str) -> Path:

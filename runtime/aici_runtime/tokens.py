@@ -109,14 +109,14 @@ def _byte_fallback(space: str | None) -> Callable[[str], bytes | None]:
     return to_bytes
 
 
-def _byte_alphabet() -> dict[str, int]:
+def byte_alphabet() -> dict[str, int]:
     """Character to byte, as GPT-2 has it: printable bytes stand for themselves, the others are U+0100, U+0101, ..."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in set(plain))
     return {chr(byte): byte for byte in plain} | {chr(0x100 + k): byte for k, byte in enumerate(others)}
 
 
-_ALPHABET = _byte_alphabet()
+_ALPHABET = byte_alphabet()
 
 
 def _byte_level(text: str) -> bytes | None:

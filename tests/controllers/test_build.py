@@ -5,6 +5,7 @@ import pytest
 
 from aici_controllers.build import build_guest, build_shipped
 from aici_controllers.catalog import guest_names, guest_path
+from aici_controllers.sdk import sdk_dir, sdk_objects
 from aici_runtime.errors import ControllerError, NotFoundError, UsageError
 from tests.support.fake_host import FakeHost, GuestModule
 from tests.support.guests import build_test_guest
@@ -107,10 +108,8 @@ def test_a_controller_that_needs_the_rest_of_the_standard_library(tmp_path: Path
     assert host.log == b"7 words, long enough to be on the heap\n"
 
 
-def test_the_same_sources_give_the_same_bytes_wherever_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`__FILE__` in the source and an SDK that is compiled anew, in a cache elsewhere, make no difference."""
+def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) -> None:
+    """With `__FILE__` in the source, which is written from the folder that is built."""
     modules = []
     for name in ("one", "another/deeper"):
         folder = tmp_path / name
@@ -128,18 +127,23 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_are(
         )
         build_guest([folder / "here.cpp"], folder / "here.wasm")
         modules.append((folder / "here.wasm").read_bytes())
-        monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
     assert modules[0] == modules[1]
     host = FakeHost(GuestModule(tmp_path / "one" / "here.wasm"), _VOCABULARY, eos=3)
     host.mid_process()
     assert host.log == b"here.cpp"
-    assert list((tmp_path / "cache" / "sdk").glob("*.o"))
 
 
-def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cache").write_text("a file where the folder would be")
+def test_sources_of_the_sdk_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
-    source = tmp_path / "stop.c"
-    source.write_text((_CONTROLLERS.parent / "tests" / "guests" / "garbage.c").read_text())
-    build_guest([source], tmp_path / "stop.wasm")
-    assert (tmp_path / "stop.wasm").stat().st_size > 0
+    source = sdk_dir() / "src" / "utf8.cpp"
+    [first] = sdk_objects([source], tmp_path)
+    assert first.parent == tmp_path / "cache" / "sdk"
+    mark = first.stat().st_ino
+    assert [path.stat().st_ino for path in sdk_objects([source], tmp_path)] == [mark]
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "elsewhere"))
+    [again] = sdk_objects([source], tmp_path)
+    assert again.read_bytes() == first.read_bytes()
+    # Where there is no cache, it is compiled into the folder for this build.
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "file"))
+    assert [path.parent for path in sdk_objects([source], tmp_path)] == [tmp_path]

@@ -1,0 +1,140 @@
+"""`aici ctrl`: controllers of one's own, from a first file to a tested module."""
+
+import contextlib
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aici_cli.output import print_json, say
+from aici_runtime.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from aici_controllers.case_runner import Outcome
+
+app = typer.Typer(help="Write, build and test controllers of your own.", no_args_is_help=True, rich_markup_mode=None)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Language(StrEnum):
+    CPP = "cpp"
+    C = "c"
+    ZIG = "zig"
+    RUST = "rust"
+    ASSEMBLYSCRIPT = "assemblyscript"
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Of the controller, and of the new folder.")],
+    lang: Annotated[Language, typer.Option(help="What it is written in.")] = Language.CPP,
+    dir: Annotated[Path, typer.Option(help="Where the folder goes.")] = Path(),  # noqa: A002
+    json: Json = False,
+) -> None:
+    """Write a small controller to start from, with cases that test it."""
+    from aici_controllers.templates import write_template
+
+    folder = write_template(name, str(lang), dir)
+    if json:
+        print_json({"path": str(folder), "files": sorted(str(path) for path in folder.rglob("*") if path.is_file())})
+        return
+    print(folder)
+    say(f"next: aici ctrl build {folder}")
+
+
+@app.command()
+def build(
+    path: Annotated[Path, typer.Argument(help="A source file, or a folder with all its sources.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The module (default: NAME.wasm beside it).")] = None,
+    json: Json = False,
+) -> None:
+    """Compile a controller from C, C++, Zig, Rust or AssemblyScript, and check that it is one."""
+    from aici_controllers.project import build_project, find_project
+
+    project = find_project(path)
+    built = build_project(project, out or project.folder / f"{project.name}.wasm")
+    if built.warnings:
+        say(built.warnings.rstrip("\n"))
+    if json:
+        print_json({"path": str(built.path), "language": built.language, "size_bytes": built.size_bytes})
+    else:
+        print(f"{built.path}  {built.size_bytes:,} bytes  {built.language}")
+
+
+@app.command(name="test")
+def run_cases(
+    wasm: Annotated[Path, typer.Argument(metavar="FILE.wasm", help="The controller.")],
+    cases: Annotated[Path, typer.Argument(help="A TOML file, as controllers/README.md describes it.")],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A model's name or folder, or a tokenizer.json (default: single bytes).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Drive a controller through cases, without a model: masks, forced text, forks, stops, logs, variables."""
+    from aici_controllers.case_file import read_cases
+    from aici_controllers.case_runner import CaseRunner, Tokens
+    from aici_runtime.client import Runtime, RuntimeConfig
+    from aici_runtime.tokens import tokenizer_file
+
+    file = read_cases(cases)
+    try:
+        module = wasm.read_bytes()
+    except OSError as error:
+        raise NotFoundError(f"the controller cannot be read: {wasm}: {error.strerror}") from error
+    if not module.startswith(b"\0asm"):
+        raise UsageError(f"{wasm} is no WebAssembly module", hint="`aici ctrl build` makes one")
+    with contextlib.ExitStack() as stack:
+        if tokenizer is None:
+            from aici_controllers.byte_tokenizer import write_byte_tokenizer
+
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aici-cases-")))
+            tokenizer_json = write_byte_tokenizer(folder, file.tokens)
+        else:
+            tokenizer_json = tokenizer_file(str(_tokenizer(tokenizer)))
+        runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=tokenizer_json)))
+        tokens = Tokens(tokenizer_json)
+        runtime.wait_ready()
+        runner = CaseRunner(runtime, tokens, runtime.mk_module(module).module_id)
+        outcomes = []
+        for case in file.cases:
+            outcomes.append(runner.run(case))
+            if not json:
+                _show(outcomes[-1])
+    failed = sum(not outcome.ok for outcome in outcomes)
+    if json:
+        print_json([_document(outcome) for outcome in outcomes])
+    else:
+        say(f"{len(outcomes)} cases, {failed} failed")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _tokenizer(name: str) -> Path:
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    from aici_engine.store.resolve import resolve_model
+
+    return resolve_model(name, fetch=False)
+
+
+def _show(outcome: "Outcome") -> None:
+    if outcome.ok:
+        print(f"ok    {outcome.name}", flush=True)
+        return
+    where = f"step {outcome.step}: " if outcome.step else ""
+    print(f"FAIL  {outcome.name}: {where}{outcome.message}", flush=True)
+    for line in outcome.log.splitlines():
+        print(f"      log: {line}", flush=True)
+
+
+def _document(outcome: "Outcome") -> dict[str, object]:
+    return {
+        "name": outcome.name,
+        "ok": outcome.ok,
+        "step": outcome.step,
+        "message": outcome.message,
+        "log": outcome.log,
+    }

@@ -1,0 +1,153 @@
+"""The cases of `aici ctrl test`: a TOML file, described in `controllers/README.md`. What it cannot mean is refused."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from aici_runtime.errors import NotFoundError, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """First what the controller is expected to do, then what is sampled."""
+
+    fork: int = 0
+    suspended: bool = False
+    forks: int = 1
+    backtrack: int = 0
+    forced: str = ""
+    allowed: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    exactly: tuple[str, ...] | None = None
+    end: bool | None = None
+    sample: str = ""
+    sample_tokens: tuple[int, ...] = ()
+    sample_end: bool = False
+    stop: bool = False
+    error: str = ""
+    log: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`error`: the guest does not come up, and says this."""
+
+    name: str
+    argument: str
+    prompt: str
+    error: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """`tokens`: what the built-in tokenizer has beside single bytes."""
+
+    tokens: tuple[str, ...]
+    cases: tuple[Case, ...]
+
+
+_KINDS: Final = {str: "a string", int: "a whole number", bool: "true or false", list: "an array", dict: "a table"}
+_FILE: Final[Mapping[str, type]] = {"tokens": list, "case": list}
+_CASE: Final[Mapping[str, type]] = {
+    "name": str,
+    "argument": object,
+    "argument_file": str,
+    "prompt": str,
+    "error": str,
+    "steps": list,
+}
+_STEP: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("fork", "forks", "backtrack"), int),
+    **dict.fromkeys(("suspended", "end", "sample_end", "stop"), bool),
+    **dict.fromkeys(("forced", "sample", "error"), str),
+    **dict.fromkeys(("allowed", "refused", "exactly", "log", "sample_tokens"), list),
+    "variables": dict,
+}
+assert set(_STEP) == {each.name for each in fields(Step)}
+
+
+def read_cases(path: Path) -> CaseFile:
+    """NotFoundError, or UsageError that names the case and the step."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise NotFoundError(f"the cases cannot be read: {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+    _check(document, _FILE, str(path))
+    cases = document.get("case", [])
+    if not cases:
+        raise UsageError(f"{path} holds no [[case]]")
+    tokens = _strings(document.get("tokens", []), f"{path}: tokens")
+    if not all(tokens):
+        raise UsageError(f"{path}: tokens: an empty text is no token")
+    return CaseFile(tokens, tuple(_case(each, f"{path}, case {n}", path.parent) for n, each in enumerate(cases, 1)))
+
+
+def _case(table: Any, where: str, folder: Path) -> Case:
+    _check(table, _CASE, where)
+    name = table.get("name", where.rpartition(", ")[2])
+    steps = table.get("steps", [])
+    if table.get("error") and steps:
+        raise UsageError(f"{where}: error says that the guest does not start, so there are no steps")
+    return Case(
+        name=name,
+        argument=_argument(table, where, folder),
+        prompt=table.get("prompt", ""),
+        error=table.get("error", ""),
+        steps=tuple(_step(each, f"{where}, step {n}") for n, each in enumerate(steps, 1)),
+    )
+
+
+def _argument(table: Mapping[str, Any], where: str, folder: Path) -> str:
+    """A string as it is; any other value as JSON; or what a file holds."""
+    if "argument_file" not in table:
+        argument = table.get("argument", "")
+        return argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+    if "argument" in table:
+        raise UsageError(f"{where}: argument and argument_file exclude each other")
+    path = folder / str(table["argument_file"])
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: {path} cannot be read: {error}") from error
+
+
+def _step(table: Any, where: str) -> Step:
+    _check(table, _STEP, where)
+    values = dict(table)
+    for name in ("allowed", "refused", "exactly", "log"):
+        if name in values:
+            values[name] = _strings(values[name], f"{where}: {name}")
+    if "sample_tokens" in values:
+        values["sample_tokens"] = tuple(values["sample_tokens"])
+        if not all(type(token) is int for token in values["sample_tokens"]):
+            raise UsageError(f"{where}: sample_tokens holds something else than numbers")
+    _strings(list(values.get("variables", {}).values()), f"{where}: variables")
+    if sum(name in values for name in ("sample", "sample_tokens", "sample_end")) > 1:
+        raise UsageError(f"{where}: sample, sample_tokens and sample_end exclude each other")
+    return Step(**values)
+
+
+def _check(table: Any, keys: Mapping[str, type], where: str) -> None:
+    if not isinstance(table, dict):
+        raise UsageError(f"{where} is not a table")
+    for key, value in table.items():
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(keys)}"
+            raise UsageError(f"{where}: {key} is not known", hint=hint)
+        if keys[key] is not object and type(value) is not keys[key]:
+            raise UsageError(f"{where}: {key} is not {_KINDS[keys[key]]}")
+
+
+def _strings(values: list[Any], where: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise UsageError(f"{where} holds something else than strings")
+    return tuple(values)

@@ -1,0 +1,346 @@
+"""Drives a controller through the steps of a case, without any model.
+
+The guest runs in the real runtime, a process of its own as in an engine: its imports, sandbox, time and memory limits,
+forks and variables are those that it will have, and what breaks a rule there breaks it here.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aici_controllers.case_file import Case, Step
+from aici_runtime import host_tokenizer
+from aici_runtime.client import Runtime
+from aici_runtime.errors import ControllerError
+from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.tokens import read_vocabulary
+from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice
+
+_MAX_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`step` counts from 1 and is 0 where the guest did not come up; `message` is empty when all was as expected."""
+
+    name: str
+    step: int
+    message: str
+    log: str
+
+    @property
+    def ok(self) -> bool:
+        return not self.message
+
+
+class Tokens:
+    """The vocabulary of a `tokenizer.json`, by text."""
+
+    def __init__(self, tokenizer_json: Path) -> None:
+        vocabulary = read_vocabulary(tokenizer_json.read_bytes())
+        self._tokenize = host_tokenizer.load(tokenizer_json)
+        self.bytes_of = vocabulary.token_bytes
+        self.eos = vocabulary.eos_token
+        self._ids = {raw: TokenId(token) for token, raw in enumerate(vocabulary.token_bytes) if raw}
+        self._longest = max(map(len, self._ids), default=0)
+
+    def prompt(self, text: str) -> list[TokenId]:
+        raw = self._tokenize(text.encode())
+        return [TokenId(token) for token in memoryview(raw).cast("I")] if raw else []
+
+    def first(self, text: bytes) -> TokenId:
+        """The longest token that `text` begins with."""
+        for length in range(min(len(text), self._longest), 0, -1):
+            if (token := self._ids.get(text[:length])) is not None:
+                return token
+        raise _DiffersError(f"no token of this vocabulary begins {show(text)}")
+
+    def split(self, text: str) -> Iterator[TokenId]:
+        rest = text.encode()
+        while rest:
+            token = self.first(rest)
+            yield token
+            rest = rest[len(self.bytes_of[token]) :]
+
+    def beginning(self, texts: Sequence[str]) -> set[TokenId]:
+        """All tokens that one of `texts` begins with."""
+        prefixes = {text.encode()[:length] for text in texts for length in range(1, len(text.encode()) + 1)}
+        return {TokenId(token) for token, raw in enumerate(self.bytes_of) if raw in prefixes}
+
+    def decode(self, tokens: Sequence[TokenId]) -> bytes:
+        return b"".join(self.bytes_of[token] for token in tokens)
+
+    def show(self, token: TokenId) -> str:
+        return "the end" if token == self.eos else show(self.bytes_of[token])
+
+
+def show(raw: bytes) -> str:
+    text = raw.decode("utf-8", "backslashreplace")
+    return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text) + '"'
+
+
+class CaseRunner:
+    """Runs cases of one module, one at a time."""
+
+    def __init__(self, runtime: Runtime, tokens: Tokens, module_id: str) -> None:
+        self._runtime = runtime
+        self._tokens = tokens
+        self._module_id = module_id
+        self._ids = itertools.count(1)
+
+    def run(self, case: Case) -> Outcome:
+        req_id = f"case-{next(self._ids)}"
+        try:
+            self._runtime.instantiate(
+                req_id=req_id,
+                prompt=self._tokens.prompt(case.prompt),
+                module_id=self._module_id,
+                module_arg=case.argument,
+            ).result()
+        except ControllerError as error:
+            unexpected = not case.error or case.error not in error.message
+            return Outcome(case.name, 0, f"the guest did not start: {error.message}" if unexpected else "", "")
+        if case.error or not case.steps:
+            self._runtime.discard(req_id)
+            return Outcome(case.name, 0, f"the guest started; expected: {case.error}" if case.error else "", "")
+        story = _Story(self._runtime, self._tokens, req_id, self._ids)
+        try:
+            for number, step in enumerate(case.steps, 1):
+                try:
+                    story.play(step)
+                except _DiffersError as difference:
+                    return Outcome(case.name, number, str(difference), story.log)
+        finally:
+            story.end()
+        return Outcome(case.name, len(case.steps), "", story.log)
+
+
+class _DiffersError(Exception):
+    """The controller did something else than the case expects."""
+
+
+@dataclass(slots=True)
+class _Fork:
+    """One sequence. `pre` and `mid` are what the guest answered and no step has looked at yet; `done`: a step has seen
+    its end."""
+
+    seq_id: SeqId
+    taken: list[TokenId] = field(default_factory=list)
+    post: PostOp | None = None
+    pre: Pre | None = None
+    mid: tuple[Splice | None, set[TokenId]] | None = None
+    stopped: bool = False
+    error: str = ""
+    log: str = ""
+    done: bool = False
+
+
+class _Story:
+    def __init__(self, runtime: Runtime, tokens: Tokens, req_id: str, ids: Iterator[int]) -> None:
+        self._runtime = runtime
+        self._tokens = tokens
+        self._ids = ids
+        self._forks = [_Fork(SeqId(next(ids)))]
+        self._variables: dict[str, bytes] = {}
+        self.log = ""
+        self._round([PreOp(self._forks[0].seq_id, req_id)])
+
+    def end(self) -> None:
+        self._runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[fork.seq_id for fork in self._forks])
+
+    def play(self, step: Step) -> None:
+        if step.fork >= len(self._forks):
+            raise _DiffersError(f"there is no fork {step.fork}: {len(self._forks)} sequences are there, from 0")
+        fork = self._forks[step.fork]
+        if fork.done:
+            raise _DiffersError("the sequence has ended before this step")
+        self._decide(fork, step)
+        fork.done = fork.stopped or bool(fork.error)
+        self._expect_error(fork, step)
+        _expect(step.stop or not fork.stopped, "the controller stopped")
+        _expect(fork.stopped or not step.stop, "the controller goes on where it should stop")
+        log, fork.log = fork.log, ""
+        for text in step.log:
+            _expect(text in log, f"the log lacks {show(text.encode())}; it has {show(log.encode())}")
+        for name, value in step.variables.items():
+            found = self._variables.get(name)
+            shown = "is not set" if found is None else f"is {show(found)}"
+            _expect(found == value.encode(), f"the variable {name} {shown}")
+
+    def _decide(self, fork: _Fork, step: Step) -> None:
+        """What the controller does before and in this step, then what is sampled."""
+        if fork.pre is None and not fork.error:
+            self._round()
+        if fork.error or fork.pre is None:
+            return
+        pre, fork.pre = fork.pre, None
+        forced = self._tokens.decode(pre.ff_tokens)
+        fork.taken += pre.ff_tokens
+        _expect(pre.suspend == step.suspended, f"the controller {'waits' if pre.suspend else 'does not wait'}")
+        if pre.num_forks == 0:
+            _expect_text("forced", forced, step.forced)
+            fork.stopped = True
+            return
+        _expect(
+            pre.num_forks == step.forks,
+            f"the controller forks into {pre.num_forks}" if pre.num_forks > 1 else "the controller does not fork",
+        )
+        if pre.suspend or pre.num_forks > 1:
+            if pre.num_forks > 1:
+                self._fork(fork, pre.num_forks)
+            return
+        if fork.mid is None:
+            self._ask([MidOp(fork.seq_id)])
+        if fork.error or fork.mid is None:
+            return
+        (splice, allowed), fork.mid = fork.mid, None
+        if splice is None:
+            _expect_text("forced", forced, step.forced)
+            _expect(step.backtrack == 0, "the controller takes nothing back")
+            self._expect_mask(allowed, step)
+            self._sample(fork, step, allowed)
+        else:
+            self._splice(fork, step, splice, forced)
+
+    def _splice(self, fork: _Fork, step: Step, splice: Splice, forced: bytes) -> None:
+        # The wire counts the token that would have been sampled, and that nobody sees.
+        backtrack = max(0, splice.backtrack - 1)
+        _expect_text("forced", forced + self._tokens.decode(splice.ff_tokens), step.forced)
+        _expect(backtrack == step.backtrack, f"the controller takes back {backtrack} tokens")
+        _expect(
+            not (step.sample or step.sample_tokens or step.sample_end),
+            "nothing is sampled where the controller splices",
+        )
+        _expect(backtrack <= len(fork.taken), f"the controller takes back {backtrack} of {len(fork.taken)} tokens")
+        del fork.taken[len(fork.taken) - backtrack :]
+        fork.taken += splice.ff_tokens
+        fork.post = PostOp(fork.seq_id, list(splice.ff_tokens), splice.backtrack)
+        self._round()
+
+    def _expect_mask(self, allowed: set[TokenId], step: Step) -> None:
+        tokens = self._tokens
+        for text in step.allowed:
+            token = tokens.first(text.encode())
+            _expect(token in allowed, f"{tokens.show(token)} is not allowed; allowed: {self._list(allowed)}")
+        for text in step.refused:
+            token = tokens.first(text.encode())
+            _expect(token not in allowed, f"{tokens.show(token)} is allowed")
+        if step.exactly is not None:
+            expected = tokens.beginning(step.exactly)
+            missing, surplus = expected - allowed, allowed - expected - {tokens.eos}
+            _expect(not missing, f"not allowed: {self._list(missing)}")
+            _expect(not surplus, f"allowed, too: {self._list(surplus)}")
+        if step.end is not None:
+            may = "may" if tokens.eos in allowed else "may not"
+            _expect((tokens.eos in allowed) == step.end, f"the text {may} end here")
+
+    def _sample(self, fork: _Fork, step: Step, allowed: set[TokenId]) -> None:
+        if step.sample_end:
+            sampled = [self._tokens.eos]
+        else:
+            sampled = [TokenId(token) for token in step.sample_tokens] or list(self._tokens.split(step.sample))
+        if not sampled:
+            # The mask alone was asked for. That only the end may come is how a controller stops here.
+            fork.stopped = step.stop and allowed == {self._tokens.eos}
+            fork.pre, fork.mid = Pre(False, 1, ()), (None, allowed)
+            return
+        for number, token in enumerate(sampled):
+            if number:
+                allowed = self._plain_mask(fork)
+                if fork.error:
+                    return
+            _expect(token in allowed, f"{self._tokens.show(token)} cannot be sampled; allowed: {self._list(allowed)}")
+            fork.taken.append(token)
+            fork.post = PostOp(fork.seq_id, [token])
+            self._round()
+            if fork.error:
+                return
+            last = number == len(sampled) - 1
+            _expect(last or not fork.stopped, f"the controller stopped after {self._tokens.show(token)}")
+
+    def _plain_mask(self, fork: _Fork) -> set[TokenId]:
+        """Between the tokens of one sample the controller must do nothing but allow."""
+        pre, fork.pre = fork.pre, None
+        if pre is not None and (pre.suspend or pre.num_forks != 1 or pre.ff_tokens):
+            raise _DiffersError(
+                "the controller waits, forks, forces or stops inside what is sampled: part the step there"
+            )
+        self._ask([MidOp(fork.seq_id)])
+        mid, fork.mid = fork.mid, None
+        if mid is None:
+            return set()
+        _expect(mid[0] is None, "the controller splices inside what is sampled: part the step there")
+        return mid[1]
+
+    def _expect_error(self, fork: _Fork, step: Step) -> None:
+        if fork.error:
+            _expect(bool(step.error) and step.error in fork.error, f"the guest failed: {fork.error.rstrip()}")
+        else:
+            _expect(not step.error, "the guest did not fail")
+
+    def _fork(self, parent: _Fork, num_forks: int) -> None:
+        fresh = [_Fork(SeqId(next(self._ids)), list(parent.taken)) for _ in range(num_forks - 1)]
+        self._forks += fresh
+        self._ask([MidOp(parent.seq_id), *(MidOp(fork.seq_id, parent.seq_id) for fork in fresh)])
+        for fork in (parent, *fresh):
+            fork.pre = Pre(False, 1, ())
+
+    def _round(self, fresh: Sequence[PreOp] = ()) -> None:
+        """Tell the guests what was appended, and ask all what they want before the next token."""
+        live = [fork for fork in self._forks if not fork.done]
+        posts = [fork.post for fork in live if fork.post is not None]
+        told = self._runtime.post_pre_process(post_ops=posts, pre_ops=fresh, freed=[])
+        for fork in live:
+            fork.post = None
+            post = told.post.get(fork.seq_id)
+            if post is not None and self._noted(fork, post):
+                fork.stopped = fork.stopped or (post.result is not None and post.result.stop)
+            pre = told.pre[fork.seq_id]
+            if not fork.stopped and not fork.error and self._noted(fork, pre) and pre.result is not None:
+                before = fork.pre.ff_tokens if fork.pre is not None else ()
+                fork.pre = Pre(pre.result.suspend, pre.result.num_forks, (*before, *pre.result.ff_tokens))
+
+    def _ask(self, ops: Sequence[MidOp]) -> None:
+        self._runtime.send_mid(ops)
+        answers = self._runtime.recv_mid()
+        rows = self._runtime.mask_rows(len(ops))
+        row_bytes = rows.nbytes // len(ops)
+        bits = bytes(rows.cast("B"))
+        for number, op in enumerate(ops):
+            fork = next(each for each in self._forks if each.seq_id == op.id)
+            result = answers.seqs[op.id]
+            if self._noted(fork, result):
+                fork.mid = (result.result, _tokens_of(bits[number * row_bytes : (number + 1) * row_bytes]))
+
+    def _noted(self, fork: _Fork, result: SeqResult[Any]) -> bool:
+        """Keep logs and variables; False if the guest failed."""
+        self.log += result.logs
+        fork.log += result.logs
+        for command in result.storage:
+            write = command["WriteVar"]
+            before = self._variables.get(write["name"], b"") if write["op"] == "Append" else b""
+            self._variables[write["name"]] = before + bytes.fromhex(write["value"])
+        fork.error = fork.error or result.error
+        return not fork.error
+
+    def _list(self, tokens: set[TokenId]) -> str:
+        shown = [self._tokens.show(token) for token in sorted(tokens)[:_MAX_SHOWN]]
+        more = f" and {len(tokens) - _MAX_SHOWN} more" if len(tokens) > _MAX_SHOWN else ""
+        return ", ".join(shown) + more if shown else "nothing"
+
+
+def _tokens_of(bits: bytes) -> set[TokenId]:
+    whole = int.from_bytes(bits, "little")
+    return {TokenId(k) for k, bit in enumerate(bin(whole)[:1:-1]) if bit == "1"}
+
+
+def _expect(holds: bool, difference: str) -> None:
+    if not holds:
+        raise _DiffersError(difference)
+
+
+def _expect_text(what: str, found: bytes, expected: str) -> None:
+    if found != expected.encode():
+        raise _DiffersError(f"{what} {show(found) if found else 'nothing'}, expected {show(expected.encode())}")

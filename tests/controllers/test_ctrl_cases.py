@@ -1,0 +1,167 @@
+"""`aici ctrl test`: cases that hold, cases that do not and what is said of them, files that mean nothing."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aici_controllers import catalog
+from aici_controllers.byte_tokenizer import write_byte_tokenizer
+from aici_controllers.case_file import read_cases
+from aici_controllers.case_runner import CaseRunner, Outcome, Tokens
+from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.errors import NotFoundError, UsageError
+from tests.support.guests import build_test_guest, shipped_guest
+
+Run = Callable[[str, str], Outcome]
+
+_TOKENS = ["ab", "é", "yes"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs one case, the text after `[[case]]`, on a test guest or a shipped one."""
+    shipped_guest("regex")
+    tokenizer = write_byte_tokenizer(tmp_path_factory.mktemp("bytes"), _TOKENS)
+    numbers = itertools.count()
+    folder = tmp_path_factory.mktemp("cases")
+    with Runtime(RuntimeConfig(tokenizer=tokenizer, max_init_time_ms=1000)) as runtime:
+        tokens = Tokens(tokenizer)
+        runtime.wait_ready()
+
+        def run_case(guest: str, text: str) -> Outcome:
+            path = catalog.guest_path(guest) if guest in catalog.guest_names() else build_test_guest(guest)
+            file = folder / f"{next(numbers)}.toml"
+            file.write_text(f"[[case]]\n{text}\n")
+            [case] = read_cases(file).cases
+            return CaseRunner(runtime, tokens, runtime.mk_module(path.read_bytes()).module_id).run(case)
+
+        yield run_case
+
+
+@pytest.mark.parametrize(
+    ("guest", "argument", "steps"),
+    [
+        ("regex", "ab*", "{ exactly = ['ab'], end = false, sample = 'abb' }, { exactly = ['b'], end = true }"),
+        ("regex", "a|é", "{ allowed = ['a', 'é'], refused = ['ab', 'b', '€'] }, { sample = 'é', stop = true }"),
+        ("regex", "a?", "{ end = true, sample_end = true, stop = true }"),
+        ("regex", "ab", "{ sample_tokens = [98, 99], stop = true }"),
+        ("regex", "a", "{ allowed = ['a'], log = ['regex constraint: '] }, { sample = 'a', stop = true }"),
+        ("forced", "héyes", "{ forced = 'héyes', stop = true }"),
+        ("splice", "ab", "{ forced = 'ab' }, { sample = 'x' }, { backtrack = 1, forced = 'ab' }, { stop = true }"),
+        ("suspend", "", f"{'{ suspended = true }, ' * 3}{{ allowed = ['a'], end = true }}"),
+        (
+            "fork",
+            "",
+            """{ forks = 2, log = ["fork"] }, { fork = 1, sample = "a", log = [" of 2"] }, { sample = "b" },
+            { fork = 1, sample_end = true, stop = true }, { sample = "b" }""",
+        ),
+        ("vars", "", "{ log = ['missing', 'x=one'], variables = { x = 'one, two' }, stop = true }"),
+        ("trap", "", "{ error = 'unreachable', log = ['about to trap'] }"),
+        ("wild", "1", "{ error = 'pointer out of range' }"),
+        ("anything", "", ""),
+    ],
+)
+def test_cases_that_hold(run: Run, guest: str, argument: str, steps: str) -> None:
+    outcome = run(guest, f"argument = '{argument}'\nsteps = [{steps}]")
+    assert outcome.ok, outcome.message
+
+
+def test_other_cases_that_hold(run: Run) -> None:
+    assert run("choices", "argument = ['a', 'é']\nsteps = [{ exactly = ['a', 'é'] }]").message == ""
+    assert run("regex", "argument = '('\nerror = 'regex error at position'").message == ""
+    assert run("loop_init", "error = 'timeout'").message == ""
+
+
+@pytest.mark.parametrize(
+    ("guest", "argument", "steps", "step", "says"),
+    [
+        ("regex", "ab", "{ sample = 'a' }, { sample = 'a' }", 2, '"a" cannot be sampled; allowed: "b"'),
+        ("regex", "ab", "{ allowed = ['x'] }", 1, '"x" is not allowed; allowed: "a", "ab"'),
+        ("regex", "ab", "{ refused = ['ab'] }", 1, '"ab" is allowed'),
+        ("regex", "a*", "{ exactly = ['a', 'yes'] }", 1, 'not allowed: "y", "yes"'),
+        ("regex", "[ab]", "{ exactly = ['a'] }", 1, 'allowed, too: "b"'),
+        ("regex", ".", "{ exactly = [] }", 1, " more"),
+        ("regex", "a*", "{ end = false }", 1, "the text may end here"),
+        ("regex", "a", "{ end = true }", 1, "the text may not end here"),
+        ("regex", "a", "{ sample = 'a' }", 1, "the controller stopped"),
+        ("regex", "a*", "{ sample = 'a', stop = true }", 1, "goes on where it should stop"),
+        ("regex", "ab", "{ sample_tokens = [98, 99, 98], stop = true }", 1, 'stopped after "b"'),
+        ("regex", "a", "{ sample = 'a', stop = true }, { sample = 'a' }", 2, "ended before this step"),
+        ("regex", "a", "{ forced = 'a' }", 1, 'forced nothing, expected "a"'),
+        ("regex", "a", "{ backtrack = 1 }", 1, "takes nothing back"),
+        ("regex", "a", "{ suspended = true }", 1, "does not wait"),
+        ("regex", "a", "{ forks = 2 }", 1, "does not fork"),
+        ("regex", "a", "{ fork = 1 }", 1, "there is no fork 1"),
+        ("regex", "a", "{ error = 'no' }", 1, "the guest did not fail"),
+        ("regex", "a", "{ log = ['no'] }", 1, 'the log lacks "no"; it has "regex constraint'),
+        ("regex", "a", "{ variables = { x = '1' } }", 1, "the variable x is not set"),
+        ("regex", "(", "{ end = true }", 0, "did not start: "),
+        ("forced", "a", "{ stop = true }", 1, 'forced "a", expected ""'),
+        ("splice", "ab", "{ forced = 'ab', sample = 'a' }", 1, "nothing is sampled where"),
+        ("splice", "b", "{ forced = 'b' }, { sample = 'xy' }", 2, "splices inside what is sampled"),
+        ("suspend", "", "{ end = true }", 1, "the controller waits"),
+        ("fork", "", "{ end = true }", 1, "the controller forks into 2"),
+        ("vars", "", "{ variables = { x = 'two' }, stop = true }", 1, 'the variable x is "one, two"'),
+        ("trap", "", "{ end = true }", 1, "the guest failed: Error (mid): about to trap"),
+        ("trap", "", "{ error = 'something' }", 1, "the guest failed: Error (mid): about to trap"),
+        ("loop_mid", "", "{ end = true }", 1, "the guest failed: Worker: timeout"),
+    ],
+)
+def test_cases_that_do_not_hold(run: Run, guest: str, argument: str, steps: str, step: int, says: str) -> None:
+    outcome = run(guest, f"argument = '{argument}'\nsteps = [{steps}]")
+    assert outcome.step == step
+    assert says in outcome.message
+
+
+def test_other_cases_that_do_not_hold(run: Run) -> None:
+    assert "did not start: " in run("regex", "argument = '('\nerror = 'other'").message
+    assert run("regex", "argument = 'a'\nerror = 'other'").message == "the guest started; expected: other"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no [[case]]"),
+        ("[[case]\n", "is not TOML"),
+        ("[[cases]]\n", "cases is not known"),
+        ("tokens = [1]\n[[case]]\n", "tokens holds something else"),
+        ("tokens = ['']\n[[case]]\n", "an empty text is no token"),
+        ("case = [1]", "case 1 is not a table"),
+        ("[[case]]\nname = 1", "case 1: name is not a string"),
+        ("[[case]]\nsteps = [{}, { alowed = [] }]", "case 1, step 2: alowed is not known"),
+        ("[[case]]\nsteps = [{ allowed = 'a' }]", "step 1: allowed is not an array"),
+        ("[[case]]\nsteps = [{ allowed = [1] }]", "allowed holds something else"),
+        ("[[case]]\nsteps = [{ end = 1 }]", "end is not true or false"),
+        ("[[case]]\nsteps = [{ fork = true }]", "fork is not a whole number"),
+        ("[[case]]\nsteps = [{ sample_tokens = ['a'] }]", "sample_tokens holds something else"),
+        ("[[case]]\nsteps = [{ sample = 'a', sample_end = true }]", "exclude each other"),
+        ("[[case]]\nsteps = [{ variables = { x = 1 } }]", "variables holds something else"),
+        ("[[case]]\nargument = ''\nargument_file = 'x'", "exclude each other"),
+        ("[[case]]\nargument_file = 'none'", "cannot be read"),
+        ("[[case]]\nerror = 'x'\nsteps = [{ end = true }]", "there are no steps"),
+    ],
+)
+def test_files_that_mean_nothing(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "cases.toml").write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_cases(tmp_path / "cases.toml")
+    assert says in refused.value.message
+
+
+def test_arguments(tmp_path: Path) -> None:
+    (tmp_path / "rules.txt").write_text("[a-z]é")
+    (tmp_path / "cases.toml").write_text(
+        "[[case]]\nargument_file = 'rules.txt'\n[[case]]\nargument = { a = [1, 'é'] }\n[[case]]\n"
+    )
+    assert [case.argument for case in read_cases(tmp_path / "cases.toml").cases] == ["[a-z]é", '{"a": [1, "é"]}', ""]
+    with pytest.raises(NotFoundError):
+        read_cases(tmp_path / "none.toml")
+
+
+def test_a_misspelt_key_gets_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "cases.toml").write_text("[[case]]\nsteps = [{ alowed = [] }]")
+    with pytest.raises(UsageError) as refused:
+        read_cases(tmp_path / "cases.toml")
+    assert refused.value.hint == "did you mean allowed?"
