@@ -9,7 +9,7 @@ namespace {
 
 // Bounds of one search, in derivatives, and of an arena while it searches, in weight.
 constexpr uint32_t MAX_SEARCH = 100000;
-constexpr size_t MAX_WEIGHT = 400000;
+constexpr size_t MAX_WEIGHT = 150000;  // as regex::Dfa::MAX_EXPRS: what is larger could not be walked
 
 }  // namespace
 
