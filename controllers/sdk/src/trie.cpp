@@ -23,6 +23,7 @@ TokTrie::TokTrie(std::vector<char> blob) : blob_(static_cast<std::vector<char>&&
   eos_ = eos;
   check_nodes();
   find_duplicates();
+  code_points_.resize(vocab_size_ + 8);
   for (const TextClass& text : TEXT_CLASSES) slices_.push_back(slice_of(text));
 }
 
@@ -59,11 +60,12 @@ void TokTrie::find_duplicates() {
   }
 }
 
-Slice TokTrie::slice_of(const TextClass& text) const {
+Slice TokTrie::slice_of(const TextClass& text) {
   // By depth: the path to the node at hand.
   constexpr size_t MAX_DEPTH = 256;
   TextClass::State states[MAX_DEPTH] = {TextClass::START};
   uint32_t nodes[MAX_DEPTH], entries[MAX_DEPTH];
+  uint8_t lengths[MAX_DEPTH] = {};  // code points that have begun
   uint32_t num_open = 0;  // how many nodes of the path are entries
   Slice slice{&text, empty_set()};
   auto push = [&slice](uint32_t node, uint32_t depth, bool outside) {
@@ -83,6 +85,8 @@ Slice TokTrie::slice_of(const TextClass& text) const {
     states[depth] = state, nodes[depth] = i;
     if (state != TextClass::DEAD) {
       slice.inside.allow_or_spare(node.token());
+      lengths[depth] = static_cast<uint8_t>(lengths[depth - 1] + (states[depth - 1] == TextClass::START));
+      code_points_[node.token() < vocab_size_ ? node.token() : vocab_size_] = lengths[depth];
       depth += node.subtree_size() == 1 ? 1 - node.parents() : 1;
       i++;
       continue;
@@ -94,7 +98,23 @@ Slice TokTrie::slice_of(const TextClass& text) const {
   }
   close(1);
   slice.inside.clear_spare();
+  code_points_[vocab_size_] = 0;
   return slice;
+}
+
+void TokTrie::allow_up_to(uint32_t count, const Slice& slice, TokenSet& mask) const {
+  mask.allow_all_of(slice.inside);
+  if (count >= max_token_len_) return;
+  // Eight lengths at a time: the highest bit of each byte says that its length may be above the count.
+  constexpr uint64_t ONES = 0x0101010101010101, HIGHEST = 0x8080808080808080;
+  uint64_t lift = count < 127 ? (127 - count) * ONES : 0;
+  for (uint32_t i = 0; i < vocab_size_; i += 8) {
+    uint64_t lengths;
+    memcpy(&lengths, &code_points_[i], 8);
+    if (!(((lengths & ~HIGHEST) + lift) & HIGHEST) && !(lengths & HIGHEST)) continue;
+    for (uint32_t token = i; token < i + 8; token++)
+      if (code_points_[token] > count) mask.disallow(token);
+  }
 }
 
 std::string_view TokTrie::token(TokenId token) const {

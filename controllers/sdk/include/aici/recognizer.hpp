@@ -28,8 +28,8 @@ concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special)
 // Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; mask_key(S) -> uint32_t (states
 // with equal keys allow the same); mask_state(S) -> S (allows the same tokens, none of which is longer than what
 // set_longest_token was told); error() -> const char* (null: none); compact(std::span<S>), which may renumber states
-// and rewrites those given; allows_all(S, const TextClass&) -> bool: true only if all texts of the class are allowed,
-// however long, and may be followed by something or be the end.
+// and rewrites those given; num_allowed(S, const TextClass&) -> uint32_t: n only if texts of the class are allowed iff they
+// have at most n code points, the last of which may have only begun; 0 when nothing of the kind is known.
 template <typename R>
 concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
   { r.initial() } -> std::same_as<typename R::State>;
@@ -102,10 +102,10 @@ class StackRecognizer {
     return Walk(inner_, &stack_[top_ + 1]);
   }
 
-  bool allows_all(const TextClass& text)
-    requires requires(F& inner, State state) { inner.allows_all(state, text); }
+  uint32_t num_allowed(const TextClass& text)
+    requires requires(F& inner, State state) { inner.num_allowed(state, text); }
   {
-    return inner_.allows_all(mask_state(), text);
+    return inner_.num_allowed(mask_state(), text);
   }
   void set_longest_token(size_t size_bytes) {
     if constexpr (requires { inner_.set_longest_token(size_bytes); }) inner_.set_longest_token(size_bytes);

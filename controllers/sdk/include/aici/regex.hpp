@@ -35,7 +35,7 @@ class RegexRecognizer {
   void compact(std::span<State> live) {
     if (dfa_.is_crowded()) dfa_.compact(live);
   }
-  bool allows_all(State state, const TextClass& text) { return dfa_.allows_all(state, text); }
+  uint32_t num_allowed(State state, const TextClass& text) { return dfa_.num_allowed(state, text); }
   const char* error() const { return dfa_.error(); }
 
  private:

@@ -70,4 +70,7 @@ struct Slice {
   std::vector<Entry> rest{};
 };
 
+// What a recognizer can say about a class: how many code points of it may follow, whatever they are, before none may.
+inline constexpr uint32_t ANY_NUMBER = UINT32_MAX;
+
 }  // namespace aici

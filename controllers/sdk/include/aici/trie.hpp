@@ -54,20 +54,28 @@ class TokTrie {
   std::span<const Slice> slices() const { return slices_; }
 
   // Fills `mask` with the tokens whose bytes `rec` allows one after another, and EOS iff it is allowed here. Returns the
-  // slice all of which is in the mask, if one was used. A recognizer that knows a faster way than byte by byte has
+  // slice that the mask was made of, if one was used. A recognizer that knows a faster way than byte by byte has
   // allow_tokens(const TokTrie&, TokenSet&).
   template <Recognizer R>
   const Slice* compute_mask(R& rec, TokenSet& mask) const {
     mask.clear();
     const Slice* slice = nullptr;
-    if constexpr (requires(const TextClass& text) { rec.allows_all(text); }) slice = slice_for(rec);
+    if constexpr (requires(const TextClass& text) { rec.num_allowed(text); }) {
+      for (const Slice& candidate : slices_) {
+        uint32_t count = rec.num_allowed(*candidate.text);
+        if (count == 0) continue;
+        slice = &candidate;
+        allow_up_to(count, candidate, mask);
+        break;
+      }
+    }
     if constexpr (requires { rec.allow_tokens(*this, mask); }) {
       rec.allow_tokens(*this, mask);
     } else if constexpr (requires { rec.begin_walk(max_token_len_); }) {
       auto stack = rec.begin_walk(max_token_len_);
-      slice ? walk_slice(*slice, stack, mask) : walk_below(0, stack, mask);
+      slice ? walk_rest(*slice, stack, mask) : walk_below(0, stack, mask);
     } else {
-      slice ? walk_slice(*slice, rec, mask) : walk_below(0, rec, mask);
+      slice ? walk_rest(*slice, rec, mask) : walk_below(0, rec, mask);
     }
     rec.trie_finished();
     finish(mask);
@@ -91,10 +99,9 @@ class TokTrie {
     }
   }
 
-  // The whole tree, for a recognizer that allows all texts of the slice's class.
+  // The tree but for the tokens of a slice.
   template <typename R>
-  void walk_slice(const Slice& slice, R& rec, TokenSet& mask) const {
-    mask.allow_all_of(slice.inside);
+  void walk_rest(const Slice& slice, R& rec, TokenSet& mask) const {
     uint32_t depth = 0;  // bytes pushed
     for (size_t i = 0; i < slice.rest.size();) {
       Slice::Entry entry = slice.rest[i];
@@ -113,6 +120,9 @@ class TokTrie {
     rec.pop_bytes(depth);
   }
 
+  // Sets an empty mask to the tokens of a slice that have at most so many code points.
+  void allow_up_to(uint32_t count, const Slice& slice, TokenSet& mask) const;
+
   void finish(TokenSet& mask) const {
     mask.clear_spare();
     for (const Duplicate& d : duplicates_)
@@ -123,13 +133,6 @@ class TokTrie {
   struct Duplicate {
     TokenId token, in_tree;
   };
-
-  template <typename R>
-  const Slice* slice_for(R& rec) const {
-    for (const Slice& slice : slices_)
-      if (rec.allows_all(*slice.text)) return &slice;
-    return nullptr;
-  }
 
   template <bool is_at_root, typename R>
   void walk(uint32_t first, uint32_t last, R& rec, TokenSet& mask) const {
@@ -158,7 +161,7 @@ class TokTrie {
   }
 
   void check_nodes();
-  Slice slice_of(const TextClass& text) const;
+  Slice slice_of(const TextClass& text);
   void find_duplicates();
 
   std::vector<char> blob_;
@@ -172,6 +175,7 @@ class TokTrie {
   std::array<uint32_t, 256> children_of_root_{};  // by byte; 0: none
   std::vector<Duplicate> duplicates_;
   std::vector<Slice> slices_;
+  std::vector<uint8_t> code_points_;  // (tokens,) how many begin in each, for those in slices; and some to spare
 };
 
 }  // namespace aici

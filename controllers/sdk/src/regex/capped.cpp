@@ -41,4 +41,11 @@ ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
   }
 }
 
+std::optional<Exprs::Counted> Exprs::as_counted(ExprId e) const {
+  const Node& node = nodes_[e];
+  const Node& head = node.kind == Kind::Concat ? nodes_[node.a] : node;
+  if (head.kind != Kind::Repeat) return std::nullopt;
+  return Counted{head.a, node.kind == Kind::Concat ? node.b : EMPTY, head.b, head.c};
+}
+
 }  // namespace aici::regex

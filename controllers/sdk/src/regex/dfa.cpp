@@ -18,7 +18,7 @@ void Dfa::compact(std::span<StateId> live) {
   std::vector<ExprId> roots{state_exprs_[start_]};
   for (StateId state : live) roots.push_back(state_exprs_[state]);
   exprs_ = exprs_.copy_of(roots);
-  state_exprs_.clear(), capped_.clear(), states_.clear(), rows_.clear();
+  state_exprs_.clear(), capped_.clear(), bodies_.clear(), states_.clear(), rows_.clear();
   add_dead_state();
   start_ = state_of(roots[0]);
   for (size_t i = 0; i < live.size(); i++) live[i] = state_of(roots[i + 1]);
@@ -46,37 +46,6 @@ StateId Dfa::capped(StateId state, uint32_t longest) {
     capped_[state] = error_ ? state : to;
   }
   return capped_[state];
-}
-
-// The pairs of a state and of a place in a code point that text of the class leads to: when they come to an end without
-// a dead one, so it stays.
-bool Dfa::allows_all(StateId state, const TextClass& text) {
-  struct Pair {
-    StateId state;
-    TextClass::State at;
-    bool operator==(const Pair&) const = default;
-  };
-  constexpr size_t MAX_PAIRS = 32;
-  std::array<Pair, MAX_PAIRS> pairs;
-  size_t num_pairs = 0;
-  pairs[num_pairs++] = {state, TextClass::START};
-  for (size_t i = 0; i < num_pairs; i++) {
-    Pair last{DEAD, TextClass::DEAD};
-    for (unsigned byte = 0; byte < 256; byte++) {
-      Pair to{DEAD, text.next(pairs[i].at, static_cast<uint8_t>(byte))};
-      if (to.at == TextClass::DEAD) continue;
-      to.state = next(pairs[i].state, static_cast<uint8_t>(byte));
-      if (to.state == DEAD) return false;
-      if (to == last) continue;  // neighbours mostly lead to the same
-      last = to;
-      size_t known = 0;
-      while (known < num_pairs && pairs[known] != to) known++;
-      if (known < num_pairs) continue;
-      if (num_pairs == MAX_PAIRS) return false;
-      pairs[num_pairs++] = to;
-    }
-  }
-  return true;
 }
 
 StateId Dfa::explore(StateId state, uint8_t byte) {

@@ -34,8 +34,9 @@ class Dfa {
   // asked with the same number.
   StateId capped(StateId state, uint32_t longest);
 
-  // Whether all texts of the class may follow, however long. False when it is not found out in a few steps.
-  bool allows_all(StateId state, const TextClass& text);
+  // n when texts of the class may follow iff they have at most n code points, the last of which may have only begun;
+  // ANY_NUMBER when all may. 0 when it is neither or is not found out in a few steps.
+  uint32_t num_allowed(StateId state, const TextClass& text);
 
   // Forgets all states but the start and those in `live`, which get new numbers. Worth it when is_crowded().
   void compact(std::span<StateId> live);
@@ -50,6 +51,23 @@ class Dfa {
  private:
   static constexpr StateId UNKNOWN = UINT16_MAX;
 
+  struct Pair {
+    StateId state;
+    TextClass::State at;
+    bool operator==(const Pair&) const = default;
+  };
+  // A body that was asked about before: whether it is a code point, for a class that it holds.
+  struct CodePointBody {
+    ExprId body;
+    const TextClass* text;
+    bool holds;
+  };
+
+  bool allows_all(StateId state, const TextClass& text);
+  bool is_code_point(ExprId body, const TextClass& text);
+  bool begins_with(ExprId e, const TextClass& text);
+  template <typename Visit>
+  bool stays_alive(StateId state, const TextClass& text, Visit visit);
   StateId explore(StateId state, uint8_t byte);
   void add_dead_state();
   StateId state_of(ExprId expr);
@@ -59,6 +77,7 @@ class Dfa {
   std::vector<StateId> capped_;       // (states,) UNKNOWN where it was not asked for
   std::vector<StateId> states_;       // (exprs,) UNKNOWN where there is none
   std::vector<StateId> rows_;         // (states, 256)
+  std::vector<CodePointBody> bodies_;
   const char* error_ = nullptr;
   StateId start_;
   uint32_t num_compactions_ = 0;

@@ -7,6 +7,7 @@
 // one that matches only the empty string IS `EMPTY`. Rules are the exception until `settle`.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -53,6 +54,13 @@ class Exprs {
   ExprId settle(ExprId root);
 
   bool nullable(ExprId e) const { return nodes_[e].nullable; }
+
+  // An expression that reads body{min,max} tail; tail may be EMPTY.
+  struct Counted {
+    ExprId body, tail;
+    uint32_t min, max;
+  };
+  std::optional<Counted> as_counted(ExprId e) const;
 
   // What may follow after `byte` (Brzozowski 1964): the language { w : byte w in L(e) }.
   ExprId derive(ExprId e, uint8_t byte) {

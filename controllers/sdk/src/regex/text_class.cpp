@@ -1,0 +1,69 @@
+// What a state says about a whole class of text, so that the tokens of that class need not be tried one by one.
+#include "aici/regex/dfa.hpp"
+
+namespace aici::regex {
+
+// The pairs of a state and of a place in a code point that text of the class leads to. When they come to an end without a
+// dead one, all that text is allowed. `visit` is told of each pair: true goes on, false does not, and nullopt
+// ends the search with false.
+template <typename Visit>
+bool Dfa::stays_alive(StateId state, const TextClass& text, Visit visit) {
+  constexpr size_t MAX_PAIRS = 96;
+  std::array<Pair, MAX_PAIRS> pairs;
+  size_t num_pairs = 0;
+  pairs[num_pairs++] = {state, TextClass::START};
+  for (size_t i = 0; i < num_pairs; i++) {
+    Pair last{DEAD, TextClass::DEAD};
+    for (unsigned byte = 0; byte < 256; byte++) {
+      Pair to{DEAD, text.next(pairs[i].at, static_cast<uint8_t>(byte))};
+      if (to.at == TextClass::DEAD) continue;
+      to.state = next(pairs[i].state, static_cast<uint8_t>(byte));
+      if (to.state == DEAD) return false;
+      if (to == last) continue;  // neighbours mostly lead to the same
+      last = to;
+      std::optional<bool> go_on = visit(to);
+      if (!go_on) return false;
+      if (!*go_on) continue;
+      size_t known = 0;
+      while (known < num_pairs && pairs[known] != to) known++;
+      if (known < num_pairs) continue;
+      if (num_pairs == MAX_PAIRS) return false;
+      pairs[num_pairs++] = to;
+    }
+  }
+  return true;
+}
+
+bool Dfa::allows_all(StateId state, const TextClass& text) {
+  return stays_alive(state, text, [](Pair) { return std::optional(true); });
+}
+
+// Whether each code point of the class is a text of `body`, and none of them is the beginning of a longer one.
+bool Dfa::is_code_point(ExprId body, const TextClass& text) {
+  for (const CodePointBody& known : bodies_)
+    if (known.body == body && known.text == &text) return known.holds;
+  bool holds = stays_alive(state_of(body), text, [this](Pair to) -> std::optional<bool> {
+    if (to.at == TextClass::START) return state_exprs_[to.state] == EMPTY ? std::optional(false) : std::nullopt;
+    return accepts(to.state) ? std::nullopt : std::optional(true);
+  });
+  bodies_.push_back({body, &text, holds});
+  return holds;
+}
+
+bool Dfa::begins_with(ExprId e, const TextClass& text) {
+  StateId state = state_of(e);
+  for (unsigned byte = 0; byte < 256; byte++)
+    if (text.next(TextClass::START, static_cast<uint8_t>(byte)) != TextClass::DEAD && next(state, static_cast<uint8_t>(byte)) != DEAD)
+      return true;
+  return false;
+}
+
+uint32_t Dfa::num_allowed(StateId state, const TextClass& text) {
+  // One code point is one turn, so the turns that are left are counted by code points, unless the tail takes some too.
+  std::optional<Exprs::Counted> counted = exprs_.as_counted(state_exprs_[state]);
+  if (counted && counted->max != UNBOUNDED)
+    return is_code_point(counted->body, text) && !begins_with(counted->tail, text) ? counted->max : 0;
+  return allows_all(state, text) ? ANY_NUMBER : 0;
+}
+
+}  // namespace aici::regex
