@@ -5,7 +5,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_host import FakeHost, GuestModule
-from tests.support.regex_oracle import WORD, Automaton, Chars, Choice, Node, Position, Repeat, Sequence_, literal, render
+from tests.support.regex_oracle import (
+    WORD,
+    Automaton,
+    Chars,
+    Choice,
+    Node,
+    Position,
+    Repeat,
+    Sequence_,
+    literal,
+    render,
+)
 from tests.support.scale import scaled
 
 _JSON = Chars(r'[^"\\\x00-\x1f]', ((0, 0x1F), (34, 34), (92, 92)), negated=True)
@@ -23,7 +34,9 @@ _COUNTS = st.one_of(
     st.tuples(st.integers(0, 3), st.integers(3, 14)).map(lambda c: (c[0], c[1], f"{{{c[0]},{c[1]}}}")),
     st.sampled_from([(0, None, "*"), (2, None, "{2,}")]),
 )
-_TAILS = st.sampled_from([Sequence_(()), literal('"'), literal("b"), literal("é"), Choice((literal(" "), literal('"')))])
+_TAILS = st.sampled_from(
+    [Sequence_(()), literal('"'), literal("b"), literal("é"), Choice((literal(" "), literal('"')))]
+)
 _STATES = st.builds(
     lambda head, body, counts, tail: Sequence_((head, Repeat(body, *counts), tail)),
     st.sampled_from([Sequence_(()), literal('"'), Repeat(literal("x"), 0, None, "*")]),
