@@ -28,6 +28,7 @@ fmt: $(READY)  ## format, and mend what ruff can mend
 
 generated: $(READY)  ## write again what is generated and compared
 	$(BIN)/python -m aici_controllers.abi_header > controllers/sdk/include/aici_abi.h
+	$(BIN)/python -m aici_controllers.unicode_tables
 	$(BIN)/python -m aici_cli.completions
 
 guests: $(READY)  ## compile the Wasm guests whose sources changed

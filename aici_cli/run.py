@@ -125,7 +125,7 @@ def _regex(pattern: str) -> Constraint:
     from aici_controllers.regex_check import check_regex
 
     if problem := check_regex(pattern):
-        raise UsageError(problem.show(pattern), hint="`aici run` takes regular expressions that match the whole output")
+        raise UsageError(problem.shown, hint="`aici run` takes regular expressions that match the whole output")
     return Constraint(_wasm("regex"), pattern)
 
 

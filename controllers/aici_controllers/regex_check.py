@@ -7,22 +7,17 @@ from dataclasses import dataclass
 
 from aici_controllers.tool import ask
 
-_CONTEXT = 40
-
 
 @dataclass(frozen=True, slots=True)
 class RegexProblem:
-    """Why a pattern is refused; `position` counts code points from 0."""
+    """Why a pattern is refused; `position` counts code points from 0.
+
+    `shown` is what the guest writes to its log: the message, the pattern near the position, and a caret under it.
+    """
 
     position: int
     message: str
-
-    def show(self, pattern: str) -> str:
-        """The message, the pattern near the position, and a caret under it: what the guest writes to its log."""
-        first = max(0, self.position - _CONTEXT)
-        near = "".join("·" if c < " " or c == "\x7f" else c for c in pattern[first : self.position + _CONTEXT])
-        caret = " " * (self.position - first) + "^"
-        return f"regex error at position {self.position}: {self.message}\n  {near}\n  {caret}"
+    shown: str
 
 
 def check_regex(pattern: str, *, search: bool = False) -> RegexProblem | None:
@@ -33,6 +28,7 @@ def check_regex(pattern: str, *, search: bool = False) -> RegexProblem | None:
     try:
         pattern.encode()
     except UnicodeEncodeError as error:
-        return RegexProblem(error.start, "a surrogate is not a character")
+        message = "a surrogate is not a character"
+        return RegexProblem(error.start, message, f"regex error at position {error.start}: {message}")
     answer = ask("regex", {"pattern": pattern, "search": search})
-    return RegexProblem(answer["position"], answer["message"]) if "position" in answer else None
+    return RegexProblem(**answer) if "position" in answer else None

@@ -32,8 +32,8 @@ namespace {
 
 bool is_true(std::optional<std::string_view> value) { return value && *value == "true"; }
 
-// {"pattern", "json_string"?, "search"?, "text"?} -> {"position", "message"} when the pattern is refused, else {"matches",
-// "viable"}: whether the text matches, and how many of its bytes some text that matches begins with.
+// {"pattern", "json_string"?, "search"?, "text"?} -> {"position", "message", "shown"} when the pattern is refused, else
+// {"matches", "viable"}: whether the text matches, and how many of its bytes some text that matches begins with.
 aici::Text check(std::string_view question) {
   namespace regex = aici::regex;
   aici::Text pattern = *aici::json::unescaped(*aici::json::get(question, "pattern"));
@@ -45,7 +45,8 @@ aici::Text check(std::string_view question) {
   regex::ExprId expr = regex::parse(pattern.view(), exprs, problem, options);
   if (problem) {
     aici::Text answer("{\"position\":");
-    return answer << problem->position << ",\"message\":" << aici::json::quoted(problem->message) << '}';
+    answer << problem->position << ",\"message\":" << aici::json::quoted(problem->message);
+    return answer << ",\"shown\":" << aici::json::quoted(regex::describe(*problem, pattern.view())) << '}';
   }
   aici::Text text = *aici::json::unescaped(aici::json::get(question, "text").value_or("\"\""));
   regex::Dfa dfa(static_cast<regex::Exprs&&>(exprs), expr);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aici/regex/expr.hpp"
+#include "aici/sort.hpp"
 
 namespace aici::regex {
 namespace {
@@ -52,7 +53,7 @@ void Exprs::flatten(ExprId e, std::vector<Term>& terms, bool& with_empty) const 
 // x y | x z is x (y|z)
 void Exprs::factor_heads(std::vector<Term>& terms, int depth) {
   auto order = [](const Term& x, const Term& y) { return x.head != y.head ? x.head < y.head : x.tail < y.tail; };
-  std::sort(terms.begin(), terms.end(), order);
+  sort(terms, order);
   terms.erase(std::unique(terms.begin(), terms.end()), terms.end());
   if (depth >= MAX_FACTORED_DEPTH) return;
   std::vector<Term> factored;
@@ -76,7 +77,7 @@ void Exprs::merge_repeats(std::vector<Term>& terms) {
     if (x.tail != y.tail) return x.tail < y.tail;
     return p.b < q.b;
   };
-  std::sort(counted.begin(), counted.end(), order);
+  sort(counted, order);
   for (size_t i = 0; i < counted.size();) {
     Term term = counted[i];
     Node merged = nodes_[term.head];
@@ -96,7 +97,7 @@ void Exprs::merge_bytes(std::vector<Term>& terms) {
   std::vector<Term> rest, labelled;
   for (const Term& term : terms) (nodes_[term.head].kind == Kind::Bytes ? labelled : rest).push_back(term);
   if (labelled.size() < 2) return;
-  std::sort(labelled.begin(), labelled.end(), [](const Term& x, const Term& y) { return x.tail < y.tail; });
+  sort(labelled, [](const Term& x, const Term& y) { return x.tail < y.tail; });
   for (size_t i = 0; i < labelled.size();) {
     ExprId tail = labelled[i].tail;
     ByteSet set;

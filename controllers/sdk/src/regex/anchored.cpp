@@ -5,9 +5,26 @@
 namespace aici::regex {
 namespace {
 
+// What one side of a concatenation may be, and what it then asserts.
+template <typename Assertion>
 struct Way {
-  ExprId expr;
-  End end;
+  ExprId expr = NOTHING;
+  Assertion asserted{};
+};
+template <typename Assertion>
+using Ways = std::array<Way<Assertion>, 2>;
+
+struct Lines {
+  Lines(Exprs& arena, Encoding encoding) : exprs(arena) {
+    CodePoints all, newline;
+    all.add(0, MAX_CODE_POINT), newline.add('\n', '\n');
+    text = exprs.repeat(all.to_expr(exprs, encoding), 0, UNBOUNDED), end = newline.to_expr(exprs, encoding);
+  }
+  ExprId up_to_end() { return exprs.concat(text, end); }
+  ExprId from_end() { return exprs.concat(end, text); }
+
+  Exprs& exprs;
+  ExprId text, end;
 };
 
 ExprId only_empty(Exprs& exprs, ExprId e) { return exprs.nullable(e) ? EMPTY : NOTHING; }
@@ -24,26 +41,27 @@ bool Anchored::asserts() const {
 
 // Where `second` asserts something about its begin, `first` is empty and what it asserts holds for both together, or
 // `first` ends such that it holds; and the same the other way round.
-std::optional<Anchored> Anchored::concat(Exprs& exprs, const Anchored& first, const Anchored& second) {
+Anchored Anchored::concat(Exprs& exprs, Encoding encoding, const Anchored& first, const Anchored& second) {
+  if (!first.asserts() && !second.asserts()) return exprs.concat(first.plain(), second.plain());
   Anchored result;
   for (size_t i = 0; i < first.exprs_.size(); i++)
     for (size_t j = 0; j < second.exprs_.size(); j++) {
-      ExprId x = first.exprs_[i], y = second.exprs_[j];
-      if (x == NOTHING || y == NOTHING) continue;
+      if (first.exprs_[i] == NOTHING || second.exprs_[j] == NOTHING) continue;
       auto begin = static_cast<Begin>(i / ENDS), inner_begin = static_cast<Begin>(j / ENDS);
       auto inner_end = static_cast<End>(i % ENDS), end = static_cast<End>(j % ENDS);
-      bool needs_lines = (inner_begin == Begin::Line && x != EMPTY) || (inner_end == End::Line && y != EMPTY);
-      if (needs_lines) return std::nullopt;
-      if (inner_begin != Begin::Anywhere) x = only_empty(exprs, x), begin = std::max(begin, inner_begin);
-      Way ways[] = {{y, end}, {NOTHING, end}};
-      if (inner_end != End::Anywhere) ways[0] = {only_empty(exprs, y), std::max(end, inner_end)};
-      if (inner_end == End::LastLine && exprs.nullable(exprs.derive(y, '\n')))
-        ways[1] = {exprs.bytes(ByteSet::range('\n', '\n')), End::Text};
-      for (Way way : ways) {
-        ExprId& place = result.at(begin, way.end);
-        ExprId both = exprs.concat(x, way.expr);
-        place = place == NOTHING ? both : exprs.alt({place, both});
-      }
+      Ways<Begin> lefts{Way<Begin>{first.exprs_[i], begin}};
+      if (inner_begin != Begin::Anywhere) lefts[0] = {only_empty(exprs, first.exprs_[i]), std::max(begin, inner_begin)};
+      if (inner_begin == Begin::Line) lefts[1] = {exprs.both(first.exprs_[i], Lines(exprs, encoding).up_to_end()), begin};
+      Ways<End> rights{Way<End>{second.exprs_[j], end}};
+      if (inner_end != End::Anywhere) rights[0] = {only_empty(exprs, second.exprs_[j]), std::max(end, inner_end)};
+      if (inner_end == End::Line) rights[1] = {exprs.both(second.exprs_[j], Lines(exprs, encoding).from_end()), end};
+      if (inner_end == End::LastLine) rights[1] = {exprs.both(second.exprs_[j], Lines(exprs, encoding).end), End::Text};
+      for (auto [left, new_begin] : lefts)
+        for (auto [right, new_end] : rights) {
+          if (left == NOTHING || right == NOTHING) continue;
+          ExprId& place = result.at(new_begin, new_end);
+          place = exprs.alt({place, exprs.concat(left, right)});
+        }
     }
   return result;
 }
@@ -64,11 +82,9 @@ ExprId Anchored::whole(Exprs& exprs) const {
 }
 
 ExprId Anchored::anywhere(Exprs& exprs, Encoding encoding) const {
-  CodePoints all, newline;
-  all.add(0, MAX_CODE_POINT), newline.add('\n', '\n');
-  ExprId text = exprs.repeat(all.to_expr(exprs, encoding), 0, UNBOUNDED), line_end = newline.to_expr(exprs, encoding);
-  ExprId before[] = {text, exprs.alt({EMPTY, exprs.concat(text, line_end)}), EMPTY};
-  ExprId after[] = {text, exprs.alt({EMPTY, exprs.concat(line_end, text)}), exprs.alt({EMPTY, line_end}), EMPTY};
+  Lines lines(exprs, encoding);
+  ExprId before[] = {lines.text, exprs.alt({EMPTY, lines.up_to_end()}), EMPTY};
+  ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
   std::vector<ExprId> ways;
   for (size_t i = 0; i < exprs_.size(); i++)
     ways.push_back(exprs.concat(before[i / ENDS], exprs.concat(exprs_[i], after[i % ENDS])));

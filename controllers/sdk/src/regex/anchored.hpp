@@ -3,7 +3,6 @@
 // they hold (the whole text has to match) or say which text may stand around a match.
 #pragma once
 #include <array>
-#include <optional>
 #include <span>
 
 #include "aici/regex/code_points.hpp"
@@ -28,8 +27,7 @@ class Anchored {
   bool asserts() const;                       // anything at all
   ExprId plain() const { return exprs_[0]; }  // of what asserts nothing
 
-  // nullopt when it takes more than moving assertions outwards: ^ or $ of lines in the midst of text.
-  static std::optional<Anchored> concat(Exprs& exprs, const Anchored& first, const Anchored& second);
+  static Anchored concat(Exprs& exprs, Encoding encoding, const Anchored& first, const Anchored& second);
   static Anchored alt(Exprs& exprs, std::span<const Anchored> members);
 
   // The texts that match as a whole.

@@ -1,25 +1,59 @@
 // Classes: [a-z], \d.
+#include <algorithm>
+
 #include "parser_state.hpp"
+#include "unicode.hpp"
 
 namespace aici::regex {
+namespace {
 
-// The sets of \d, \w and \s.
+CodePoints unicode_word() {
+  CodePoints set = *unicode_property("L");
+  set.add(*unicode_property("N"));
+  set.add('_', '_');
+  return set;
+}
+
+}  // namespace
+
+// The sets of \d, \w and \s: ASCII; under (?u) what Python's `re` has for text; in ECMA-262, \s is Unicode's.
 CodePoints Parser::named_set(uint32_t letter) const {
   CodePoints set;
   if (letter == 's') {
     set.add('\t', '\r'), set.add(' ', ' ');
-    if (!ecma()) return set;
-    for (uint32_t c : {0xA0, 0x1680, 0x202F, 0x205F, 0x3000, 0xFEFF}) set.add(c, c);
-    set.add(0x2000, 0x200A), set.add(0x2028, 0x2029);
-    return set;
+    if (flags_.unicode || ecma()) set.add(*unicode_property("Z"));
+    if (flags_.unicode) set.add(0x1C, 0x1F), set.add(0x85, 0x85);
+    if (ecma()) set.add(0xFEFF, 0xFEFF);
+  } else {
+    if (flags_.unicode) return letter == 'd' ? *unicode_property("Nd") : unicode_word();
+    set.add('0', '9');
+    if (letter == 'w') set.add('A', 'Z'), set.add('a', 'z'), set.add('_', '_');
   }
-  set.add('0', '9');
-  if (letter == 'd') return set;
-  set.add('A', 'Z'), set.add('a', 'z'), set.add('_', '_');
   return set;
 }
 
-CodePoints Parser::either_case(const CodePoints& set) const { return flags_.ignore_case ? set.either_case() : set; }
+CodePoints Parser::either_case(const CodePoints& set) const {
+  if (!flags_.ignore_case) return set;
+  return flags_.ascii ? set.either_case() : unicode_either_case(set);
+}
+
+// Large classes cost a millisecond, and patterns repeat theirs. What is written alike is parsed alike.
+std::optional<ExprId> Parser::known_class() {
+  for (const KnownClass& known : known_classes_) {
+    size_t size = known.end - known.start;
+    if (known.flags != flags_ || text_.size() - at_ < size) continue;
+    if (!std::equal(text_.begin() + known.start, text_.begin() + known.end, text_.begin() + at_)) continue;
+    at_ += size;
+    return known.expr;
+  }
+  return std::nullopt;
+}
+
+ExprId Parser::remember_class(size_t start, ExprId expr) {
+  constexpr size_t MANY = 32;
+  if (known_classes_.size() < MANY) known_classes_.push_back({start, at_, flags_, expr});
+  return expr;
+}
 
 ExprId Parser::char_class() {
   size_t start = at_++;

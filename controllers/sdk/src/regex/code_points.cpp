@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "aici/sort.hpp"
+
 namespace aici::regex {
 
 bool CodePoints::has(uint32_t c) const {
@@ -11,7 +13,7 @@ bool CodePoints::has(uint32_t c) const {
 CodePoints CodePoints::sorted() const {
   std::vector<CodePointRange> ranges(ranges_);
   auto by_first = [](CodePointRange x, CodePointRange y) { return x.first < y.first; };
-  if (!std::ranges::is_sorted(ranges, by_first)) std::ranges::sort(ranges, by_first);
+  sort(ranges, by_first);
   CodePoints merged;
   for (CodePointRange range : ranges) {
     if (!merged.ranges_.empty() && range.first <= merged.ranges_.back().last + 1) {

@@ -1,5 +1,6 @@
 // What a backslash starts.
 #include "parser_state.hpp"
+#include "unicode.hpp"
 
 namespace aici::regex {
 namespace {
@@ -62,6 +63,9 @@ Parser::Item Parser::escape(bool in_class) {
     case 'a':
       if (!ecma()) return {'\a'};
       break;
+    case 'p':
+    case 'P':
+      return property(start);
     case 'b':
       if (in_class) return {'\b'};
       break;
@@ -73,6 +77,24 @@ Parser::Item Parser::escape(bool in_class) {
       if (c < 0x80 && !is_letter(c)) return {c};
   }
   return refuse(start, why_refused(c)), Item{};
+}
+
+// After \p or \P: one letter, or a name in braces.
+Parser::Item Parser::property(size_t start) {
+  bool negated = text_[start + 1] == 'P';
+  Text name;
+  if (is_letter(peek())) {
+    name << static_cast<char>(text_[at_++]);
+  } else {
+    if (!accept('{')) return refuse(start, "\\p needs a name, such as \\p{L} or \\p{Greek}"), Item{};
+    if (accept('^')) negated = !negated;
+    for (; peek() != '}' && peek() < 0x80; at_++) name << static_cast<char>(peek());
+    if (!accept('}')) return refuse(start, "missing '}' after the name of this property"), Item{};
+  }
+  std::optional<CodePoints> set = unicode_property(name.view());
+  if (!set) return refuse(start, "unknown property: general categories such as Lu and scripts such as Greek are known"), Item{};
+  CodePoints cases = either_case(*set);
+  return {0, negated ? cases.negated() : cases};
 }
 
 // \0 and two octal digits at most, or three of them; in a class, one to three. All others are back-references.

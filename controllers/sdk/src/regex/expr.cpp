@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "aici/sort.hpp"
+
 namespace aici::regex {
 
 Exprs::Exprs() {
@@ -88,7 +90,7 @@ ExprId Exprs::repeat(ExprId body, uint32_t min, uint32_t max) {
 ExprId Exprs::intern_members(Kind kind, const std::vector<ExprId>& candidates) {
   std::vector<ExprId> sorted(candidates);
   auto order = [](ExprId x, ExprId y) { return x < y; };
-  std::sort(sorted.begin(), sorted.end(), order);
+  sort(sorted, order);
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   if (sorted.empty()) return kind == Kind::Alt ? NOTHING : all_;
   if (sorted.size() == 1) return sorted[0];

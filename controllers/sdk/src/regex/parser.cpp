@@ -11,6 +11,7 @@ ExprId Parser::pattern() {
   Anchored parsed = alternation();
   if (!problem_ && !done()) return refuse(at_, "unmatched ')'");
   if (problem_) return NOTHING;
+  if (exprs_.error()) return refuse(0, exprs_.error());
   if (parsed.is_nothing()) return refuse(last_anchor_.value_or(0), "this anchor never holds here: the pattern matches no text");
   return options_.search ? parsed.anywhere(exprs_, options_.encoding) : parsed.whole(exprs_);
 }
@@ -28,24 +29,13 @@ Anchored Parser::alternation() {
   return problem_ ? NOTHING : Anchored::alt(exprs_, ways);
 }
 
-Anchored Parser::sequence() {
-  std::vector<Part> parts;
-  for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')'; skip_ignored()) {
-    size_t start = at_;
-    parts.push_back({quantified(), start});
-  }
-  return join(parts);
-}
-
 // From the right, since concatenations lean right.
-Anchored Parser::join(const std::vector<Part>& parts) {
+Anchored Parser::sequence() {
+  std::vector<Anchored> parts;
+  for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')'; skip_ignored()) parts.push_back(quantified());
   if (problem_) return NOTHING;
   Anchored expr = EMPTY;
-  for (size_t i = parts.size(); i-- > 0;) {
-    std::optional<Anchored> longer = Anchored::concat(exprs_, parts[i].expr, expr);
-    if (!longer) return refuse(parts[i].start, "under (?m), ^ and $ are supported only at the start and the end of the text");
-    expr = *longer;
-  }
+  for (size_t i = parts.size(); i-- > 0;) expr = Anchored::concat(exprs_, options_.encoding, parts[i], expr);
   return expr;
 }
 
@@ -78,7 +68,7 @@ Anchored Parser::quantified() {
 std::optional<Anchored> Parser::anchor() {
   if (accept('^')) return Anchored::assertion(flags_.multi_line ? Begin::Line : Begin::Text, End::Anywhere);
   // Before a \n at the end of the text the $ of `re` holds as well.
-  End end = flags_.multi_line ? End::Line : ecma() || options_.encoding != Encoding::Utf8 ? End::Text : End::LastLine;
+  End end = flags_.multi_line ? End::Line : ecma() ? End::Text : End::LastLine;
   if (accept('$')) return Anchored::assertion(Begin::Anywhere, end);
   if (ecma()) return std::nullopt;
   if (accept("\\A")) return Anchored::assertion(Begin::Text, End::Anywhere);
@@ -121,11 +111,12 @@ Anchored Parser::atom() {
   size_t start = at_;
   uint32_t c = text_[at_];
   Item item;
+  if (std::optional<ExprId> known = known_class()) return *known;
   switch (c) {
     case '(':
       return group();
     case '[':
-      return char_class();
+      return remember_class(start, char_class());
     case '*':
     case '+':
     case '?':
@@ -149,7 +140,7 @@ Anchored Parser::atom() {
   if (problem_) return NOTHING;
   if (item.set) {
     ExprId expr = any_of(*item.set);
-    return expr == NOTHING ? refuse(start, "the class matches no character") : expr;
+    return expr == NOTHING ? refuse(start, "the class matches no character") : remember_class(start, expr);
   }
   CodePoints single;
   single.add(item.code_point, item.code_point);

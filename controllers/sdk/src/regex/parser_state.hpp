@@ -16,6 +16,7 @@ struct Flags {
   bool dot_all = false;      // s
   bool unicode = false;      // u: \d \w \s are Unicode's
   bool verbose = false;      // x
+  bool operator==(const Flags&) const = default;
 };
 
 class Parser {
@@ -35,15 +36,16 @@ class Parser {
     uint32_t code_point = 0;
     std::optional<CodePoints> set{};
   };
-  struct Part {
-    Anchored expr;
-    size_t start;
+
+  struct KnownClass {
+    size_t start, end;  // where it was written
+    Flags flags;
+    ExprId expr;
   };
 
   // parser.cpp: alternatives, sequences, quantifiers
   Anchored alternation();
   Anchored sequence();
-  Anchored join(const std::vector<Part>& parts);
   Anchored quantified();
   Anchored atom();
   std::optional<Anchored> anchor();
@@ -61,8 +63,11 @@ class Parser {
 
   // char_class.cpp and escape.cpp: characters
   ExprId char_class();
+  std::optional<ExprId> known_class();
+  ExprId remember_class(size_t start, ExprId expr);
   Item class_item(size_t start);
   Item escape(bool in_class);
+  Item property(size_t start);
   Item octal(size_t start, bool in_class);
   std::optional<uint32_t> code_point(size_t start, uint32_t letter);
   std::optional<uint32_t> hex(size_t num_digits);
@@ -91,6 +96,7 @@ class Parser {
   int depth_ = 0;
   std::optional<size_t> last_anchor_;
   std::vector<std::vector<uint32_t>> names_;  // of groups
+  std::vector<KnownClass> known_classes_;
 };
 
 inline bool is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
