@@ -1,8 +1,10 @@
-"""The json_schema guest against a validator, on random schemas: what it accepts is valid, what is valid it accepts.
+"""The json_schema guest against a validator: what it accepts is valid, and what is valid it accepts.
 
-Up to the documented differences: keys may stand in one order only, so a value counts as accepted if some order is.
+Up to the documented differences: keys stand in one order, so of random schemas a value counts as accepted if some order
+of its keys is; whole numbers are written without a point.
 """
 
+import json
 from typing import Any
 
 import jsonschema
@@ -10,10 +12,15 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tests.support.fake_host import GuestModule
+from aici_controllers.schema_check import schema_argument
+from tests.support.fake_host import FakeHost, GuestModule
 from tests.support.guests import shipped_guest
 from tests.support.random_schemas import SCHEMAS, VALUES, spelled
+from tests.support.realistic_schemas import SCHEMAS as SCHEMAS_OF_PEOPLE
+from tests.support.realistic_schemas import key_order
+from tests.support.realistic_schemas import spelled as realistic_spelled
 from tests.support.scale import scaled
+from tests.support.schema_documents import documents
 from tests.support.schemas import ask_schema
 
 # What is refused by design; anything else is a defect.
@@ -42,3 +49,87 @@ def test_random_schemas(guest: GuestModule, schema: Any, values: list[Any]) -> N
     accepted = {number for (number, _), stopped in zip(texts, report.texts, strict=True) if stopped is None}
     assert [values[number] for number in accepted - valid] == []
     assert [values[number] for number in valid - accepted] == []
+
+
+def _mutated(value: Any, data: st.DataObject) -> Any:
+    """`value` with one change somewhere."""
+    if isinstance(value, dict) and value and data.draw(st.integers(0, 2)):
+        key = data.draw(st.sampled_from(sorted(value)))
+        change = data.draw(st.sampled_from(["inside", "inside", "drop", "add"]))
+        if change == "drop":
+            return {other: value[other] for other in value if other != key}
+        return {**value, "extra": 1} if change == "add" else {**value, key: _mutated(value[key], data)}
+    if isinstance(value, list) and value and data.draw(st.integers(0, 2)):
+        at = data.draw(st.integers(0, len(value) - 1))
+        change = data.draw(st.sampled_from(["inside", "inside", "drop", "double"]))
+        if change == "drop":
+            return value[:at] + value[at + 1 :]
+        return value + value[at:] if change == "double" else [*value[:at], _mutated(value[at], data), *value[at + 1 :]]
+    if isinstance(value, str) and data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(value)))
+        return value[:at] + data.draw(st.sampled_from(["", "A", "1", '"', "\n", "é"])) + value[at + 1 :]
+    if isinstance(value, int | float) and not isinstance(value, bool) and data.draw(st.booleans()):
+        return value + data.draw(st.sampled_from([1, -1, 0.5, 1000, -7]))
+    return data.draw(VALUES)
+
+
+@pytest.mark.parametrize("name", SCHEMAS_OF_PEOPLE)
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_valid_and_mutated_documents(guest: GuestModule, name: str, data: st.DataObject) -> None:
+    schema = SCHEMAS_OF_PEOPLE[name]
+    dialect = jsonschema.Draft202012Validator
+    validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
+    document = data.draw(documents(schema, schema))
+    all_of_them = [document, *(_mutated(document, data) for _ in range(8))]
+    order = key_order(schema)
+    texts = [realistic_spelled(one, order, space=data.draw(st.sampled_from(["", " "]))) for one in all_of_them]
+    report = ask_schema(guest, schema, texts)
+    assert report.problems == ()
+    for text, stopped in zip(texts, report.texts, strict=True):
+        assert (stopped is None) == validator.is_valid(json.loads(text)), (text, stopped)
+
+
+_FRAGMENTS = [
+    '{"',
+    '":',
+    '": "',
+    '", "',
+    '"}',
+    ", ",
+    "true",
+    "null",
+    "12",
+    "00",
+    "name",
+    "kind",
+    "ab",
+    "é",
+    "[]",
+    "},",
+    '"]',
+    "\\u00",
+]
+_VOCABULARY = [*(bytes([byte]) for byte in range(256)), *(text.encode() for text in _FRAGMENTS), b""]
+
+
+@pytest.mark.parametrize("name", SCHEMAS_OF_PEOPLE)
+@settings(max_examples=scaled(4), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_documents_are_allowed_token_by_token(guest: GuestModule, name: str, data: st.DataObject) -> None:
+    schema = SCHEMAS_OF_PEOPLE[name]
+    validator = jsonschema.Draft202012Validator(schema)
+    document = data.draw(documents(schema, schema).filter(validator.is_valid))
+    rest = realistic_spelled(document, key_order(schema)).encode()
+    host = FakeHost(guest, _VOCABULARY, eos=len(_VOCABULARY) - 1, arg=schema_argument(schema))
+    host.init_prompt()
+    while rest:
+        fits = [token for token, raw in enumerate(_VOCABULARY) if raw and rest.startswith(raw)]
+        assert host.mid_process() == {"SampleWithBias": {}}
+        assert set(fits) <= host.allowed(), rest
+        token = data.draw(st.sampled_from(fits))
+        rest = rest[len(_VOCABULARY[token]) :]
+        if host.post_process([token])["stop"]:
+            assert rest == b""
+            return
+    assert host.mid_process() == "Stop" or host.eos in host.allowed()

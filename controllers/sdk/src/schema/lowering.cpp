@@ -125,8 +125,8 @@ ExprId Lowering::counted_array(const Array& array, const Value& schema) {
     ExprId rule;  // what follows: items, each with its comma, and the end
     bool operator==(const State&) const = default;
   };
-  auto last = static_cast<uint32_t>(array.prefix.size());
-  last = std::max(last, array.min);
+  // Positions from `last` on are alike; the first never is, since no comma comes before it.
+  uint32_t last = std::max({static_cast<uint32_t>(array.prefix.size()), array.min, 1u});
   if (array.max != UNBOUNDED) last = std::max(last, array.max);
   for (const Contains& c : array.contains) last = std::max(last, c.from);
   std::vector<State> states;

@@ -13,6 +13,9 @@ using regex::ExprId;
 using regex::NOTHING;
 using regex::UNBOUNDED;
 
+// Lists whose words nest deeper (a, aa, aaa, ...) leave the rest to the simplification of alternations.
+constexpr int MAX_TREE_DEPTH = 100;
+
 // As most writers of JSON spell it when they keep what is not ASCII.
 Text canonical(std::string_view text) {
   static constexpr char HEX[] = "0123456789abcdef";
@@ -42,6 +45,24 @@ ExprId literal(std::string_view bytes, regex::Exprs& exprs, ExprId then = EMPTY)
     then = exprs.concat(exprs.bytes(regex::ByteSet::range(byte, byte)), then);
   }
   return then;
+}
+
+// One of `texts`, sorted and different, from byte `at` on, which all have in common up to there.
+ExprId tree(std::span<const Text> texts, size_t at, regex::Exprs& exprs, int depth = 0) {
+  std::string_view first = texts.front(), last = texts.back();
+  if (texts.size() == 1) return literal(first.substr(at), exprs);
+  size_t common = at;
+  while (first[common] == last[common]) common++;
+  std::vector<ExprId> ways;
+  while (!texts.empty()) {
+    char byte = texts.front().view()[common];
+    size_t num = 1;
+    if (depth < MAX_TREE_DEPTH)
+      while (num < texts.size() && texts[num].view()[common] == byte) num++;
+    ways.push_back(tree(texts.first(num), common, exprs, depth + 1));
+    texts = texts.subspan(num);
+  }
+  return literal(first.substr(at, common - at), exprs, exprs.alt(ways));
 }
 
 }  // namespace
@@ -75,9 +96,10 @@ ExprId StringLanguages::quoted(std::string_view text) { return in_quotes(literal
 Text StringLanguages::canonical_quoted(std::string_view text) { return Text("\"") << canonical(text) << '"'; }
 
 ExprId StringLanguages::quoted_list(const std::vector<std::string_view>& texts) {
-  std::vector<ExprId> ways;
-  for (std::string_view text : texts) ways.push_back(quoted(text));
-  return exprs_.alt(ways);
+  std::vector<Text> spelled;
+  for (std::string_view text : texts) spelled.push_back(canonical(text) << '"');
+  std::sort(spelled.begin(), spelled.end(), [](const Text& x, const Text& y) { return x.view() < y.view(); });
+  return exprs_.concat(literal("\"", exprs_), tree(spelled, 0, exprs_));
 }
 
 ExprId StringLanguages::content(const Strings& strings) {
