@@ -19,13 +19,17 @@ _MAX_TABLES = 2
 _MAX_TABLE_ELEMENTS = 100_000
 _VALUE_TYPES = {"i": "i32", "I": "i64"}
 
-_func_call = ffi.dll.wasmtime_func_call_unchecked
 # Prototypes of our own: with plain addresses these cost half of what the wheel's typed pointers do.
+_func_call = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)(("wasmtime_func_call_unchecked", ffi.dll))
+_set_epoch_deadline = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)(
+    ("wasmtime_context_set_epoch_deadline", ffi.dll)
+)
 _memory_data = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(("wasmtime_memory_data", ffi.dll))
 _memory_data_size = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
     ("wasmtime_memory_data_size", ffi.dll)
 )
-_set_epoch_deadline = ffi.dll.wasmtime_context_set_epoch_deadline
 
 
 class GuestError(Exception):
@@ -90,6 +94,12 @@ class Guest:
         self._result = ctypes.cast(self._values, ctypes.POINTER(ctypes.c_int32))
         self.memory = Memory(self._context, self._find_memory())
         self._functions = self._find_functions()
+        # What a call passes, as plain addresses; the objects above own what they point to.
+        self._address = ctypes.cast(self._context, ctypes.c_void_p)
+        self._values_address = ctypes.c_void_p(ctypes.addressof(self._values))
+        self._entries = {name: ctypes.c_void_p(ctypes.addressof(f)) for name, f in self._functions.items()}
+        self._trap = ctypes.c_void_p()
+        self._trap_address = ctypes.c_void_p(ctypes.addressof(self._trap))
 
     def _export(self, name: str) -> c.wasmtime_extern_t | None:
         item = c.wasmtime_extern_t()
@@ -133,14 +143,15 @@ class Guest:
 
         Raises GuestTimeoutError when `interrupt` came, GuestError for every other trap.
         """
-        _set_epoch_deadline(self._context, 1)
+        _set_epoch_deadline(self._address, 1)
         self._result[0] = argument
-        trap = ctypes.POINTER(c.wasm_trap_t)()
-        error = _func_call(self._context, ctypes.byref(self._functions[name]), self._values, 2, ctypes.byref(trap))
+        self._trap.value = None
+        error = _func_call(self._address, self._entries[name], self._values_address, 2, self._trap_address)
         if error:
-            raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
-        if trap:
-            raised = wasmtime.Trap._from_ptr(trap)
+            pointer = ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t))
+            raise GuestError(str(wasmtime.WasmtimeError._from_ptr(pointer)))
+        if self._trap.value:
+            raised = wasmtime.Trap._from_ptr(ctypes.cast(self._trap, ctypes.POINTER(c.wasm_trap_t)))
             if raised.trap_code is wasmtime.TrapCode.INTERRUPT:
                 raise GuestTimeoutError(raised.message)
             raise GuestError(raised.message)
