@@ -44,6 +44,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
     bool is_regex = terminal.kind == Terminal::Kind::Regex;
     exprs_of_.push_back(is_regex ? regex::parse(terminal.text, exprs_, problem) : keyword(terminal, exprs_));
   }
+  hints_.resize(order_.size());
   classes_ = exprs_.byte_classes();
   for (unsigned byte = 0; byte < 256; byte++)
     if (classes_[byte] >= class_bytes_.size()) class_bytes_.resize(classes_[byte] + 1u, static_cast<uint8_t>(byte));
@@ -54,6 +55,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
 }
 
 void Lexer::reset_states() {
+  derived_.assign(size_t{1} << DERIVED_BITS, {});
   members_.clear(), states_.clear(), rows_.clear(), reach_.clear(), starts_.clear();
   table_ = {};
   state_of({});
@@ -113,7 +115,7 @@ Lexer::State Lexer::explore(State state, uint8_t byte) {
   std::vector<Member> rest;
   for (uint32_t i = 0; i < states_[state].num; i++) {
     Member member = members_[states_[state].first + i];
-    member.rest = exprs_.derive(member.rest, byte);
+    member.rest = derive(member.rest, byte);
     if (member.rest != NOTHING) rest.push_back(member);
   }
   State to = state_of(rest);
@@ -122,6 +124,13 @@ Lexer::State Lexer::explore(State state, uint8_t byte) {
   for (unsigned other = 0; other < 256; other++)
     if (classes_[other] == classes_[byte]) row[other] = to;
   return to;
+}
+
+// Most states hold the rest of some name beside the rest of a keyword: the same derivatives come again and again.
+ExprId Lexer::derive(ExprId expr, uint8_t byte) {
+  Derived& memo = derived_[(expr * 0x9E3779B1u + classes_[byte] * 0x85EBCA6Bu) >> (32 - DERIVED_BITS)];
+  if (memo.from != expr || memo.byte_class != classes_[byte]) memo = {expr, classes_[byte], exprs_.derive(expr, byte)};
+  return memo.to;
 }
 
 SetId Lexer::find_reach(State state) {
@@ -135,24 +144,37 @@ SetId Lexer::find_reach(State state) {
 }
 
 // Is there a text after which the terminal wins? Surely if it matches where no better one does, or if no better one is
-// left, since what is left is never nothing. Else the states that still hold it are searched, the nearest first.
+// left, since what is left is never nothing.
+bool Lexer::wins_soon(State state, uint32_t rank) const {
+  std::span<const Member> here = members(state);
+  return !here.empty() && (states_[state].winner == order_[rank] || here[0].rank == rank);
+}
+
+// Else the states that still hold it are searched, the nearest first; the byte that led there last time, mostly the next
+// letter of a name, before all others.
 bool Lexer::can_win(State from, uint32_t rank) {
+  if (wins_soon(from, rank) || wins_soon(next(from, hints_[rank]), rank)) return true;
+  struct Found {
+    State state;
+    uint8_t first_byte;
+  };
   std::vector<bool> seen(states_.size());
-  std::vector<State> queue{from};
+  std::vector<Found> queue{{from, 0}};
   for (size_t at = 0; at < queue.size(); at++) {
-    State state = queue[at];
-    if (states_[state].winner == order_[rank] || members(state)[0].rank == rank) return true;
-    if (at > 0 && reach_[state] != TerminalSets::UNKNOWN && !skip_[order_[rank]]) {
-      if (sets_->has(reach_[state], order_[rank])) return true;
-      continue;
-    }
+    auto [state, first_byte] = queue[at];
     for (uint8_t byte : class_bytes_) {
       State to = next(state, byte);
       if (to >= seen.size()) seen.resize(to + 1u);
       if (seen[to]) continue;
       seen[to] = true;
+      if (at == 0) first_byte = byte;
+      bool known = reach_[to] != TerminalSets::UNKNOWN && !skip_[order_[rank]];
+      if (known ? sets_->has(reach_[to], order_[rank]) : wins_soon(to, rank)) {
+        hints_[rank] = first_byte;
+        return true;
+      }
       for (const Member& member : members(to))
-        if (member.rank == rank) queue.push_back(to);
+        if (member.rank == rank && !known) queue.push_back({to, first_byte});
     }
   }
   return false;

@@ -71,13 +71,22 @@ class Lexer {
     bool fresh;
   };
 
+  static constexpr int DERIVED_BITS = 12;
+  struct Derived {
+    regex::ExprId from = UINT32_MAX;
+    uint32_t byte_class = 0;
+    regex::ExprId to = 0;
+  };
+
   State add_start(SetId viable);
+  regex::ExprId derive(regex::ExprId expr, uint8_t byte);
   State explore(State state, uint8_t byte);
   State state_of(const std::vector<Member>& members);
   State add_state(const std::vector<Member>& members, bool fresh);
   void reset_states();
   SetId find_reach(State state);
   bool can_win(State state, uint32_t rank);
+  bool wins_soon(State state, uint32_t rank) const;
   std::span<const Member> members(State state) const { return {&members_[states_[state].first], states_[state].num}; }
   static uint32_t hash(std::span<const Member> members);
 
@@ -98,6 +107,8 @@ class Lexer {
   std::vector<SetId> reach_;   // (states,)
   std::vector<State> starts_;  // (sets,) of a contextual lexer
   regex::InternTable table_;
+  std::vector<uint8_t> hints_;    // (ranks,) a byte after which the terminal was found to win
+  std::vector<Derived> derived_;  // the newest for each hash
   State start_ = DEAD;
   const char* error_ = nullptr;
 };
