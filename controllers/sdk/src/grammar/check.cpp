@@ -11,6 +11,7 @@ namespace aici::grammar {
 namespace {
 
 constexpr size_t MAX_PROBLEMS = 50;
+constexpr size_t MAX_CANONICAL_STATES = 8192;
 
 Text summary(const Grammar& grammar, const LrTable& table) {
   size_t skipped = 0;
@@ -50,7 +51,10 @@ Text check_answer(std::string_view grammar_text) {
   if (grammar) {
     LrTable table = build_table(*grammar, problems);
     about = summary(*grammar, table);
-    if (!has_errors(problems)) check_lexical(*grammar, table, problems);
+    if (!has_errors(problems)) {
+      std::optional<LrTable> canonical = build_canonical_table(*grammar, MAX_CANONICAL_STATES);
+      check_lexical(*grammar, canonical ? *canonical : table, problems);
+    }
   }
   Text out("{\"problems\":");
   return out << listed(problems) << ",\"summary\":" << about << '}';

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "aici/regex/parser.hpp"
 #include "sample.hpp"
+#include "terminals.hpp"
 
 namespace aici::grammar {
 
@@ -14,20 +14,7 @@ LexTerminals::LexTerminals(const Grammar& grammar) {
     if (all[x].kind != all[y].kind) return all[x].kind == Terminal::Kind::Keyword;
     return all[x].text.size() != all[y].text.size() ? all[x].text.size() > all[y].text.size() : x < y;
   });
-  for (SymbolId id : order_) {
-    std::optional<regex::Problem> problem;
-    regex::ExprId expr = regex::EMPTY;
-    std::string_view text = all[id].text;
-    if (all[id].kind == Terminal::Kind::Regex) {
-      expr = regex::parse(text, exprs_, problem);
-    } else {
-      for (size_t i = text.size(); i-- > 0;) {
-        auto byte = static_cast<uint8_t>(text[i]);
-        expr = exprs_.concat(exprs_.bytes(regex::ByteSet::range(byte, byte)), expr);
-      }
-    }
-    of_rank_.push_back(expr);
-  }
+  for (SymbolId id : order_) of_rank_.push_back(terminal_expr(all[id], exprs_));
   class_bytes_ = readable_bytes(exprs_.byte_classes());
 }
 

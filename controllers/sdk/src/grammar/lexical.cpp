@@ -15,9 +15,14 @@ using TerminalSet = std::vector<SetWord>;
 
 // The lexer where certain terminals compete, and what it makes of the byte after a lexeme.
 struct Context {
+  struct End {
+    uint32_t state;
+    ClassSet by;
+  };
   TerminalSet competing;
   std::unique_ptr<LexGraph> graph;
   std::vector<TerminalSet> begins;  // (classes,) terminals that can come next, if the byte is the first one after a lexeme
+  std::vector<std::vector<End>> ends;  // (terminals,)
 };
 
 class LexicalCheck {
@@ -26,23 +31,32 @@ class LexicalCheck {
       : grammar_(grammar), table_(table), problems_(problems), terminals_(grammar), num_words_((grammar.terminals.size() + 63) / 64) {}
 
   void run() {
+    find_lexing_states();
     make_contexts();
     if (!complete_) return add_warning(problems_, {}, "the lexer is too large to check whether terminals can be told apart");
-    std::vector<bool> lost = find_losers();
-    reported_.assign(grammar_.terminals.size(), false);
-    for (SymbolId t = 1; t < reported_.size(); t++) reported_[t] = lost[t];
-    for (uint32_t state = 0; state < table_.num_states; state++) {
-      const Context& here = contexts_[context_of_[state]];
+    reported_ = find_losers();
+    checked_.resize(grammar_.terminals.size());
+    for (LrState state = 0; state < table_.num_states; state++) {
       for (SymbolId t = 1; t < table_.num_terminals; t++) {
-        Action action = table_.action(static_cast<LrState>(state), t);
-        if (grammar_.terminals[t].skip) check_after(here, t, state);
-        if (action.kind == Action::Kind::Shift) check_after(here, t, action.target);
+        if (grammar_.terminals[t].skip && lexing_[state]) check_after(context_of_[state], t, state);
+        Action action = table_.action(state, t);
+        // Where one lexer serves all states, it does not matter which of them reads the terminal.
+        if (action.kind == Action::Kind::Shift && (lexing_[state] || !grammar_.contextual))
+          check_after(context_of_[state], t, action.target);
       }
     }
   }
 
  private:
   const Terminal& terminal_of_rank(uint32_t rank) const { return grammar_.terminals[terminals_.order()[rank]]; }
+
+  // The states in which a lexeme begins: the start, and those behind a terminal.
+  void find_lexing_states() {
+    lexing_.assign(table_.num_states, false);
+    lexing_[0] = true;
+    for (const Action& action : table_.actions)
+      if (action.kind == Action::Kind::Shift) lexing_[action.target] = true;
+  }
 
   void make_contexts() {
     TerminalSet skips(num_words_), all(num_words_);
@@ -57,6 +71,10 @@ class LexicalCheck {
       auto known = std::find(viable_sets_.begin(), viable_sets_.end(), viable);
       viable_of_.push_back(static_cast<uint32_t>(known - viable_sets_.begin()));
       if (known == viable_sets_.end()) viable_sets_.push_back(viable);
+      if (grammar_.contextual && !lexing_[state]) {
+        context_of_.push_back(UINT32_MAX);
+        continue;
+      }
       TerminalSet competing = grammar_.contextual ? viable : all;
       competing[0] &= ~SetWord{1};  // END has no text
       unite(competing.data(), skips.data(), num_words_);
@@ -68,10 +86,10 @@ class LexicalCheck {
   uint32_t context_with(const TerminalSet& competing) {
     for (uint32_t i = 0; i < contexts_.size(); i++)
       if (contexts_[i].competing == competing) return i;
-    Context context{competing, std::make_unique<LexGraph>(terminals_, competing, MAX_STATES - num_lex_states_), {}};
+    Context context{competing, std::make_unique<LexGraph>(terminals_, competing, MAX_STATES - num_lex_states_), {}, {}};
     num_lex_states_ += context.graph->num_states();
     complete_ = context.graph->is_complete() && num_lex_states_ < MAX_STATES;
-    if (complete_) find_begins(context);
+    if (complete_) find_begins(context), find_ends(context);
     contexts_.push_back(static_cast<Context&&>(context));
     return static_cast<uint32_t>(contexts_.size() - 1);
   }
@@ -105,8 +123,19 @@ class LexicalCheck {
         if (bytes[c].has(other)) unite(context.begins[c].data(), direct[other].data(), num_words_);
   }
 
+  // A lexeme of the terminal so far, and what can end it: each different set once, at the shortest text.
+  void find_ends(Context& context) {
+    context.ends.resize(grammar_.terminals.size());
+    for (uint32_t state = 1; state < context.graph->num_states(); state++)
+      for (const LexGraph::Member& member : context.graph->members(state)) {
+        std::vector<Context::End>& ends = context.ends[terminals_.order()[member.rank]];
+        auto same = [&](const Context::End& end) { return std::equal(end.by.words, end.by.words + 4, member.ended_by.words); };
+        if (member.wins && std::none_of(ends.begin(), ends.end(), same)) ends.push_back({state, member.ended_by});
+      }
+  }
+
   void report(Place place, const Text& message, const Text& example) {
-    problems_.push_back({grammar_.contextual ? Severity::Warning : Severity::Error, place, message, example});
+    problems_.push_back({Severity::Error, place, message, example});
   }
 
   // Terminals that lose every word to others wherever they compete.
@@ -146,19 +175,17 @@ class LexicalCheck {
   }
 
   // Is there a way on from every text that can become terminal `t`, when the parser will be in `state` behind it?
-  void check_after(const Context& here, SymbolId t, uint32_t state) {
-    const TerminalSet& viable = viable_sets_[viable_of_[state]];
+  void check_after(uint32_t here, SymbolId t, LrState state) {
+    Checked check{here, viable_of_[state], context_of_[state]};
+    const TerminalSet& viable = viable_sets_[check.viable];
     if (reported_[t] || has(viable.data(), END)) return;
-    const Context& after = contexts_[context_of_[state]];
-    for (const Checked& done : checked_)
-      if (done.here == &here && done.terminal == t && done.viable == &viable && done.after == &after) return;
-    checked_.push_back({&here, t, &viable, &after});
-    for (uint32_t from = 1; from < here.graph->num_states(); from++)
-      for (const LexGraph::Member& member : here.graph->members(from)) {
-        if (terminals_.order()[member.rank] != t || !member.wins || can_go_on(member.ended_by, viable, after)) continue;
-        reported_[t] = true;
-        return report_stuck(t, viable, here.graph->text_to(from));
-      }
+    if (std::find(checked_[t].begin(), checked_[t].end(), check) != checked_[t].end()) return;
+    checked_[t].push_back(check);
+    for (const Context::End& end : contexts_[here].ends[t]) {
+      if (can_go_on(end.by, viable, contexts_[check.after])) continue;
+      reported_[t] = true;
+      return report_stuck(t, viable, contexts_[here].graph->text_to(end.state));
+    }
   }
 
   bool can_go_on(const ClassSet& ended_by, const TerminalSet& viable, const Context& after) const {
@@ -182,10 +209,8 @@ class LexicalCheck {
   }
 
   struct Checked {
-    const Context* here;
-    SymbolId terminal;
-    const TerminalSet* viable;
-    const Context* after;
+    uint32_t here, viable, after;
+    bool operator==(const Checked&) const = default;
   };
 
   const Grammar& grammar_;
@@ -194,9 +219,10 @@ class LexicalCheck {
   LexTerminals terminals_;
   size_t num_words_;
   std::vector<Context> contexts_;
+  std::vector<bool> lexing_;                      // (states,)
   std::vector<uint32_t> context_of_, viable_of_;  // (states,)
   std::vector<TerminalSet> viable_sets_;
-  std::vector<Checked> checked_;
+  std::vector<std::vector<Checked>> checked_;  // (terminals,)
   std::vector<bool> reported_;  // (terminals,)
   size_t num_lex_states_ = 0;
   bool complete_ = true;

@@ -1,6 +1,6 @@
 #include "sample.hpp"
 
-#include "aici/regex/parser.hpp"
+#include "terminals.hpp"
 
 namespace aici::grammar {
 namespace {
@@ -28,13 +28,12 @@ std::vector<uint8_t> readable_bytes(const std::vector<uint8_t>& classes) {
 Text sample_word(const Terminal& terminal) {
   if (terminal.kind != Terminal::Kind::Regex) return terminal.kind == Terminal::Kind::Keyword ? terminal.text : Text();
   regex::Exprs exprs;
-  std::optional<regex::Problem> bad;
   struct Reached {
     regex::ExprId expr;
     uint32_t from;
     uint8_t byte;
   };
-  std::vector<Reached> reached{{regex::parse(terminal.text, exprs, bad), 0, 0}};
+  std::vector<Reached> reached{{terminal_expr(terminal, exprs), 0, 0}};
   std::vector<bool> seen;
   std::vector<uint8_t> bytes = readable_bytes(exprs.byte_classes());
   for (uint32_t at = 0; at < reached.size() && at < MAX_TRIED; at++) {
@@ -61,10 +60,8 @@ Sampler::Sampler(const Grammar& grammar) : grammar_(grammar), words_(grammar.ter
   for (const Terminal& terminal : grammar.terminals) {
     if (!terminal.skip) continue;
     regex::Exprs exprs;
-    std::optional<regex::Problem> bad;
-    bool keyword = terminal.kind == Terminal::Kind::Keyword;
-    regex::ExprId expr = keyword ? regex::NOTHING : regex::parse(terminal.text, exprs, bad);
-    spaced_ = spaced_ || terminal.text.view() == " " || exprs.nullable(exprs.derive(expr, ' '));
+    regex::ExprId expr = terminal_expr(terminal, exprs);
+    spaced_ = spaced_ || exprs.nullable(exprs.derive(expr, ' '));
   }
 }
 

@@ -14,7 +14,7 @@ using ActionKind = Action::Kind;
 // Fills the rows of a table from the states of an automaton.
 class TableFiller {
  public:
-  explicit TableFiller(const TableParts& parts) : parts_(parts), num_words_(parts.facts.num_words()) {}
+  explicit TableFiller(TableParts parts) : parts_(parts), num_words_(parts.facts.num_words()) {}
 
   LrTable fill() {
     table_.num_states = static_cast<uint32_t>(parts_.automaton.num_states());
@@ -135,7 +135,7 @@ class TableFiller {
     ProductionId production;
   };
 
-  const TableParts& parts_;
+  TableParts parts_;
   size_t num_words_;
   LrTable table_;
   uint32_t num_settled_ = 0;
@@ -145,6 +145,14 @@ class TableFiller {
 };
 
 }  // namespace
+
+std::optional<LrTable> build_canonical_table(const Grammar& grammar, size_t max_states) {
+  SymbolFacts facts(grammar);
+  Items items(grammar, facts);
+  Automaton automaton(grammar, facts, items, true);
+  if (!automaton.build(std::min(max_states, MAX_ACTIONS / grammar.num_symbols()))) return std::nullopt;
+  return TableFiller({grammar, facts, items, automaton}).fill();
+}
 
 LrTable build_table(const Grammar& grammar, std::vector<Problem>& problems) {
   SymbolFacts facts(grammar);

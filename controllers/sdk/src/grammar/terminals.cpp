@@ -36,6 +36,20 @@ Terminal make_terminal(std::string_view quoted, Place place, Precedence preceden
   return terminal;
 }
 
+regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs) {
+  std::optional<regex::Problem> problem;
+  if (terminal.kind == Terminal::Kind::Regex) return regex::parse(terminal.text, exprs, problem);
+  std::string_view text = terminal.text;
+  regex::ExprId expr = regex::EMPTY;
+  for (size_t i = text.size(); i-- > 0;) {
+    auto byte = static_cast<uint8_t>(text[i]), other = static_cast<uint8_t>(byte ^ 0x20);
+    regex::ByteSet set = regex::ByteSet::range(byte, byte);
+    if (terminal.caseless && (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') set.add(other);
+    expr = exprs.concat(exprs.bytes(set), expr);
+  }
+  return expr;
+}
+
 void check_terminals(const Grammar& grammar, std::vector<Problem>& problems) {
   regex::Exprs exprs;
   for (const Terminal& terminal : grammar.terminals) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "aici/grammar/problem.hpp"
+#include "aici/regex/expr.hpp"
 
 namespace aici::grammar {
 
@@ -11,6 +12,9 @@ namespace aici::grammar {
 inline bool is_quoted_regex(std::string_view quoted) { return quoted.size() > 2 && quoted.front() == '/' && quoted.back() == '/'; }
 
 Terminal make_terminal(std::string_view quoted, Place place, Precedence precedence, std::vector<Problem>& problems);
+
+// The texts of a terminal; NOTHING for a regex that is refused.
+regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs);
 
 // Regexes that are refused, that match nothing, or, but for SKIP, that match the empty string; what is under SKIP or
 // NEVER and also used in a rule.

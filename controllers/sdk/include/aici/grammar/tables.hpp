@@ -1,5 +1,6 @@
 // From a grammar to the tables of its LR(1) parser.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "aici/grammar/grammar.hpp"
@@ -15,5 +16,9 @@ inline constexpr size_t MAX_ACTIONS = 4 << 20;  // states x (terminals + nonterm
 // reported is one of the grammar. Precedence settles shift against reduce as in yacc; other conflicts are errors.
 // The table is of use only if no error was added.
 LrTable build_table(const Grammar& grammar, std::vector<Problem>& problems);
+
+// The canonical tables of a grammar without unsettled conflicts; nullopt if they have more than `max_states`. In them, a
+// terminal that has an action in a state can follow every text that leads to the state (but where precedence forbids it).
+std::optional<LrTable> build_canonical_table(const Grammar& grammar, size_t max_states);
 
 }  // namespace aici::grammar
