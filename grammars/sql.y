@@ -124,9 +124,14 @@ nulls
 limit
     : "LIMIT" value
     | "LIMIT" value "OFFSET" value
-    | "OFFSET" value row_or_rows
+    | "OFFSET" value rows_opt
     | "FETCH" first_or_next value row_or_rows "ONLY"
-    | "OFFSET" value row_or_rows "FETCH" first_or_next value row_or_rows "ONLY"
+    | "OFFSET" value rows_opt "FETCH" first_or_next value row_or_rows "ONLY"
+    ;
+
+rows_opt
+    : %empty
+    | row_or_rows
     ;
 
 row_or_rows: "ROW" | "ROWS" ;

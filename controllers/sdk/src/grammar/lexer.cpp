@@ -2,29 +2,11 @@
 
 #include <algorithm>
 
-#include "aici/regex/code_points.hpp"
-#include "aici/regex/parser.hpp"
+#include "terminals.hpp"
 
 namespace aici::grammar {
-namespace {
 
 using regex::ExprId, regex::NOTHING;
-
-ExprId keyword(const Terminal& terminal, regex::Exprs& exprs) {
-  ExprId expr = regex::EMPTY;
-  std::string_view text = terminal.text;
-  for (size_t i = text.size(); i-- > 0;) {
-    regex::ByteSet set;
-    auto byte = static_cast<uint8_t>(text[i]);
-    set.add(byte);
-    bool letter = (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
-    if (terminal.caseless && letter) set.add(byte ^ 0x20);
-    expr = exprs.concat(exprs.bytes(set), expr);
-  }
-  return expr;
-}
-
-}  // namespace
 
 Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), contextual_(grammar.contextual) {
   const std::vector<Terminal>& terminals = grammar.terminals;
@@ -38,12 +20,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
     if (p.kind != q.kind) return p.kind == Terminal::Kind::Keyword;
     return p.text.size() != q.text.size() ? p.text.size() > q.text.size() : x < y;
   });
-  for (SymbolId id : order_) {
-    const Terminal& terminal = terminals[id];
-    std::optional<regex::Problem> problem;
-    bool is_regex = terminal.kind == Terminal::Kind::Regex;
-    exprs_of_.push_back(is_regex ? regex::parse(terminal.text, exprs_, problem) : keyword(terminal, exprs_));
-  }
+  for (SymbolId id : order_) exprs_of_.push_back(terminal_expr(terminals[id], exprs_));
   hints_.resize(order_.size());
   classes_ = exprs_.byte_classes();
   for (unsigned byte = 0; byte < 256; byte++)

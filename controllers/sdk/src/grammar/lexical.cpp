@@ -59,10 +59,10 @@ class LexicalCheck {
   }
 
   void make_contexts() {
-    TerminalSet skips(num_words_), all(num_words_);
+    TerminalSet always(num_words_), all(num_words_);
     for (SymbolId t = 1; t < grammar_.terminals.size(); t++) {
       add(all.data(), t);
-      if (grammar_.terminals[t].skip) add(skips.data(), t);
+      if (grammar_.terminals[t].skip || grammar_.terminals[t].never) add(always.data(), t);
     }
     for (uint32_t state = 0; state < table_.num_states; state++) {
       TerminalSet viable(num_words_);
@@ -77,7 +77,7 @@ class LexicalCheck {
       }
       TerminalSet competing = grammar_.contextual ? viable : all;
       competing[0] &= ~SetWord{1};  // END has no text
-      unite(competing.data(), skips.data(), num_words_);
+      unite(competing.data(), always.data(), num_words_);
       context_of_.push_back(context_with(competing));
       if (!complete_) return;
     }

@@ -1,0 +1,78 @@
+"""Random sentences of a .y file: what the grammar derives, to show to an independent parser.
+
+Knows just enough of the syntax to read the shipped files; no precedence, since that never changes what is accepted.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+# What stands for a named terminal: examples, or a function that makes one.
+Lexemes = Mapping[str, Sequence[str] | Callable[[Random], str]]
+
+_WORD = re.compile(r"""\s+|//[^\n]*|/\*.*?\*/|"[^"\n]+"|'[^'\n]+'|%?\w+|%%|[:;|]""", re.DOTALL)
+
+
+class Sentences:
+    """`lexemes` names every rule that lists regexes. Alternatives with a keyword or a rule to `avoid` are not used."""
+
+    def __init__(self, grammar: str, lexemes: Lexemes, *, avoid: Sequence[str] = (), between: str = " ") -> None:
+        self._rules = {
+            name: ways
+            for name, ways in _rules(grammar).items()
+            if name not in lexemes and name not in ("SKIP", "NEVER")
+        }
+        self._lexemes, self._between = lexemes, between
+        self._start = next(iter(re.findall(r"%start (\w+)", grammar)))
+        for ways in self._rules.values():
+            ways[:] = [way for way in ways if not any(symbol.strip("\"'") in avoid for symbol in way)]
+        self._heights = self._minimal_heights()
+
+    def one(self, random: Random, budget: int) -> str:
+        """About `budget` rules are free choices; after that, the shortest way out."""
+        lexemes: list[str] = []
+        todo = [self._start]
+        while todo:
+            symbol = todo.pop()
+            if symbol[0] in "\"'":
+                text = symbol[1:-1]
+                lexemes.append({r"/\r\n/": "\r\n", r"/\n/": "\n"}.get(text, text))
+            elif symbol in self._lexemes:
+                source = self._lexemes[symbol]
+                lexemes.append(source(random) if callable(source) else random.choice(source))
+            else:
+                ways = [way for way in self._rules[symbol] if self._height(way) < 1000]
+                budget -= len(ways) > 1
+                way = random.choice(ways) if budget > 0 else min(ways, key=self._height)
+                todo.extend(reversed(way))
+        return self._between.join(lexemes)
+
+    def _height(self, way: Sequence[str]) -> int:
+        return 1 + max((self._heights.get(symbol, 0) for symbol in way), default=0)
+
+    def _minimal_heights(self) -> dict[str, int]:
+        self._heights = dict.fromkeys(self._rules, 1000)
+        for _ in self._rules:
+            for name, ways in self._rules.items():
+                self._heights[name] = min((self._height(way) for way in ways), default=1000)
+        return self._heights
+
+
+def _rules(grammar: str) -> dict[str, list[list[str]]]:
+    words = [
+        word for word in _WORD.findall(grammar.split("\n%%\n")[1]) if not word.startswith(("//", "/*")) and word.strip()
+    ]
+    rules: dict[str, list[list[str]]] = {}
+    at = 0
+    while at < len(words):
+        name, ways, at = words[at], [[]], at + 2
+        while words[at] != ";":
+            if words[at] == "|":
+                ways.append([])
+            elif words[at] == "%prec":
+                at += 1
+            elif words[at] != "%empty":
+                ways[-1].append(words[at])
+            at += 1
+        rules[name], at = ways, at + 1
+    return rules
