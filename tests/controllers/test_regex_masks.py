@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
 from tests.support.regex_oracle import Automaton, Node, Position, render
 from tests.support.regexes import ALPHABET, REGEXES
+from tests.support.scale import scaled
 
 _TEXT_TOKENS = st.text(ALPHABET, min_size=1, max_size=4).map(str.encode)
 _CUT_TOKENS = st.builds(lambda raw, a, b: raw[a:b], _TEXT_TOKENS, st.integers(0, 3), st.integers(1, 5)).filter(bool)
@@ -70,7 +71,7 @@ def _compare(module: GuestModule, node: Node, vocabulary: list[bytes], draw: Any
         history.append(position)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(node=REGEXES, vocabulary=_VOCABULARIES, data=st.data(), ignore_case=st.booleans())
 def test_masks(
     regex_module: GuestModule, node: Node, vocabulary: list[bytes], data: st.DataObject, ignore_case: bool
@@ -78,7 +79,7 @@ def test_masks(
     _compare(regex_module, node, vocabulary, data.draw, ignore_case=ignore_case)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=scaled(400), deadline=None)
 @given(node=REGEXES, texts=st.lists(st.text(ALPHABET, max_size=6), min_size=5, max_size=10), ignore_case=st.booleans())
 def test_the_oracle_agrees_with_python(node: Node, texts: list[str], ignore_case: bool) -> None:
     automaton = Automaton.of(node, ignore_case=ignore_case)
