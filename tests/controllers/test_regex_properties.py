@@ -36,7 +36,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise
 
 
-@settings(max_examples=scaled(400), **_QUICK)
+@settings(max_examples=scaled(250), **_QUICK)
 @given(pattern=patterns(anchors=True), texts=_TEXTS)
 def test_matches_are_those_of_re(tool: RegexTool, pattern: str, texts: list[str]) -> None:
     compiled = _compiled(pattern)
@@ -51,7 +51,7 @@ def test_matches_are_those_of_re(tool: RegexTool, pattern: str, texts: list[str]
         assert matches == bool(compiled.fullmatch(text)), text
 
 
-@settings(max_examples=scaled(400), **_QUICK)
+@settings(max_examples=scaled(250), **_QUICK)
 @given(pattern=patterns(anchors=False), texts=_TEXTS)
 def test_beginnings_are_those_of_regex(tool: RegexTool, pattern: str, texts: list[str]) -> None:
     """A text can go on to a match exactly when `regex` finds a partial one (which it does too often when lazy)."""
@@ -72,7 +72,7 @@ def _without_escapes(node: Node) -> str:
     return text
 
 
-@settings(max_examples=scaled(300), **_QUICK)
+@settings(max_examples=scaled(120), **_QUICK)
 @given(node=REGEXES, texts=st.lists(st.text(ALPHABET, max_size=6).map(str.encode), min_size=4, max_size=8))
 def test_beginnings_are_those_of_llguidance(tool: RegexTool, node: Node, texts: list[bytes]) -> None:
     pattern = _without_escapes(node)
