@@ -54,4 +54,4 @@ $(READY): pyproject.toml hatch_build.py
 	@touch $@
 
 clean:  ## remove the venv and the built guests
-	rm -rf $(VENV) controllers/aici_controllers/guests controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,5 @@
-"""Compiles the guests into `controllers/aici_controllers/guests/` when the wheel or the editable install is built.
+"""Compiles the guests into `controllers/aici_controllers/guests/` when the wheel or the editable install is built, and
+the SDK into `controllers/aici_controllers/objects/` for the wheel.
 
 Runs in pip's isolated environment (which has ziglang, see pyproject.toml) or in the user's own; of aici it imports only
 what needs no third-party package.
@@ -19,10 +20,12 @@ class GuestBuildHook(BuildHookInterface[Any]):
         sys.path[:0] = folders
         try:
             from aici_controllers.build import build_shipped
+            from aici_controllers.sdk import ship_objects
         finally:
             del sys.path[: len(folders)]
         start = time.monotonic()
         modules = build_shipped(root / "controllers/guests", root / "controllers/aici_controllers/guests")
+        ship_objects()
         if not modules:
             raise RuntimeError("no guest was built: controllers/guests is empty")
         names = ", ".join(path.stem for path in modules)

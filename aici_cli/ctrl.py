@@ -53,8 +53,11 @@ def build(
 ) -> None:
     """Compile a controller from C, C++, Zig, Rust or AssemblyScript, and check that it is one."""
     from aici_controllers.project import build_project, find_project
+    from aici_controllers.sdk import is_sdk_compiled
 
     project = find_project(path)
+    if project.language in ("C", "C++") and not is_sdk_compiled():
+        say("compiling the SDK, which is kept: a minute or two")
     built = build_project(project, out or project.folder / f"{project.name}.wasm")
     if built.warnings:
         say(built.warnings.rstrip("\n"))

@@ -1,7 +1,11 @@
-"""Where the SDK is, and its compiled form: each source is compiled once per content, flags and toolchain."""
+"""Where the SDK is, and its compiled form: each source is compiled once per content, flags and toolchain.
+
+A wheel carries the objects, since compiling them takes a minute or two; a checkout compiles them into the cache.
+"""
 
 import hashlib
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,6 +17,7 @@ from typing import Final
 from aici_controllers import zig
 from aici_runtime.cache import default_cache_dir
 
+_SHIPPED: Final = Path(__file__).resolve().parent / "objects"
 _KEEP_S: Final = 14 * 24 * 3600
 
 
@@ -43,20 +48,48 @@ def digest(paths: Sequence[Path], root: Path) -> str:
 def sdk_objects(sources: Sequence[Path], folder: Path) -> list[Path]:
     """Sources of the SDK as object files, in their order. Those that are not in the cache are compiled and put there;
     where the cache cannot be written, into `folder`, which must outlive their use."""
-    store = default_cache_dir() / "sdk"
+    store = _store()
     try:
         store.mkdir(parents=True, exist_ok=True)
         _forget_old(store)
     except OSError:
         store = folder
-    common = f"{zig.version()} {zig.FLAGS} {digest(sdk_headers(), sdk_dir())}"
+    objects = [store / name for name in _names(sources)]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda source: _object(source, store, common), sources))
+        return list(pool.map(lambda source, path: _compiled(source, path, store), sources, objects))
 
 
-def _object(source: Path, store: Path, common: str) -> Path:
-    key = hashlib.sha256(f"{common} {digest([source], sdk_dir())}".encode()).hexdigest()[:32]
-    path = store / f"{key}.o"
+def is_sdk_compiled() -> bool:
+    """Whether a build will find it. If not, it takes a minute or two longer."""
+    return all((_SHIPPED / name).exists() or (_store() / name).exists() for name in _names(sdk_sources()))
+
+
+def ship_objects() -> None:
+    """Puts the objects of the SDK where a wheel takes them along."""
+    _SHIPPED.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="aici-sdk-") as folder:
+        wanted = {path.name: path for path in sdk_objects(sdk_sources(), Path(folder))}
+        for old in _SHIPPED.glob("*.o"):
+            if old.name not in wanted:
+                old.unlink()
+        for name, path in wanted.items():
+            if path.parent != _SHIPPED:
+                shutil.copyfile(path, _SHIPPED / name)
+
+
+def _store() -> Path:
+    return default_cache_dir() / "sdk"
+
+
+def _names(sources: Sequence[Path]) -> list[str]:
+    common = f"{zig.version()} {zig.FLAGS} {digest(sdk_headers(), sdk_dir())}"
+    keys = [f"{common} {digest([source], sdk_dir())}" for source in sources]
+    return [f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.o" for key in keys]
+
+
+def _compiled(source: Path, path: Path, store: Path) -> Path:
+    if (_SHIPPED / path.name).exists():
+        return _SHIPPED / path.name
     try:
         os.utime(path)
     except OSError:
