@@ -3,6 +3,7 @@
 A wheel carries the objects, since compiling them takes a minute or two; a checkout compiles them into the cache.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -45,18 +46,18 @@ def digest(paths: Sequence[Path], root: Path) -> str:
     return total.hexdigest()
 
 
-def sdk_objects(sources: Sequence[Path], folder: Path) -> list[Path]:
-    """Sources of the SDK as object files, in their order. Those that are not in the cache are compiled and put there;
-    where the cache cannot be written, into `folder`, which must outlive their use."""
+def sdk_objects(sources: Sequence[Path], folder: Path, *, shipped: Path = _SHIPPED) -> list[Path]:
+    """Sources of the SDK as object files, in their order. Those that are neither in `shipped` nor in the cache are
+    compiled and kept in the cache; where the cache cannot be written, into `folder`, which must outlive their use."""
     store = _store()
-    try:
+    with contextlib.suppress(OSError):
         store.mkdir(parents=True, exist_ok=True)
         _forget_old(store)
-    except OSError:
-        store = folder
-    objects = [store / name for name in _names(sources)]
+    fresh = store if os.access(store, os.W_OK) and store.is_dir() else folder
+    known = {path.name: path for place in (store, shipped) for path in place.glob("*.o")}
+    objects = [known.get(name, fresh / name) for name in _names(sources)]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda source, path: _compiled(source, path, store), sources, objects))
+        return list(pool.map(_compiled, sources, objects))
 
 
 def is_sdk_compiled() -> bool:
@@ -87,14 +88,13 @@ def _names(sources: Sequence[Path]) -> list[str]:
     return [f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.o" for key in keys]
 
 
-def _compiled(source: Path, path: Path, store: Path) -> Path:
-    if (_SHIPPED / path.name).exists():
-        return _SHIPPED / path.name
-    try:
-        os.utime(path)
-    except OSError:
+def _compiled(source: Path, path: Path) -> Path:
+    if path.exists():
+        with contextlib.suppress(OSError):  # an installation that only its owner may touch
+            os.utime(path)
+    else:
         # Compiled under another name first: somebody else may be at it too.
-        with tempfile.TemporaryDirectory(prefix="compile-", dir=store) as folder:
+        with tempfile.TemporaryDirectory(prefix="compile-", dir=path.parent) as folder:
             zig.compile(source, Path(folder) / "new.o", root=sdk_dir(), include=[sdk_dir() / "include"])
             (Path(folder) / "new.o").replace(path)
     return path

@@ -136,14 +136,14 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) 
 def test_sources_of_the_sdk_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
     source = sdk_dir() / "src" / "utf8.cpp"
-    [first] = sdk_objects([source], tmp_path)
+    [first] = sdk_objects([source], tmp_path, shipped=tmp_path / "none")
     assert first.parent == tmp_path / "cache" / "sdk"
     mark = first.stat().st_ino
-    assert [path.stat().st_ino for path in sdk_objects([source], tmp_path)] == [mark]
+    assert [path.stat().st_ino for path in sdk_objects([source], tmp_path, shipped=tmp_path / "none")] == [mark]
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "elsewhere"))
-    [again] = sdk_objects([source], tmp_path)
+    [again] = sdk_objects([source], tmp_path, shipped=tmp_path / "none")
     assert again.read_bytes() == first.read_bytes()
     # Where there is no cache, it is compiled into the folder for this build.
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "file"))
-    assert [path.parent for path in sdk_objects([source], tmp_path)] == [tmp_path]
+    assert [path.parent for path in sdk_objects([source], tmp_path, shipped=tmp_path / "none")] == [tmp_path]
