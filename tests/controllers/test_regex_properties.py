@@ -21,6 +21,7 @@ _QUICK: dict[str, Any] = {
     "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
 }
 _TEXTS = st.lists(st.text(TEXT_ALPHABET, max_size=5), min_size=4, max_size=8)
+_WITH_ACCENTS = st.lists(st.text(TEXT_ALPHABET + "\u0301", max_size=5), min_size=4, max_size=8)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +38,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 @settings(max_examples=scaled(250), **_QUICK)
-@given(pattern=patterns(anchors=True), texts=_TEXTS)
+@given(pattern=patterns(anchors=True), texts=_WITH_ACCENTS)
 def test_matches_are_those_of_re(tool: RegexTool, pattern: str, texts: list[str]) -> None:
     compiled = _compiled(pattern)
     for text in texts:
@@ -54,7 +55,10 @@ def test_matches_are_those_of_re(tool: RegexTool, pattern: str, texts: list[str]
 @settings(max_examples=scaled(250), **_QUICK)
 @given(pattern=patterns(anchors=False), texts=_TEXTS)
 def test_beginnings_are_those_of_regex(tool: RegexTool, pattern: str, texts: list[str]) -> None:
-    """A text can go on to a match exactly when `regex` finds a partial one (which it does too often when lazy)."""
+    """A text can go on to a match exactly when `regex` finds a partial one.
+
+    It does so too often when lazy, and accents are word characters to it: see the guest's README.
+    """
     _compiled(pattern)
     compiled = regex.compile(re.sub(r"([*}])\?", r"\1", pattern), regex.VERSION0)
     for text in texts:
