@@ -25,7 +25,7 @@ BUILD = NATIVE / ".build"
 GUEST_ONLY = {"host.cpp", "runtime.cpp", "variables.cpp"}
 """Sources that hand addresses to a host of 32 bits, or replace the C library's allocation."""
 
-FLAGS = ("-std=c++20", "-O1", "-g", "-Wall", "-Wextra", f"-I{SDK / 'include'}", f"-I{NATIVE}")
+FLAGS = ("-std=c++20", "-O1", "-g", "-Wall", "-Wextra", f"-I{SDK / 'include'}", f"-I{NATIVE}", f"-I{SDK}")
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 _CLANGS = ("clang++", *(f"clang++-{version}" for version in range(30, 15, -1)))
 

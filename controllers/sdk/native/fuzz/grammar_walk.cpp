@@ -4,6 +4,7 @@
 #include "aici/grammar/reader.hpp"
 #include "aici/grammar/recognizer.hpp"
 #include "aici/grammar/tables.hpp"
+#include "src/grammar/lexical.hpp"
 #include "walk.hpp"
 
 using namespace aici;
@@ -18,8 +19,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!grammar) return 0;
   LrTable table = build_table(*grammar, problems);
   if (has_errors(problems)) return 0;
+  std::vector<Problem> lexical;
+  check_lexical(*grammar, table, lexical);
   try {
-    auto ended = native::check_walk([&] { return GrammarRecognizer(*grammar, table); }, trie, input);
+    auto make = [&] { return GrammarRecognizer(*grammar, table); };
+    auto ended = native::check_walk(make, trie, input, !lexical.empty());
     if (ended) {
       Text answer = accepts_answer(*grammar, table, *ended);
       native::require(answer.view().find("\"accepted\":true") != std::string_view::npos, "what comes to an end is accepted");
