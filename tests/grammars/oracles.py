@@ -43,6 +43,8 @@ def c(text: str) -> Verdict:
         return False  # of C99, C23 and GNU
     if any(re.search(rf"\b{name}\s*:|\bgoto\s+{name}\b", bare) for name in names):
         return None  # as a label
+    if re.search(r";\s*;", bare) and re.search(r"\b(struct|union)\b", bare):
+        return None  # an empty declaration of a member, or a statement
     prelude = "".join(f"typedef int {name};" for name in sorted(names))
     try:
         tree = c_parser.CParser().parse(prelude + text)
@@ -92,6 +94,8 @@ def _c89(top: list[c_ast.Node], names: set[str], bare: str) -> Verdict:
                 kind, c_ast.Struct | c_ast.Union
             ):
                 verdict = None  # declared again as something else
+            case c_ast.IdentifierType(names=[_, _, *_] as words) if names & set(words):
+                verdict = None  # pycparser lets `word_t int` pass
             case c_ast.Typedef(name=name) if name not in names:
                 verdict = None
         if isinstance(node, _C99):
@@ -162,7 +166,7 @@ def toml(text: str) -> Verdict:
 
 _LUA: Final = lupa.lua54.LuaRuntime()
 _LUA_MEANING: Final = re.compile(
-    "outside a loop|no visible label|outside a vararg|const variable|already defined|to-be-closed|into the scope"
+    "outside (a )?loop|no visible label|outside a vararg|const variable|already defined|to-be-closed|into the scope"
 )
 
 
@@ -171,6 +175,8 @@ def lua(text: str) -> Verdict:
         return None
     try:
         _LUA.compile(text)
+    except UnicodeDecodeError:
+        return None  # of the message, which quotes the text
     except lupa.lua54.LuaError as error:
         return None if _LUA_MEANING.search(str(error)) else False
     return True
@@ -205,6 +211,8 @@ def _of_2021(tree: graphql_core.DocumentNode) -> bool:
                 self.found = True
             if isinstance(node, graphql_core.VariableDefinitionNode) and getattr(node, "description", None):
                 self.found = True
+            if isinstance(node, graphql_core.DirectiveDefinitionNode) and getattr(node, "directives", None):
+                self.found = True
             if isinstance(node, graphql_core.SelectionSetNode) and not node.selections:
                 self.found = True
 
@@ -217,10 +225,12 @@ _GRAMMARS: Final = Path(__file__).resolve().parents[2] / "grammars"
 _NAMES: Final = {"DATE", "TIME", "TIMESTAMP", "FIRST", "LAST", "NEXT"}
 _SQL_WORDS: Final = set(re.findall(r'"([A-Z_]+)"', (_GRAMMARS / "sql.y").read_text())) - _NAMES
 _SQLITE: Final = sqlite3.connect(":memory:", check_same_thread=False)
-# What both let pass: empty IN and OVER, empty names, IS anything, strings as names of tables, columns and aliases.
+# What both let pass: operators on bits, ==, IN without parentheses, empty IN and OVER, empty names, IS anything, strings
+# as names of tables, columns and aliases.
 _BEFORE_A_STRING: Final = "like|then|when|else|case|and|or|not|select|escape|date|time|timestamp|interval"
 _LAX_SQL: Final = re.compile(
-    rf"""(?ix) \b in \s* \( \s* \) | "" | \b over \s* ($ | [;,)] | from)
+    rf"""(?ix) == | << | >> | & | ~ | (?<!\|) \| (?!\|)
+    | \b in \s+ \w | \b in \s* \( \s* \) | "" | \b over \s* ($ | [;,)] | from)
     | \b is \s+ (not \s+)? (?! not | null | true | false | unknown | distinct)
     | (from | join | ,) \s* ' | \b (?!{_BEFORE_A_STRING}) \w+ \s* ' | \b (insert | into | drop | table) \b"""
 )
