@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_cli.files import read_text
 from aici_cli.output import print_json
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.grammar_check import GrammarSummary, Verdict
@@ -28,7 +29,7 @@ def check(file: Grammar, json: Json = False) -> None:
     """Report what is wrong with a grammar, and its size; exit 1 on errors."""
     from aici_controllers.grammar_check import check_grammar
 
-    name, text = _grammar(file)
+    name, text = read_grammar(file)
     report = check_grammar(text)
     if json:
         print_json({"ok": report.ok} | asdict(report))
@@ -52,7 +53,7 @@ def accepts(
 
     if file == input_ == "-":
         raise UsageError("the grammar and the input cannot both be on stdin")
-    grammar = _grammar(file)[1]
+    grammar = read_grammar(file)[1]
     name, text = _read(input_, "the input", MAX_INPUT_BYTES)
     verdict = grammar_check.accepts(grammar, text)
     if json:
@@ -75,8 +76,8 @@ def list_(json: Json = False) -> None:
         print(f"{name}  {grammar_path(name)}")
 
 
-def _grammar(file: str) -> tuple[str, str]:
-    """A file is meant before a shipped grammar; what looks like a path is never a name."""
+def read_grammar(file: str) -> tuple[str, str]:
+    """What to call it, and its text. A file is meant before a grammar that ships; what looks like a path is no name."""
     from aici_controllers.catalog import grammar_path
 
     if file != "-" and not Path(file).exists() and "/" not in file and "." not in file:
@@ -85,21 +86,7 @@ def _grammar(file: str) -> tuple[str, str]:
 
 
 def _read(file: str, what: str, max_bytes: int) -> tuple[str, str]:
-    name = "stdin" if file == "-" else file
-    try:
-        if file == "-":
-            content = sys.stdin.buffer.read(max_bytes + 1)
-        else:
-            with Path(file).expanduser().open("rb") as stream:
-                content = stream.read(max_bytes + 1)
-    except OSError as err:
-        raise NotFoundError(f"{what} cannot be read: {file}: {err.strerror}") from err
-    if len(content) > max_bytes:
-        raise UsageError(f"{what} is larger than {max_bytes >> 20} MiB")
-    try:
-        return name, content.decode()
-    except UnicodeDecodeError as err:
-        raise UsageError(f"{what} is not UTF-8: {name}: {err.reason} at byte {err.start}") from err
+    return ("stdin" if file == "-" else file), read_text(Path(file), what, max_bytes)
 
 
 def _describe(summary: "GrammarSummary") -> str:

@@ -4,15 +4,17 @@ import contextlib
 import gc
 import importlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_cli.constraint import Flags, control_from
+from aici_cli.files import bounded
 from aici_cli.output import print_json, say
 from aici_cli.render import document, stream_text
-from aici_runtime.errors import ControllerError, NotFoundError, UsageError
+from aici_controllers.schema_check import Whitespace
+from aici_runtime.errors import ControllerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,10 +24,6 @@ if TYPE_CHECKING:
     from aici_engine.request import Request
 
 
-MAX_WASM_BYTES = 128 << 20
-MAX_ARGUMENT_BYTES = 4 << 20
-"""Half of what a message to the runtime may have, because JSON may double it."""
-
 MAX_PROMPT_BYTES = 16 << 20
 PROMPT_HINT = "give it as an argument, or pipe it to stdin"
 
@@ -33,6 +31,21 @@ PROMPT_HINT = "give it as an argument, or pipe it to stdin"
 def run(
     prompt: Annotated[str | None, typer.Argument(help="The prompt; - or none: what is piped to stdin.")] = None,
     regex: Annotated[str | None, typer.Option(help="The whole output matches this regular expression.")] = None,
+    grammar: Annotated[
+        str | None, typer.Option(help="It is in the language of this grammar: FILE.y, or one that ships.")
+    ] = None,
+    json_schema: Annotated[
+        str | None, typer.Option(help="It is JSON that this schema allows: a file, or text.")
+    ] = None,
+    whitespace: Annotated[
+        Whitespace | None, typer.Option(help="White space in that JSON: little, or as people lay it out.")
+    ] = None,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Drop what cannot be honoured of the schema, and say what.")
+    ] = False,
+    choice: Annotated[list[str], typer.Option(help="It is this text, or that of another --choice.")] = [],  # noqa: B006
+    choices: Annotated[Path | None, typer.Option(help="It is one of the lines of this file.")] = None,
+    substring: Annotated[Path | None, typer.Option(help="It is a run of words from this file.")] = None,
     controller: Annotated[
         str | None, typer.Option(help="A controller: FILE.wasm, or the name of one that ships.")
     ] = None,
@@ -49,7 +62,20 @@ def run(
     log: Annotated[bool, typer.Option("--log", help="Print what the controller logs, on stderr.")] = False,
 ) -> None:
     """Continue a prompt, under a constraint if one is given."""
-    constraint = _constraint(regex, controller, controller_arg)
+    constraint = control_from(
+        Flags(
+            regex=regex,
+            grammar=grammar,
+            json_schema=json_schema,
+            whitespace=whitespace,
+            lenient=lenient,
+            choice=choice,
+            choices=choices,
+            substring=substring,
+            controller=controller,
+            controller_arg=controller_arg,
+        )
+    )
     text = _prompt(prompt)
 
     from aici_engine.chat import chat_prompt
@@ -100,70 +126,6 @@ def _import_engine() -> None:
     gc.freeze()
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    wasm: bytes
-    argument: str
-
-
-def _constraint(regex: str | None, controller: str | None, argument: str | None) -> Constraint | None:
-    """Checked before anything heavy is loaded: what is wrong with it is said at once."""
-    if regex is not None:
-        if controller is not None or argument is not None:
-            raise UsageError("--regex is a controller with its argument: it excludes --controller and --controller-arg")
-        return _regex(regex)
-    if controller is None:
-        if argument is not None:
-            raise UsageError("--controller-arg needs --controller", hint="name FILE.wasm or a shipped controller")
-        return None
-    if controller == "regex":
-        return _regex(_text_or_file(argument or ""))
-    return Constraint(_wasm(controller), _text_or_file(argument or ""))
-
-
-def _regex(pattern: str) -> Constraint:
-    from aici_controllers.regex_check import check_regex
-
-    if problem := check_regex(pattern):
-        raise UsageError(problem.shown, hint="`aici run` takes regular expressions that match the whole output")
-    return Constraint(_wasm("regex"), pattern)
-
-
-def _wasm(controller: str) -> bytes:
-    from aici_controllers.catalog import guest_path
-
-    is_file = controller.endswith(".wasm") or "/" in controller
-    path = Path(controller).expanduser() if is_file else guest_path(controller)
-    wasm = _read(path, f"controller {controller}", MAX_WASM_BYTES)
-    if not wasm.startswith(b"\0asm"):
-        raise UsageError(f"{path} is no WebAssembly module", hint="name a .wasm file that was built as a controller")
-    return wasm
-
-
-def _text_or_file(argument: str) -> str:
-    if not argument.startswith("@"):
-        return argument
-    path = Path(argument[1:]).expanduser()
-    try:
-        return _read(path, f"--controller-arg {argument}", MAX_ARGUMENT_BYTES).decode()
-    except UnicodeDecodeError as err:
-        raise UsageError(f"{path} is not UTF-8: {err}") from err
-
-
-def _read(path: Path, what: str, max_bytes: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return _bounded(file.read(max_bytes + 1), what, max_bytes)
-    except OSError as err:
-        raise NotFoundError(f"{what} cannot be read: {path}: {err.strerror}") from err
-
-
-def _bounded(content: bytes, what: str, max_bytes: int) -> bytes:
-    if len(content) > max_bytes:
-        raise UsageError(f"{what} is larger than {max_bytes >> 20} MiB")
-    return content
-
-
 def _prompt(given: str | None) -> str:
     if given is not None and given != "-":
         text = given
@@ -171,7 +133,7 @@ def _prompt(given: str | None) -> str:
         raise UsageError("there is no prompt", hint=PROMPT_HINT)
     else:
         try:
-            text = _bounded(sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1), "the prompt", MAX_PROMPT_BYTES).decode()
+            text = bounded(sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1), "the prompt", MAX_PROMPT_BYTES).decode()
         except UnicodeDecodeError as err:
             raise UsageError(f"the prompt on stdin is not UTF-8: {err}") from err
     if not text:

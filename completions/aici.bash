@@ -7,7 +7,7 @@ _aici() {
     done
     case "$at" in
         "aici") words="run rt doctor models ctrl bench grammar --version --debug --help" ;;
-        "aici run") words="--regex --controller --controller-arg --max-tokens --temperature --top-k --top-p --seed --num-samples --model --chat --json --log --help" ;;
+        "aici run") words="--regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-tokens --temperature --top-k --top-p --seed --num-samples --model --chat --json --log --help" ;;
         "aici rt") words="--help" ;;
         "aici doctor") words="--json --help" ;;
         "aici models") words="pull list path --help" ;;

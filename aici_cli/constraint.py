@@ -1,0 +1,120 @@
+"""The constraint that the flags of a command describe, checked before anything heavy is loaded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aici_cli.files import read_bytes, read_text
+from aici_cli.grammar import read_grammar
+from aici_cli.output import say
+from aici_runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from aici_controllers.constraints import Constraint
+    from aici_controllers.schema_check import Whitespace
+
+MAX_WASM_BYTES = 128 << 20
+MAX_TEXT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """As the user gave them; None and empty: not given."""
+
+    regex: str | None = None
+    grammar: str | None = None
+    json_schema: str | None = None
+    whitespace: "Whitespace | None" = None
+    lenient: bool = False
+    choice: Sequence[str] = ()
+    choices: Path | None = None
+    substring: Path | None = None
+    controller: str | None = None
+    controller_arg: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A controller's module and its argument."""
+
+    wasm: bytes
+    argument: str
+
+
+def control_from(flags: Flags) -> Control | None:
+    """None when nothing constrains. UsageError for what cannot be together or is wrong in itself."""
+    kinds = {
+        "--regex": flags.regex is not None,
+        "--grammar": flags.grammar is not None,
+        "--json-schema": flags.json_schema is not None,
+        "--choice": bool(flags.choice) or flags.choices is not None,
+        "--substring": flags.substring is not None,
+        "--controller": flags.controller is not None,
+    }
+    given = [kind for kind, is_given in kinds.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other: each is a constraint on the whole output")
+    if flags.controller_arg is not None and flags.controller is None:
+        raise UsageError("--controller-arg needs --controller", hint="name FILE.wasm or a shipped controller")
+    if flags.json_schema is None and (flags.whitespace is not None or flags.lenient):
+        raise UsageError("--whitespace and --lenient go with --json-schema")
+    if flags.controller is not None:
+        return _controller(flags.controller, flags.controller_arg or "")
+    constraint = _shipped(flags)
+    if constraint is None:
+        return None
+    for note in constraint.notes:
+        say(f"note: {note}")
+    return Control(_wasm(constraint.guest), constraint.argument)
+
+
+def _shipped(flags: Flags) -> "Constraint | None":
+    from aici_controllers import constraints
+
+    if flags.regex is not None:
+        return constraints.regex(flags.regex)
+    if flags.grammar is not None:
+        name, text = read_grammar(flags.grammar)
+        return constraints.grammar(text, name=name)
+    if flags.json_schema is not None:
+        schema = _schema_text(flags.json_schema)
+        return constraints.json_schema(schema, whitespace=flags.whitespace or "compact", lenient=flags.lenient)
+    if flags.choice or flags.choices is not None:
+        return constraints.choices([*flags.choice, *_lines(flags.choices)])
+    if flags.substring is not None:
+        return constraints.substring(read_text(flags.substring, "--substring", MAX_TEXT_BYTES))
+    return None
+
+
+def _schema_text(given: str) -> str:
+    """A schema is an object, true or false; anything else names a file."""
+    is_text = given.lstrip().startswith("{") or given.strip() in {"true", "false"}
+    return given if is_text else read_text(Path(given), "--json-schema", MAX_TEXT_BYTES)
+
+
+def _lines(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    return [line for line in read_text(path, "--choices", MAX_TEXT_BYTES).splitlines() if line]
+
+
+def _controller(controller: str, argument: str) -> Control:
+    if argument.startswith("@"):
+        argument = read_text(Path(argument[1:]), f"--controller-arg {argument}", MAX_TEXT_BYTES)
+    if controller == "regex":
+        from aici_controllers import constraints
+
+        argument = constraints.regex(argument).argument
+    return Control(_wasm(controller), argument)
+
+
+def _wasm(controller: str) -> bytes:
+    from aici_controllers.catalog import guest_path
+
+    is_file = controller.endswith(".wasm") or "/" in controller
+    path = Path(controller).expanduser() if is_file else guest_path(controller)
+    wasm = read_bytes(path, f"controller {controller}", MAX_WASM_BYTES)
+    if not wasm.startswith(b"\0asm"):
+        raise UsageError(f"{path} is no WebAssembly module", hint="name a .wasm file that was built as a controller")
+    return wasm

@@ -1,0 +1,74 @@
+"""What a user may ask of the generated text, each as a shipped controller with its argument, checked before any use.
+
+Every function raises UsageError with a message for the user, made by the very parser that constrains generation.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aici_controllers.grammar_check import check_grammar
+from aici_controllers.regex_check import check_regex
+from aici_controllers.schema_check import Whitespace, check_schema, schema_argument
+from aici_controllers.text_check import check_choices, check_substring
+from aici_runtime.errors import UsageError
+
+MAX_ARGUMENT_BYTES: Final = 4 << 20
+"""Half of what a message to the runtime may have, because JSON may double it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """`argument` goes to the shipped controller `guest`; `notes` are for the user to know."""
+
+    guest: str
+    argument: str
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.argument.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
+            raise UsageError(f"the constraint is larger than {MAX_ARGUMENT_BYTES >> 20} MiB")
+
+
+def regex(pattern: str) -> Constraint:
+    """The whole text matches `pattern`."""
+    if problem := check_regex(pattern):
+        raise UsageError(problem.shown, hint="the whole output has to match: see the guest regex's README")
+    return Constraint("regex", pattern)
+
+
+def grammar(text: str, *, name: str = "grammar") -> Constraint:
+    """The whole text is a sentence of the grammar; `name` is what messages call its file."""
+    problems = check_grammar(text).problems
+    if errors := [problem.show(name) for problem in problems if problem.severity == "error"]:
+        raise UsageError("\n".join(errors), hint="`aici grammar check` shows warnings too")
+    return Constraint("grammar", text, tuple(problem.show(name) for problem in problems))
+
+
+def json_schema(schema: str, *, whitespace: Whitespace = "compact", lenient: bool = False) -> Constraint:
+    """The whole text is JSON that the schema, itself JSON text, allows."""
+    report = check_schema(schema, whitespace=whitespace, lenient=lenient)
+    if report.problems:
+        hint = "" if lenient else "--lenient drops what cannot be honoured, and lists it"
+        raise UsageError("\n".join(problem.show() for problem in report.problems), hint=hint)
+    notes = tuple(f"dropped #{problem.pointer}: {problem.message}" for problem in report.dropped)
+    return Constraint("json_schema", schema_argument(schema, whitespace=whitespace, lenient=lenient).decode(), notes)
+
+
+def choices(texts: Sequence[str]) -> Constraint:
+    """The whole text is one of `texts`."""
+    if why := check_choices(texts):
+        raise UsageError(why)
+    return Constraint("choices", _json(list(texts)))
+
+
+def substring(text: str, *, end: str = "") -> Constraint:
+    """The whole text is a run of words of `text`, followed by `end` if there is one."""
+    if why := check_substring(text, end):
+        raise UsageError(why)
+    return Constraint("substring", _json({"text": text, "end": end}))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
