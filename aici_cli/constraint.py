@@ -83,7 +83,8 @@ def _shipped(flags: Flags) -> "Constraint | None":
     if flags.choice or flags.choices is not None:
         return constraints.choices([*flags.choice, *_lines(flags.choices)])
     if flags.substring is not None:
-        return constraints.substring(read_text(flags.substring, "--substring", MAX_TEXT_BYTES))
+        text = read_text(flags.substring, "--substring", MAX_TEXT_BYTES)
+        return constraints.substring(text.removesuffix("\n"))  # the end of the last line is no part of its last word
     return None
 
 

@@ -225,8 +225,8 @@ _GRAMMARS: Final = Path(__file__).resolve().parents[2] / "grammars"
 _NAMES: Final = {"DATE", "TIME", "TIMESTAMP", "FIRST", "LAST", "NEXT"}
 _SQL_WORDS: Final = set(re.findall(r'"([A-Z_]+)"', (_GRAMMARS / "sql.y").read_text())) - _NAMES
 _SQLITE: Final = sqlite3.connect(":memory:", check_same_thread=False)
-# What both let pass: operators on bits, ==, IN without parentheses, empty IN and OVER, empty names, IS anything, strings
-# as names of tables, columns and aliases.
+# What both let pass: operators on bits, ==, IN without parentheses, empty IN and OVER, empty names, IS anything,
+# strings as names of tables, columns and aliases.
 _BEFORE_A_STRING: Final = "like|then|when|else|case|and|or|not|select|escape|date|time|timestamp|interval"
 _LAX_SQL: Final = re.compile(
     rf"""(?ix) == | << | >> | & | ~ | (?<!\|) \| (?!\|)
