@@ -43,6 +43,8 @@ def c(text: str) -> Verdict:
         return False  # of C99, C23 and GNU
     if any(re.search(rf"\b{name}\s*:|\bgoto\s+{name}\b", bare) for name in names):
         return None  # as a label
+    if re.search(r"\([^()]*\btypedef\b", bare):
+        return None  # a constraint: parameters have no storage class but register
     if re.search(r";\s*;", bare) and re.search(r"\b(struct|union)\b", bare):
         return None  # an empty declaration of a member, or a statement
     prelude = "".join(f"typedef int {name};" for name in sorted(names))
