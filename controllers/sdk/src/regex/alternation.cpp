@@ -19,6 +19,7 @@ ExprId Exprs::alt(std::vector<ExprId> candidates, int depth) {
   bool with_empty = false;
   std::vector<Term> terms;
   for (ExprId e : candidates) flatten(e, terms, with_empty);
+  alt_terms_ += terms.size();
   factor_heads(terms, depth);
   merge_repeats(terms);
   merge_bytes(terms);

@@ -7,8 +7,10 @@
 namespace aici::regex {
 namespace {
 
-// Bounds of one search, in derivatives, and of an arena while it searches, in weight.
+// Bounds of one search, in derivatives and in members of alternations made for them (about 0.1 µs each), and of an arena
+// while it searches, in weight.
 constexpr uint32_t MAX_SEARCH = 100000;
+constexpr uint64_t MAX_ALT_TERMS = 2'000'000;
 constexpr size_t MAX_WEIGHT = 150000;  // as regex::Dfa::MAX_EXPRS: what is larger could not be walked
 
 }  // namespace
@@ -138,8 +140,10 @@ void Exprs::search(ExprId start) {
     visited.push_back(e);
   };
   enter(start);
+  uint64_t last_term = alt_terms_ + MAX_ALT_TERMS;
   for (uint32_t work = 0; !found && !path.empty(); work++) {
-    if (work > MAX_SEARCH || weight() > MAX_WEIGHT) fail("an intersection or complement is too complex to see whether anything is left of it");
+    if (work > MAX_SEARCH || alt_terms_ > last_term || weight() > MAX_WEIGHT)
+      fail("an intersection or complement is too complex to see whether anything is left of it");
     if (error_) break;
     Step& step = path.back();
     if (step.todo.empty()) {

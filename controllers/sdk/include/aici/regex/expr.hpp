@@ -161,6 +161,7 @@ class Exprs {
   std::vector<Emptiness> emptiness_;  // (nodes,) as far as it was needed
   std::vector<uint32_t> seen_in_;     // (nodes,) as far as it was needed: the search that came by last
   uint32_t last_search_ = 0;
+  uint64_t alt_terms_ = 0;  // sorted so far: the cost of derivatives
   ExprId all_;
   const char* error_ = nullptr;
 
