@@ -81,11 +81,16 @@ def _peers(names: list[str] | None) -> list[str]:
         if name not in PEERS:
             raise NotFoundError(f"no engine is called {name!r}", hint=f"engines: {', '.join(PEERS)}, none")
         if name not in installed:
-            raise UnavailableError(f"{name} is not installed", hint="pip install 'aici[bench]'")
+            raise UnavailableError(f"{name} is not installed", hint=_how_to_install(name))
     for name in PEERS:
         if not names and name not in installed:
-            say(f"{name} is not installed here (pip install 'aici[bench]'): left out")
+            say(f"{name} is not installed here ({_how_to_install(name)}): left out")
     return list(dict.fromkeys(names)) if names else installed
+
+
+def _how_to_install(peer: str) -> str:
+    # xgrammar declares torch, transformers and triton; any torch will do.
+    return "pip install --no-deps apache-tvm-ffi xgrammar==0.2.8" if peer == "xgrammar" else "pip install 'aici[bench]'"
 
 
 def _vocabularies(names: list[str] | None) -> "Sequence[BenchVocabulary]":
