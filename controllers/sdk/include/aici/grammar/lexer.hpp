@@ -87,7 +87,7 @@ class Lexer {
   SetId find_reach(State state);
   bool can_win(State state, uint32_t rank);
   bool wins_soon(State state, uint32_t rank) const;
-  std::span<const Member> members(State state) const { return {&members_[states_[state].first], states_[state].num}; }
+  std::span<const Member> members(State state) const { return {members_.data() + states_[state].first, states_[state].num}; }
   static uint32_t hash(std::span<const Member> members);
 
   TerminalSets* sets_;
