@@ -157,44 +157,59 @@ class OracleGrammar:
 
     def completion(self, position: Position) -> str | None:
         """A text after which the input may end, where one is found by ending the lexeme under way and adding the
-        shortest list of words, each behind a blank, or one of a few bytes."""
+        shortest list of terminals, as words with or without something skipped before each."""
         for start in self._texts(3):
             ended = self.push(position, start)
             emitted = self._emit(ended) if ended is not None else None
-            if ended is None or emitted is None:
+            tail = self._shortest_tail(emitted.lexemes) if emitted is not None else None
+            if ended is None or tail is None:
                 continue
-            words = self._shortest_tail(emitted.lexemes)
-            tail = None if words is None else "".join(" " + word for word in words)
-            if tail is None:
-                continue
-            last = self.push(ended, tail)
-            if last is not None and self.can_end(last):
-                return start + tail
+            text = start
+            for terminal in tail:
+                step = self._step(ended, terminal)
+                if step is None:
+                    break
+                text += step
+                ended = self.push(ended, step)
+                assert ended is not None
+            else:
+                if self.can_end(ended):
+                    return text
+        return None
+
+    def _step(self, position: Position, terminal: Terminal) -> str | None:
+        """A word, and what is skipped before it, after which the parser has seen `terminal` when the lexeme ends."""
+        before = self._emit(position)
+        assert before is not None
+        for blank in (" ", "", "#\n", "\n#", "c "):
+            for word in self.words[terminal]:
+                after = self.push(position, blank + word)
+                emitted = self._emit(after) if after is not None else None
+                if emitted is not None and emitted.lexemes == (*before.lexemes, terminal):
+                    return blank + word
         return None
 
     def _texts(self, num_bytes: int) -> Iterator[str]:
         for length in range(num_bytes + 1):
             yield from map("".join, itertools.product(self.alphabet, repeat=length))
 
-    def _shortest_tail(self, lexemes: tuple[Terminal, ...]) -> list[str] | None:
-        words: list[str] = []
-        while not self.follow(lexemes)[1]:
-            viable = [terminal for terminal in self.follow(lexemes)[0] if terminal in self.words]
+    def _shortest_tail(self, lexemes: tuple[Terminal, ...]) -> list[Terminal] | None:
+        tail: list[Terminal] = []
+        while not self.follow((*lexemes, *tail))[1]:
+            viable = [terminal for terminal in self.follow((*lexemes, *tail))[0] if terminal in self.words]
             if not viable:
                 return None
-            lexemes = min(((*lexemes, terminal) for terminal in viable), key=lambda way: _num_missing(self, way))
-            words.append(self.words[lexemes[-1]])
-        return words
+            tail.append(min(viable, key=lambda terminal: _num_missing(self, (*lexemes, *tail, terminal))))
+        return tail
 
     @cached_property
-    def words(self) -> dict[Terminal, str]:
-        """The shortest text of each terminal that a blank ends and that no better terminal matches, if it has one."""
-        words: dict[Terminal, str] = {}
+    def words(self) -> dict[Terminal, list[str]]:
+        """Short texts of each terminal that no better terminal matches."""
+        words: dict[Terminal, list[str]] = {}
         for text in self._texts(3):
             matching = [terminal for terminal in self.terminals if _match(terminal, text, False)]
-            ends = not any(_match(terminal, text + " ", True) for terminal in self.terminals)
-            if text and matching and ends:
-                words.setdefault(min(matching, key=lambda terminal: terminal.rank), text)
+            if text and matching:
+                words.setdefault(min(matching, key=lambda terminal: terminal.rank), []).append(text)
         return words
 
 
