@@ -88,7 +88,7 @@ def test_check_schema_asks_the_guest() -> None:
         (b'{"schema":true,"whitespace":"none"}', "compact or flexible"),
         (b"[]", 'an object with a "schema"'),
         (b"[" * 300, "nested deeper than 200 levels"),
-        (b'{"schema":"\\ud800"}', "lone surrogate"),
+        (b'{"schema":"\\ud800"}', "half a surrogate pair"),
         (b'{"schema":"\xff"}', "not UTF-8"),
     ],
 )

@@ -1,7 +1,7 @@
 #include "aici/json.hpp"
 
 #include "aici/host.hpp"
-#include "aici/utf8.hpp"
+#include "aici/json_string.hpp"
 
 namespace aici::json {
 namespace {
@@ -123,42 +123,10 @@ std::string_view plain_string(std::string_view value) {
 }
 
 std::optional<Text> unescaped(std::string_view value) {
-  std::string_view content = Cursor(value).string();
-  auto hex4 = [content](size_t at) {
-    uint32_t code = 0;
-    for (size_t i = at; i < at + 4; i++) {
-      char c = i < content.size() ? content[i] : '\0';
-      uint32_t digit = c >= '0' && c <= '9' ? static_cast<uint32_t>(c - '0') : static_cast<uint32_t>((c | 0x20) - 'a' + 10);
-      if (digit > 15) Cursor(content).malformed();
-      code = code * 16 + digit;
-    }
-    return code;
-  };
-  static constexpr std::string_view LETTERS = "bfnrt", MEANINGS = "\b\f\n\r\t";
-  Text out;
-  for (size_t i = 0; i < content.size(); i++) {
-    if (content[i] != '\\') {
-      out << content[i];
-      continue;
-    }
-    char c = content[++i];  // string() has seen it
-    if (c != 'u') {
-      size_t letter = LETTERS.find(c);
-      out << (letter == std::string_view::npos ? c : MEANINGS[letter]);
-      continue;
-    }
-    uint32_t code = hex4(i + 1);
-    i += 4;
-    if (code >= 0xD800 && code < 0xDC00 && content.substr(i + 1, 2) == "\\u") {
-      uint32_t low = hex4(i + 3);
-      if (low < 0xDC00 || low > 0xDFFF) return std::nullopt;
-      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-      i += 6;
-    }
-    if (code >= 0xD800 && code <= 0xDFFF) return std::nullopt;
-    encode_utf8(code, out);
-  }
-  return out;
+  size_t at = 0;
+  Text text;
+  if (value.empty() || value[0] != '"' || read_string(value, at, text)) return std::nullopt;
+  return text;
 }
 
 Text quoted(std::string_view text) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aici/json_string.hpp"
 #include "aici/utf8.hpp"
 
 namespace aici::json {
@@ -130,44 +131,8 @@ class Parser {
   }
 
   bool string(Text& out) {
-    static constexpr std::string_view LETTERS = "\"\\/bfnrt", MEANINGS = "\"\\/\b\f\n\r\t";
-    for (at_++;;) {
-      if (at_ >= text_.size()) return refuse("this string has no end");
-      char c = text_[at_];
-      if (c == '"') return at_++, true;
-      if (static_cast<uint8_t>(c) < 0x20) return refuse("a control character in a string must be escaped");
-      if (c != '\\') {
-        out << c, at_++;
-        continue;
-      }
-      at_++;
-      size_t letter = LETTERS.find(peek());
-      if (peek() && letter != std::string_view::npos) {
-        out << MEANINGS[letter], at_++;
-        continue;
-      }
-      uint32_t code = 0;
-      if (!code_unit(code)) return false;
-      if (code >= 0xD800 && code < 0xDC00) {
-        uint32_t low = 0;
-        if (!accept('\\') || !code_unit(low) || low < 0xDC00 || low > 0xDFFF) return refuse("a lone surrogate is no character");
-        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-      } else if (code >= 0xDC00 && code <= 0xDFFF) {
-        return refuse("a lone surrogate is no character");
-      }
-      encode_utf8(code, out);
-    }
-  }
-
-  bool code_unit(uint32_t& code) {
-    if (!accept('u')) return refuse("unknown escape");
-    for (int i = 0; i < 4; i++, at_++) {
-      char c = peek();
-      uint32_t digit = is_digit(c) ? static_cast<uint32_t>(c - '0') : static_cast<uint32_t>((c | 0x20) - 'a') + 10;
-      if (digit > 15) return refuse("expected four hexadecimal digits");
-      code = code * 16 + digit;
-    }
-    return true;
+    const char* why = read_string(text_, at_, out);
+    return !why || refuse(why);
   }
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }

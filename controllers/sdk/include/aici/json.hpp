@@ -20,7 +20,7 @@ std::vector<std::string_view> elements(std::string_view array);
 // The content between the quotes, when it holds no escapes (names and hexadecimal strings do not).
 std::string_view plain_string(std::string_view value);
 
-// The text of a JSON string, escapes resolved; nullopt when it holds a lone surrogate.
+// The text of a JSON string, escapes resolved; nullopt when it is none (aici/json_string.hpp).
 std::optional<Text> unescaped(std::string_view value);
 
 // `text` as a JSON string with its quotes. Bytes that are not UTF-8 pass through.

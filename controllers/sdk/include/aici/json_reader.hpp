@@ -28,16 +28,12 @@ class Reader {
   // Only white space may be left.
   bool end();
   // Records the problem unless there is one; returns false.
-  bool refuse(std::string_view message) { return refuse_at(at_, message); }
+  bool refuse(std::string_view message);
 
   size_t position() const { return at_; }
   const std::optional<Problem>& problem() const { return problem_; }
 
  private:
-  bool refuse_at(size_t position, std::string_view message);
-  bool escape(Text& out);
-  std::optional<uint32_t> hex4();
-
   std::string_view text_;
   size_t at_ = 0;
   std::optional<Problem> problem_;
