@@ -42,7 +42,7 @@ std::vector<uint32_t> rank(std::string_view text, const std::vector<Word>& words
     std::string_view here = words[i].in(text);
     auto equal = [&](uint32_t number) { return word(number) == here; };
     auto add = [&] { return first.push_back(i), static_cast<uint32_t>(first.size() - 1); };
-    ranks.push_back(table.find_or_add(hash(here), equal, add, [&](uint32_t number) { return hash(word(number)); }));
+    ranks.push_back(table.find_or_add(hash(here), equal, add));
   }
   num_ranks = static_cast<uint32_t>(first.size());
   std::vector<uint32_t> order(num_ranks), rank_of(num_ranks);

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "aici/slices.hpp"
+#include "aici/token_set.hpp"
 
 namespace aici {
+
+class TokTrie;
 
 enum class SpecialToken : uint8_t { EndOfSequence };
 
@@ -29,7 +32,8 @@ concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special)
 // with equal keys allow the same); mask_state(S) -> S (allows the same tokens, none of which is longer than what
 // set_longest_token was told); error() -> const char* (null: none); compact(std::span<S>), which may renumber states
 // and rewrites those given; num_allowed(S, const TextClass&) -> uint32_t: n only if texts of the class are allowed iff they
-// have at most n code points, the last of which may have only begun; 0 when nothing of the kind is known.
+// have at most n code points, the last of which may have only begun; 0 when nothing of the kind is known;
+// try_allow_tokens(S, const TokTrie&, TokenSet&) -> bool: adds all tokens that are allowed, or none and returns false.
 template <typename R>
 concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
   { r.initial() } -> std::same_as<typename R::State>;
@@ -106,6 +110,11 @@ class StackRecognizer {
     requires requires(F& inner, State state) { inner.num_allowed(state, text); }
   {
     return inner_.num_allowed(mask_state(), text);
+  }
+  bool try_allow_tokens(const TokTrie& trie, TokenSet& mask)
+    requires requires(F& inner, State state) { inner.try_allow_tokens(state, trie, mask); }
+  {
+    return inner_.try_allow_tokens(mask_state(), trie, mask);
   }
   void set_longest_token(size_t size_bytes) {
     if constexpr (requires { inner_.set_longest_token(size_bytes); }) inner_.set_longest_token(size_bytes);

@@ -6,6 +6,7 @@
 
 #include "aici/recognizer.hpp"
 #include "aici/regex/dfa.hpp"
+#include "aici/regex/head_masks.hpp"
 #include "aici/regex/parser.hpp"
 
 namespace aici {
@@ -36,10 +37,13 @@ class RegexRecognizer {
     if (dfa_.is_crowded()) dfa_.compact(live);
   }
   uint32_t num_allowed(State state, const TextClass& text) { return dfa_.num_allowed(state, text); }
+  // Adds the tokens that are allowed, or returns false where it knows no faster way than a walk.
+  bool try_allow_tokens(State state, const TokTrie& trie, TokenSet& mask) { return heads_.try_allow_tokens(dfa_, state, trie, mask); }
   const char* error() const { return dfa_.error(); }
 
  private:
   regex::Dfa dfa_;
+  regex::HeadMasks heads_;
   uint32_t longest_token_ = regex::UNBOUNDED;
 };
 

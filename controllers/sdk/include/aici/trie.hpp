@@ -55,7 +55,7 @@ class TokTrie {
 
   // Fills `mask` with the tokens whose bytes `rec` allows one after another, and EOS iff it is allowed here. Returns the
   // slice that the mask was made of, if one was used. A recognizer that knows a faster way than byte by byte has
-  // allow_tokens(const TokTrie&, TokenSet&).
+  // allow_tokens(const TokTrie&, TokenSet&), or for some of its states try_allow_tokens, which says whether it did.
   template <Recognizer R>
   const Slice* compute_mask(R& rec, TokenSet& mask) const {
     mask.clear();
@@ -69,8 +69,12 @@ class TokTrie {
         break;
       }
     }
+    bool done = false;
+    if constexpr (requires { rec.try_allow_tokens(*this, mask); }) done = !slice && rec.try_allow_tokens(*this, mask);
     if constexpr (requires { rec.allow_tokens(*this, mask); }) {
       rec.allow_tokens(*this, mask);
+    } else if (done) {
+      // nothing is left to walk
     } else if constexpr (requires { rec.begin_walk(max_token_len_); }) {
       auto stack = rec.begin_walk(max_token_len_);
       slice ? walk_rest(*slice, stack, mask) : walk_below(0, stack, mask);

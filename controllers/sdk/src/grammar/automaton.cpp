@@ -140,8 +140,7 @@ uint32_t Automaton::core_of_kernel() {
         cores_.push_back({static_cast<uint32_t>(core_items_.size()), static_cast<uint32_t>(kernel_items_.size()), NONE});
         core_items_.insert(core_items_.end(), kernel_items_.begin(), kernel_items_.end());
         return static_cast<uint32_t>(cores_.size() - 1);
-      },
-      [&](uint32_t core) { return hash(&core_items_[cores_[core].first], cores_[core].size); });
+      });
 }
 
 StateId Automaton::target(StateId from, SymbolId symbol) {

@@ -59,8 +59,7 @@ class WayFinder {
           nodes_.push_back({node, from, read});
           list.push_back(static_cast<uint32_t>(nodes_.size() - 1));
           return static_cast<uint32_t>(nodes_.size() - 1);
-        },
-        [&](uint32_t n) { return hash(nodes_[n].node); });
+        });
   }
 
   void expand(Node node, uint32_t from, std::vector<uint32_t>& now, std::vector<uint32_t>& later) {

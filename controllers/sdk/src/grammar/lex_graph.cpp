@@ -63,8 +63,7 @@ uint32_t LexGraph::state_of(const std::vector<Member>& wanted, uint32_t from, ui
         states_.push_back({static_cast<uint32_t>(members_.size()), static_cast<uint32_t>(wanted.size()), winner, from, byte});
         members_.insert(members_.end(), wanted.begin(), wanted.end());
         return static_cast<uint32_t>(states_.size() - 1);
-      },
-      [&](uint32_t state) { return hash(members(state)); });
+      });
 }
 
 // Backwards until nothing changes: states are numbered breadth first, so that most of it is done in a few rounds.

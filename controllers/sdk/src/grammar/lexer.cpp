@@ -69,7 +69,7 @@ uint32_t Lexer::hash(std::span<const Member> members) {
 Lexer::State Lexer::state_of(const std::vector<Member>& wanted) {
   return static_cast<State>(table_.find_or_add(
       hash(wanted), [&](uint32_t id) { return std::ranges::equal(members(static_cast<State>(id)), wanted); },
-      [&] { return add_state(wanted, false); }, [&](uint32_t id) { return hash(members(static_cast<State>(id))); }));
+      [&] { return add_state(wanted, false); }));
 }
 
 Lexer::State Lexer::add_state(const std::vector<Member>& wanted, bool fresh) {

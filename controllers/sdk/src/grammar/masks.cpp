@@ -24,8 +24,7 @@ uint32_t Masks::Keys::find_or_add(uint64_t key) {
       [&] {
         keys.push_back(key);
         return static_cast<uint32_t>(keys.size() - 1);
-      },
-      [&](uint32_t id) { return hash(keys[id]); });
+      });
 }
 
 void Masks::forget() {
@@ -232,8 +231,7 @@ Masks::GroupId Masks::group_of(const std::vector<NodeId>& nodes) {
         group_nodes_.insert(group_nodes_.end(), nodes.begin(), nodes.end());
         size_bytes_ += nodes.size() * sizeof(NodeId);
         return static_cast<uint32_t>(groups_.size() - 1);
-      },
-      [&](uint32_t id) { return hash(members(id)); });
+      });
 }
 
 void Masks::Tokens::add(std::span<const TokenId> tokens, uint32_t vocab_size) {

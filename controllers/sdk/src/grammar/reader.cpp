@@ -87,8 +87,7 @@ class Resolver {
         [&] {
           entries_.push_back({word});
           return static_cast<uint32_t>(entries_.size() - 1);
-        },
-        [&](uint32_t n) { return identity_.hash(entries_[n].word); });
+        });
     return entries_[id];
   }
   // A declared token is the keyword of its own name.

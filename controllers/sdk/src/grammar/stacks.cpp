@@ -57,8 +57,7 @@ StackId Stacks::push(StackId parent, LrState state) {
         nodes_.push_back({parent, state, false});
         viable_.push_back(TerminalSets::UNKNOWN);
         return static_cast<uint32_t>(nodes_.size() - 1);
-      },
-      [&](uint32_t id) { return hash(nodes_[id].parent, nodes_[id].state); });
+      });
 }
 
 StackId Stacks::reduce(StackId stack, SymbolId head, uint32_t length) {

@@ -1,10 +1,17 @@
 #include "aici/regex/dfa.hpp"
 
 namespace aici::regex {
+namespace {
+
+constexpr size_t FEW_EXPRS = 8192;  // what most texts take
+
+}  // namespace
 
 Dfa::Dfa(Exprs exprs, ExprId start) : exprs_(static_cast<Exprs&&>(exprs)) {
   start = exprs_.settle(start);
-  rows_.reserve(MAX_STATES * 256);  // address space, not memory: pages that are never touched cost nothing
+  // Address space, not memory: pages that are never touched cost nothing.
+  rows_.reserve(MAX_STATES * 256), states_.reserve(FEW_EXPRS);
+  exprs_.reserve(FEW_EXPRS);
   add_dead_state();
   start_ = state_of(start);
 }
@@ -46,6 +53,13 @@ StateId Dfa::capped(StateId state, uint32_t longest) {
     capped_[state] = error_ ? state : to;
   }
   return capped_[state];
+}
+
+std::optional<Dfa::Split> Dfa::split(StateId state) {
+  std::optional<Exprs::Split> parts = exprs_.split(state_exprs_[state]);
+  if (!parts) return std::nullopt;
+  Split split{state_of(parts->head), state_of(parts->tail)};
+  return error_ ? std::nullopt : std::optional(split);
 }
 
 StateId Dfa::explore(StateId state, uint8_t byte) {

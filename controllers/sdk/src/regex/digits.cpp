@@ -21,8 +21,7 @@ ExprId Exprs::add_digits(const Digits& digits) {
       [&] {
         digits_.push_back(digits);
         return static_cast<uint32_t>(digits_.size() - 1);
-      },
-      [&](uint32_t id) { return digits_[id].hash(); });
+      });
   return add({Kind::Digits, digits.begun && digits.remainder == 0, false, number, 0, 0});
 }
 

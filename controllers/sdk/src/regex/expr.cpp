@@ -12,6 +12,11 @@ Exprs::Exprs() {
   all_ = repeat(bytes(ByteSet::all()), 0, UNBOUNDED);
 }
 
+void Exprs::reserve(size_t num) {
+  node_table_.reserve(num);
+  nodes_.reserve(num), members_.reserve(num), memo_.reserve(num), memo_round_.reserve(num);
+}
+
 uint32_t Exprs::hash(const Node& node) const {
   uint32_t hash = static_cast<uint32_t>(node.kind);
   auto mix = [&hash](uint32_t word) { hash = (hash ^ word) * 0x9E3779B1u, hash ^= hash >> 15; };
@@ -34,9 +39,26 @@ ExprId Exprs::add(const Node& node) {
       hash(node), [&](uint32_t id) { return equal(nodes_[id], node); },
       [&] {
         nodes_.push_back(node);
+        nodes_.back().is_finite = is_finite(node);
         return static_cast<uint32_t>(nodes_.size() - 1);
-      },
-      [&](uint32_t id) { return hash(nodes_[id]); });
+      });
+}
+
+bool Exprs::is_finite(const Node& node) const {
+  switch (node.kind) {
+    case Kind::Nothing:
+    case Kind::Empty:
+    case Kind::Bytes:
+      return true;
+    case Kind::Concat:
+      return nodes_[node.a].is_finite && nodes_[node.b].is_finite;
+    case Kind::Alt:
+      return std::ranges::all_of(members(node), [this](ExprId member) { return nodes_[member].is_finite; });
+    case Kind::Repeat:
+      return node.c != UNBOUNDED && nodes_[node.a].is_finite;
+    default:
+      return false;
+  }
 }
 
 ExprId Exprs::bytes(const ByteSet& set) {
@@ -46,8 +68,7 @@ ExprId Exprs::bytes(const ByteSet& set) {
       [&] {
         sets_.push_back(set);
         return static_cast<uint32_t>(sets_.size() - 1);
-      },
-      [&](uint32_t id) { return sets_[id].hash(); });
+      });
   return add({Kind::Bytes, false, false, number, 0, 0});
 }
 

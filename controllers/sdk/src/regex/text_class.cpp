@@ -63,6 +63,8 @@ uint32_t Dfa::num_allowed(StateId state, const TextClass& text) {
   std::optional<Exprs::Counted> counted = exprs_.as_counted(state_exprs_[state]);
   if (counted && counted->max != UNBOUNDED)
     return is_code_point(counted->body, text) && !begins_with(counted->tail, text) ? counted->max : 0;
+  ExprId all_but_some = exprs_.without_exceptions(state_exprs_[state]);
+  if (all_but_some != NOTHING && allows_all(state_of(all_but_some), text)) return ANY_NUMBER;
   return allows_all(state, text) ? ANY_NUMBER : 0;
 }
 

@@ -40,8 +40,7 @@ ConjId Evaluator::conj_of(const Value& at, bool constant, bool negated) {
       [&] {
         literals_.push_back(literal);
         return static_cast<uint32_t>(literals_.size() - 1);
-      },
-      [&](uint32_t id) { return hash(literals_[id]); });
+      });
   return intern({number * 2 + negated});
 }
 
@@ -56,8 +55,7 @@ ConjId Evaluator::intern(std::vector<LiteralId> literals) {
       [&] {
         conjs_.push_back(literals);
         return static_cast<uint32_t>(conjs_.size() - 1);
-      },
-      [&](uint32_t other) { return hash(conjs_[other]); });
+      });
   memo_.resize(conjs_.size()), under_way_.resize(conjs_.size());
   return id;
 }

@@ -41,8 +41,7 @@ class TerminalSets {
         [&] {
           words_.insert(words_.end(), set.words_.begin(), set.words_.end());
           return static_cast<uint32_t>(size() - 1);
-        },
-        [&](uint32_t id) { return hash(words(id)); });
+        });
   }
   bool has(SetId id, SymbolId terminal) const { return words(id)[terminal / 64] >> (terminal % 64) & 1; }
   bool meets(SetId x, SetId y) const {

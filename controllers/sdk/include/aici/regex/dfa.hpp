@@ -38,6 +38,12 @@ class Dfa {
   // ANY_NUMBER when all may. 0 when it is neither or is not found out in a few steps.
   uint32_t num_allowed(StateId state, const TextClass& text);
 
+  // The states of the head and of the tail, where the state is of the form head . tail (see Exprs::split).
+  struct Split {
+    StateId head, tail;
+  };
+  std::optional<Split> split(StateId state);
+
   // Forgets all states but the start and those in `live`, which get new numbers. Worth it when is_crowded().
   void compact(std::span<StateId> live);
   bool is_crowded() const { return num_states() > MAX_STATES / 2 || exprs_.weight() > MAX_EXPRS / 2; }

@@ -62,6 +62,17 @@ class Exprs {
   };
   std::optional<Counted> as_counted(ExprId e) const;
 
+  // An expression that reads head tail, where the head is small, may be empty, and is likely to stand before other tails.
+  struct Split {
+    ExprId head, tail;
+  };
+  std::optional<Split> split(ExprId e);
+
+  // For e = x & ~y, with finitely many texts in y, perhaps before a tail or beside other ways: x. Where all texts of
+  // unboundedly many may begin a text of x, they may begin one of e: some of their endings are not in y. NOTHING when e
+  // is not of this form.
+  ExprId without_exceptions(ExprId e) const { return without_exceptions(e, 0); }
+
   // What may follow after `byte` (Brzozowski 1964): the language { w : byte w in L(e) }.
   ExprId derive(ExprId e, uint8_t byte) {
     ByteSet alike;
@@ -84,6 +95,8 @@ class Exprs {
   const char* error() const { return error_; }
 
   size_t size() const { return nodes_.size(); }
+  // Room for so many nodes, a power of two, so that growing does not fall into the time of a mask.
+  void reserve(size_t num);
 
   // Nodes and members of alternations: what grows while derivatives are taken.
   size_t weight() const { return nodes_.size() + members_.size() / 4; }
@@ -98,6 +111,7 @@ class Exprs {
     bool nullable;
     bool has_rules;
     uint32_t a, b, c;
+    bool is_finite = false;  // it is known to match finitely many texts
   };
 
   // One member of an alternation, seen as a head and what follows it.
@@ -130,6 +144,10 @@ class Exprs {
   bool equal(const Node& x, const Node& y) const;
 
   ExprId capped(ExprId e, uint32_t longest, int depth);
+  ExprId without_exceptions(ExprId e, int depth) const;
+  bool is_finite(const Node& node) const;
+  bool is_small(ExprId e, uint32_t& budget, int depth) const;
+  ExprId ways_apart(ExprId e);
   ExprId derive_new(ExprId e, uint8_t byte);
   ExprId derive_concat(ExprId e, uint8_t byte);
   ExprId derive_digits(const Node& node, uint8_t byte);

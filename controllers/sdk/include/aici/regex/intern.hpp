@@ -8,35 +8,46 @@ namespace aici::regex {
 // An open-addressed table of numbers into a list that the owner keeps. Load stays below one half.
 class InternTable {
  public:
-  // The number n with equal(n), else calls add() and keeps the number that it returns. `hash_of(n)` is the hash of n.
-  template <typename Equal, typename Add, typename HashOf>
-  uint32_t find_or_add(uint32_t hash, Equal equal, Add add, HashOf hash_of) {
-    if (2 * (used_ + 1) > slots_.size()) grow(hash_of);
+  // The number n with equal(n), else calls add() and keeps the number that it returns.
+  template <typename Equal, typename Add>
+  uint32_t find_or_add(uint32_t hash, Equal equal, Add add) {
+    if (2 * (used_ + 1) > slots_.size()) grow(slots_.empty() ? 64 : slots_.size() * 2);
     size_t mask = slots_.size() - 1;
     size_t at = hash & mask;
-    for (; slots_[at] != FREE; at = (at + 1) & mask)
-      if (equal(slots_[at])) return slots_[at];
+    for (; slots_[at].number != FREE; at = (at + 1) & mask)
+      if (slots_[at].hash == hash && equal(slots_[at].number)) return slots_[at].number;
     used_++;
-    return slots_[at] = add();
+    uint32_t number = add();
+    slots_[at] = {hash, number};
+    return number;
+  }
+
+  // Grows at once to what so many need, a power of two.
+  void reserve(size_t num) {
+    if (2 * num > slots_.size()) grow(2 * num);
   }
 
  private:
   static constexpr uint32_t FREE = UINT32_MAX;
 
-  template <typename HashOf>
-  void grow(HashOf hash_of) {
-    std::vector<uint32_t> old(slots_.empty() ? 64 : slots_.size() * 2, FREE);
+  // With its hash, so that growing need not ask for it again.
+  struct Slot {
+    uint32_t hash, number;
+  };
+
+  void grow(size_t num_slots) {
+    std::vector<Slot> old(num_slots, Slot{0, FREE});
     old.swap(slots_);
     size_t mask = slots_.size() - 1;
-    for (uint32_t number : old) {
-      if (number == FREE) continue;
-      size_t at = hash_of(number) & mask;
-      while (slots_[at] != FREE) at = (at + 1) & mask;
-      slots_[at] = number;
+    for (const Slot& slot : old) {
+      if (slot.number == FREE) continue;
+      size_t at = slot.hash & mask;
+      while (slots_[at].number != FREE) at = (at + 1) & mask;
+      slots_[at] = slot;
     }
   }
 
-  std::vector<uint32_t> slots_;
+  std::vector<Slot> slots_;
   size_t used_ = 0;
 };
 

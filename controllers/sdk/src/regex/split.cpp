@@ -1,0 +1,98 @@
+// Forms of expressions that masks make use of.
+#include "aici/regex/expr.hpp"
+
+namespace aici::regex {
+namespace {
+
+constexpr uint32_t MAX_PARTS = 8;
+constexpr uint32_t MAX_SIZE = 24;  // nodes of a part
+constexpr int MAX_DEPTH = 6;
+constexpr size_t MAX_WAYS = 64;
+
+}  // namespace
+
+bool Exprs::is_small(ExprId e, uint32_t& budget, int depth) const {
+  if (budget == 0 || depth == 0) return false;
+  budget--;
+  const Node& node = nodes_[e];
+  switch (node.kind) {
+    case Kind::Empty:
+    case Kind::Bytes:
+      return true;
+    case Kind::Repeat:
+      return is_small(node.a, budget, depth - 1);
+    case Kind::Concat:
+      return is_small(node.a, budget, depth - 1) && is_small(node.b, budget, depth - 1);
+    case Kind::Alt:
+      for (ExprId member : members(node))
+        if (!is_small(member, budget, depth - 1)) return false;
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Where a list begins with parts that may be left out, such as optional properties or further items, its ways to go on
+// stand side by side: they mostly begin with the same white space, which alternation makes their common head.
+ExprId Exprs::ways_apart(ExprId e) {
+  std::vector<ExprId> ways;
+  while (nodes_[e].kind == Kind::Concat && ways.size() < MAX_WAYS) {
+    ExprId rest = nodes_[e].b;
+    Node part = nodes_[nodes_[e].a];
+    uint32_t budget = MAX_SIZE;
+    if (!part.nullable || is_small(nodes_[e].a, budget, MAX_DEPTH)) break;
+    if (part.kind == Kind::Alt) {
+      for (uint32_t i = 0; i < part.b; i++)
+        if (ExprId way = members_[part.a + i]; way != EMPTY) ways.push_back(concat(way, rest));
+    } else if (part.kind == Kind::Repeat && !nullable(part.a)) {
+      ways.push_back(concat(part.a, concat(repeat(part.a, 0, part.c == UNBOUNDED ? UNBOUNDED : part.c - 1), rest)));
+    } else {
+      break;
+    }
+    e = rest;
+  }
+  if (ways.empty()) return e;
+  ways.push_back(e);
+  return alt(static_cast<std::vector<ExprId>&&>(ways));
+}
+
+std::optional<Exprs::Split> Exprs::split(ExprId e) {
+  e = ways_apart(e);
+  ExprId parts[MAX_PARTS];
+  uint32_t num_parts = 0;
+  while (num_parts < MAX_PARTS && nodes_[e].kind == Kind::Concat) {
+    ExprId part = nodes_[e].a;
+    uint32_t budget = MAX_SIZE;
+    if (!nullable(part) || !is_small(part, budget, MAX_DEPTH)) break;
+    parts[num_parts++] = part;
+    e = nodes_[e].b;
+  }
+  if (num_parts == 0) return std::nullopt;
+  Split split{EMPTY, e};
+  while (num_parts > 0) split.head = concat(parts[--num_parts], split.head);
+  return split;
+}
+
+ExprId Exprs::without_exceptions(ExprId e, int depth) const {
+  if (depth == MAX_DEPTH) return NOTHING;
+  const Node& node = nodes_[e];
+  ExprId found = NOTHING;
+  switch (node.kind) {
+    case Kind::Concat:
+      return without_exceptions(node.a, depth + 1);
+    case Kind::Alt:
+      for (uint32_t i = 0; i < node.b && found == NOTHING; i++) found = without_exceptions(members_[node.a + i], depth + 1);
+      return found;
+    case Kind::And:
+      for (ExprId member : members(node)) {
+        if (nodes_[member].kind == Kind::Not && nodes_[nodes_[member].a].is_finite) continue;
+        if (found != NOTHING) return NOTHING;
+        found = member;
+      }
+      return found;
+    default:
+      return NOTHING;
+  }
+}
+
+}  // namespace aici::regex
