@@ -36,6 +36,7 @@ bool HeadMasks::try_allow_tokens(Dfa& dfa, StateId state, const TokTrie& trie, T
 
 void HeadMasks::forget() {
   splits_.clear(), walks_.clear();
+  walk_table_ = {};
   bytes_ = 0;
 }
 
@@ -49,15 +50,20 @@ const HeadMasks::Split& HeadMasks::split(Dfa& dfa, StateId state) {
 }
 
 const HeadMasks::Walk& HeadMasks::walk(Dfa& dfa, StateId head, uint32_t node, const TokTrie& trie) {
-  for (const std::unique_ptr<Walk>& known : walks_)
-    if (known->head == head && known->node == node) return *known;
-  walks_.push_back(std::make_unique<Walk>(head, node, false));
-  Walk& walk = *walks_.back();
+  auto num_walks = static_cast<uint32_t>(walks_.size());
+  uint32_t number = walk_table_.find_or_add(
+      (head * 0x9E3779B1u ^ node) * 0x85EBCA6Bu >> 8, [&](uint32_t n) { return walks_[n]->head == head && walks_[n]->node == node; },
+      [&] {
+        walks_.push_back(std::make_unique<Walk>(head, node, false));
+        return num_walks;
+      });
+  Walk& walk = *walks_[number];
+  if (number < num_walks) return walk;
   Path path(dfa, head);
   std::vector<uint32_t> found;  // crossings, in the order of the tree
   bool crosses = path.accepts();
   uint32_t end = node + trie.node(node).subtree_size();
-  for (uint32_t i = node + 1, depth = 0; i < end;) {
+  for (uint32_t i = node + 1, depth = 0; i < end && found.size() <= MAX_CROSSINGS;) {
     const TokTrie::Node& at = trie.node(i);
     if (crosses) found.push_back(i), walk.first[at.byte() + 1u]++;
     bool pushed = path.try_push_byte(at.byte());

@@ -8,6 +8,13 @@ constexpr uint32_t MAX_PARTS = 8;
 constexpr uint32_t MAX_SIZE = 24;  // nodes of a part
 constexpr int MAX_DEPTH = 6;
 constexpr size_t MAX_WAYS = 64;
+constexpr int MAX_BYTES = 16;  // of a set: too much of a vocabulary is made of more
+
+int num_bytes(const ByteSet& set) {
+  int num = 0;
+  for (size_t i = 0; i < 8; i++) num += __builtin_popcount(set.word(i));
+  return num;
+}
 
 }  // namespace
 
@@ -17,8 +24,9 @@ bool Exprs::is_small(ExprId e, uint32_t& budget, int depth) const {
   const Node& node = nodes_[e];
   switch (node.kind) {
     case Kind::Empty:
-    case Kind::Bytes:
       return true;
+    case Kind::Bytes:
+      return num_bytes(sets_[node.a]) <= MAX_BYTES;
     case Kind::Repeat:
       return is_small(node.a, budget, depth - 1);
     case Kind::Concat:

@@ -46,6 +46,7 @@ class HeadMasks {
 
   std::vector<Split> splits_;  // (states,)
   std::vector<std::unique_ptr<Walk>> walks_;
+  InternTable walk_table_;
   size_t bytes_ = 0;
   uint32_t compaction_ = 0;  // of the automaton, when this was found out
 };
