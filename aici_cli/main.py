@@ -7,6 +7,7 @@ ended by a signal: 130 SIGINT · 141 SIGPIPE · 143 SIGTERM
 import os
 import signal
 import sys
+import threading
 from typing import NoReturn
 
 import typer
@@ -33,6 +34,7 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # Before torch is imported: OpenMP threads that spin beside a busy neighbour are a hundred times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.unraisablehook = _not_lost
     if sys.argv[1:2] != ["rt"]:  # which has signals of its own
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
@@ -42,6 +44,16 @@ def main() -> None:
 
 def _end(number: int, _: object) -> NoReturn:
     raise Ended(number)
+
+
+def _not_lost(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Ctrl-C that struck in a finalizer, where Python drops exceptions, strikes again a moment later."""
+    lost = unraisable.exc_value
+    if isinstance(lost, KeyboardInterrupt | Ended):
+        number = lost.number if isinstance(lost, Ended) else signal.SIGINT
+        threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _run() -> int:

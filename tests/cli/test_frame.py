@@ -103,6 +103,26 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     assert "aici[engine]" in done.stderr
 
 
+def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
+    """Where an exception cannot go on, Python drops it: Ctrl-C while modules were imported did nothing."""
+    script = """
+import os, signal, sys, time
+import aici_cli.main as cli
+class Unlucky:
+    def __del__(self): os.kill(os.getpid(), signal.SIGINT)
+def run():
+    unlucky = Unlucky()
+    del unlucky
+    time.sleep(20)
+    print("never")
+cli._run = run
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -2, done.stderr
+    assert "never" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
@@ -111,6 +131,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
         ("doctor --json >&-", 1, "standard output is closed"),
         ("run <&-", 2, "the prompt is empty"),
         ("run < /dev/null", 2, "the prompt is empty"),
+        ("run $'p\\xff'", 2, "the prompt is not UTF-8 at character 1"),
         ("run --controller /dev/zero x", 2, "larger than"),
         ("run --controller ./README.md x", 2, "no WebAssembly module"),
         ("run --controller regex --controller-arg @/dev/zero x", 2, "larger than"),
