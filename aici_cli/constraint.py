@@ -84,7 +84,9 @@ def _shipped(flags: Flags) -> "Constraint | None":
         return constraints.choices([*flags.choice, *_lines(flags.choices)])
     if flags.substring is not None:
         text = read_text(flags.substring, "--substring", MAX_TEXT_BYTES)
-        return constraints.substring(text.removesuffix("\n"))  # the end of the last line is no part of its last word
+        return constraints.substring(
+            text.removesuffix("\n").removesuffix("\r")
+        )  # the end of the last line is no part of its last word
     return None
 
 
@@ -97,7 +99,10 @@ def _schema_text(given: str) -> str:
 def _lines(path: Path | None) -> list[str]:
     if path is None:
         return []
-    return [line for line in read_text(path, "--choices", MAX_TEXT_BYTES).splitlines() if line]
+    lines = read_text(path, "--choices", MAX_TEXT_BYTES).split(
+        "\n"
+    )  # splitlines() would also part at U+2028 and others
+    return [line for line in (line.removesuffix("\r") for line in lines) if line]
 
 
 def _controller(controller: str, argument: str) -> Control:

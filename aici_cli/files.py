@@ -17,10 +17,10 @@ def read_bytes(path: Path, what: str, max_bytes: int) -> bytes:
         raise NotFoundError(f"{what} cannot be read: {path}: {error.strerror}") from error
 
 
-def read_text(path: Path, what: str, max_bytes: int) -> str:
-    """As `read_bytes`; UsageError when it is not UTF-8."""
+def read_text(path: Path, what: str, max_bytes: int, *, keep_bom: bool = False) -> str:
+    """As `read_bytes`; UsageError when it is not UTF-8. The byte order mark of some editors is no part of the text."""
     try:
-        return read_bytes(path, what, max_bytes).decode()
+        return read_bytes(path, what, max_bytes).decode("utf-8" if keep_bom else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8: {path}: {error.reason} at byte {error.start}") from error
 

@@ -54,7 +54,8 @@ def accepts(
     if file == input_ == "-":
         raise UsageError("the grammar and the input cannot both be on stdin")
     grammar = read_grammar(file)[1]
-    name, text = _read(input_, "the input", MAX_INPUT_BYTES)
+    name = _name(input_)
+    text = read_text(Path(input_), "the input", MAX_INPUT_BYTES, keep_bom=True)
     verdict = grammar_check.accepts(grammar, text)
     if json:
         print_json(asdict(verdict))
@@ -82,11 +83,11 @@ def read_grammar(file: str) -> tuple[str, str]:
 
     if file != "-" and not Path(file).exists() and "/" not in file and "." not in file:
         file = str(grammar_path(file))
-    return _read(file, "the grammar", MAX_GRAMMAR_BYTES)
+    return _name(file), read_text(Path(file), "the grammar", MAX_GRAMMAR_BYTES)
 
 
-def _read(file: str, what: str, max_bytes: int) -> tuple[str, str]:
-    return ("stdin" if file == "-" else file), read_text(Path(file), what, max_bytes)
+def _name(file: str) -> str:
+    return "stdin" if file == "-" else file
 
 
 def _describe(summary: "GrammarSummary") -> str:

@@ -43,7 +43,9 @@ def run(
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Drop what cannot be honoured of the schema, and say what.")
     ] = False,
-    choice: Annotated[list[str], typer.Option(help="It is this text, or that of another --choice.")] = [],  # noqa: B006
+    choice: Annotated[
+        list[str], typer.Option(metavar="<str>", help="It is this text, or that of another --choice.")
+    ] = [],  # noqa: B006
     choices: Annotated[Path | None, typer.Option(help="It is one of the lines of this file.")] = None,
     substring: Annotated[Path | None, typer.Option(help="It is a run of words from this file.")] = None,
     controller: Annotated[
@@ -138,6 +140,10 @@ def _prompt(given: str | None) -> str:
             raise UsageError(f"the prompt on stdin is not UTF-8: {err}") from err
     if not text:
         raise UsageError("the prompt is empty", hint=PROMPT_HINT)
+    try:
+        text.encode()
+    except UnicodeEncodeError as err:  # Python keeps an argument's odd bytes as surrogates
+        raise UsageError(f"the prompt is not UTF-8 at character {err.start}") from err
     return text
 
 

@@ -50,7 +50,8 @@ def json_schema(schema: str, *, whitespace: Whitespace = "compact", lenient: boo
     """The whole text is JSON that the schema, itself JSON text, allows."""
     report = check_schema(schema, whitespace=whitespace, lenient=lenient)
     if report.problems:
-        hint = "" if lenient else "--lenient drops what cannot be honoured, and lists it"
+        helps = not lenient and not check_schema(schema, whitespace=whitespace, lenient=True).problems
+        hint = "--lenient drops what cannot be honoured, and lists it" if helps else ""
         raise UsageError("\n".join(problem.show() for problem in report.problems), hint=hint)
     notes = tuple(f"dropped #{problem.pointer}: {problem.message}" for problem in report.dropped)
     return Constraint("json_schema", schema_argument(schema, whitespace=whitespace, lenient=lenient).decode(), notes)
