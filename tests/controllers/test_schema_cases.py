@@ -104,3 +104,37 @@ def test_what_is_dropped_is_in_the_log(guest: GuestModule) -> None:
     assert host.log == b"json schema: dropped at #/foo: unknown keyword\n"
     host.mid_process()
     assert host.allowed() == {0}
+
+
+def test_rules_for_each_of_many_tools(guest: GuestModule) -> None:
+    """`if` and `then` for each value of a discriminator: what it rules out is left at once, or it would multiply."""
+    names = [f"tool_{number}" for number in range(60)]
+    rules = [
+        {
+            "if": {"properties": {"name": {"const": name}}, "required": ["name"]},
+            "then": {"required": [f"key_of_{name}"]},
+        }
+        for name in names
+    ]
+    schema = {"type": "object", "properties": {"name": {"enum": names}}, "required": ["name"], "allOf": rules}
+    report = ask_schema(guest, schema, ['{"name":"tool_7","key_of_tool_7":1}', '{"name":"tool_7","key_of_tool_8":1}'])
+    assert report.problems == ()
+    assert report.texts == (None, len('{"name":"tool_7","key_of_tool_'))
+
+
+def test_a_long_text_without_a_pattern_is_walked_at_once(guest: GuestModule) -> None:
+    """Each mask of it once looked through all lengths up to the greatest, and ended the guest."""
+    schema = {"type": "string", "not": {"pattern": "badword|worse"}, "maxLength": 300}
+    argument = json.dumps({"schema": schema}).encode()
+    host = FakeHost(guest, [*(bytes([byte]) for byte in range(256)), b" badword", b" good", b""], eos=258, arg=argument)
+    host.init_prompt()
+    for token in b'"a wor':
+        host.mid_process()
+        host.post_process([token])
+    host.mid_process()
+    allowed = host.allowed()
+    assert 256 not in allowed
+    assert {257, ord("s"), ord('"')} <= allowed
+    host.post_process([ord("s")])
+    host.mid_process()
+    assert ord("e") not in host.allowed()

@@ -20,7 +20,7 @@ from tests.support.realistic_schemas import SCHEMAS as SCHEMAS_OF_PEOPLE
 from tests.support.realistic_schemas import key_order
 from tests.support.realistic_schemas import spelled as realistic_spelled
 from tests.support.scale import scaled
-from tests.support.schema_documents import documents
+from tests.support.schema_documents import documents, mutated
 from tests.support.schemas import ask_schema
 
 # What is refused by design; anything else is a defect.
@@ -51,28 +51,6 @@ def test_random_schemas(guest: GuestModule, schema: Any, values: list[Any]) -> N
     assert [values[number] for number in valid - accepted] == []
 
 
-def _mutated(value: Any, data: st.DataObject) -> Any:
-    """`value` with one change somewhere."""
-    if isinstance(value, dict) and value and data.draw(st.integers(0, 2)):
-        key = data.draw(st.sampled_from(sorted(value)))
-        change = data.draw(st.sampled_from(["inside", "inside", "drop", "add"]))
-        if change == "drop":
-            return {other: value[other] for other in value if other != key}
-        return {**value, "extra": 1} if change == "add" else {**value, key: _mutated(value[key], data)}
-    if isinstance(value, list) and value and data.draw(st.integers(0, 2)):
-        at = data.draw(st.integers(0, len(value) - 1))
-        change = data.draw(st.sampled_from(["inside", "inside", "drop", "double"]))
-        if change == "drop":
-            return value[:at] + value[at + 1 :]
-        return value + value[at:] if change == "double" else [*value[:at], _mutated(value[at], data), *value[at + 1 :]]
-    if isinstance(value, str) and data.draw(st.booleans()):
-        at = data.draw(st.integers(0, len(value)))
-        return value[:at] + data.draw(st.sampled_from(["", "A", "1", '"', "\n", "é"])) + value[at + 1 :]
-    if isinstance(value, int | float) and not isinstance(value, bool) and data.draw(st.booleans()):
-        return value + data.draw(st.sampled_from([1, -1, 0.5, 1000, -7]))
-    return data.draw(VALUES)
-
-
 @pytest.mark.parametrize("name", SCHEMAS_OF_PEOPLE)
 @settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
@@ -81,7 +59,7 @@ def test_valid_and_mutated_documents(guest: GuestModule, name: str, data: st.Dat
     dialect = jsonschema.Draft202012Validator
     validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
     document = data.draw(documents(schema, schema))
-    all_of_them = [document, *(_mutated(document, data) for _ in range(8))]
+    all_of_them = [document, *(mutated(document, data) for _ in range(8))]
     order = key_order(schema)
     texts = [realistic_spelled(one, order, space=data.draw(st.sampled_from(["", " "]))) for one in all_of_them]
     report = ask_schema(guest, schema, texts)

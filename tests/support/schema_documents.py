@@ -1,6 +1,6 @@
 """Documents that a schema of `realistic_schemas` likes: most are valid, and the validator says which.
 
-In place of hypothesis-jsonschema, whose objects need internals that hypothesis no longer has.
+Beside hypothesis-jsonschema, which knows draft 7 and makes small documents.
 """
 
 import datetime
@@ -8,6 +8,8 @@ import ipaddress
 from typing import Any
 
 from hypothesis import strategies as st
+
+from tests.support.random_schemas import VALUES
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _NUMBERS = st.one_of(st.integers(-1000, 10**9), st.floats(-1e6, 1e6, allow_nan=False), st.sampled_from([0, 1, 2.25]))
@@ -76,3 +78,25 @@ def _object(schema: Any, root: dict[str, Any], depth: int) -> st.SearchStrategy[
 def _matching(pattern: str) -> st.SearchStrategy[str]:
     """Keys for ^prefix and suffix$."""
     return _TEXT.map(lambda text: pattern[1:] + text if pattern[0] == "^" else text + pattern[:-1])
+
+
+def mutated(value: Any, data: st.DataObject) -> Any:
+    """`value` with one change somewhere."""
+    if isinstance(value, dict) and value and data.draw(st.integers(0, 2)):
+        key = data.draw(st.sampled_from(sorted(value)))
+        change = data.draw(st.sampled_from(["inside", "inside", "drop", "add"]))
+        if change == "drop":
+            return {other: value[other] for other in value if other != key}
+        return {**value, "extra": 1} if change == "add" else {**value, key: mutated(value[key], data)}
+    if isinstance(value, list) and value and data.draw(st.integers(0, 2)):
+        at = data.draw(st.integers(0, len(value) - 1))
+        change = data.draw(st.sampled_from(["inside", "inside", "drop", "double"]))
+        if change == "drop":
+            return value[:at] + value[at + 1 :]
+        return value + value[at:] if change == "double" else [*value[:at], mutated(value[at], data), *value[at + 1 :]]
+    if isinstance(value, str) and data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(value)))
+        return value[:at] + data.draw(st.sampled_from(["", "A", "1", '"', "\n", "é"])) + value[at + 1 :]
+    if isinstance(value, int | float) and not isinstance(value, bool) and data.draw(st.booleans()):
+        return value + data.draw(st.sampled_from([1, -1, 0.5, 1000, -7]))
+    return data.draw(VALUES)

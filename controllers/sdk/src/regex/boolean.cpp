@@ -97,8 +97,23 @@ bool Exprs::is_decided(ExprId e) const {
 
 ExprId Exprs::if_not_empty(ExprId e) {
   if (is_decided(e) || error_) return e;
-  if (emptiness(e) == Emptiness::Unknown) search(e);
+  if (emptiness(e) == Emptiness::Unknown && !is_empty_uncounted(e)) search(e);
   return emptiness(e) == Emptiness::Empty ? NOTHING : e;
+}
+
+// Counts multiply the states of a search and seldom decide it: where nothing is left without them, nothing is left.
+bool Exprs::is_empty_uncounted(ExprId e) {
+  if (nodes_[e].kind != Kind::And) return false;
+  std::vector<ExprId> rest;
+  for (uint32_t i = 0; i < nodes_[e].b; i++) {
+    ExprId member = members_[nodes_[e].a + i];
+    std::optional<Counted> counted = as_counted(member);
+    if (!counted || (counted->min == 0 && counted->max == UNBOUNDED)) rest.push_back(member);
+  }
+  if (rest.size() < 2 || rest.size() == nodes_[e].b) return false;
+  if (if_not_empty(meet(static_cast<std::vector<ExprId>&&>(rest))) != NOTHING) return false;
+  emptiness(e) = Emptiness::Empty;
+  return true;
 }
 
 // One step of a search. Parts are decided as soon as they are made; this one is what is being decided.
@@ -156,7 +171,7 @@ void Exprs::search(ExprId start) {
     ByteSet alike;
     ExprId next = derive_undecided(step.e, step.todo.first(), alike);
     step.todo = step.todo & ~alike;
-    if (next == NOTHING || (!is_decided(next) && emptiness(next) == Emptiness::Empty)) continue;
+    if (next == NOTHING || (!is_decided(next) && emptiness(next) == Emptiness::Empty) || is_empty_uncounted(next)) continue;
     if (next < seen_in_.size() && seen_in_[next] == number)
       step.all_empty = false;
     else

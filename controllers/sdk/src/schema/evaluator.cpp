@@ -100,7 +100,12 @@ const Shapes& Evaluator::shapes(ConjId conj) {
   under_way_[conj] = true;
   std::vector<LiteralId> literals(conjs_[conj]);
   Shapes result;
-  for (size_t i = 0; i < literals.size(); i++) {
+  size_t known = 0;
+  if (literals.size() > 2) {  // alternatives grow by a literal at a time
+    const auto& before = memo_[intern({literals.begin(), literals.end() - 1})];
+    if (before) result = *before, known = literals.size() - 1;
+  }
+  for (size_t i = known; i < literals.size(); i++) {
     if (literals.size() == 1) {
       Literal literal = literals_[literals[0] / 2];
       literal.negated = literals[0] & 1;
@@ -113,6 +118,7 @@ const Shapes& Evaluator::shapes(ConjId conj) {
   under_way_[conj] = false;
   depth_--;
   current_ = outer;
+  if (gave_up_) return *memo_[NEVER];
   memo_[conj] = std::make_unique<Shapes>(static_cast<Shapes&&>(result));
   return *memo_[conj];
 }
@@ -190,11 +196,14 @@ Shapes Evaluator::anything() const {
 bool Evaluator::spend(uint32_t work) {
   if (work_ > MAX_WORK) return false;
   if ((work_ += work) <= MAX_WORK) return true;
+  looking_ = false;
   refuse(*current_, "", "the schema takes too much work: too many combinations of its alternatives");
   return false;
 }
 
 void Evaluator::refuse(const Value& at, std::string_view keyword, std::string_view why) {
+  gave_up_ |= looking_;
+  if (looking_) return;
   Text pointer = json::pointer_to(root_, at);
   if (!keyword.empty()) json::add_step(pointer, keyword);
   for (const Problem& problem : report_.problems)

@@ -16,6 +16,18 @@ ConjId Evaluator::value_of(const Object& object, std::string_view name) {
   return NEVER;
 }
 
+// All of it is `const` and `enum`: quick to evaluate, and what alternatives are told apart by.
+bool Evaluator::is_listed(ConjId conj) const {
+  auto is_plain = [](const Text& key) {
+    return key.view() == "const" || key.view() == "enum" || key.view() == "type" || key.view() == "title" ||
+           key.view() == "description" || key.view() == "default";
+  };
+  return conj > NEVER && std::ranges::all_of(conjs_[conj], [&](LiteralId id) {
+    const Literal& literal = literals_[id / 2];
+    return literal.constant || ((literal.at->find("const") || literal.at->find("enum")) && std::ranges::all_of(literal.at->keys, is_plain));
+  });
+}
+
 bool Evaluator::intersect(const Object& x, const Object& y, Object& both) {
   both.properties.clear(), both.regions.clear();
   both.some = x.some;
@@ -25,6 +37,10 @@ bool Evaluator::intersect(const Object& x, const Object& y, Object& both) {
       if (property.name == name) return &property;
     return nullptr;
   };
+  for (const Property& property : x.properties)
+    if (const Property* theirs = is_listed(property.value) ? find(y, property.name) : nullptr)
+      if ((property.required || theirs->required) && is_listed(theirs->value) && intersect(shapes(property.value), shapes(theirs->value)).empty())
+        return false;
   std::vector<Property> later;
   bool possible = true;
   auto add = [&](const Property& mine, const Object& other, const Property* theirs) {

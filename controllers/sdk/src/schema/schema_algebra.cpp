@@ -120,7 +120,12 @@ bool Evaluator::disjoint(const Shapes& x, const Shapes& y) { return is_empty(int
 bool Evaluator::is_empty(ConjId conj, int depth) {
   if (conj == ANYTHING || conj == NEVER) return conj == NEVER;
   if (under_way_[conj] || depth_ >= MAX_DEPTH / 2) return false;
-  return is_empty(shapes(conj), depth);
+  bool looking = looking_, gave_up = gave_up_;
+  looking_ = true, gave_up_ = false;
+  const Shapes& inside = shapes(conj);
+  bool empty = !gave_up_ && is_empty(inside, depth);
+  looking_ = looking, gave_up_ = gave_up;
+  return empty;
 }
 
 // True only where that is certain.

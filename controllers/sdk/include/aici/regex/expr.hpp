@@ -158,6 +158,7 @@ class Exprs {
   ExprId negation(ExprId e);
   ExprId if_not_empty(ExprId e);
   void search(ExprId start);
+  bool is_empty_uncounted(ExprId e);
   ExprId derive_undecided(ExprId e, uint8_t byte, ByteSet& alike);
   bool strip_common_byte(std::vector<ExprId>& members, std::vector<ExprId>& prefix);
   bool is_decided(ExprId e) const;

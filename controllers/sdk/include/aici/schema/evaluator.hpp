@@ -87,6 +87,7 @@ class Evaluator {
   bool disjoint(const Shapes& x, const Shapes& y);
 
   // object_shapes.cpp
+  bool is_listed(ConjId conj) const;
   ConjId value_of(const Object& object, std::string_view name);
   Object any_object() const { return {.regions = {{strings_.any(), ANYTHING}}}; }
   void add_pattern(std::vector<Region>& regions, regex::ExprId& rest, regex::ExprId keys, ConjId value);
@@ -110,6 +111,9 @@ class Evaluator {
   std::vector<bool> under_way_;
   const json::Value* current_;  // the schema that is being evaluated
   uint32_t depth_ = 0, work_ = 0;
+  // What is only looked into (is_empty) is given up where it would need what is under way, or be refused: nothing is
+  // reported then, and nothing remembered.
+  bool looking_ = false, gave_up_ = false;
 };
 
 }  // namespace aici::schema

@@ -1,0 +1,112 @@
+"""The json_schema guest against documents of hypothesis-jsonschema, of schemas such as people write and of random ones.
+
+Every document, as it was made and mutated, is accepted exactly when a validator says that it is valid.
+"""
+
+import itertools
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException
+from hypothesis_jsonschema import from_schema
+
+from tests.support.draft7_schemas import SCHEMAS
+from tests.support.fake_host import GuestModule
+from tests.support.guests import shipped_guest
+from tests.support.random_schemas import VALUES, orders
+from tests.support.realistic_schemas import SCHEMAS as SCHEMAS_OF_PEOPLE
+from tests.support.realistic_schemas import key_order, spelled
+from tests.support.scale import scaled
+from tests.support.schema_documents import mutated
+from tests.support.schemas import ask_schema
+
+# What is refused by design; anything else is a defect.
+_REFUSED = (
+    "too complex",
+    "takes too many states",
+    "too much work",
+    "4096 alternatives",
+    "refers to itself and nothing comes in between",
+    "of numbers: a whole number, or one that divides a power of ten",
+)
+_MAX_ORDERS = 200
+
+
+@pytest.fixture(scope="module")
+def guest() -> GuestModule:
+    return shipped_guest("json_schema")
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS_OF_PEOPLE.keys() - {"tree"}))  # it makes no trees
+@settings(max_examples=scaled(20), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_schemas_of_people(guest: GuestModule, name: str, data: st.DataObject) -> None:
+    schema = SCHEMAS_OF_PEOPLE[name]
+    dialect = jsonschema.Draft202012Validator
+    validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
+    document = data.draw(from_schema(schema))
+    event("valid" if validator.is_valid(document) else "invalid")
+    texts = [spelled(one, key_order(schema)) for one in [document, *(mutated(document, data) for _ in range(4))]]
+    report = ask_schema(guest, schema, texts)
+    assert report.problems == ()
+    for text, stopped in zip(texts, report.texts, strict=True):
+        assert (stopped is None) == validator.is_valid(json.loads(text)), (text, stopped)
+
+
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(schema=SCHEMAS, data=st.data())
+def test_random_schemas(guest: GuestModule, schema: Any, data: st.DataObject) -> None:
+    dialect = jsonschema.Draft7Validator
+    validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
+    documents = data.draw(st.lists(VALUES, min_size=2, max_size=4))
+    if not _recurs(schema):
+        try:
+            made = data.draw(from_schema(schema))
+        except HypothesisException:
+            event("hypothesis-jsonschema makes none")  # of schemas that nothing satisfies
+        else:
+            documents += [made, *(mutated(made, data) for _ in range(4))]
+    texts: list[tuple[int, str]] = []
+    for number, document in enumerate(documents):
+        ways = list(itertools.islice(orders(document), _MAX_ORDERS + 1))
+        if len(ways) <= _MAX_ORDERS and _plain(document):
+            texts += [(number, spelled(way, [])) for way in ways]
+    assume(texts)
+    try:
+        valid = {number for number, _ in texts if validator.is_valid(documents[number])}
+    except RecursionError:  # a reference to itself
+        assume(False)
+    report = ask_schema(guest, schema, [text for _, text in texts])
+    if report.problems:
+        event(report.problems[0].message)
+        if any("no value satisfies" in problem.message for problem in report.problems):
+            assert valid == set()
+        else:
+            assert all(any(why in problem.message for why in _REFUSED) for problem in report.problems), report.problems
+        return
+    event(f"{min(len(valid), 3)} valid")
+    accepted = {number for (number, _), stopped in zip(texts, report.texts, strict=True) if stopped is None}
+    assert [documents[number] for number in accepted - valid] == []
+    assert [documents[number] for number in valid - accepted] == []
+
+
+def _recurs(schema: Any) -> bool:
+    """Perhaps: then hypothesis-jsonschema may fail."""
+    return isinstance(schema, dict) and '"$ref"' in json.dumps(schema["definitions"])
+
+
+def _plain(value: Any) -> bool:
+    """No text that Python's patterns see otherwise than ECMA-262's, and no number that binary fractions round away."""
+    if isinstance(value, dict):
+        return all(_plain(key) and _plain(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return all(map(_plain, value))
+    if isinstance(value, str):
+        return not any(
+            (c.isspace() and c != " ") or "\ud800" <= c <= "\udfff" or (c > "\x7f" and c.isdigit()) for c in value
+        )
+    return not isinstance(value, int | float) or isinstance(value, bool) or value == 0 or 1e-6 < abs(value) < 1e12
