@@ -3,6 +3,7 @@
 All of it is inside the guest `json_schema`. What it supports: `controllers/guests/json_schema/README.md`.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,14 +61,24 @@ def check_schema(
     """UnavailableError when the guests are not built. `schema`: as for `schema_argument`."""
     try:
         if isinstance(schema, str):
-            json.loads(schema)
+            with contextlib.suppress(RecursionError):  # the guest, which has a bound, says it better
+                json.loads(schema)
         argument = schema_argument(schema, whitespace=whitespace, lenient=lenient, formats=formats)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         return SchemaReport((SchemaProblem("", "", f"not JSON: {where}: {error.msg}"),), (), ())
     except UnicodeEncodeError:
         return SchemaReport((SchemaProblem("", "", "a lone surrogate is no character"),), (), ())
-    return parse_report(ask("json_schema", with_texts(argument, texts)))
+    report = parse_report(ask("json_schema", with_texts(argument, texts)))
+    if isinstance(schema, str) and _is_no_json(report):
+        # Python takes NaN and keys that come twice. Asked about the text alone, the guest gives its lines and columns.
+        alone = parse_report(ask("json_schema", schema.encode()))
+        return alone if _is_no_json(alone) else report
+    return report
+
+
+def _is_no_json(report: SchemaReport) -> bool:
+    return any(problem.message.startswith("the argument is not JSON: ") for problem in report.problems)
 
 
 def with_texts(argument: bytes, texts: Sequence[str]) -> bytes:

@@ -73,6 +73,14 @@ def test_check_schema_asks_the_guest() -> None:
     assert report == type(report)((), (), (None, 0, 0))
     (problem,) = check_schema('{"type":\n  nul}').problems
     assert problem.message == "not JSON: line 2, column 3: Expecting value"
+    for text, says in [  # what Python's reader takes, or cannot
+        ('{"maximum": NaN}', "not JSON: line 1, column 13: "),
+        ('{"a":1,\n"a":2}', 'not JSON: line 2, column 1: the key "a" comes twice'),
+        ("[" * 100_000, "nested deeper than 200 levels"),
+        ('{"not":' * 200 + "{}" + "}" * 200, "nested deeper than 200 levels"),
+    ]:
+        (problem,) = check_schema(text).problems
+        assert says in problem.message
     (problem,) = check_schema("\ud800").problems
     assert (problem.pointer, problem.keyword) == ("", "")
     (problem,) = check_schema({"a/b~": 1}).problems
