@@ -52,12 +52,15 @@ def build(
     json: Json = False,
 ) -> None:
     """Compile a controller from C, C++, Zig, Rust or AssemblyScript, and check that it is one."""
+    from aici_controllers import zig
     from aici_controllers.project import build_project, find_project
     from aici_controllers.sdk import is_sdk_compiled
 
     project = find_project(path)
     if project.language in ("C", "C++") and not is_sdk_compiled():
         say("compiling the SDK, which is kept: a minute or two")
+    elif project.language in ("C", "C++", "Zig") and not zig.has_cache():
+        say("the toolchain compiles its own library first, which is kept: up to a minute or two")
     built = build_project(project, out or project.folder / f"{project.name}.wasm")
     if built.warnings:
         say(built.warnings.rstrip("\n"))
@@ -97,7 +100,8 @@ def run_cases(
             tokenizer_json = write_byte_tokenizer(folder, file.tokens)
         else:
             tokenizer_json = tokenizer_file(str(_tokenizer(tokenizer)))
-        runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=tokenizer_json)))
+        config = RuntimeConfig(tokenizer=tokenizer_json, json_size_mib=8 + (len(module) >> 19))
+        runtime = stack.enter_context(Runtime(config))
         tokens = Tokens(tokenizer_json)
         runtime.wait_ready()
         runner = CaseRunner(runtime, tokens, runtime.mk_module(module).module_id)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import wasmtime
 
 _LETTERS: Final = {"i32": "i", "i64": "I"}
+_MEMORY_MAX_PAGES: Final = 1024
+"""Of 64 KiB: what `aicirt` gives a guest unless it is told otherwise."""
 _OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {"env": abi.IMPORTS, wasi.MODULE: wasi.SIGNATURES}
 
 
@@ -47,6 +49,8 @@ def _exports(module: "wasmtime.Module") -> Iterator[str]:
         yield "does not export its memory (as `memory`)"
     elif not isinstance(memory, wasmtime.MemoryType):
         yield "exports something else than its memory as `memory`"
+    elif memory.limits.min > _MEMORY_MAX_PAGES:
+        yield f"begins with {memory.limits.min >> 4} MiB of memory; it may have {_MEMORY_MAX_PAGES >> 4}"
     for name, wanted in {**abi.EXPORTS, **abi.OPTIONAL_EXPORTS}.items():
         if name not in exports:
             if name in abi.EXPORTS:

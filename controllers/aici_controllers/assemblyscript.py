@@ -1,10 +1,10 @@
 """Controllers in AssemblyScript: its compiler, from the project's own `node_modules` or through npx."""
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
+from aici_controllers.compilers import Command, run
 from aici_runtime.errors import ControllerError, UnavailableError
 
 PACKAGE: Final = "assemblyscript@0.28.20"
@@ -18,17 +18,12 @@ FLAGS: Final = ("--optimize", "--runtime", "incremental", "--use", "abort=assemb
 
 def build_assemblyscript(folder: Path, out: Path) -> str:
     """The project in `folder` into the module `out`; returns the compiler's warnings."""
-    done = subprocess.run(
-        [*compiler(folder), ENTRY, "--outFile", str(out.resolve()), *FLAGS],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode or not out.exists():
-        raise ControllerError(f"{folder} does not compile\n{done.stderr.strip()}")
-    return done.stderr
+    wrong = f"{folder} does not compile"
+    argv = [*compiler(folder), ENTRY, "--outFile", str(out.resolve()), *FLAGS]
+    said = run(Command(argv=argv, cwd=folder, wrong=wrong))
+    if not out.exists():
+        raise ControllerError(f"{wrong}\n{said.strip()}")
+    return said
 
 
 def compiler(folder: Path) -> list[str]:

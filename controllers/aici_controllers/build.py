@@ -1,15 +1,15 @@
 """Compiles controllers from C or C++ with the SDK. Needs `ziglang` (the extra `aici[build]`), nothing else."""
 
 import itertools
-import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from aici_controllers import zig
 from aici_controllers.sdk import digest, sdk_dir, sdk_headers, sdk_objects, sdk_sources
+from aici_runtime.cache import write_atomically
 from aici_runtime.errors import UsageError
 
 __all__ = ["build_guest", "build_guests", "build_shipped", "sdk_dir", "sdk_sources"]
@@ -36,22 +36,21 @@ def build_guests(guests: Mapping[Path, Sequence[Path]], *, root: Path | None = N
     with tempfile.TemporaryDirectory(prefix="aici-sdk-") as sdk_folder:
         sdk = sdk_objects(sdk_sources(), Path(sdk_folder))
         for out, sources in guests.items():
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".aici-build-", dir=out.parent) as name:
-                folder, module = Path(name), Path(name) / "guest.wasm"
-                objects = [folder / f"{number}.o" for number in range(len(sources))]
-                warnings += _compile_all(sources, objects, root) + zig.link([*objects, *sdk], module)
-                module.chmod(0o644)
-                module.replace(out)
+            with tempfile.TemporaryDirectory(prefix="aici-build-") as name:
+                units = [_unit(source, number, Path(name), root) for number, source in enumerate(sources)]
+                module = Path(name) / "guest.wasm"
+                warnings += zig.compile(units) + zig.link([*(unit.out for unit in units), *sdk], module)
+                write_atomically(out, module.read_bytes(), hint="name another folder")
+                out.chmod(0o644)
     return warnings
 
 
-def _compile_all(sources: Sequence[Path], objects: Sequence[Path], root: Path | None) -> str:
-    def compile_one(source: Path, out: Path) -> str:
-        return zig.compile(source, out, root=root or source.parent, include=[sdk_dir() / "include"])
-
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return "".join(pool.map(compile_one, sources, objects))
+def _unit(source: Path, number: int, folder: Path, root: Path | None) -> zig.Unit:
+    """The object is called after the source, since the linker names it. Assertions of controllers are on: what they
+    catch ends the guest with a message, instead of going on with what nobody thought of."""
+    out = folder / f"{number}-{re.sub(r'[^A-Za-z0-9_.]', '_', source.name)}.o"
+    include = sdk_dir() / "include"
+    return zig.Unit(source=source, out=out, root=root or source.parent, include=include, flags=["-UNDEBUG"])
 
 
 def build_shipped(sources: Path, out: Path) -> list[Path]:

@@ -70,12 +70,14 @@ _STEP: Final[Mapping[str, type]] = {
     "variables": dict,
 }
 assert set(_STEP) == {each.name for each in fields(Step)}
+_LEAST: Final = {"fork": 0, "forks": 1, "backtrack": 0}
+_NEVER_EMPTY: Final = ("sample", "sample_tokens", "error")
 
 
 def read_cases(path: Path) -> CaseFile:
     """NotFoundError, or UsageError that names the case and the step."""
     try:
-        document = tomllib.loads(path.read_text())
+        document = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise NotFoundError(f"the cases cannot be read: {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -94,7 +96,9 @@ def _case(table: Any, where: str, folder: Path) -> Case:
     _check(table, _CASE, where)
     name = table.get("name", where.rpartition(", ")[2])
     steps = table.get("steps", [])
-    if table.get("error") and steps:
+    if table.get("error") == "":
+        raise UsageError(f"{where}: error is empty", hint="leave it out")
+    if "error" in table and steps:
         raise UsageError(f"{where}: error says that the guest does not start, so there are no steps")
     return Case(
         name=name,
@@ -106,15 +110,18 @@ def _case(table: Any, where: str, folder: Path) -> Case:
 
 
 def _argument(table: Mapping[str, Any], where: str, folder: Path) -> str:
-    """A string as it is; any other value as JSON; or what a file holds."""
+    """A string as it is; any other value as JSON; or what a file holds, to the byte."""
     if "argument_file" not in table:
         argument = table.get("argument", "")
-        return argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+        try:
+            return argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{where}: argument cannot be written as JSON: {error}") from error
     if "argument" in table:
         raise UsageError(f"{where}: argument and argument_file exclude each other")
     path = folder / str(table["argument_file"])
     try:
-        return path.read_text()
+        return path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{where}: {path} cannot be read: {error}") from error
 
@@ -125,10 +132,18 @@ def _step(table: Any, where: str) -> Step:
     for name in ("allowed", "refused", "exactly", "log"):
         if name in values:
             values[name] = _strings(values[name], f"{where}: {name}")
+            if "" in values[name]:
+                raise UsageError(f"{where}: {name}: an empty text says nothing")
+    for name in _NEVER_EMPTY:
+        if name in values and not values[name]:
+            raise UsageError(f"{where}: {name} is empty", hint="leave it out")
+    for name, least in _LEAST.items():
+        if values.get(name, least) < least:
+            raise UsageError(f"{where}: {name} is less than {least}")
     if "sample_tokens" in values:
         values["sample_tokens"] = tuple(values["sample_tokens"])
-        if not all(type(token) is int for token in values["sample_tokens"]):
-            raise UsageError(f"{where}: sample_tokens holds something else than numbers")
+        if not all(type(token) is int and token >= 0 for token in values["sample_tokens"]):
+            raise UsageError(f"{where}: sample_tokens holds something else than numbers of tokens")
     _strings(list(values.get("variables", {}).values()), f"{where}: variables")
     if sum(name in values for name in ("sample", "sample_tokens", "sample_end")) > 1:
         raise UsageError(f"{where}: sample, sample_tokens and sample_end exclude each other")

@@ -6,7 +6,7 @@ forks and variables are those that it will have, and what breaks a rule there br
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from aici_runtime.tokens import read_vocabulary
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice
 
 _MAX_SHOWN = 20
+_TOKEN = {"allowed", "refused", "exactly", "end", "sample", "sample_tokens", "sample_end"}
+"""The keys of a step that are about the token that comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Tokens:
         return b"".join(self.bytes_of[token] for token in tokens)
 
     def show(self, token: TokenId) -> str:
+        if token >= len(self.bytes_of):
+            return f"token {token}, of {len(self.bytes_of)},"
         return "the end" if token == self.eos else show(self.bytes_of[token])
 
 
@@ -174,12 +178,16 @@ class _Story:
         if fork.pre is None and not fork.error:
             self._round()
         if fork.error or fork.pre is None:
+            _expect_no_token(step, "the guest failed before the next token", unless=not step.error)
             return
         pre, fork.pre = fork.pre, None
         forced = self._tokens.decode(pre.ff_tokens)
         fork.taken += pre.ff_tokens
         _expect(pre.suspend == step.suspended, f"the controller {'waits' if pre.suspend else 'does not wait'}")
         if pre.num_forks == 0:
+            _expect(step.forks == 1, "the controller does not fork")
+            _expect(step.backtrack == 0, "the controller takes nothing back")
+            _expect_no_token(step, "the controller stopped before the next token")
             _expect_text("forced", forced, step.forced)
             fork.stopped = True
             return
@@ -188,12 +196,16 @@ class _Story:
             f"the controller forks into {pre.num_forks}" if pre.num_forks > 1 else "the controller does not fork",
         )
         if pre.suspend or pre.num_forks > 1:
+            _expect_no_token(step, "the controller waits or forks, which is a step of its own")
+            _expect(step.backtrack == 0, "the controller takes nothing back")
+            _expect_text("forced", forced, step.forced)
             if pre.num_forks > 1:
                 self._fork(fork, pre.num_forks)
             return
         if fork.mid is None:
             self._ask([MidOp(fork.seq_id)])
         if fork.error or fork.mid is None:
+            _expect_no_token(step, "the guest failed before the next token", unless=not step.error)
             return
         (splice, allowed), fork.mid = fork.mid, None
         if splice is None:
@@ -209,10 +221,7 @@ class _Story:
         backtrack = max(0, splice.backtrack - 1)
         _expect_text("forced", forced + self._tokens.decode(splice.ff_tokens), step.forced)
         _expect(backtrack == step.backtrack, f"the controller takes back {backtrack} tokens")
-        _expect(
-            not (step.sample or step.sample_tokens or step.sample_end),
-            "nothing is sampled where the controller splices",
-        )
+        _expect_no_token(step, "nothing is sampled where the controller splices")
         _expect(backtrack <= len(fork.taken), f"the controller takes back {backtrack} of {len(fork.taken)} tokens")
         del fork.taken[len(fork.taken) - backtrack :]
         fork.taken += splice.ff_tokens
@@ -339,6 +348,12 @@ def _tokens_of(bits: bytes) -> set[TokenId]:
 def _expect(holds: bool, difference: str) -> None:
     if not holds:
         raise _DiffersError(difference)
+
+
+def _expect_no_token(step: Step, why: str, *, unless: bool = False) -> None:
+    """No mask is asked for and nothing sampled in this step, so what it says of these would be ignored."""
+    said = [each.name for each in fields(step) if each.name in _TOKEN and getattr(step, each.name) != each.default]
+    _expect(unless or not said, f"{why}, but the step has {' and '.join(said)}")
 
 
 def _expect_text(what: str, found: bytes, expected: str) -> None:

@@ -12,6 +12,7 @@ from aici_controllers.assemblyscript import ENTRY, build_assemblyscript
 from aici_controllers.build import build_guest
 from aici_controllers.rust import build_rust
 from aici_controllers.sdk import sdk_dir
+from aici_runtime.cache import write_atomically
 from aici_runtime.errors import ControllerError, NotFoundError, UsageError
 
 _SKIPPED: Final = {"node_modules", "target", "build", "dist", "tests"}
@@ -68,17 +69,26 @@ def find_project(path: Path) -> Project:
 
 
 def build_project(project: Project, out: Path) -> Built:
-    """Builds into `out`, which is replaced only by a controller. ControllerError says why it is none."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".aici-build-", dir=out.parent) as name:
+    """Builds into `out`, which is replaced only by a controller, and only if it was a module. ControllerError says why
+    it is none."""
+    _check_out(out)
+    with tempfile.TemporaryDirectory(prefix="aici-build-") as name:
         module = Path(name) / "controller.wasm"
         warnings = project.build(module)
         wasm = module.read_bytes()
         if problems := check_abi(wasm):
             raise ControllerError("\n  ".join(["this is not a controller:", *problems]), hint="aici.h says what one is")
-        module.chmod(0o644)
-        module.replace(out)
+    write_atomically(out, wasm, hint="--out names another place")
     return Built(out, project.language, len(wasm), warnings)
+
+
+def _check_out(out: Path) -> None:
+    """A misspelt --out must cost neither a source nor a device."""
+    if out.exists() and not out.is_file():
+        what = "a folder" if out.is_dir() else "no file"
+        raise UsageError(f"{out} is {what}", hint="--out is the module itself: NAME.wasm")
+    if out.is_file() and out.read_bytes()[:4] not in (b"", b"\0asm"):
+        raise UsageError(f"{out} is there and is no WebAssembly module", hint="nothing was replaced; name another file")
 
 
 def _sources(folder: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from aici_controllers.compilers import Command, run
 from aici_runtime.errors import ControllerError, UnavailableError
 
 TARGET: Final = "wasm32-unknown-unknown"
@@ -18,23 +19,15 @@ def build_rust(folder: Path, out: Path) -> str:
     Cargo's own folder `target` is left as it is."""
     require()
     with tempfile.TemporaryDirectory(prefix="aici-cargo-") as target:
-        done = subprocess.run(
-            command(folder, Path(target)),
-            env=os.environ | environment(folder),
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode:
-            raise ControllerError(f"{folder} does not compile\n{done.stderr.strip()}")
+        env = os.environ | environment(folder)
+        said = run(Command(argv=command(folder, Path(target)), env=env, wrong=f"{folder} does not compile"))
         modules = sorted((Path(target) / TARGET / "release").glob("*.wasm"))
         if len(modules) != 1:
             raise ControllerError(
                 f"{folder} makes {len(modules)} Wasm modules", hint='the one library needs crate-type = ["cdylib"]'
             )
         shutil.copyfile(modules[0], out)
-    return "".join(f"{line}\n" for line in done.stderr.splitlines() if line.startswith("warning"))
+    return "".join(f"{line}\n" for line in said.splitlines() if line.startswith("warning"))
 
 
 def command(folder: Path, target: Path) -> list[str]:

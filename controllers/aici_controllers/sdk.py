@@ -9,8 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -56,8 +55,16 @@ def sdk_objects(sources: Sequence[Path], folder: Path, *, shipped: Path = _SHIPP
     fresh = store if os.access(store, os.W_OK) and store.is_dir() else folder
     known = {path.name: path for place in (store, shipped) for path in place.glob("*.o")}
     objects = [known.get(name, fresh / name) for name in _names(sources)]
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return list(pool.map(_compiled, sources, objects))
+    missing = {}
+    for source, path in zip(sources, objects, strict=True):
+        if path.exists():
+            with contextlib.suppress(OSError):  # an installation that only its owner may touch
+                os.utime(path)
+        else:
+            missing[source] = path
+    if missing:
+        _compile(missing, fresh)
+    return objects
 
 
 def is_sdk_compiled() -> bool:
@@ -88,16 +95,14 @@ def _names(sources: Sequence[Path]) -> list[str]:
     return [f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.o" for key in keys]
 
 
-def _compiled(source: Path, path: Path) -> Path:
-    if path.exists():
-        with contextlib.suppress(OSError):  # an installation that only its owner may touch
-            os.utime(path)
-    else:
-        # Compiled under another name first: somebody else may be at it too.
-        with tempfile.TemporaryDirectory(prefix="compile-", dir=path.parent) as folder:
-            zig.compile(source, Path(folder) / "new.o", root=sdk_dir(), include=[sdk_dir() / "include"])
-            (Path(folder) / "new.o").replace(path)
-    return path
+def _compile(missing: Mapping[Path, Path], place: Path) -> None:
+    """Compiled in a folder of their own first: somebody else may be at it too."""
+    with tempfile.TemporaryDirectory(prefix="compile-", dir=place) as folder:
+        fresh = {source: Path(folder) / path.name for source, path in missing.items()}
+        root = sdk_dir()
+        zig.compile([zig.Unit(source=s, out=o, root=root, include=root / "include") for s, o in fresh.items()])
+        for source, path in missing.items():
+            fresh[source].replace(path)
 
 
 def _forget_old(store: Path) -> None:

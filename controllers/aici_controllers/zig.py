@@ -5,14 +5,16 @@ a build after that takes about a second. What a file is called and where it lies
 """
 
 import importlib.util
-import subprocess
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Final
 
+from aici_controllers.compilers import Command, run, run_all
 from aici_runtime.errors import ControllerError, UnavailableError
 
 C_SUFFIXES: Final = {".c": "cc", ".cpp": "c++", ".cc": "c++", ".cxx": "c++"}
@@ -38,13 +40,35 @@ def require() -> None:
         raise UnavailableError("ziglang is not installed", hint="pip install 'aici[build]'")
 
 
-def compile(source: Path, out: Path, *, root: Path, include: Sequence[Path]) -> str:  # noqa: A001
-    """One C or C++ file to an object; returns the warnings. `root` is what `__FILE__` is written without."""
-    driver = C_SUFFIXES[source.suffix]
+def has_cache() -> bool:
+    """Whether something was compiled here before. If not, the first build takes up to a minute longer."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or Path(base) / "zig").is_dir()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A C or C++ file and the object that it becomes. `root` is what `__FILE__` is written without."""
+
+    source: Path
+    out: Path
+    root: Path
+    include: Path
+    flags: Sequence[str] = ()
+
+
+def compile(units: Sequence[Unit]) -> str:  # noqa: A001
+    """Returns the warnings."""
+    return "".join(run_all([_compile(unit) for unit in units]))
+
+
+def _compile(unit: Unit) -> Command:
+    driver = C_SUFFIXES[unit.source.suffix]
     language = CXX if driver == "c++" else ()
-    folders = [f"-I{folder}" for folder in (*include, source.parent)]
-    flags = [*TARGET, *COMPILE, *language, f"-ffile-prefix-map={root}=.", *folders]
-    return _run(f"{source} does not compile", driver, *flags, "-c", str(source), "-o", str(out))
+    folders = (f"-I{unit.include}", f"-I{unit.source.parent}")
+    flags = (*TARGET, *COMPILE, *language, f"-ffile-prefix-map={unit.root}=.", *folders, *unit.flags)
+    wrong = f"{unit.source} does not compile"
+    return _zig(wrong, driver, *flags, "-c", _as_path(unit.source), "-o", str(unit.out))
 
 
 def link(objects: Sequence[Path], out: Path) -> str:
@@ -54,23 +78,24 @@ def link(objects: Sequence[Path], out: Path) -> str:
     names = [str(path) for path in objects]
     wrong = "the controller does not link"
     try:
-        return _run(wrong, "cc", *TARGET, *LINK, *names, "-o", str(out))
+        return run(_zig(wrong, "cc", *TARGET, *LINK, *names, "-o", str(out)))
     except ControllerError as error:
         if "std::__1::" not in error.message:
             raise
-        return _run(wrong, "c++", *TARGET, *LINK, *names, "-o", str(out))
+        return run(_zig(wrong, "c++", *TARGET, *LINK, *names, "-o", str(out)))
 
 
 def build_zig(root: Path, out: Path, *, binding: Path) -> str:
     """A controller in Zig: `root` may import the module `aici`, which is `binding`."""
     modules = ("--dep", "aici", f"-Mroot={root}", f"-Maici={binding}")
     flags = (*ZIG, "--stack", str(STACK_BYTES), f"-femit-bin={out}")
-    return _run(f"{root} does not compile", "build-exe", *flags, *modules)
+    return run(_zig(f"{root} does not compile", "build-exe", *flags, *modules))
 
 
-def _run(wrong: str, *arguments: str) -> str:
-    command = [sys.executable, "-P", "-m", "ziglang", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise ControllerError(f"{wrong}\n{done.stderr.strip()}")
-    return done.stderr
+def _zig(wrong: str, *arguments: str) -> Command:
+    return Command(argv=[sys.executable, "-P", "-m", "ziglang", *arguments], wrong=wrong)
+
+
+def _as_path(source: Path) -> str:
+    """What neither begins like an option nor like a file of options."""
+    return f"./{source}" if str(source).startswith(("-", "@")) else str(source)

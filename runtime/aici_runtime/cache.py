@@ -14,7 +14,7 @@ def default_cache_dir() -> Path:
     return Path(base).expanduser().absolute() / "aici"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, hint: str = "AICI_CACHE_DIR names another folder") -> None:
     """Readers see the old file or the new one. A file that a guest has mapped is never changed in place (SIGBUS).
     Raises UnavailableError where nothing can be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
@@ -26,6 +26,4 @@ def write_atomically(path: Path, content: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise UnavailableError(
-            f"cannot write {path}: {error.strerror}", hint="AICI_CACHE_DIR names another folder"
-        ) from error
+        raise UnavailableError(f"cannot write {path}: {error.strerror}", hint=hint) from error

@@ -62,6 +62,8 @@ def test_everything_that_the_host_offers_may_be_imported() -> None:
         ),
         ({"memory": "(memory 1)"}, "", ["does not export its memory (as `memory`)"]),
         ({"memory": '(memory 1) (func (export "memory"))'}, "", ["exports something else than its memory"]),
+        ({"memory": '(memory (export "memory") 1025)'}, "", ["begins with 64 MiB of memory; it may have 64"]),
+        ({"memory": '(memory (export "memory") 1024)'}, "", []),
         ({"aici_panic": ""}, "", []),
         (
             {},

@@ -95,11 +95,36 @@ def test_other_cases_that_hold(run: Run) -> None:
         ("regex", "a", "{ forks = 2 }", 1, "does not fork"),
         ("regex", "a", "{ fork = 1 }", 1, "there is no fork 1"),
         ("regex", "a", "{ error = 'no' }", 1, "the guest did not fail"),
+        ("regex", "a", "{ sample_tokens = [259, 260] }", 1, '"yes" cannot be sampled'),
+        ("regex", "a", "{ sample_tokens = [260] }", 1, "token 260, of 260, cannot be sampled"),
         ("regex", "a", "{ log = ['no'] }", 1, 'the log lacks "no"; it has "regex constraint'),
         ("regex", "a", "{ variables = { x = '1' } }", 1, "the variable x is not set"),
         ("regex", "(", "{ end = true }", 0, "did not start: "),
         ("forced", "a", "{ stop = true }", 1, 'forced "a", expected ""'),
+        ("forced", "a", "{ forced = 'a' }, { forced = 'x' }", 1, "the controller stopped"),
         ("splice", "ab", "{ forced = 'ab', sample = 'a' }", 1, "nothing is sampled where"),
+        ("splice", "ab", "{ forced = 'ab', end = true }", 1, "where the controller splices, but the step has end"),
+        ("suspend", "", "{ suspended = true, allowed = ['a'], exactly = [] }", 1, "has allowed and exactly"),
+        ("suspend", "", "{ suspended = true, forced = 'a' }", 1, "forced nothing"),
+        ("suspend", "", "{ suspended = true, backtrack = 1 }", 1, "takes nothing back"),
+        ("fork", "", "{ forks = 2, sample = 'a' }", 1, "forks, which is a step of its own, but the step has sample"),
+        ("fork", "", "{ forks = 2, backtrack = 1 }", 1, "takes nothing back"),
+        (
+            "stop_first",
+            "",
+            "{ allowed = ['a'], stop = true }",
+            1,
+            "stopped before the next token, but the step has allowed",
+        ),
+        ("stop_first", "", "{ forks = 2, stop = true }", 1, "does not fork"),
+        ("stop_first", "", "{ backtrack = 1, stop = true }", 1, "takes nothing back"),
+        (
+            "trap",
+            "",
+            "{ end = true, error = 'about to trap' }",
+            1,
+            "failed before the next token, but the step has end",
+        ),
         ("splice", "b", "{ forced = 'b' }, { sample = 'xy' }", 2, "splices inside what is sampled"),
         ("suspend", "", "{ end = true }", 1, "the controller waits"),
         ("fork", "", "{ end = true }", 1, "the controller forks into 2"),
@@ -135,6 +160,18 @@ def test_other_cases_that_do_not_hold(run: Run) -> None:
         ("[[case]]\nsteps = [{ allowed = [1] }]", "allowed holds something else"),
         ("[[case]]\nsteps = [{ end = 1 }]", "end is not true or false"),
         ("[[case]]\nsteps = [{ fork = true }]", "fork is not a whole number"),
+        ("[[case]]\nsteps = [{ fork = -1 }]", "fork is less than 0"),
+        ("[[case]]\nsteps = [{ forks = 0 }]", "forks is less than 1"),
+        ("[[case]]\nsteps = [{ backtrack = -1 }]", "backtrack is less than 0"),
+        ("[[case]]\nsteps = [{ sample_tokens = [-1] }]", "sample_tokens holds something else"),
+        ("[[case]]\nsteps = [{ sample_tokens = [] }]", "sample_tokens is empty"),
+        ("[[case]]\nsteps = [{ sample = '' }]", "sample is empty"),
+        ("[[case]]\nsteps = [{ error = '' }]", "error is empty"),
+        ("[[case]]\nsteps = [{ log = [''] }]", "log: an empty text says nothing"),
+        ("[[case]]\nsteps = [{ refused = ['a', ''] }]", "refused: an empty text says nothing"),
+        ("[[case]]\nerror = ''", "error is empty"),
+        ("[[case]]\nargument = 2026-11-21", "argument cannot be written as JSON"),
+        ("[[case]]\nargument = { a = nan }", "argument cannot be written as JSON"),
         ("[[case]]\nsteps = [{ sample_tokens = ['a'] }]", "sample_tokens holds something else"),
         ("[[case]]\nsteps = [{ sample = 'a', sample_end = true }]", "exclude each other"),
         ("[[case]]\nsteps = [{ variables = { x = 1 } }]", "variables holds something else"),
@@ -151,11 +188,15 @@ def test_files_that_mean_nothing(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_arguments(tmp_path: Path) -> None:
-    (tmp_path / "rules.txt").write_text("[a-z]é")
+    (tmp_path / "rules.txt").write_bytes("[a-z]é\r\n".encode())
     (tmp_path / "cases.toml").write_text(
         "[[case]]\nargument_file = 'rules.txt'\n[[case]]\nargument = { a = [1, 'é'] }\n[[case]]\n"
     )
-    assert [case.argument for case in read_cases(tmp_path / "cases.toml").cases] == ["[a-z]é", '{"a": [1, "é"]}', ""]
+    assert [case.argument for case in read_cases(tmp_path / "cases.toml").cases] == [
+        "[a-z]é\r\n",
+        '{"a": [1, "é"]}',
+        "",
+    ]
     with pytest.raises(NotFoundError):
         read_cases(tmp_path / "none.toml")
 

@@ -67,11 +67,43 @@ def test_a_failure_leaves_the_old_module(tmp_path: Path, source: str, text: str,
     folder = _project(tmp_path, [])
     (folder / source).write_text(text)
     out = folder / "out.wasm"
-    out.write_text("old")
+    out.write_bytes(b"\0asm old")
     with pytest.raises(ControllerError, match=says):
         build_project(find_project(folder), out)
-    assert out.read_text() == "old"
+    assert out.read_bytes() == b"\0asm old"
     assert sorted(path.name for path in folder.iterdir()) == sorted([source, "out.wasm"])
+
+
+def test_only_a_module_is_replaced(tmp_path: Path) -> None:
+    """Nor is anything compiled before that is found out."""
+    folder = _project(tmp_path, ["a.c"])
+    (folder / "a.c").write_text("no C")
+    (folder / "deep").mkdir()
+    os.mkfifo(folder / "pipe")
+    for out, says in ("a.c", "no WebAssembly module"), ("deep", "is a folder"), ("pipe", "is no file"):
+        with pytest.raises(UsageError, match=says):
+            build_project(find_project(folder / "a.c"), folder / out)
+    assert (folder / "a.c").read_text() == "no C"
+    with pytest.raises(UsageError, match="is no file"):
+        build_project(find_project(folder / "a.c"), Path("/dev/null"))
+
+
+def test_odd_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some begin like options, some end up in file names and formats of the toolchain."""
+    garbage = (Path(__file__).parents[1] / "guests" / "garbage.c").read_text()
+    monkeypatch.chdir(tmp_path)
+    for name in ("-dash.c", "@at.c", "50% of ünï 名/it's #1 & co.c"):
+        path = Path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(garbage)
+        assert build_project(find_project(path), path.with_suffix(".wasm")).path.exists()
+
+
+def test_assertions_hold(tmp_path: Path) -> None:
+    folder = _project(tmp_path, [])
+    (folder / "a.c").write_text("#include <assert.h>\n#ifdef NDEBUG\n#error assertions are off\n#endif\n")
+    with pytest.raises(ControllerError, match="this is not a controller"):
+        build_project(find_project(folder), tmp_path / "a.wasm")
 
 
 def test_warnings_are_shown(tmp_path: Path) -> None:
