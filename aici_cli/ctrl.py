@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_cli.constraint import MAX_WASM_BYTES
+from aici_cli.files import read_bytes
 from aici_cli.output import print_json, say
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.case_runner import Outcome
@@ -86,10 +88,7 @@ def run_cases(
     from aici_runtime.tokens import tokenizer_file
 
     file = read_cases(cases)
-    try:
-        module = wasm.read_bytes()
-    except OSError as error:
-        raise NotFoundError(f"the controller cannot be read: {wasm}: {error.strerror}") from error
+    module = read_bytes(wasm, "the controller", MAX_WASM_BYTES)
     if not module.startswith(b"\0asm"):
         raise UsageError(f"{wasm} is no WebAssembly module", hint="`aici ctrl build` makes one")
     with contextlib.ExitStack() as stack:

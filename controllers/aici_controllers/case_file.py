@@ -70,6 +70,7 @@ _STEP: Final[Mapping[str, type]] = {
     "variables": dict,
 }
 assert set(_STEP) == {each.name for each in fields(Step)}
+_MAX_FILE_BYTES: Final = 4 << 20
 _LEAST: Final = {"fork": 0, "forks": 1, "backtrack": 0}
 _NEVER_EMPTY: Final = ("sample", "sample_tokens", "error")
 
@@ -77,7 +78,7 @@ _NEVER_EMPTY: Final = ("sample", "sample_tokens", "error")
 def read_cases(path: Path) -> CaseFile:
     """NotFoundError, or UsageError that names the case and the step."""
     try:
-        document = tomllib.loads(path.read_text("utf-8-sig"))
+        document = tomllib.loads(_bounded(path).decode("utf-8-sig"))
     except OSError as error:
         raise NotFoundError(f"the cases cannot be read: {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -121,9 +122,17 @@ def _argument(table: Mapping[str, Any], where: str, folder: Path) -> str:
         raise UsageError(f"{where}: argument and argument_file exclude each other")
     path = folder / str(table["argument_file"])
     try:
-        return path.read_bytes().decode()
+        return _bounded(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{where}: {path} cannot be read: {error}") from error
+
+
+def _bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {_MAX_FILE_BYTES >> 20} MiB")
+    return content
 
 
 def _step(table: Any, where: str) -> Step:

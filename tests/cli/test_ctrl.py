@@ -88,6 +88,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         (["test", "nowhere.wasm", "{cases}"], 2, "cannot be read"),
         (["test", "{cases}", "{cases}"], 2, "no WebAssembly module"),
         (["test", "nowhere.wasm", "nowhere.toml"], 2, "the cases cannot be read"),
+        (["test", "/dev/zero", "{cases}"], 2, "the controller is larger than 128 MiB"),
+        (["test", "nowhere.wasm", "/dev/zero"], 2, "/dev/zero is larger than 4 MiB"),
     ],
 )
 def test_wrong_use(tmp_path: Path, args: list[str], code: int, says: str) -> None:
