@@ -29,7 +29,6 @@ _REFUSED = (
     "takes too many states",
     "too much work",
     "4096 alternatives",
-    "refers to itself and nothing comes in between",
     "of numbers: a whole number, or one that divides a power of ten",
 )
 _MAX_ORDERS = 200
@@ -71,10 +70,7 @@ def test_random_schemas(guest: GuestModule, schema: Any, data: st.DataObject) ->
         if len(ways) <= _MAX_ORDERS and _plain(document):
             texts += [(number, spelled(way, [])) for way in ways]
     assume(texts)
-    try:
-        valid = {number for number, _ in texts if validator.is_valid(documents[number])}
-    except RecursionError:  # a reference to itself
-        assume(False)
+    valid = {number for number, _ in texts if validator.is_valid(documents[number])}
     report = ask_schema(guest, schema, [text for _, text in texts])
     if report.problems:
         event(report.problems[0].message)

@@ -27,8 +27,8 @@ constexpr Words KNOWN[] = {
 // These say something about the value, or hold schemas for others, and constrain nothing.
 constexpr Words NOTES[] = {
     "title", "description", "default", "example", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
-    "id", "$anchor", "$defs", "definitions", "$vocabulary", "contentMediaType", "contentEncoding", "contentSchema", "discriminator",
-    "xml", "externalDocs", "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "deprecationMessage",
+    "id", "$anchor", "$defs", "definitions", "components", "$vocabulary", "contentMediaType", "contentEncoding", "contentSchema",
+    "discriminator", "xml", "externalDocs", "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "deprecationMessage",
     "errorMessage", "defaultSnippets", "doNotSuggest", "suggestSortText", "tsType", "enumNames", "propertyOrder"};
 
 bool is_in(std::span<const Words> words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
