@@ -96,6 +96,16 @@ def test_long_counts_stay_cheap(regex_module: GuestModule) -> None:
         host.post_process([1])
 
 
+def test_optional_parts_written_one_by_one(regex_module: GuestModule) -> None:
+    vocabulary = [b"a", "é".encode(), "€é".encode(), b"\n", b""]
+    host = FakeHost(regex_module, vocabulary, eos=4, arg=b".?" * 300 + b"a" * 20 + b"a?" * 20)
+    for step in range(340):  # of .{0,300}a{20,40}
+        host.mid_process()
+        may_come = {0: step < 340, 1: step < 300, 2: step < 299, 3: False, 4: step >= 20}
+        assert host.allowed() == {token for token, may in may_come.items() if may}
+        assert host.post_process([0])["stop"] == (step == 339)
+
+
 def test_masks_stay_right_when_states_are_forgotten(regex_module: GuestModule) -> None:
     """With this many states the automaton is rebuilt several times; the counter must come through exactly."""
     vocabulary = [b"a", "é".encode(), b"\xc3", b"\xa9", "a€a".encode(), "😀".encode(), "é€😀".encode() * 8, b""]

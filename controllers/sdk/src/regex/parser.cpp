@@ -31,38 +31,53 @@ Anchored Parser::alternation() {
 
 // From the right, since concatenations lean right.
 Anchored Parser::sequence() {
-  std::vector<Anchored> parts;
-  for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')'; skip_ignored()) parts.push_back(quantified());
+  std::vector<Quantified> parts;
+  for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')'; skip_ignored()) {
+    Quantified next = quantified();
+    if (parts.empty() || !join(parts.back(), next)) parts.push_back(next);
+  }
   if (problem_) return NOTHING;
   Anchored expr = EMPTY;
-  for (size_t i = parts.size(); i-- > 0;) expr = Anchored::concat(exprs_, options_.encoding, parts[i], expr);
+  for (size_t i = parts.size(); i-- > 0;) expr = Anchored::concat(exprs_, options_.encoding, parts[i].expr, expr);
   return expr;
 }
 
-Anchored Parser::quantified() {
+// x?x? is x{0,2}: n optional parts written one by one would be an automaton of n * n steps.
+bool Parser::join(Quantified& last, const Quantified& next) {
+  constexpr uint32_t MOST = 1 << 30;
+  bool is_counted = last.min != 1 || last.max != 1 || next.min != 1 || next.max != 1;
+  if (problem_ || last.body == NOTHING || last.body != next.body || !is_counted || last.min > MOST) return false;
+  if (last.max != UNBOUNDED && last.max > MOST) return false;
+  bool is_bounded = last.max != UNBOUNDED && next.max != UNBOUNDED;
+  last.min += next.min, last.max = is_bounded ? last.max + next.max : UNBOUNDED;
+  last.expr = exprs_.repeat(last.body, last.min, last.max);
+  return true;
+}
+
+Parser::Quantified Parser::quantified() {
   size_t start = at_;
   if (std::optional<Anchored> assertion = anchor()) {
     last_anchor_ = start;
     skip_ignored();
-    if (peek() == '*' || peek() == '+' || peek() == '?') return refuse(at_, "nothing to repeat");
-    return *assertion;
+    if (peek() == '*' || peek() == '+' || peek() == '?') return {refuse(at_, "nothing to repeat")};
+    return {*assertion};
   }
   Anchored body = atom();
-  if (problem_) return NOTHING;
+  if (problem_) return {};
   skip_ignored();
   size_t quantifier = at_;
   uint32_t min = 1, max = 1;
-  if (!counts(min, max)) return problem_ ? NOTHING : body;
+  if (!counts(min, max)) return {body, body.asserts() ? NOTHING : body.plain()};
   accept('?');  // lazy: which match is preferred does not change what matches
-  if (peek() == '+') return refuse(at_, "possessive quantifiers are not supported");
+  if (peek() == '+') return {refuse(at_, "possessive quantifiers are not supported")};
   skip_ignored();
   if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')
-    return refuse(at_, "a quantifier follows a quantifier: put the first in a group");
-  if (max == 0) return EMPTY;
-  if (!body.asserts()) return exprs_.repeat(body.plain(), min, max);
-  if (max > 1) return refuse(quantifier, "anchors in a repetition are not supported");
+    return {refuse(at_, "a quantifier follows a quantifier: put the first in a group")};
+  if (max == 0) return {EMPTY};
+  if (!body.asserts()) return {exprs_.repeat(body.plain(), min, max), body.plain(), min, max};
+  if (max > 1) return {refuse(quantifier, "anchors in a repetition are not supported")};
   Anchored optional[] = {EMPTY, body};
-  return min == 1 ? body : Anchored::alt(exprs_, optional);
+  return {min == 1 ? body : Anchored::alt(exprs_, optional)};
 }
 
 std::optional<Anchored> Parser::anchor() {

@@ -37,6 +37,13 @@ class Parser {
     std::optional<CodePoints> set{};
   };
 
+  // `expr` reads body{min,max}; where it asserts something, `body` is NOTHING.
+  struct Quantified {
+    Anchored expr;
+    ExprId body = NOTHING;
+    uint32_t min = 1, max = 1;
+  };
+
   struct KnownClass {
     size_t start, end;  // where it was written
     Flags flags;
@@ -46,7 +53,8 @@ class Parser {
   // parser.cpp: alternatives, sequences, quantifiers
   Anchored alternation();
   Anchored sequence();
-  Anchored quantified();
+  Quantified quantified();
+  bool join(Quantified& last, const Quantified& next);
   Anchored atom();
   std::optional<Anchored> anchor();
   bool counts(uint32_t& min, uint32_t& max);
