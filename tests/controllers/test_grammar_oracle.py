@@ -12,7 +12,7 @@ from tests.support.guests import shipped_guest
 from tests.support.scale import scaled
 from tests.support.tool_guest import ToolGuest
 
-_NEAR, _FAR = 3, 7  # so many bytes are tried after a token that is not allowed, and after one that is
+_NEAR, _FAR = 3, 5  # so many bytes are tried after a token that is not allowed, and after one that is
 
 
 @pytest.fixture(scope="module")

@@ -204,12 +204,17 @@ class OracleGrammar:
 
     @cached_property
     def words(self) -> dict[Terminal, list[str]]:
-        """Short texts of each terminal that no better terminal matches."""
+        """Short texts of each terminal that no better terminal matches, or where not all compete, that it matches."""
         words: dict[Terminal, list[str]] = {}
-        for text in self._texts(3):
-            matching = [terminal for terminal in self.terminals if _match(terminal, text, False)]
-            if text and matching:
-                words.setdefault(min(matching, key=lambda terminal: terminal.rank), []).append(text)
+        texts = [""]
+        for _ in range(5):
+            longer = [text + byte for text in texts for byte in self.alphabet]
+            texts = [text for text in longer if any(_match(terminal, text, True) for terminal in self.terminals)]
+            for text in texts:
+                matching = [terminal for terminal in self.terminals if _match(terminal, text, False)]
+                best = sorted(matching, key=lambda terminal: terminal.rank)
+                for terminal in best if self.contextual else best[:1]:
+                    words.setdefault(terminal, []).append(text)
         return words
 
 
