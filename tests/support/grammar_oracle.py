@@ -156,55 +156,46 @@ class OracleGrammar:
         return any(_completes(self, position, number) for number in range(num_bytes + 1))
 
     def completion(self, position: Position) -> str | None:
-        """A text after which the input may end, where one is found by ending the lexeme under way and adding the
-        shortest list of terminals, as words with or without something skipped before each."""
+        """A text after which the input may end, where one is found by ending the lexeme under way and adding words,
+        hardly more than the fewest, with or without something skipped before each."""
         for start in self._texts(3):
             ended = self.push(position, start)
             emitted = self._emit(ended) if ended is not None else None
-            tail = self._shortest_tail(emitted.lexemes) if emitted is not None else None
-            if ended is None or tail is None:
+            if ended is None or emitted is None:
                 continue
-            text = start
-            for terminal in tail:
-                step = self._step(ended, terminal)
-                if step is None:
-                    break
-                text += step
-                ended = self.push(ended, step)
-                assert ended is not None
-            else:
-                if self.can_end(ended):
-                    return text
+            rest = self._spell(ended, _num_missing(self, emitted.lexemes) + 1)
+            if rest is not None:
+                return start + rest
         return None
 
-    def _step(self, position: Position, terminal: Terminal) -> str | None:
-        """A word, and what is skipped before it, after which the parser has seen `terminal` when the lexeme ends."""
+    def _spell(self, position: Position, num_words: float) -> str | None:
+        """At most so many words, and what is skipped before them, after which the input may end."""
+        if self.can_end(position):
+            return ""
         before = self._emit(position)
-        assert before is not None
-        for blank in (" ", "", "#\n", "\n#", "c "):
-            for word in self.words[terminal]:
+        if before is None:
+            return None
+        for terminal in sorted(self.follow(before.lexemes)[0], key=lambda t: _num_missing(self, (*before.lexemes, t))):
+            seen = (*before.lexemes, terminal)
+            if _num_missing(self, seen) + 1 > num_words:
+                continue
+            for blank, word in itertools.product((" ", "", "#\n", "\n#", "c "), self.words.get(terminal, ())):
                 after = self.push(position, blank + word)
                 emitted = self._emit(after) if after is not None else None
-                if emitted is not None and emitted.lexemes == (*before.lexemes, terminal):
-                    return blank + word
+                if after is None or emitted is None or emitted.lexemes != seen:
+                    continue
+                rest = self._spell(after, num_words - 1)
+                if rest is not None:
+                    return blank + word + rest
         return None
 
     def _texts(self, num_bytes: int) -> Iterator[str]:
         for length in range(num_bytes + 1):
             yield from map("".join, itertools.product(self.alphabet, repeat=length))
 
-    def _shortest_tail(self, lexemes: tuple[Terminal, ...]) -> list[Terminal] | None:
-        tail: list[Terminal] = []
-        while not self.follow((*lexemes, *tail))[1]:
-            viable = [terminal for terminal in self.follow((*lexemes, *tail))[0] if terminal in self.words]
-            if not viable:
-                return None
-            tail.append(min(viable, key=lambda terminal: _num_missing(self, (*lexemes, *tail, terminal))))
-        return tail
-
     @cached_property
     def words(self) -> dict[Terminal, list[str]]:
-        """Short texts of each terminal that no better terminal matches, or where not all compete, that it matches."""
+        """Short texts of each terminal that no better terminal matches."""
         words: dict[Terminal, list[str]] = {}
         texts = [""]
         for _ in range(5):
@@ -212,9 +203,8 @@ class OracleGrammar:
             texts = [text for text in longer if any(_match(terminal, text, True) for terminal in self.terminals)]
             for text in texts:
                 matching = [terminal for terminal in self.terminals if _match(terminal, text, False)]
-                best = sorted(matching, key=lambda terminal: terminal.rank)
-                for terminal in best if self.contextual else best[:1]:
-                    words.setdefault(terminal, []).append(text)
+                if matching:
+                    words.setdefault(min(matching, key=lambda terminal: terminal.rank), []).append(text)
         return words
 
 
