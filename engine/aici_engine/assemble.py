@@ -1,5 +1,6 @@
 """Make the parts of an engine and put them together."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ class Parts:
     max_len: int
 
 
-def assemble(config: EngineConfig, host: GuestHost) -> Parts:
+def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] | None = None) -> Parts:
     """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `host`."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
@@ -63,7 +64,7 @@ def assemble(config: EngineConfig, host: GuestHost) -> Parts:
     eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
     if host.vocab_size:
         eos_tokens |= {host.eos_token}
-    output = Output(vocabulary.token_bytes)
+    output = Output(vocabulary.token_bytes, on_step)
     loop = Loop(
         model=model,
         storage=storage,

@@ -1,10 +1,17 @@
 """What an engine is told when it is made, and what a request may ask of the sampler. Values, checked once."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from aici_runtime.errors import UsageError
+
+MAX_STOPS = 16
+MAX_LOGPROBS = 20
+_MAX_BIAS = 1e30
+"""Far enough from the end of f32 for sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +52,20 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How the next token is drawn. The steps run in the order of the fields, after a controller's mask.
+    """How the next token is drawn: `logit_bias`, a controller's mask, then the steps in the order of the fields.
 
     `repetition_penalty` divides (or multiplies) the logits of tokens in the prompt or the output; `presence_penalty`
     and `frequency_penalty` are subtracted for tokens of the output, the latter times their count. `temperature` 0 is
     greedy. `top_k` 0 or -1, `top_p` 1 and `min_p` 0 switch those steps off. Without `seed` each run differs.
-    `max_tokens` bounds the output, forced tokens included; None: what the context leaves.
+    `max_tokens` bounds the output, forced tokens included; None: what the context leaves; 0: nothing is generated.
+
+    `stop`: the output's text ends before the first of these, and generation with it: before that which is complete
+    first, and of those that end at the same place the longest, however the text is cut into tokens. `logit_bias` is
+    added to the logits of its tokens. `ignore_eos`: without a controller, generation goes on after EOS.
+
+    `logprobs` k: the log-probability of each output token, and the k likeliest. That is the log-softmax, in natural
+    logarithms, of the logits after bias and mask, before penalties, temperature, top-k, top-p and min-p: a token that
+    had to be has 0.0, and only tokens that may be are listed, so that all are finite. None: nothing is computed.
     """
 
     repetition_penalty: float = 1.0
@@ -62,6 +77,10 @@ class SamplingParams:
     min_p: float = 0.0
     seed: int | None = None
     max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    logprobs: int | None = None
+    ignore_eos: bool = False
 
     def __post_init__(self) -> None:
         _check(0.0 < self.repetition_penalty < float("inf"), "repetition_penalty", self.repetition_penalty, "above 0")
@@ -79,7 +98,28 @@ class SamplingParams:
         _check(self.seed is None or isinstance(self.seed, int), "seed", self.seed, "a whole number")
         tokens = self.max_tokens
         _check(
-            tokens is None or (isinstance(tokens, int) and tokens >= 1), "max_tokens", tokens, "a whole number from 1"
+            tokens is None or (isinstance(tokens, int) and tokens >= 0), "max_tokens", tokens, "a whole number from 0"
+        )
+        self._check_output()
+
+    def _check_output(self) -> None:
+        _check(
+            isinstance(self.stop, tuple)
+            and len(self.stop) <= MAX_STOPS
+            and all(isinstance(stop, str) and stop for stop in self.stop),
+            "stop",
+            repr(self.stop),
+            f"a tuple of at most {MAX_STOPS} strings, none of them empty",
+        )
+        for token, bias in self.logit_bias.items():
+            _check(isinstance(token, int), "logit_bias", f"given for {token!r}", "given for numbers of tokens")
+            _check(math.isfinite(bias) and abs(bias) <= _MAX_BIAS, "logit_bias", f"{bias} for token {token}", "finite")
+        k = self.logprobs
+        _check(
+            k is None or (isinstance(k, int) and 0 <= k <= MAX_LOGPROBS),
+            "logprobs",
+            k,
+            f"a whole number from 0 to {MAX_LOGPROBS}",
         )
 
     @property

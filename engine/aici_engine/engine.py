@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
@@ -39,6 +39,10 @@ class SamplingOptions(TypedDict, total=False):
     min_p: float
     seed: int | None
     max_tokens: int | None
+    stop: tuple[str, ...]
+    logit_bias: Mapping[int, float]
+    logprobs: int | None
+    ignore_eos: bool
 
 
 class Stats(TypedDict):
@@ -49,21 +53,27 @@ class Stats(TypedDict):
     total_requests: int
     cache_usage: float
     tokens_generated: int
+    num_preemptions: int
 
 
 class Engine:
     """Loads the model in the constructor, about a second. Several engines may live in one process.
 
-    `host`: the controller runtime, already ready; it stays the caller's and must outlive the engine. Close with
-    `shutdown` or as a context manager.
+    `host`: the controller runtime, already ready; it stays the caller's and must outlive the engine. `on_step`: called
+    on the engine's thread after sinks were given events, before the engine computes or waits: a server may send them on
+    together. It must not block. Close with `shutdown` or as a context manager.
     """
 
-    def __init__(self, config: EngineConfig, *, host: GuestHost | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig, *, host: GuestHost | None = None, on_step: Callable[[], None] | None = None
+    ) -> None:
         _prepare_process()
         # Torch weighs a second and a half to import: only who makes an engine pays.
         from aici_engine.assemble import assemble
 
-        self._parts = assemble(config, host or NoHost())
+        host = host or NoHost()
+        self._vocabulary = (host.vocab_size, host.eos_token)
+        self._parts = assemble(config, host, on_step)
         self._loop = self._parts.loop
         self._ids = itertools.count(1)
         self._total = 0
@@ -91,15 +101,14 @@ class Engine:
     def submit(self, request: Request, *, sink: Sink | None = None) -> RequestHandle:
         """Queue a request. Its events go to `sink`, if given, else to the handle.
 
-        Raises UsageError for a prompt that is empty or can never fit, UnavailableError after `shutdown`.
+        Raises UsageError for a prompt that is empty or can never fit, and for what does not go together,
+        UnavailableError after `shutdown`.
         """
         prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else _ids(request.prompt)
         limit = self._limit(prompt, request.sampling.max_tokens)
+        self._check(request, len(prompt))
         with self._lock:
-            if self._closed:
-                raise UnavailableError("the engine was shut down")
-            if self._loop.fatal is not None:
-                raise self._loop.fatal
+            self._check_alive()
             handle = RequestHandle(SeqId(next(self._ids)), self._loop.abort)
             self._total += 1
             self._loop.submit(
@@ -111,6 +120,7 @@ class Engine:
                     limit=limit,
                     sink=sink or handle.put,
                     submitted_at=time.monotonic(),
+                    score_from=request.score_from,
                 )
             )
         return handle
@@ -216,6 +226,22 @@ class Engine:
         finally:
             handle.abort()
 
+    def use_host(self, host: GuestHost) -> None:
+        """Go on with another controller runtime, ready, after one has died; from any thread.
+
+        Controlled requests that the last one still has fail with RuntimeDiedError. Raises UsageError if its vocabulary
+        is another.
+        """
+        if (host.vocab_size, host.eos_token) != self._vocabulary:
+            raise UsageError(
+                f"the new runtime's vocabulary has {host.vocab_size} tokens and EOS {host.eos_token}, "
+                f"the last one's had {self._vocabulary[0]} and {self._vocabulary[1]}",
+                hint="start it with the same tokenizer",
+            )
+        with self._lock:
+            self._check_alive()
+            self._loop.use_host(host)
+
     def get_stats(self) -> Stats:
         running = self._loop.num_running
         return Stats(
@@ -224,6 +250,7 @@ class Engine:
             total_requests=self._total,
             cache_usage=self._parts.cache.usage,
             tokens_generated=self._loop.tokens_generated,
+            num_preemptions=self._loop.num_preemptions,
         )
 
     def shutdown(self) -> None:
@@ -240,13 +267,30 @@ class Engine:
     def __exit__(self, *exc: object) -> None:
         self.shutdown()
 
+    def _check_alive(self) -> None:
+        if self._closed:
+            raise UnavailableError("the engine was shut down")
+        if self._loop.fatal is not None:
+            raise self._loop.fatal
+
+    def _check(self, request: Request, prompt_len: int) -> None:
+        for token in request.sampling.logit_bias:
+            if not 0 <= token < self._parts.vocab_size:
+                raise UsageError(f"logit_bias has token {token}: the model has {self._parts.vocab_size}")
+        first = request.score_from
+        if first is not None and not 0 <= first < prompt_len:
+            raise UsageError(f"score_from is {first}: the prompt has tokens 0 to {prompt_len - 1}")
+        if request.controller is not None and (first is not None or request.sampling.ignore_eos):
+            name = "ignore_eos" if first is None else "score_from"
+            raise UsageError(f"{name} does not go with a controller", hint="make it a request of its own")
+
     def _limit(self, prompt: Seq[TokenId], max_tokens: int | None) -> int:
         if not prompt:
             raise UsageError("the prompt has no tokens", hint="give at least one character, or a token")
         bad = [token for token in prompt if not 0 <= token < self._parts.vocab_size]
         if bad:
             raise UsageError(f"the prompt has token {bad[0]}: the model has {self._parts.vocab_size}")
-        if len(prompt) >= self.max_len:
+        if len(prompt) + (max_tokens != 0) > self.max_len:
             raise UsageError(
                 f"the prompt has {len(prompt)} tokens: a sequence may have {self.max_len}, output included",
                 hint=f"give a prompt of at most {self.max_len - 1} tokens",

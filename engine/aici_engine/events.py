@@ -1,4 +1,4 @@
-"""What a request reports while it runs. Any number of token and backtrack events, then exactly one finish event."""
+"""What a request reports while it runs: any number of other events, then exactly one finish event."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,11 @@ from aici_runtime.ids import TokenId
 
 
 class FinishReason(StrEnum):
-    """`EOS`: sampled, in plain generation or right before the controller stopped. `STOP`: the controller stopped."""
+    """`EOS`: sampled, in plain generation or right before the controller stopped. `STOP`: the controller stopped.
+    `STOP_STRING`: the text reached one of the request's stop strings."""
 
     EOS = "eos"
+    STOP_STRING = "stop"
     LENGTH = "length"
     STOP = "aici-stop"
     ABORT = "abort"
@@ -28,17 +30,49 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`data`: its bytes, empty for special tokens."""
+    """`data`: its bytes, empty for special tokens. `logprob`, `top_logprobs`: as `SamplingParams.logprobs` asks."""
 
     token_id: TokenId
     data: bytes
     origin: Origin
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[TokenId, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """A token's log-probability, None if it has none, and the likeliest tokens in its place, likeliest first.
+
+    The token itself is among the latter only if it is so likely.
+    """
+
+    token_id: TokenId
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[TokenId, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreEvent:
+    """The scores of the prompt's tokens, from `Request.score_from` on; once, before the first token event."""
+
+    scores: tuple[TokenScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlEvent:
+    """What the controller logged, and its writes of variables as the wire has them, in one of its callbacks.
+
+    It comes before the token events of what that callback decided.
+    """
+
+    logs: str
+    storage: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """`text`: what the stream gains; may be empty while a character is incomplete, and starts with ` ↩ ` after a
-    backtrack."""
+    """`text`: what the stream gains; starts with ` ↩ ` after a backtrack. It may be empty while a character is
+    incomplete, or while the text might be the beginning of a stop string: what turns out not to be comes later."""
 
     token: Token
     text: str
@@ -81,7 +115,8 @@ class FinishEvent:
     """The end. `text` is the true text, without what was backtracked; `tail` is what the stream gains at the very end.
 
     `storage` holds the controller's writes of variables, as the wire has them. `error` is set exactly if the reason is
-    `FAIL`.
+    `FAIL`, `stop` exactly if it is `STOP_STRING`: the one that the text, which ends before it, had reached. `tokens`
+    and `usage` count those that made it up.
     """
 
     reason: FinishReason
@@ -93,6 +128,7 @@ class FinishEvent:
     logs: str
     storage: tuple[Mapping[str, Any], ...]
     error: AiciError | None
+    stop: str | None = None
 
 
-Event: TypeAlias = TokenEvent | BacktrackEvent | FinishEvent
+Event: TypeAlias = ScoreEvent | ControlEvent | TokenEvent | BacktrackEvent | FinishEvent

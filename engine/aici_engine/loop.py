@@ -5,6 +5,7 @@ end gets a verdict from whoever noticed, and `_bury` ends it: one finish event, 
 """
 
 import contextlib
+import itertools
 import logging
 import queue
 import time
@@ -14,13 +15,15 @@ from typing import TypeVar
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import Storage
 from aici_engine.cache.view import KvcacheView
+from aici_engine.control.host import GuestHost
 from aici_engine.control.session import Answer, Session
-from aici_engine.events import FinishReason
+from aici_engine.events import FinishReason, TokenScore
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
 from aici_engine.sample.masks import Logits
 from aici_engine.sample.sampler import Sampler
+from aici_engine.sample.scores import num_rows, score
 from aici_engine.schedule import Scheduler, Work
 from aici_engine.sequence import Phase, Sequence
 from aici_runtime.errors import AiciError, RuntimeDiedError
@@ -92,6 +95,10 @@ class Loop:
     def abort(self, seq_id: SeqId) -> None:
         self._inbox.put(lambda: self._abort(seq_id))
 
+    def use_host(self, host: GuestHost) -> None:
+        """Controlled requests of before fail with RuntimeDiedError, later ones are the new runtime's."""
+        self._inbox.put(lambda: self._change_host(host))
+
     def stop(self) -> None:
         """End every request with `abort`, then `run` returns."""
         self._inbox.put(self._stop)
@@ -104,6 +111,7 @@ class Loop:
             while not self._stopping:
                 self._read_inbox()
                 self._step()
+                self._output.flush()
         except Exception as error:  # noqa: BLE001 one of the four places where failures are caught
             _log.exception("the engine loop failed")
             self.fatal = AiciError(f"the engine failed: {error!r}")
@@ -119,6 +127,7 @@ class Loop:
         for seq in self._alive.values():
             seq.end(reason, self.fatal if reason is FinishReason.FAIL else None)
         self._bury()
+        self._output.flush()
 
     def _read_inbox(self) -> None:
         """Blocks while there is nothing to compute: for ever, or a growing while if guests are all suspended."""
@@ -126,6 +135,8 @@ class Loop:
             self._wait_s = 0.0
             # Guests whose sequences have ended do not wait for the next request to be told.
             self._guests(self._session.round, [])
+            self._bury()
+            self._output.flush()
             if self._inbox.empty():
                 self._inbox.get()()
         elif self._wait_s > 0.0:
@@ -142,14 +153,16 @@ class Loop:
                 seq.started_at = time.monotonic()
         self._guests(self._session.round, self._scheduler.running)
         self._bury()
+        # What guests forced or ended need not wait for the forward pass.
+        self._output.flush()
         decision = self._scheduler.decide()
         if not decision.work:
             self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
             return
         self._wait_s = 0.0
-        sampling = [work.seq for work in decision.work if work.samples]
-        self._guests(self._session.ask, [seq for seq in sampling if seq.controller is not None])
-        logits: list[Logits] = []
+        asked = [work.seq for work in decision.work if work.samples and work.seq.controller is not None]
+        self._guests(self._session.ask, asked)
+        logits: list[list[Logits]] = []
         try:
             logits = self._forward(decision.work)
         except Exception as error:  # noqa: BLE001 the engine loop's: it costs the requests of this batch
@@ -158,32 +171,44 @@ class Loop:
                 work.seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
         answers: dict[SeqId, Answer] = {}
         self._guests(lambda _: answers.update(self._session.answers()), None)
-        for seq, row in zip(sampling, logits, strict=False):
-            if seq.verdict is None:
-                self._commit(seq, row, answers.get(seq.seq_id))
+        for work, rows in zip(decision.work, logits, strict=False):
+            if work.seq.verdict is None and rows:
+                self._commit(work, rows, answers.get(work.seq.seq_id))
         self._bury()
 
-    def _forward(self, work: list[Work]) -> list[Logits]:
+    def _forward(self, work: list[Work]) -> list[list[Logits]]:
+        """The rows that each one's chunk asked for."""
         chunks = []
         for item in work:
             seq, start = item.seq, item.seq.num_computed
             end = start + item.num_tokens
             view = KvcacheView(self._storage, self._cache.page_table(seq.seq_id), end)
-            chunks.append(Chunk(view, seq.tokens[start:end], start, item.samples))
+            num_logits = max(int(item.samples), num_rows(seq, end))
+            chunks.append(Chunk(view, seq.tokens[start:end], start, num_logits))
         logits = self._model.forward(self._storage, chunks)
         for item in work:
             item.seq.num_computed += item.num_tokens
             self._cache.advance(item.seq.seq_id, item.seq.num_computed)
-        return list(logits.cpu().numpy())
+        rows = iter(logits.cpu().numpy())
+        return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 
-    def _commit(self, seq: Sequence, row: Logits, answer: Answer | None) -> None:
+    def _commit(self, work: Work, rows: list[Logits], answer: Answer | None) -> None:
         """One step's gain of one sequence. What goes wrong here is its own affair."""
+        seq = work.seq
         before = seq.num_sampled + seq.num_forced
         try:
-            if answer is not None and answer.splice is not None:
+            if seq.score_from is not None:
+                score(seq, rows)
+                self._output.scored(seq)
+            if not work.samples:
+                return
+            if seq.room <= 0:
+                # Only the scores were wanted.
+                seq.end(FinishReason.LENGTH)
+            elif answer is not None and answer.splice is not None:
                 self._session.splice(seq, answer.splice)
             else:
-                self._take(seq, self._sampler.sample(seq, row, None if answer is None else answer.bits))
+                self._take(seq, self._sampler.sample(seq, rows[-1], None if answer is None else answer.bits))
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
@@ -197,27 +222,30 @@ class Loop:
         if 2 * seq.num_sampled + seq.num_forced > FUEL_PER_CONTEXT * self._model.context:
             seq.end(FinishReason.OUT_OF_FUEL)
 
-    def _take(self, seq: Sequence, token: TokenId) -> None:
-        seq.last_was_eos = token in self._eos_tokens
+    def _take(self, seq: Sequence, score: TokenScore) -> None:
+        seq.last_was_eos = score.token_id in self._eos_tokens
         if seq.controller is None:
             if seq.last_was_eos:
-                self._output.sampled_eos(seq, token)
-                seq.end(FinishReason.EOS)
+                self._output.sampled_eos(seq, score)
+                if not seq.sampling.ignore_eos:
+                    seq.end(FinishReason.EOS)
             else:
-                self._output.sampled(seq, token)
+                self._output.sampled(seq, score)
         elif seq.last_was_eos:
             # The controller decides what EOS means; if it goes on, the model had better not see it.
-            self._output.sampled_eos(seq, token, kept_as=self._kept_eos)
+            self._output.sampled_eos(seq, score, kept_as=self._kept_eos)
             self._session.sampled(seq, self._eos_for_guests)
         else:
-            self._output.sampled(seq, token)
-            self._session.sampled(seq, token)
+            self._output.sampled(seq, score)
+            self._session.sampled(seq, score.token_id)
 
     # Commands.
 
     def _begin(self, seq: Sequence) -> None:
         self._alive[seq.seq_id] = seq
-        if seq.controller is None:
+        if seq.room <= 0 and seq.score_from is None:
+            seq.end(FinishReason.LENGTH)
+        elif seq.controller is None:
             self._scheduler.add(seq)
         elif self._runtime_error is not None:
             seq.end(FinishReason.FAIL, self._runtime_error)
@@ -242,6 +270,23 @@ class Loop:
         if seq_id in self._alive:
             self._alive[seq_id].end(FinishReason.ABORT)
 
+    def _change_host(self, host: GuestHost) -> None:
+        if self._runtime_error is None:
+            self._lose_runtime(RuntimeDiedError("the controller runtime was replaced"))
+        self._bury()
+        self._session.use(host)
+        self._runtime_error = None
+
+    def _lose_runtime(self, error: RuntimeDiedError) -> None:
+        self._runtime_error = error
+        self._session.lost()
+        self._fail_controlled(error)
+
+    def _fail_controlled(self, error: AiciError) -> None:
+        for seq in self._alive.values():
+            if seq.controller is not None:
+                seq.end(FinishReason.FAIL, error)
+
     def _stop(self) -> None:
         self._stopping = True
 
@@ -252,13 +297,10 @@ class Loop:
             return
         try:
             talk(argument)
+        except RuntimeDiedError as error:
+            self._lose_runtime(error)
         except AiciError as error:
-            if isinstance(error, RuntimeDiedError):
-                self._runtime_error = error
-                self._session.lost()
-            for seq in self._alive.values():
-                if seq.controller is not None:
-                    seq.end(FinishReason.FAIL, error)
+            self._fail_controlled(error)
 
     def _bury(self) -> None:
         """End all that have a verdict."""

@@ -2,9 +2,24 @@
 
 import logging
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from typing import Any
 
-from aici_engine.events import BacktrackEvent, Event, FinishEvent, FinishReason, Origin, Timings, TokenEvent, Usage
+from aici_engine.events import (
+    BacktrackEvent,
+    ControlEvent,
+    Event,
+    FinishEvent,
+    FinishReason,
+    Origin,
+    ScoreEvent,
+    Timings,
+    Token,
+    TokenEvent,
+    TokenScore,
+    Usage,
+)
 from aici_engine.sequence import Phase, Sequence
 from aici_runtime.errors import AiciError, ControllerError
 from aici_runtime.ids import TokenId
@@ -13,23 +28,46 @@ _log = logging.getLogger(__name__)
 
 
 class Output:
-    """`token_bytes[id]`: bytes of each token, empty for special ones; ids beyond it have none."""
+    """`token_bytes[id]`: bytes of each token, empty for special ones; ids beyond it have none.
 
-    def __init__(self, token_bytes: Seq[bytes]) -> None:
+    `on_step`: see `flush`.
+    """
+
+    def __init__(self, token_bytes: Seq[bytes], on_step: Callable[[], None] | None = None) -> None:
         self._token_bytes = token_bytes
+        self._on_step = on_step
+        self._told = False
 
-    def sampled(self, seq: Sequence, token_id: TokenId) -> None:
-        self._append(seq, token_id, Origin.SAMPLED)
+    def sampled(self, seq: Sequence, score: TokenScore) -> None:
+        self._append(seq, score, self._bytes(score.token_id), Origin.SAMPLED)
 
-    def sampled_eos(self, seq: Sequence, token_id: TokenId, *, kept_as: TokenId | None = None) -> None:
+    def sampled_eos(self, seq: Sequence, score: TokenScore, *, kept_as: TokenId | None = None) -> None:
         """EOS is no part of the text, whatever bytes it has."""
-        token, text = seq.append(token_id, b"", Origin.SAMPLED, kept_as=kept_as)
-        self._emit(seq, TokenEvent(token, text))
+        self._append(seq, score, b"", Origin.SAMPLED, kept_as)
 
     def forced(self, seq: Sequence, token_ids: Seq[TokenId]) -> None:
-        """As many as there is room for."""
+        """As many as there is room for, up to the end of a stop string."""
         for token_id in token_ids[: max(0, seq.room)]:
-            self._append(seq, token_id, Origin.FORCED)
+            if seq.text.stop is not None:
+                return
+            score = TokenScore(token_id)
+            if seq.sampling.logprobs is not None:
+                # Nothing else could have come.
+                score = TokenScore(token_id, 0.0, ((token_id, 0.0),)[: seq.sampling.logprobs])
+            self._append(seq, score, self._bytes(token_id), Origin.FORCED)
+
+    def scored(self, seq: Sequence) -> None:
+        """Report the scores of the prompt once they are complete."""
+        if seq.score_from is not None and seq.score_from + len(seq.scores) == seq.prompt_len:
+            seq.score_from = None
+            self._tell(seq, ScoreEvent(tuple(seq.scores)))
+
+    def controlled(self, seq: Sequence, logs: str, storage: Seq[dict[str, Any]]) -> None:
+        """What one callback of its controller logged and wrote, if anything."""
+        if logs or storage:
+            seq.logs.append(logs)
+            seq.storage.extend(storage)
+            self._tell(seq, ControlEvent(logs, tuple(storage)))
 
     def remove(self, seq: Sequence, num_tokens: int) -> None:
         """ControllerError if nothing would remain."""
@@ -62,20 +100,35 @@ class Output:
                 logs="".join(seq.logs),
                 storage=tuple(seq.storage),
                 error=error,
+                stop=seq.text.stop,
             ),
         )
 
-    def _append(self, seq: Sequence, token_id: TokenId, origin: Origin) -> None:
-        data = self._token_bytes[token_id] if token_id < len(self._token_bytes) else b""
-        token, text = seq.append(token_id, data, origin)
-        self._emit(seq, TokenEvent(token, text))
+    def flush(self) -> None:
+        """Call `on_step` if anything was told since the last time: the listeners may send it on together."""
+        if not self._told:
+            return
+        self._told = False
+        if self._on_step is not None:
+            try:
+                self._on_step()
+            except Exception:  # noqa: BLE001 the engine loop's: the requests have no part in it
+                _log.exception("on_step raised")
 
-    def _emit(self, seq: Sequence, event: TokenEvent) -> None:
+    def _bytes(self, token_id: TokenId) -> bytes:
+        return self._token_bytes[token_id] if token_id < len(self._token_bytes) else b""
+
+    def _append(
+        self, seq: Sequence, score: TokenScore, data: bytes, origin: Origin, kept_as: TokenId | None = None
+    ) -> None:
+        token = Token(score.token_id, data, origin, score.logprob, score.top_logprobs)
+        text = seq.append(token, kept_as=kept_as)
         if seq.first_token_at is None:
             seq.first_token_at = time.monotonic()
-        self._tell(seq, event)
+        self._tell(seq, TokenEvent(token, text))
 
     def _tell(self, seq: Sequence, event: Event) -> None:
+        self._told = True
         try:
             seq.sink(event)
         except Exception:  # noqa: BLE001 the engine loop's: who listens badly loses the request, not the engine

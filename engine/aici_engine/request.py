@@ -22,11 +22,17 @@ class ControllerCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`prompt`: text, tokenized as the model's tokenizer does by default, or the tokens themselves."""
+    """`prompt`: text, tokenized as the model's tokenizer does by default, or the tokens themselves.
+
+    `score_from`: also score the prompt's tokens from this index on, by the log-softmax of the logits as the model gives
+    them: no bias, no temperature. The k likeliest come along, k = `sampling.logprobs`. The prompt's first token has no
+    log-probability: nothing precedes it.
+    """
 
     prompt: str | Sequence[TokenId]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     controller: ControllerCall | None = None
+    score_from: int | None = None
 
 
 class RequestHandle:

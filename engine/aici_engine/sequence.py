@@ -1,11 +1,15 @@
 """One sequence's life in the engine. Touched by the engine's thread alone."""
 
 import random
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from aici_engine.config import SamplingParams
-from aici_engine.events import FinishReason, Origin, Token
+from aici_engine.events import FinishReason, Origin, Token, TokenScore
 from aici_engine.request import ControllerCall, Sink
 from aici_engine.text import TextStream
 from aici_runtime.errors import AiciError
@@ -25,7 +29,8 @@ class Sequence:
     """`tokens`: prompt, then output; the first `prompt_len` are the prompt. `num_computed` catches up with them.
 
     `limit`: the most tokens, prompt included, that it may ever have. An EOS that a controller chose
-    to live through may stand in `tokens` as another token.
+    to live through may stand in `tokens` as another token. `bias`: the tokens whose logits are to be biased, and by
+    what. `scores`: those of the prompt's tokens from `score_from` on, so far; that is None when none is to be scored.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class Sequence:
         limit: int,
         sink: Sink,
         submitted_at: float,
+        score_from: int | None = None,
     ) -> None:
         self.seq_id = seq_id
         self.tokens = prompt
@@ -52,8 +58,12 @@ class Sequence:
         self.num_sampled = 0
         self.num_forced = 0
         self.output: list[Token] = []
-        self.text = TextStream()
+        self.text = TextStream(sampling.stop)
         self.random = random.Random(sampling.seed)
+        self.bias = _arrays(sampling.logit_bias) if sampling.logit_bias else None
+        self.score_from = score_from
+        # Nothing precedes the first token.
+        self.scores = [TokenScore(prompt[0])] if score_from == 0 else []
         # Control.
         self.bound = False
         self.suspended = False
@@ -86,18 +96,18 @@ class Sequence:
         if self.verdict is None:
             self.verdict = (reason, error)
 
-    def append(
-        self, token_id: TokenId, data: bytes, origin: Origin, *, kept_as: TokenId | None = None
-    ) -> tuple[Token, str]:
-        """Returns the token as events show it, and what the stream gains. `kept_as`: what the model is to see."""
-        token = Token(token_id, data, origin)
-        self.tokens.append(token_id if kept_as is None else kept_as)
+    def append(self, token: Token, *, kept_as: TokenId | None = None) -> str:
+        """Returns what the stream gains. `kept_as`: what the model is to see."""
+        self.tokens.append(token.token_id if kept_as is None else kept_as)
         self.output.append(token)
-        if origin is Origin.SAMPLED:
+        if token.origin is Origin.SAMPLED:
             self.num_sampled += 1
         else:
             self.num_forced += 1
-        return token, self.text.push(data)
+        text = self.text.push(token.data)
+        if self.text.stop is not None:
+            self.end(FinishReason.STOP_STRING)
+        return text
 
     def remove(self, num_tokens: int) -> None:
         """Forget the last tokens, of the prompt too once the output is used up. At least one token must remain."""
@@ -109,3 +119,7 @@ class Sequence:
         if self.sampling.max_tokens is not None:
             # It bounds the output, which begins earlier now.
             self.limit = min(self.limit, self.prompt_len + self.sampling.max_tokens)
+
+
+def _arrays(bias: Mapping[int, float]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    return np.fromiter(bias, np.intp, len(bias)), np.fromiter(bias.values(), np.float32, len(bias))

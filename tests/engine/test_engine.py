@@ -237,7 +237,7 @@ def test_without_a_runtime_a_controller_is_refused(engine: Engine) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -2}, {"min_p": 2}, {"max_tokens": 0},
+    [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -2}, {"min_p": 2}, {"max_tokens": -1},
      {"repetition_penalty": 0}, {"presence_penalty": 3}, {"temperature": float("nan")}],
 )  # fmt: skip
 def test_bad_sampling_is_refused_by_name(options: dict[str, float]) -> None:

@@ -93,6 +93,10 @@ class Session:
             else:
                 future.add_done_callback(lambda future, done=done: done(future.exception()))  # type: ignore[misc]
 
+    def use(self, host: GuestHost) -> None:
+        """From now on; nothing may be left of what the last one had."""
+        self._host = host
+
     def lost(self) -> None:
         """The host died: there is no guest any more."""
         self._to_start.clear()
@@ -203,14 +207,12 @@ class Session:
                 raise ControllerError(f"the controller forced token {token}: the model has {self._num_logits}")
 
     def _noted(self, seq: Sequence, result: SeqResult[Any] | None) -> bool:
-        """Keep logs and variables; False if the guest failed, and then the sequence has its verdict."""
+        """Report logs and variables; False if the guest failed, and then the sequence has its verdict."""
         error: AiciError | None = None
         if result is None:
             error = ControllerError("the controller did not answer")
         else:
-            if result.logs:
-                seq.logs.append(result.logs)
-            seq.storage.extend(result.storage)
+            self._output.controlled(seq, result.logs, result.storage)
             if result.error:
                 error = ControllerError(result.error)
         if error is not None:

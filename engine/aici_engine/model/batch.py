@@ -16,12 +16,15 @@ from aici_runtime.ids import TokenId
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`tokens` stand at positions `start`, `start + 1`, ... of a sequence whose `view` reaches exactly to their end."""
+    """`tokens` stand at positions `start`, `start + 1`, ... of a sequence whose `view` reaches exactly to their end.
+
+    The logits of the last `num_logits` of them are wanted.
+    """
 
     view: KvcacheView
     tokens: Sequence[TokenId]
     start: int
-    wants_logits: bool
+    num_logits: int
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class ChunkPart:
 @dataclass(frozen=True, slots=True)
 class StepBatch:
     """`input_ids`, `position_ids`: (1, T). `write_slots`: (T,). `logit_rows`: tokens whose logits are wanted, in
-    the order of the chunks that want them."""
+    the order of the chunks."""
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor
@@ -119,7 +122,8 @@ def build(chunks: Sequence[Chunk], device: torch.device) -> StepBatch:
     ids = np.concatenate([np.fromiter(chunks[i].tokens, np.int64, len(chunks[i].tokens)) for i in by_len])
     positions = np.concatenate([np.arange(chunks[i].start, chunks[i].view.total_len) for i in by_len])
     writes = np.concatenate([slots[i][chunks[i].start :] for i in by_len])
-    rows = [firsts[i] + len(chunk.tokens) - 1 for i, chunk in enumerate(chunks) if chunk.wants_logits]
+    lasts = [firsts[i] + len(chunk.tokens) for i, chunk in enumerate(chunks)]
+    rows = [row for last, chunk in zip(lasts, chunks, strict=True) for row in range(last - chunk.num_logits, last)]
     return StepBatch(
         input_ids=tensor(ids)[None],
         position_ids=tensor(positions)[None],

@@ -46,7 +46,7 @@ class Model:
 
     @torch.inference_mode()
     def forward(self, storage: Storage, chunks: Sequence[batches.Chunk]) -> torch.Tensor:
-        """Logits (R, vocabulary) in f32, a row for each chunk that wants them, in order; the caller may change them.
+        """Logits (R, vocabulary) in f32: `num_logits` rows for each chunk, in order; the caller may change them.
 
         The keys and values of all chunks are in `storage` afterwards.
         """

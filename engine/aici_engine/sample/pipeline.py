@@ -39,7 +39,7 @@ def choose(row: Logits, params: SamplingParams, uniform: float) -> TokenId:
         raise ValueError("the model's logits are not finite" if np.isnan(top) else "no token is allowed")
     if params.greedy:
         return TokenId(int(row.argmax()))
-    ids = _top_k(row, params.top_k)
+    ids = top_k(row, params.top_k)
     # Differences first, then the temperature: a small one would overflow the logits themselves.
     weights = np.exp((row[ids].astype(np.float64) - top) / params.temperature)
     if params.top_p < 1.0:
@@ -53,7 +53,8 @@ def choose(row: Logits, params: SamplingParams, uniform: float) -> TokenId:
     return TokenId(int(ids[min(at, len(ids) - 1)]))
 
 
-def _top_k(row: Logits, k: int) -> Ids:
+def top_k(row: Logits, k: int) -> Ids:
+    """Ascending. More than k if there are equals at the edge, fewer if fewer are allowed; all that are if k is 0."""
     if k <= 0 or k >= len(row):
         return np.flatnonzero(row > -np.inf)
     kth = np.partition(row, len(row) - k)[len(row) - k]

@@ -1,13 +1,14 @@
-"""One token for one row of logits: mask, penalties, pipeline; or the end of the sequence, and why."""
+"""One token for one row of logits: bias, mask, penalties, pipeline; or the end of the sequence, and why."""
 
 import numpy as np
 import numpy.typing as npt
 
+from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits, MaskApplier
 from aici_engine.sample.pipeline import choose, penalize
+from aici_engine.sample.scores import log_softmax
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, ControllerError
-from aici_runtime.ids import TokenId
 
 
 class Sampler:
@@ -16,14 +17,21 @@ class Sampler:
     def __init__(self, masks: MaskApplier) -> None:
         self._masks = masks
 
-    def sample(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenId:
+    def sample(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenScore:
         """`row` is spoilt. `bits`: the guest's mask, None without one. AiciError if there is nothing to choose."""
+        if seq.bias is not None:
+            ids, biases = seq.bias
+            row[ids] += biases
         if bits is not None and not self._masks.apply(bits, row):
             raise ControllerError("the controller's mask allows no token")
+        unpenalized = None if seq.sampling.logprobs is None else row.copy()
         prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]
         penalize(row, seq.sampling, prompt=prompt, output=output)
         uniform = 0.0 if seq.sampling.greedy else seq.random.random()
         try:
-            return choose(row, seq.sampling, uniform)
+            token = choose(row, seq.sampling, uniform)
         except ValueError as error:
             raise AiciError(str(error)) from error
+        if unpenalized is None or seq.sampling.logprobs is None:
+            return TokenScore(token)
+        return log_softmax(unpenalized, token, seq.sampling.logprobs)

@@ -85,7 +85,7 @@ class Runner:
                 self.cache.add(seq_id)
             assert self.cache.reserve(seq_id, end)
             view = KvcacheView(self.storage, self.cache.page_table(seq_id), end)
-            chunks.append(Chunk(view, tokens[start:end], start, True))
+            chunks.append(Chunk(view, tokens[start:end], start, 1))
         logits = self.model.forward(self.storage, chunks)
         for seq_id, _, _, end in work:
             self.cache.advance(seq_id, end)
