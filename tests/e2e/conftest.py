@@ -1,4 +1,4 @@
-"""One engine with the default model and the real runtime, shared by the tests that drive it from Python."""
+"""One engine with the default model and the real runtime, and one server with the same, shared by the tests of each."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,6 +10,7 @@ from aici_engine.engine import Engine
 from aici_engine.request import ControllerCall
 from aici_runtime.client import Runtime, RuntimeConfig
 from tests.support.model import default_model_dir
+from tests.support.server import Server, serving
 
 CallRegex = Callable[[str], ControllerCall]
 
@@ -32,3 +33,10 @@ def regex(runtime: Runtime) -> CallRegex:
     """A controller call for a pattern."""
     module_id = runtime.mk_module(guest_path("regex").read_bytes()).module_id
     return lambda pattern: ControllerCall(module_id, pattern)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """Without keys, with the controllers that ship."""
+    with serving() as server:
+        yield server

@@ -1,0 +1,60 @@
+"""`aici serve`, run as a user runs it: a process that listens on a free port."""
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.request import urlopen
+
+from tests.support.cli import AICI
+
+_STARTED = re.compile(r"serving .* at (http://\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """`url` has no slash at its end. `said` grows: the lines on stderr so far."""
+
+    url: str
+    process: subprocess.Popen[str]
+    said: list[str] = field(default_factory=list)
+
+    def stats(self) -> Mapping[str, Any]:
+        with urlopen(f"{self.url}/stats", timeout=30) as answer:
+            stats: Mapping[str, Any] = json.load(answer)
+        return stats
+
+
+@contextlib.contextmanager
+def serving(*args: str) -> Iterator[Server]:
+    """`aici serve --port 0 ARGS`, ready. The process has ended when the context has."""
+    command = [*AICI, "serve", "--port", "0", *args]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said: list[str] = []
+        # A pipe that nobody reads fills up, and the server would wait.
+        reader = threading.Thread(target=lambda: said.extend(process.stderr or ()))
+        try:
+            for line in process.stderr:
+                said.append(line)
+                if started := _STARTED.search(line):
+                    break
+            else:
+                raise AssertionError(f"the server did not start: {''.join(said)}")
+            reader.start()
+            yield Server(started[1], process, said)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+            finally:
+                if reader.is_alive():
+                    reader.join()
