@@ -50,7 +50,7 @@ $(READY): pyproject.toml hatch_build.py
 	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(VENV) was made by an older Python: make clean")'
 	@echo "installing into $(VENV): a few minutes, most of it downloads"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' 'ziglang==0.17.0'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,build,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,server,build,dev]'
 	@touch $@
 
 clean:  ## remove the venv and the built guests

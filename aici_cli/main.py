@@ -17,7 +17,11 @@ from aici_runtime.errors import AiciError, UnavailableError, UsageError
 
 EXIT_BUG = 70
 
-EXTRAS = {"torch": "engine", "transformers": "engine", "gguf": "engine", "numpy": "engine", "ziglang": "build"}
+EXTRAS = {
+    **dict.fromkeys(("torch", "transformers", "gguf", "numpy", "jinja2"), "engine"),
+    **dict.fromkeys(("fastapi", "uvicorn", "zmq", "msgspec", "prometheus_client"), "server"),
+    "ziglang": "build",
+}
 """Packages that aici can do without until a command needs them, and the extra that brings each."""
 
 

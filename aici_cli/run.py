@@ -1,8 +1,6 @@
 """`aici run`: one prompt, one constraint, an answer on stdout."""
 
 import contextlib
-import gc
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,6 +80,7 @@ def run(
 
     from aici_engine.chat import chat_prompt
     from aici_engine.config import EngineConfig, SamplingParams
+    from aici_engine.engine import Engine, import_engine
     from aici_engine.store.resolve import resolve_model
     from aici_runtime.client import Runtime, RuntimeConfig
 
@@ -99,11 +98,10 @@ def run(
     with contextlib.ExitStack() as stack:
         # The runtime comes up on the other core while this process imports torch.
         runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=model_dir))) if constraint else None
-        _import_engine()
+        import_engine()
         if runtime:
             runtime.wait_ready()
 
-        from aici_engine.engine import Engine
         from aici_engine.request import ControllerCall, Request
 
         engine = stack.enter_context(Engine(EngineConfig(model_dir=model_dir), host=runtime))
@@ -118,14 +116,6 @@ def run(
     if json:
         print_json(document(text, model_dir.name, ends))
     _report(ends, log=log, constrained=constraint is not None)
-
-
-def _import_engine() -> None:
-    # The imports make a million objects that stay; collecting garbage among them takes half a second.
-    gc.disable()
-    importlib.import_module("aici_engine.assemble")
-    gc.enable()
-    gc.freeze()
 
 
 def _prompt(given: str | None) -> str:

@@ -1,24 +1,107 @@
-"""Messages to prompt tokens, by the template that the model's folder carries."""
+"""Messages to a prompt, by the template that the model's folder carries.
 
+Templates are Jinja, rendered as transformers does (its functions `raise_exception` and `strftime_now`, its filter
+`tojson`, its block settings), in a sandbox: they come with the weights, from wherever those came.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any, NoReturn
 
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
+from aici_runtime.tokens import tokenizer_file
+
+
+class ChatTemplate:
+    """`takes_tools`: the template tells the model of tools by itself, in the form that `<tool_call>` answers."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str], *, name: str) -> None:
+        from jinja2 import TemplateError
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        self._name = name
+        self._special_tokens = dict(special_tokens)
+        self._failure = TemplateError
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise UsageError(f"the chat template of {name} cannot be read: {error}") from error
+        self.takes_tools = "tools" in source and "<tool_call>" in source
+
+    @classmethod
+    def of(cls, model_dir: Path) -> "ChatTemplate | None":
+        """None if the folder has no template."""
+        config = _json(model_dir / "tokenizer_config.json")
+        file = model_dir / "chat_template.jinja"
+        source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
+        if isinstance(source, list):  # several by name
+            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        if not source:
+            return None
+        tokens = {name: _content(value) for name, value in config.items() if name.endswith("_token") and value}
+        return cls(source, tokens, name=model_dir.name)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The text up to where the assistant's answer begins, special tokens written out.
+
+        UsageError with the template's own words for messages that it refuses.
+        """
+        try:
+            return self._template.render(
+                **{
+                    **self._special_tokens,
+                    **(options or {}),
+                    "messages": messages,
+                    "tools": tools,
+                    "add_generation_prompt": add_generation_prompt,
+                }
+            )
+        except self._failure as error:
+            raise UsageError(f"the chat template of {self._name} refuses these messages: {error}") from error
+        except (TypeError, KeyError, AttributeError, ValueError, RecursionError, OverflowError) as error:
+            raise UsageError(f"the chat template of {self._name} cannot take these messages: {error!r}") from error
 
 
 def chat_prompt(model_dir: Path, messages: Sequence[Mapping[str, str]]) -> list[TokenId]:
     """The tokens up to where the assistant's answer begins. Each message has a `role` and a `content`."""
-    from jinja2 import TemplateError
-    from transformers import AutoTokenizer
+    from tokenizers import Tokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    if not tokenizer.chat_template:
+    template = ChatTemplate.of(model_dir)
+    if template is None:
         raise UsageError(f"the model in {model_dir} has no chat template", hint="leave --chat out")
-    plain = [dict(message) for message in messages]
-    try:
-        text = str(tokenizer.apply_chat_template(plain, add_generation_prompt=True, tokenize=False))
-    except TemplateError as error:
-        raise UsageError(f"the chat template in {model_dir} cannot be used: {error}") from error
     # The template writes the special tokens at the start itself.
-    return [TokenId(token) for token in tokenizer.encode(text, add_special_tokens=False)]
+    tokenizer = Tokenizer.from_file(str(tokenizer_file(str(model_dir))))
+    return [TokenId(token) for token in tokenizer.encode(template.render(messages), add_special_tokens=False).ids]
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise(message: str) -> NoReturn:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_bytes()) if path.is_file() else {}
+
+
+def _content(value: str | dict[str, Any]) -> str:
+    return value if isinstance(value, str) else str(value.get("content", ""))

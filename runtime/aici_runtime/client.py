@@ -46,7 +46,7 @@ from aici_runtime.wire import (
 __all__ = ["Runtime", "RuntimeConfig"]
 
 _ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, ControllerError, UnavailableError)}
-_AUTH = {"user": "localhost", "is_admin": True}
+_USER = "localhost"
 
 
 class Runtime:
@@ -79,6 +79,7 @@ class Runtime:
         self._side_lock = threading.Lock()
         self._close_lock = threading.Lock()
         self._died = False
+        self._ended = threading.Event()
         self._closed = False
         try:
             for key, names in self._names.items():
@@ -108,13 +109,18 @@ class Runtime:
 
     # Side channel.
 
-    def mk_module(self, wasm: bytes) -> ModuleInfo:
+    def mk_module(self, wasm: bytes, *, user: str = _USER, is_admin: bool = True) -> ModuleInfo:
         """Upload and compile. Idempotent; raises UsageError for what is not a WebAssembly module."""
-        data = self._side({"op": "mk_module", "binary": base64.b64encode(wasm).decode()}).result()
+        request = {"op": "mk_module", "binary": base64.b64encode(wasm).decode()}
+        data = self._side(request, auth=_auth(user, is_admin)).result()
         return ModuleInfo(data["module_id"], data["wasm_size"], data["compiled_size"], data["time"])
 
-    def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]:
-        data = self._side({"op": "set_tags", "module_id": module_id, "tags": list(tags)}).result()
+    def set_tags(
+        self, module_id: str, tags: Sequence[str], *, user: str = _USER, is_admin: bool = True
+    ) -> list[TagInfo]:
+        """A user who is no admin may set the tags that begin with `{user}.`: UsageError for others."""
+        request = {"op": "set_tags", "module_id": module_id, "tags": list(tags)}
+        data = self._side(request, auth=_auth(user, is_admin)).result()
         return [TagInfo(**info) for info in data["tags"]]
 
     def get_tags(self) -> list[TagInfo]:
@@ -178,6 +184,10 @@ class Runtime:
         with self._main_lock, memoryview(self._bin) as whole:
             return whole[: n * self._row_bytes].toreadonly().cast("B", (n, self._row_bytes))
 
+    def wait_ended(self, timeout_s: float | None = None) -> bool:
+        """Block until the runtime has died or was closed, or the time is over: then False. From any thread."""
+        return self._ended.wait(timeout_s)
+
     def close(self) -> None:
         """End all processes of the runtime and wait until they are gone. Idempotent; from any thread, which ends what
         the others wait for."""
@@ -223,11 +233,13 @@ class Runtime:
             raise UsageError(str(error), hint="raise json_size_mib") from error
         self._check_alive()
 
-    def _side(self, request: Mapping[str, object], decode: Any = None) -> "Future[Any]":
+    def _side(
+        self, request: Mapping[str, object], decode: Any = None, *, auth: Mapping[str, object] | None = None
+    ) -> "Future[Any]":
         """Send on the side channel. The future resolves to the response's data, or what `decode` makes of it."""
         rid = str(uuid4())
         future: Future[Any] = _new_future()
-        message = _encode({"$rid": rid, "$auth": _AUTH, **request})
+        message = _encode({"$rid": rid, "$auth": auth or _auth(_USER, True), **request})
         with self._pending_lock:
             self._check_alive()
             self._pending[rid] = future
@@ -270,6 +282,7 @@ class Runtime:
         error = self._death()
         for future in pending.values():
             future.set_exception(error)
+        self._ended.set()
 
     def _check_alive(self) -> None:
         if self._died or self._closed:
@@ -297,6 +310,10 @@ class Runtime:
             # Rows that somebody still looks at keep the mapping until they are gone.
             with contextlib.suppress(BufferError):
                 self._bin.close()
+
+
+def _auth(user: str, is_admin: bool) -> dict[str, object]:
+    return {"user": user, "is_admin": is_admin}
 
 
 def _encode(request: Mapping[str, object]) -> bytes:

@@ -1,0 +1,97 @@
+"""`aici serve`: one model for many clients."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aici_cli.output import say
+from aici_runtime.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def serve(
+    model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, and says which.")] = 4242,
+    name: Annotated[str | None, typer.Option(help="What clients call the model (default: its folder's name).")] = None,
+    alias: Annotated[list[str] | None, typer.Option(help="Another name that clients may use; several times.")] = None,
+    api_key_file: Annotated[Path | None, typer.Option(help="Keys, and what each may do; without it all may.")] = None,
+    controllers: Annotated[
+        Path | None, typer.Option(help="A folder of .wasm controllers, served under their names.")
+    ] = None,
+    max_queue: Annotated[int, typer.Option(min=0, help="Sequences that may wait; more are refused.")] = 256,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences that run at a time.")] = 32,
+    max_batch_tokens: Annotated[int, typer.Option(min=2, help="Tokens of one forward pass.")] = 512,
+    max_context: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a sequence, if fewer than the model's.")
+    ] = None,
+    max_body_mib: Annotated[int, typer.Option(min=1, help="The largest request.")] = 32,
+    request_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds for one request, waiting included.")
+    ] = 600.0,
+    drain_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that running requests get at the end.")
+    ] = 30.0,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(help="A web page's origin that may call; several times.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:
+    """Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
+    from aici_engine.config import EngineConfig
+    from aici_engine.server.config import ServerConfig
+    from aici_engine.server.serve import serve as run_server
+    from aici_engine.store.resolve import resolve_model
+
+    if dtype not in ("float32", "bfloat16"):
+        raise UsageError(f"--dtype {dtype} is not known", hint="use float32 or bfloat16")
+    if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise UsageError(f"--log-level {log_level} is not known", hint="use DEBUG, INFO, WARNING or ERROR")
+    model_dir = resolve_model(model, say=say)
+    config = ServerConfig(
+        engine=EngineConfig(
+            model_dir=model_dir,
+            dtype="bfloat16" if dtype == "bfloat16" else "float32",
+            max_num_seqs=max_num_seqs,
+            max_batch_tokens=max_batch_tokens,
+            max_context=max_context,
+            num_threads=threads,
+        ),
+        name=name or model_dir.name,
+        aliases=tuple(alias or ()),
+        host=host,
+        port=port,
+        api_key_file=api_key_file,
+        max_queue=max_queue,
+        max_body_bytes=max_body_mib << 20,
+        request_timeout_s=request_timeout,
+        drain_timeout_s=drain_timeout,
+        cors_origins=tuple(cors_origin or ()),
+        modules=_modules(controllers),
+        log_level=log_level.upper(),
+    )
+    say(f"loading {config.name}")
+    run_server(config, started=lambda url: say(f"serving {config.name} at {url}"))
+
+
+def _modules(folder: Path | None) -> "Mapping[str, Path]":
+    """Tag → file: what ships, and what `folder` holds."""
+    from aici_controllers.catalog import guest_names, guest_path
+    from aici_runtime.tags import is_tag
+
+    modules = {guest: guest_path(guest) for guest in guest_names()}
+    if folder is None:
+        return modules
+    files = sorted(folder.glob("*.wasm")) if folder.is_dir() else []
+    if not files:
+        raise NotFoundError(f"--controllers {folder}: no .wasm file there", hint="name a folder that holds some")
+    for file in files:
+        if not is_tag(file.stem):
+            raise UsageError(f"{file} cannot be a tag: a letter, then letters, digits, `_`, `-` or `.`")
+        modules[file.stem] = file
+    return modules

@@ -1,0 +1,138 @@
+"""The API process's end of the engine: streams by number, calls, and the engine's life. For one asyncio loop."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any, Protocol, Self
+
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
+from aici_engine.server import wire
+from aici_runtime.errors import AiciError, UnavailableError
+
+
+class Stream:
+    """The events of one submitted sequence. A context manager: who leaves early aborts it."""
+
+    def __init__(self, client: "EngineClient", number: int, prompt_len: int) -> None:
+        self._client = client
+        self.number = number
+        self.prompt_len = prompt_len
+        self.finish: wire.FinishOut | None = None
+        self._events: asyncio.Queue[wire.StreamOut] = asyncio.Queue()
+
+    def put(self, event: wire.StreamOut) -> None:
+        self._events.put_nowait(event)
+
+    async def __aiter__(self) -> AsyncIterator[wire.StreamOut]:
+        """Every event, the FinishOut last. Does not raise for a stream that failed: see `finish.failure`."""
+        while self.finish is None:
+            event = await self._events.get()
+            if isinstance(event, wire.FinishOut):
+                self.finish = event
+            yield event
+
+    def abort(self) -> None:
+        """End it before the engine's next step. Idempotent."""
+        self._client.abort(self.number)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.abort()
+
+
+class Link(Protocol):
+    """How messages get to the engine. They may be lost when it is dead: its owner then calls `EngineClient.lost`."""
+
+    def send(self, message: wire.ToEngine) -> None: ...
+
+
+class EngineClient:
+    """`receive` and `lost` are the link's to call. While there is no engine, everything raises UnavailableError."""
+
+    def __init__(self) -> None:
+        self._link: Link | None = None
+        self._numbers = itertools.count(1)
+        self._streams: dict[int, Stream] = {}
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self.info: wire.EngineInfo | None = None
+        self.num_engines = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self._link is not None
+
+    @property
+    def num_streams(self) -> int:
+        """Not ended yet, as far as is known here."""
+        return len(self._streams)
+
+    def open(
+        self,
+        prompt: list[int],
+        sampling: SamplingParams,
+        *,
+        controller: str | None = None,
+        argument: object = None,
+        score_from: int | None = None,
+    ) -> Stream:
+        """Submit a sequence; never blocks. What is wrong with it comes as the stream's failure."""
+        link = self._connected()
+        stream = Stream(self, next(self._numbers), len(prompt))
+        self._streams[stream.number] = stream
+        link.send(wire.Submit(stream.number, prompt, sampling, controller, argument, score_from))
+        return stream
+
+    def abort(self, number: int) -> None:
+        if number in self._streams and self._link is not None:
+            self._link.send(wire.Abort(number))
+
+    async def call(self, method: str, **arguments: object) -> Any:
+        link = self._connected()
+        number = next(self._numbers)
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        link.send(wire.Call(number, method, arguments))
+        try:
+            return await future
+        finally:
+            self._calls.pop(number, None)
+
+    def connected(self, link: Link, info: wire.EngineInfo) -> None:
+        self._link, self.info = link, info
+        self.num_engines += 1
+
+    def receive(self, message: wire.FromEngine) -> None:
+        if isinstance(message, wire.Reply):
+            future = self._calls.pop(message.call, None)
+            if future is not None and not future.done():
+                if message.failure is not None:
+                    future.set_exception(message.failure.error())
+                else:
+                    future.set_result(message.result)
+        elif not isinstance(message, wire.Ready):
+            number = message.stream
+            stream = (
+                self._streams.pop(number, None) if isinstance(message, wire.FinishOut) else self._streams.get(number)
+            )
+            if stream is not None:
+                stream.put(message)
+
+    def lost(self, why: AiciError) -> None:
+        """The engine is gone: every stream fails, every call raises."""
+        self._link = None
+        failure = wire.Failure.of(why)
+        streams, self._streams = self._streams, {}
+        for number, stream in streams.items():
+            usage = wire.UsageOut(stream.prompt_len, 0, 0)
+            stream.put(wire.FinishOut(number, FinishReason.FAIL, "", usage, failure=failure))
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            if not future.done():
+                future.set_exception(why)
+
+    def _connected(self) -> Link:
+        if self._link is None:
+            raise UnavailableError("the engine is not up", hint="it is starting, or starting anew: try again")
+        return self._link

@@ -1,0 +1,56 @@
+"""What a request may ask of the text, as a controller and its argument. Checked here, before the engine hears of it."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+
+from aici_controllers import constraints
+from aici_controllers.catalog import guest_path
+from aici_controllers.constraints import Constraint
+from aici_engine.request import ControllerCall
+
+_KEPT_CHECKS = 256
+
+
+class Constraints:
+    """Checks run in threads, a few at a time: they may take long. What passed is remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], ControllerCall] = {}
+        self._turns = asyncio.Semaphore(2)
+
+    async def regex(self, pattern: str) -> ControllerCall:
+        return await self._call(("regex", pattern), lambda: constraints.regex(pattern))
+
+    async def grammar(self, text: str) -> ControllerCall:
+        return await self._call(("grammar", text), lambda: constraints.grammar(text))
+
+    async def json_schema(self, schema: str, *, lenient: bool = False) -> ControllerCall:
+        """`schema`: JSON text."""
+        return await self._call(
+            ("json_schema", schema, lenient), lambda: constraints.json_schema(schema, lenient=lenient)
+        )
+
+    async def choices(self, texts: list[str]) -> ControllerCall:
+        return await self._call(("choices", *texts), lambda: constraints.choices(texts))
+
+    async def substring(self, text: str) -> ControllerCall:
+        return await self._call(("substring", text), lambda: constraints.substring(text))
+
+    async def _call(self, key: tuple[object, ...], check: Callable[[], Constraint]) -> ControllerCall:
+        if (known := self._known.get(key)) is not None:
+            return known
+        async with self._turns:
+            constraint = await asyncio.to_thread(check)
+        call = ControllerCall(module_id(constraint.guest), constraint.argument)
+        if len(self._known) >= _KEPT_CHECKS:
+            del self._known[next(iter(self._known))]
+        self._known[key] = call
+        return call
+
+
+@lru_cache
+def module_id(guest: str) -> str:
+    """Of a controller that ships: the sha256 of its bytes, so that no tag can stand in its place."""
+    return hashlib.sha256(guest_path(guest).read_bytes()).hexdigest()

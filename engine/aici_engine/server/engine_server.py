@@ -1,0 +1,158 @@
+"""The engine's side of the wire: messages in, events out. Knows nothing of sockets."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from aici_engine.engine import Engine
+from aici_engine.events import (
+    BacktrackEvent,
+    ControlEvent,
+    Event,
+    FinishEvent,
+    FinishReason,
+    Origin,
+    ScoreEvent,
+    TokenEvent,
+)
+from aici_engine.request import ControllerCall, Request, RequestHandle
+from aici_engine.server import wire
+from aici_runtime.errors import AiciError, RuntimeDiedError
+from aici_runtime.ids import TokenId
+from aici_runtime.wire import ModuleInfo, TagInfo
+
+_log = logging.getLogger(__name__)
+
+
+class Modules(Protocol):
+    """Where controllers are kept. `aici_runtime.client.Runtime` has this shape."""
+
+    def mk_module(self, wasm: bytes, *, user: str, is_admin: bool) -> ModuleInfo: ...
+
+    def set_tags(self, module_id: str, tags: list[str], *, user: str, is_admin: bool) -> list[TagInfo]: ...
+
+    def get_tags(self) -> list[TagInfo]: ...
+
+
+class EngineServer:
+    """`handle` belongs to one thread. `send` is called from several, once a message; who sends flushes at a step's end.
+
+    `modules` answers with the runtime of the moment, or None while there is none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        send: Callable[[wire.FromEngine], None],
+        flush: Callable[[], None],
+        modules: Callable[[], Modules | None],
+    ) -> None:
+        self._engine = engine
+        self._send = send
+        self._flush = flush
+        self._modules = modules
+        self._handles: dict[int, RequestHandle] = {}
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="aici-call")
+
+    def handle(self, message: wire.ToEngine) -> None:
+        match message:
+            case wire.Submit():
+                self._submit(message)
+            case wire.Abort(stream):
+                if (handle := self._handles.get(stream)) is not None:
+                    handle.abort()
+            case wire.Call():
+                self._pool.submit(self._answer, message)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _submit(self, submit: wire.Submit) -> None:
+        stream = submit.stream
+        call = None if submit.controller is None else ControllerCall(submit.controller, submit.argument)
+        request = Request(
+            prompt=[TokenId(token) for token in submit.prompt],
+            sampling=submit.sampling,
+            controller=call,
+            score_from=submit.score_from,
+        )
+
+        def sink(event: Event) -> None:
+            self._send(_out(stream, event))
+            if isinstance(event, FinishEvent):
+                # The engine's thread may be faster than this one, which has yet to write the handle down.
+                self._handles.pop(stream, None)
+                ended.append(True)
+
+        ended: list[bool] = []
+        try:
+            handle = self._engine.submit(request, sink=sink)
+        except AiciError as error:
+            self._send(_refused(stream, len(submit.prompt), error))
+            self._flush()
+            return
+        self._handles[stream] = handle
+        if ended:
+            self._handles.pop(stream, None)
+
+    def _answer(self, call: wire.Call) -> None:
+        try:
+            reply = wire.Reply(call.call, self._call(call.method, call.arguments))
+        except Exception as error:  # noqa: BLE001 whoever called must get an answer
+            if not isinstance(error, AiciError):
+                _log.exception("call %s failed", call.method)
+            reply = wire.Reply(call.call, failure=wire.Failure.of(error))
+        self._send(reply)
+        self._flush()
+
+    def _call(self, method: str, arguments: dict[str, Any]) -> object:
+        if method == "stats":
+            return dict(self._engine.get_stats())
+        modules = self._modules()
+        if modules is None:
+            raise RuntimeDiedError("the controller runtime is not up", hint="it is being started anew: try again")
+        if method == "add_module":
+            return asdict(modules.mk_module(**arguments))
+        if method == "set_tags":
+            return [asdict(tag) for tag in modules.set_tags(**arguments)]
+        if method == "get_tags":
+            return [asdict(tag) for tag in modules.get_tags()]
+        raise AiciError(f"the engine has no method {method}")
+
+
+def _refused(stream: int, prompt_len: int, error: AiciError) -> wire.FinishOut:
+    return wire.FinishOut(
+        stream, FinishReason.FAIL, "", wire.UsageOut(prompt_len, 0, 0), failure=wire.Failure.of(error)
+    )
+
+
+def _out(stream: int, event: Event) -> wire.StreamOut:
+    match event:
+        case TokenEvent(token, text):
+            forced = token.origin is Origin.FORCED
+            top = [(int(t), p) for t, p in token.top_logprobs]
+            return wire.TokenOut(stream, token.token_id, token.data, text, forced, token.logprob, top)
+        case BacktrackEvent(num_tokens):
+            return wire.BacktrackOut(stream, num_tokens)
+        case ScoreEvent(scores):
+            return wire.ScoreOut(
+                stream, [(s.token_id, s.logprob, [(int(t), p) for t, p in s.top_logprobs]) for s in scores]
+            )
+        case ControlEvent(logs, storage):
+            return wire.ControlOut(stream, logs, list(storage))
+        case FinishEvent():
+            usage, timings = event.usage, event.timings
+            return wire.FinishOut(
+                stream,
+                event.reason,
+                event.tail,
+                wire.UsageOut(usage.prompt_tokens, usage.sampled_tokens, usage.ff_tokens),
+                event.stop,
+                timings.started_s,
+                timings.first_token_s,
+                timings.total_s,
+                None if event.error is None else wire.Failure.of(event.error),
+            )

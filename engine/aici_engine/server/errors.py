@@ -1,0 +1,168 @@
+"""Failures as HTTP responses, each protocol's in its own shape. One place: the handlers that `install` adds.
+
+AiciError's tree goes on here with what only a server can say:
+
+AiciError
+├── UnauthorizedError   401   no key, or a wrong one
+├── ForbiddenError      403   a key that may not do this
+├── TooLargeError       413   the body
+├── TimedOutError       408   the request took longer than the server allows
+└── OverloadedError     429   the queue, or a limit of the key, is full; `retry_after_s`
+
+The seed's table: 400 is a request that is not right (no JSON, a field missing, unknown or out of range), 422 one whose
+fields have the wrong types.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from aici_runtime.errors import AiciError, UsageError
+
+_log = logging.getLogger(__name__)
+
+Shape: TypeAlias = Callable[[int, AiciError], dict[str, Any]]
+"""From a status and an error to a body."""
+
+
+class UnauthorizedError(AiciError):
+    http_status = 401
+    code = "authentication_error"
+
+
+class ForbiddenError(AiciError):
+    http_status = 403
+    code = "permission_error"
+
+
+class TimedOutError(AiciError):
+    http_status = 408
+    code = "timeout_error"
+
+
+class TooLargeError(AiciError):
+    http_status = 413
+    code = "request_too_large"
+
+
+class OverloadedError(AiciError):
+    http_status = 429
+    code = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class ParameterError(UsageError):
+    """`param` is the field that is wrong."""
+
+    def __init__(self, param: str, message: str, *, hint: str = "", http_status: int = 400) -> None:
+        super().__init__(message, hint=hint)
+        self.param = param
+        self.status = http_status
+
+
+def status_of(error: AiciError) -> int:
+    return error.status if isinstance(error, ParameterError) else error.http_status
+
+
+def text_of(error: AiciError) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def openai_body(status: int, error: AiciError) -> dict[str, Any]:
+    kind = error.code if status != HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+    param = error.param if isinstance(error, ParameterError) else None
+    return {"error": {"message": text_of(error), "type": kind, "param": param, "code": status}}
+
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def anthropic_body(status: int, error: AiciError) -> dict[str, Any]:
+    other = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
+    return {"type": "error", "error": {"type": _ANTHROPIC_TYPES.get(status, other), "message": text_of(error)}}
+
+
+def rest_body(_: int, error: AiciError) -> dict[str, Any]:
+    return {"message": error.message, "hint": error.hint, "code": error.code}
+
+
+_SHAPES: Mapping[str, Shape] = {"/v1/messages": anthropic_body, "/v1/run": rest_body, "/v1/controllers": rest_body}
+
+
+def response(path: str, error: AiciError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """For a request to `path`."""
+    status = status_of(error)
+    shape = next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), openai_body)
+    more = dict(headers or {})
+    if isinstance(error, OverloadedError):
+        more["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    if isinstance(error, UnauthorizedError):
+        more["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(shape(status, error), status, headers=more)
+
+
+def install(app: FastAPI) -> None:
+    async def expected(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, AiciError)
+        return response(request.url.path, error)
+
+    async def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return response(request.url.path, _validation(error))
+
+    async def http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return response(request.url.path, _http(error, request), error.headers)
+
+    async def bug(request: Request, error: Exception) -> JSONResponse:
+        _log.error("a bug in aici", exc_info=error)
+        return response(request.url.path, AiciError("the server failed: this is a bug, and it is in the log"))
+
+    app.add_exception_handler(AiciError, expected)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, bug)
+
+
+def _validation(error: RequestValidationError) -> ParameterError:
+    """The first problem; names the field, never shows the value, which may be megabytes or a secret."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+    kind = first["type"]
+    if kind == "json_invalid":
+        return ParameterError("", f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
+    if kind == "extra_forbidden":
+        return ParameterError(field, f"the parameter {field} is not supported", hint="leave it out")
+    if kind == "missing":
+        return ParameterError(field, f"the parameter {field or 'body'} is missing")
+    message = str(first["msg"]).removeprefix("Value error, ")
+    wrong_type = kind.endswith(("_type", "_parsing", "literal_error", "union_tag_invalid"))
+    return ParameterError(field, f"{field}: {message}" if field else message, http_status=422 if wrong_type else 400)
+
+
+def _http(error: HTTPException, request: Request) -> AiciError:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return ParameterError("", f"there is nothing at {request.url.path}", http_status=404)
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("allow", "")
+        hint = f"use {allowed}" if allowed else ""
+        message = f"{request.method} is not a method of {request.url.path}"
+        return ParameterError("", message, hint=hint, http_status=405)
+    return ParameterError("", str(error.detail), http_status=error.status_code)

@@ -1,0 +1,98 @@
+"""Run a server until a signal ends it: the engine process, the API on a socket, and an orderly end of both."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from aici_engine.server.admission import Admission
+from aici_engine.server.app import create_app
+from aici_engine.server.config import ServerConfig
+from aici_engine.server.service import Service
+from aici_engine.server.supervisor import Supervisor
+from aici_runtime.errors import UnavailableError, UsageError
+
+_BACKLOG = 2048
+_POLL_S = 0.05
+
+
+def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: None) -> None:
+    """Blocks. `started` gets the base URL once requests are served.
+
+    SIGTERM and SIGINT drain: no new requests, those that run end, at the latest after `drain_timeout_s`. Raises
+    UsageError if the address cannot be had, UnavailableError if engines keep dying.
+    """
+    with _listen(config) as listener:
+        asyncio.run(_serve(config, listener, started))
+
+
+async def _serve(config: ServerConfig, listener: socket.socket, started: Callable[[str], None]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Supervisor(config.engine, modules=config.modules, log_level=config.log_level) as supervisor:
+        info = supervisor.client.info
+        assert info is not None
+        admission = Admission(info.max_num_seqs + config.max_queue)
+        service = Service(
+            supervisor.client,
+            model_dir=config.engine.model_dir,
+            name=config.name,
+            aliases=config.aliases,
+            admission=admission,
+        )
+        server = _Server(
+            uvicorn.Config(
+                create_app(service),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+                ws_max_size=16 << 20,
+            )
+        )
+        serving = loop.create_task(server.serve([listener]))
+        host, port = listener.getsockname()[:2]
+        started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        ends = [loop.create_task(stop.wait()), loop.create_task(supervisor.failed.wait()), serving]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        admission.draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(config.drain_timeout_s):
+                while admission.num_admitted and not supervisor.failed.is_set():
+                    await asyncio.sleep(_POLL_S)
+        server.should_exit = True
+        await serving
+        for end in ends:
+            end.cancel()
+        if supervisor.failed.is_set():
+            raise UnavailableError("the engine keeps dying", hint="its last words are above")
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    """Bound before the model is loaded, so that a wrong address is told at once; connections wait in the backlog."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {config.host}:{config.port}: {error}", hint="--port 0 takes a free port"
+        ) from error
+    return listener

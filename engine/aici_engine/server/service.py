@@ -1,0 +1,77 @@
+"""What every protocol asks of the server: tokens, prompts, constraints, and sequences that are admitted and ended."""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aici_engine.chat import ChatTemplate
+from aici_engine.config import SamplingParams
+from aici_engine.request import ControllerCall
+from aici_engine.server.admission import Admission, Principal
+from aici_engine.server.client import EngineClient, Stream
+from aici_engine.server.constraints import Constraints
+from aici_engine.server.vocabulary import Vocabulary
+from aici_engine.server.wire import EngineInfo
+from aici_runtime.errors import NotFoundError, UnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One sequence, as `Request` of the engine, but tokenized and checked."""
+
+    prompt: list[int]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    controller: ControllerCall | None = None
+    score_from: int | None = None
+
+
+class Service:
+    """For one model. `name`: what it is called to clients; `aliases` are accepted too."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        model_dir: Path,
+        name: str,
+        admission: Admission,
+        aliases: Sequence[str] = (),
+    ) -> None:
+        self.client = client
+        self.name = name
+        self.admission = admission
+        self.constraints = Constraints()
+        self.vocabulary = Vocabulary(model_dir)
+        self.template = ChatTemplate.of(model_dir)
+        self._names = {name, str(model_dir), "default", *aliases}
+
+    @property
+    def info(self) -> EngineInfo:
+        """Raises UnavailableError before the first engine is up."""
+        if self.client.info is None:
+            raise UnavailableError("the engine is not up", hint="it is starting: try again")
+        return self.client.info
+
+    def check_model(self, name: str | None) -> None:
+        """NotFoundError for another model than the one that is served; None is any."""
+        if name is not None and name not in self._names:
+            raise NotFoundError(f"the model {name} is not served here", hint=f"this server has {self.name}")
+
+    @contextlib.asynccontextmanager
+    async def open(self, who: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:
+        """All are admitted, or OverloadedError; none is left behind when the context ends, however it does."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(self.admission.admit(who, len(generations)))
+            streams = []
+            for each in generations:
+                call = each.controller
+                stream = self.client.open(
+                    each.prompt,
+                    each.sampling,
+                    controller=None if call is None else call.module_id,
+                    argument=None if call is None else call.argument,
+                    score_from=each.score_from,
+                )
+                streams.append(await stack.enter_async_context(stream))
+            yield streams

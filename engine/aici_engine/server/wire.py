@@ -1,0 +1,153 @@
+"""What the API process and the engine process say to each other: msgpack, one list of messages a frame.
+
+To the engine: Submit, Abort, Call. From it: Ready once, then the events of streams (TokenOut to FinishOut), each with
+the number that the API process gave the stream, and a Reply to each Call. Every stream that was submitted ends with
+exactly one FinishOut.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
+from aici_runtime.errors import (
+    AiciError,
+    ControllerError,
+    NotFoundError,
+    RuntimeDiedError,
+    UnavailableError,
+    UsageError,
+)
+
+
+class Submit(Struct, frozen=True, array_like=True, tag="submit"):
+    """`controller`: module id or tag; None generates without one. `argument`: any JSON. `score_from`: see Request."""
+
+    stream: int
+    prompt: list[int]
+    sampling: SamplingParams
+    controller: str | None = None
+    argument: Any = None
+    score_from: int | None = None
+
+
+class Abort(Struct, frozen=True, array_like=True, tag="abort"):
+    stream: int
+
+
+class Call(Struct, frozen=True, array_like=True, tag="call"):
+    """`method`: stats | add_module | set_tags | get_tags."""
+
+    call: int
+    method: str
+    arguments: dict[str, Any] = {}
+
+
+class Failure(Struct, frozen=True, array_like=True):
+    """An AiciError on its way between processes."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        if isinstance(error, AiciError):
+            return cls(error.code, error.message, error.hint)
+        return cls(AiciError.code, f"the engine failed: {error!r}")
+
+    def error(self) -> AiciError:
+        return _ERRORS.get(self.code, AiciError)(self.message, hint=self.hint)
+
+
+class EngineInfo(Struct, frozen=True, array_like=True):
+    """`max_len`: tokens, prompt and output together. `max_num_seqs`: sequences that run at a time."""
+
+    vocab_size: int
+    max_len: int
+    max_num_seqs: int
+
+
+class Ready(Struct, frozen=True, array_like=True, tag="ready"):
+    info: EngineInfo
+
+
+class TokenOut(Struct, frozen=True, array_like=True, tag="token"):
+    """`text`: what the stream gains. `top`: the likeliest tokens, first the likeliest."""
+
+    stream: int
+    token: int
+    data: bytes
+    text: str
+    forced: bool
+    logprob: float | None
+    top: list[tuple[int, float]]
+
+
+class BacktrackOut(Struct, frozen=True, array_like=True, tag="backtrack"):
+    stream: int
+    num_tokens: int
+
+
+class ScoreOut(Struct, frozen=True, array_like=True, tag="score"):
+    """`scores`: (token, log-probability, likeliest tokens) of the prompt tokens that were to be scored."""
+
+    stream: int
+    scores: list[tuple[int, float | None, list[tuple[int, float]]]]
+
+
+class ControlOut(Struct, frozen=True, array_like=True, tag="control"):
+    stream: int
+    logs: str
+    storage: list[Any]
+
+
+class UsageOut(Struct, frozen=True, array_like=True):
+    """Tokens. `prompt`: of the prompt; `sampled` and `forced`: of the output, also those that were removed again."""
+
+    prompt: int
+    sampled: int
+    forced: int
+
+    @property
+    def output(self) -> int:
+        return self.sampled + self.forced
+
+
+class FinishOut(Struct, frozen=True, array_like=True, tag="finish"):
+    """The end. `tail`: what the stream gains now. `stop`: the stop string, if one ended it. `error` exactly if FAIL.
+
+    Times in seconds since the request was submitted; None for what never came.
+    """
+
+    stream: int
+    reason: FinishReason
+    tail: str
+    usage: UsageOut
+    stop: str | None = None
+    started_s: float | None = None
+    first_token_s: float | None = None
+    total_s: float = 0.0
+    failure: Failure | None = None
+
+
+class Reply(Struct, frozen=True, array_like=True, tag="reply"):
+    call: int
+    result: Any = None
+    failure: Failure | None = None
+
+
+ToEngine: TypeAlias = Submit | Abort | Call
+StreamOut: TypeAlias = TokenOut | BacktrackOut | ScoreOut | ControlOut | FinishOut
+FromEngine: TypeAlias = Ready | StreamOut | Reply
+
+_ERRORS: Mapping[str, type[AiciError]] = {
+    kind.code: kind
+    for kind in (NotFoundError, UsageError, ControllerError, RuntimeDiedError, UnavailableError, AiciError)
+}
+encode = msgspec.msgpack.Encoder().encode
+decode_to_engine = msgspec.msgpack.Decoder(list[ToEngine]).decode
+decode_from_engine = msgspec.msgpack.Decoder(list[FromEngine]).decode

@@ -1,0 +1,77 @@
+"""An engine behind the server's client that says what a test tells it to: no model, no processes."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from aici_engine.events import FinishReason
+from aici_engine.server import wire
+from aici_engine.server.client import EngineClient
+
+Script = Callable[[wire.Submit], Iterable[wire.StreamOut]]
+
+
+def says(*texts: str, reason: FinishReason = FinishReason.EOS, stop: str | None = None) -> Script:
+    """A token for each text, then the end."""
+
+    def script(submit: wire.Submit) -> Iterable[wire.StreamOut]:
+        for number, text in enumerate(texts):
+            yield wire.TokenOut(submit.stream, number, text.encode(), text, False, -0.5, [(number, -0.5)])
+        usage = wire.UsageOut(len(submit.prompt), len(texts), 0)
+        yield wire.FinishOut(submit.stream, reason, "", usage, stop)
+
+    return script
+
+
+def fails(failure: wire.Failure, *texts: str) -> Script:
+    def script(submit: wire.Submit) -> Iterable[wire.StreamOut]:
+        for number, text in enumerate(texts):
+            yield wire.TokenOut(submit.stream, number, text.encode(), text, False, None, [])
+        usage = wire.UsageOut(len(submit.prompt), len(texts), 0)
+        yield wire.FinishOut(submit.stream, FinishReason.FAIL, "", usage, failure=failure)
+
+    return script
+
+
+def silent(submit: wire.Submit) -> Iterable[wire.StreamOut]:
+    """Until it is aborted."""
+    return ()
+
+
+@dataclass
+class FakeEngine:
+    """Plays `scripts` in turn, the last again and again. `submitted` and `aborted` are what it was told.
+
+    `calls` maps a method to its result.
+    """
+
+    scripts: list[Script] = field(default_factory=lambda: [says("Hello", " there")])
+    calls: dict[str, object] = field(default_factory=dict)
+    submitted: list[wire.Submit] = field(default_factory=list)
+    aborted: list[int] = field(default_factory=list)
+    called: list[wire.Call] = field(default_factory=list)
+    info: wire.EngineInfo = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4)
+
+    def __post_init__(self) -> None:
+        self.client = EngineClient()
+        self.client.connected(self, self.info)
+        self._ended: set[int] = set()
+
+    def send(self, message: wire.ToEngine) -> None:
+        match message:
+            case wire.Submit():
+                self.submitted.append(message)
+                script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+                for event in script(message):
+                    self._emit(event)
+            case wire.Abort(stream):
+                self.aborted.append(stream)
+                if stream not in self._ended:
+                    self._emit(wire.FinishOut(stream, FinishReason.ABORT, "", wire.UsageOut(0, 0, 0)))
+            case wire.Call():
+                self.called.append(message)
+                self.client.receive(wire.Reply(message.call, self.calls[message.method]))
+
+    def _emit(self, event: wire.StreamOut) -> None:
+        if isinstance(event, wire.FinishOut):
+            self._ended.add(event.stream)
+        self.client.receive(event)
