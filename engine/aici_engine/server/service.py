@@ -58,20 +58,20 @@ class Service:
         if name is not None and name not in self._names:
             raise NotFoundError(f"the model {name} is not served here", hint=f"this server has {self.name}")
 
+    def start(self, generation: Generation) -> Stream:
+        """For who was admitted already. The stream is a context manager: leave it, and the sequence ends."""
+        call = generation.controller
+        return self.client.open(
+            generation.prompt,
+            generation.sampling,
+            controller=None if call is None else call.module_id,
+            argument=None if call is None else call.argument,
+            score_from=generation.score_from,
+        )
+
     @contextlib.asynccontextmanager
     async def open(self, who: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:
         """All are admitted, or OverloadedError; none is left behind when the context ends, however it does."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.admission.admit(who, len(generations)))
-            streams = []
-            for each in generations:
-                call = each.controller
-                stream = self.client.open(
-                    each.prompt,
-                    each.sampling,
-                    controller=None if call is None else call.module_id,
-                    argument=None if call is None else call.argument,
-                    score_from=each.score_from,
-                )
-                streams.append(await stack.enter_async_context(stream))
-            yield streams
+            yield [await stack.enter_async_context(self.start(each)) for each in generations]
