@@ -8,7 +8,7 @@ from tests.support.model import default_model_dir
 
 TALK = [
     {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "  Hello\n<tag> & \"quotes\" ↩"},
+    {"role": "user", "content": '  Hello\n<tag> & "quotes" ↩'},
     {"role": "assistant", "content": "Hi."},
     {"role": "user", "content": "Bye"},
 ]

@@ -49,7 +49,7 @@ class FakeEngine:
     submitted: list[wire.Submit] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
     called: list[wire.Call] = field(default_factory=list)
-    info: wire.EngineInfo = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4)
+    info: wire.EngineInfo = field(default_factory=lambda: wire.EngineInfo(49152, 2048, 4))
 
     def __post_init__(self) -> None:
         self.client = EngineClient()

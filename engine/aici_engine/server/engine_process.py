@@ -119,7 +119,7 @@ class RuntimeKeeper:
 
 
 def main() -> None:
-    config = msgspec.json.decode(sys.argv[1], type=ProcessConfig)
+    config = msgspec.json.decode(sys.argv[1], type=ProcessConfig, dec_hook=lambda kind, value: kind(value))
     process.set_name(PROCESS_NAME)
     process.die_with(os.pidfd_open(config.parent_pid))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us in order

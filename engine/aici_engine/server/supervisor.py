@@ -153,8 +153,7 @@ class _EngineProcess:
 
     def _ended(self) -> None:
         self._stop_watching()
-        words = self._child.last_words().strip()
-        why = UnavailableError(f"the engine process has died{': ' + words if words else ''}")
+        why = UnavailableError("the engine process has died", hint="its last words are in the server's log")
         if self._is_up:
             self._died(why)
         else:

@@ -11,7 +11,7 @@ ended, and the switch between them is `<tool_call>`, the mark that most template
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -20,7 +20,7 @@ from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
 from aici_engine.server.service import Generation, Service
 from aici_engine.server.wire import BacktrackOut, ControlOut, TokenOut, UsageOut
-from aici_runtime.errors import AiciError, UsageError
+from aici_runtime.errors import AiciError
 
 MARK = "<tool_call>"
 _OPEN, _CLOSE = f"{MARK}\n", "\n</tool_call>"
@@ -91,7 +91,7 @@ class TurnEnd:
 Delta: TypeAlias = Text | CallStart | CallArguments | TurnEnd
 
 
-async def run_turn(service: Service, request: TurnRequest) -> AsyncIterator[Delta]:
+async def run_turn(service: Service, request: TurnRequest) -> AsyncGenerator[Delta, None]:
     """A TurnEnd comes last, and only then; a failure is raised. Closing the generator ends the sequence.
 
     The caller has been admitted for one sequence.
@@ -112,7 +112,7 @@ class _Turn:
         self._last: FinishReason | None = None
         self._stop: str | None = None
 
-    async def run(self) -> AsyncIterator[Delta]:
+    async def run(self) -> AsyncGenerator[Delta, None]:
         choice = self._request.tool_choice
         if choice == "none" or not self._request.tools:
             async for text in self._text(self._sampling.stop):
@@ -138,13 +138,13 @@ class _Turn:
                 break
         yield self._end(calls=True)
 
-    async def _text(self, stop: tuple[str, ...]) -> AsyncIterator[Text]:
+    async def _text(self, stop: tuple[str, ...]) -> AsyncGenerator[Text, None]:
         sampling = replace(self._sampling, stop=stop)
         async with contextlib.aclosing(self._generate(sampling, self._request.controller)) as texts:
             async for text in texts:
                 yield text
 
-    async def _call(self) -> AsyncIterator[Delta]:
+    async def _call(self) -> AsyncGenerator[Delta, None]:
         controller = await self._service.constraints.json_schema(_calls_schema(self._tools()))
         reader = _CallReader(self._tools())
         sampling = replace(self._sampling, stop=(), logprobs=None)
@@ -164,7 +164,9 @@ class _Turn:
         self._go_on(text)
         return True
 
-    async def _generate(self, sampling: SamplingParams, controller: ControllerCall | None) -> AsyncIterator[Text]:
+    async def _generate(
+        self, sampling: SamplingParams, controller: ControllerCall | None
+    ) -> AsyncGenerator[Text, None]:
         if sampling.max_tokens is not None:
             sampling = replace(sampling, max_tokens=max(0, sampling.max_tokens - self._sampled - self._forced))
         generation = Generation(prompt=self._prompt, sampling=sampling, controller=controller)
