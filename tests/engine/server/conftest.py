@@ -1,0 +1,44 @@
+"""The API's client and the engine's server face to face in one process, every message encoded and decoded."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aici_engine.config import EngineConfig
+from aici_engine.control.host import GuestHost
+from aici_engine.engine import Engine
+from aici_engine.server import wire
+from aici_engine.server.client import EngineClient
+from aici_engine.server.engine_server import EngineServer, Modules
+
+
+class Joined:
+    def __init__(self, server: EngineServer) -> None:
+        self._server = server
+
+    def send(self, message: wire.ToEngine) -> None:
+        for again in wire.decode_to_engine(wire.encode([message])):
+            self._server.handle(again)
+
+
+@asynccontextmanager
+async def joined(
+    config: EngineConfig, *, host: GuestHost | None = None, modules: Modules | None = None
+) -> AsyncIterator[EngineClient]:
+    loop = asyncio.get_running_loop()
+    client = EngineClient()
+    waiting: list[wire.FromEngine] = []
+
+    def flush() -> None:
+        messages = list(waiting)
+        waiting.clear()
+        for again in wire.decode_from_engine(wire.encode(messages)):
+            loop.call_soon_threadsafe(client.receive, again)
+
+    with Engine(config, host=host, on_step=flush) as engine:
+        server = EngineServer(engine, send=waiting.append, flush=flush, modules=lambda: modules)
+        client.connected(Joined(server), wire.EngineInfo(engine.vocab_size, engine.max_len, config.max_num_seqs))
+        yield client
+        assert client.num_streams == 0
+        assert engine.get_stats()["cache_usage"] == 0.0
+        server.close()
