@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
     from aici_engine.config import EngineConfig
-    from aici_engine.server.config import ServerConfig
+    from aici_engine.server.config import Limits, ServerConfig
     from aici_engine.server.serve import serve as run_server
     from aici_engine.store.resolve import resolve_model
 
@@ -68,8 +68,7 @@ def serve(
         port=port,
         api_key_file=api_key_file,
         max_queue=max_queue,
-        max_body_bytes=max_body_mib << 20,
-        request_timeout_s=request_timeout,
+        limits=Limits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         drain_timeout_s=drain_timeout,
         cors_origins=tuple(cors_origin or ()),
         modules=_modules(controllers),

@@ -5,6 +5,7 @@ AiciError                     exit 1, HTTP 500
 │   └── NotFoundError         exit 2, HTTP 404   unknown model, controller or tag
 ├── ControllerError           exit 1, HTTP 400   the guest trapped, stopped with an error, or broke a limit
 ├── RuntimeDiedError          exit 1, HTTP 503   the controller runtime process is gone
+├── TimedOutError             exit 1, HTTP 408   it took longer than the server allows
 ├── UnavailableError          exit 1, HTTP 503   this machine or installation lacks what is needed
 └── UnreachableError          exit 3, HTTP 502   a server could not be reached
 """
@@ -44,6 +45,11 @@ class ControllerError(AiciError):
 class RuntimeDiedError(AiciError):
     http_status = 503
     code = "runtime_died"
+
+
+class TimedOutError(AiciError):
+    http_status = 408
+    code = "timeout_error"
 
 
 class UnavailableError(AiciError):

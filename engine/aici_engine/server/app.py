@@ -1,13 +1,31 @@
 """The API process as an ASGI application: the protocols side by side over one Service."""
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from aici_engine.server import errors, health
+from aici_engine.server.bounds import Bounds
+from aici_engine.server.gate import Gate
+from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequence[str] = ()) -> FastAPI:
+    """Without `keys` everybody may do all."""
     app = FastAPI(title="aici", docs_url=None, redoc_url=None)
+    # The last added is the first that a request meets.
+    app.add_middleware(Bounds, limits=service.limits)
+    app.add_middleware(Gate, keys=keys or Keys(), admission=service.admission)
+    if cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(cors_origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
     errors.install(app)
     app.include_router(health.router(service))
     return app

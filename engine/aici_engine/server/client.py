@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
-from aici_runtime.errors import AiciError, UnavailableError
+from aici_runtime.errors import AiciError, TimedOutError, UnavailableError
 
 
 class Stream:
@@ -20,6 +20,7 @@ class Stream:
         self.prompt_len = prompt_len
         self.finish: wire.FinishOut | None = None
         self._events: asyncio.Queue[wire.StreamOut] = asyncio.Queue()
+        self._expiry: asyncio.TimerHandle | None = None
 
     def put(self, event: wire.StreamOut) -> None:
         self._events.put_nowait(event)
@@ -36,10 +37,17 @@ class Stream:
         """End it before the engine's next step. Idempotent."""
         self._client.abort(self.number)
 
+    def expire_after(self, seconds: float) -> None:
+        """When that time is over, the stream fails with TimedOutError."""
+        why = TimedOutError(f"the request took longer than {seconds:g} s")
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._client.fail, self, why)
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
         self.abort()
 
 
@@ -89,6 +97,15 @@ class EngineClient:
         if number in self._streams and self._link is not None:
             self._link.send(wire.Abort(number))
 
+    def fail(self, stream: Stream, why: AiciError) -> None:
+        """End a stream whatever the engine says of it. One that has ended stays as it is."""
+        if self._streams.pop(stream.number, None) is None:
+            return
+        usage = wire.UsageOut(stream.prompt_len, 0, 0)
+        stream.put(wire.FinishOut(stream.number, FinishReason.FAIL, "", usage, failure=wire.Failure.of(why)))
+        if self._link is not None:
+            self._link.send(wire.Abort(stream.number))
+
     async def call(self, method: str, **arguments: object) -> Any:
         link = self._connected()
         number = next(self._numbers)
@@ -122,11 +139,8 @@ class EngineClient:
     def lost(self, why: AiciError) -> None:
         """The engine is gone: every stream fails, every call raises."""
         self._link = None
-        failure = wire.Failure.of(why)
-        streams, self._streams = self._streams, {}
-        for number, stream in streams.items():
-            usage = wire.UsageOut(stream.prompt_len, 0, 0)
-            stream.put(wire.FinishOut(number, FinishReason.FAIL, "", usage, failure=failure))
+        for stream in list(self._streams.values()):
+            self.fail(stream, why)
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():

@@ -9,11 +9,26 @@ from aici_runtime.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one request. `body_timeout_s`: until all of its body has come; `request_timeout_s`: from then on, its time in
+    the queue included."""
+
+    max_body_bytes: int = 32 << 20
+    body_timeout_s: float = 60.0
+    request_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "body_timeout_s", "request_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """`port` 0 takes a free one. `max_queue`: sequences that may wait beyond those that run. `modules`: tag → file.
 
-    `api_key_file` None lets everybody in, who can reach `host`. `request_timeout_s` bounds one request, its time in the
-    queue included. `cors_origins` empty: no other page's script may read an answer.
+    `api_key_file` None lets everybody in, who can reach `host`. `cors_origins` empty: no other page's script may read
+    an answer.
     """
 
     engine: EngineConfig
@@ -23,8 +38,7 @@ class ServerConfig:
     port: int = 4242
     api_key_file: Path | None = None
     max_queue: int = 256
-    max_body_bytes: int = 32 << 20
-    request_timeout_s: float = 600.0
+    limits: Limits = field(default_factory=Limits)
     drain_timeout_s: float = 30.0
     cors_origins: tuple[str, ...] = ()
     modules: Mapping[str, Path] = field(default_factory=dict)
@@ -35,6 +49,5 @@ class ServerConfig:
             raise UsageError(f"port {self.port} is not one", hint="0 to 65535; 0 takes a free one")
         if self.max_queue < 0:
             raise UsageError(f"max_queue must be 0 or more, not {self.max_queue}")
-        for name in ("max_body_bytes", "request_timeout_s", "drain_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.drain_timeout_s <= 0:
+            raise UsageError(f"drain_timeout_s must be above 0, not {self.drain_timeout_s}")

@@ -6,7 +6,6 @@ AiciError
 ├── UnauthorizedError   401   no key, or a wrong one
 ├── ForbiddenError      403   a key that may not do this
 ├── TooLargeError       413   the body
-├── TimedOutError       408   the request took longer than the server allows
 └── OverloadedError     429   the queue, or a limit of the key, is full; `retry_after_s`
 
 The seed's table: 400 is a request that is not right (no JSON, a field missing, unknown or out of range), 422 one whose
@@ -14,6 +13,7 @@ fields have the wrong types.
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from aici_runtime.errors import AiciError, UsageError
+from aici_runtime.errors import AiciError, TimedOutError, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +39,6 @@ class UnauthorizedError(AiciError):
 class ForbiddenError(AiciError):
     http_status = 403
     code = "permission_error"
-
-
-class TimedOutError(AiciError):
-    http_status = 408
-    code = "timeout_error"
 
 
 class TooLargeError(AiciError):
@@ -112,7 +107,10 @@ def response(path: str, error: AiciError, headers: Mapping[str, str] | None = No
     shape = next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), openai_body)
     more = dict(headers or {})
     if isinstance(error, OverloadedError):
-        more["Retry-After"] = str(max(1, round(error.retry_after_s)))
+        more["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, TimedOutError):
+        # What is left of the body would be taken for the next request.
+        more["Connection"] = "close"
     if isinstance(error, UnauthorizedError):
         more["WWW-Authenticate"] = "Bearer"
     return JSONResponse(shape(status, error), status, headers=more)

@@ -11,6 +11,7 @@ import uvicorn
 from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.config import ServerConfig
+from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
 from aici_engine.server.supervisor import Supervisor
 from aici_runtime.errors import UnavailableError, UsageError
@@ -22,18 +23,22 @@ _POLL_S = 0.05
 def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: None) -> None:
     """Blocks. `started` gets the base URL once requests are served.
 
-    SIGTERM and SIGINT drain: no new requests, those that run end, at the latest after `drain_timeout_s`. Raises
-    UsageError if the address cannot be had, UnavailableError if engines keep dying.
+    SIGTERM and SIGINT drain: no new requests, those that run end, at the latest after `drain_timeout_s`; a second one
+    ends at once. SIGHUP reads the API keys again. Raises UsageError if the address cannot be had or the keys are not
+    right, UnavailableError if engines keep dying.
     """
+    keys = Keys(config.api_key_file)
     with _listen(config) as listener:
-        asyncio.run(_serve(config, listener, started))
+        asyncio.run(_serve(config, keys, listener, started))
 
 
-async def _serve(config: ServerConfig, listener: socket.socket, started: Callable[[str], None]) -> None:
+async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, started: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if config.api_key_file is not None:
+        loop.add_signal_handler(signal.SIGHUP, keys.reload)
     async with Supervisor(config.engine, modules=config.modules, log_level=config.log_level) as supervisor:
         info = supervisor.client.info
         assert info is not None
@@ -44,10 +49,11 @@ async def _serve(config: ServerConfig, listener: socket.socket, started: Callabl
             name=config.name,
             aliases=config.aliases,
             admission=admission,
+            limits=config.limits,
         )
         server = _Server(
             uvicorn.Config(
-                create_app(service),
+                create_app(service, keys=keys, cors_origins=config.cors_origins),
                 log_config=None,
                 access_log=False,
                 server_header=False,

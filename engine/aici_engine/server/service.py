@@ -10,6 +10,7 @@ from aici_engine.config import SamplingParams
 from aici_engine.request import ControllerCall
 from aici_engine.server.admission import Admission, Principal
 from aici_engine.server.client import EngineClient, Stream
+from aici_engine.server.config import Limits
 from aici_engine.server.constraints import Constraints
 from aici_engine.server.vocabulary import Vocabulary
 from aici_engine.server.wire import EngineInfo
@@ -37,10 +38,12 @@ class Service:
         name: str,
         admission: Admission,
         aliases: Sequence[str] = (),
+        limits: Limits | None = None,
     ) -> None:
         self.client = client
         self.name = name
         self.admission = admission
+        self.limits = limits or Limits()
         self.constraints = Constraints()
         self.vocabulary = Vocabulary(model_dir)
         self.template = ChatTemplate.of(model_dir)
@@ -61,13 +64,15 @@ class Service:
     def start(self, generation: Generation) -> Stream:
         """For who was admitted already. The stream is a context manager: leave it, and the sequence ends."""
         call = generation.controller
-        return self.client.open(
+        stream = self.client.open(
             generation.prompt,
             generation.sampling,
             controller=None if call is None else call.module_id,
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
         )
+        stream.expire_after(self.limits.request_timeout_s)
+        return stream
 
     @contextlib.asynccontextmanager
     async def open(self, who: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:

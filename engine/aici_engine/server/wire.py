@@ -18,6 +18,7 @@ from aici_runtime.errors import (
     ControllerError,
     NotFoundError,
     RuntimeDiedError,
+    TimedOutError,
     UnavailableError,
     UsageError,
 )
@@ -146,7 +147,15 @@ FromEngine: TypeAlias = Ready | StreamOut | Reply
 
 _ERRORS: Mapping[str, type[AiciError]] = {
     kind.code: kind
-    for kind in (NotFoundError, UsageError, ControllerError, RuntimeDiedError, UnavailableError, AiciError)
+    for kind in (
+        NotFoundError,
+        UsageError,
+        ControllerError,
+        RuntimeDiedError,
+        TimedOutError,
+        UnavailableError,
+        AiciError,
+    )
 }
 encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(list[ToEngine]).decode

@@ -1,0 +1,78 @@
+"""The size of a request's body, the time it takes to come, and the time that the whole request takes."""
+
+import asyncio
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aici_engine.server.config import Limits
+from aici_engine.server.errors import TooLargeError
+from aici_engine.server.gate import refuse
+from aici_runtime.errors import AiciError, TimedOutError
+
+_GRACE_S = 5.0
+"""Streams end by their own clock, with an error in their protocol's words. This is for what is not a stream, and for
+clients that do not read."""
+
+
+class Bounds:
+    """Reads the body before the route is called, so that one place decides. WebSockets are bounded by their server."""
+
+    def __init__(self, app: ASGIApp, *, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        try:
+            body = await self._body(scope, receive)
+        except AiciError as error:
+            return await refuse(error, scope, receive, send)
+        if body is None:
+            return None
+        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        started = False
+
+        async def replay() -> Message:
+            return first.pop() if first else await receive()
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        limit = asyncio.timeout(self._limits.request_timeout_s + _GRACE_S)
+        try:
+            async with limit:
+                return await self._app(scope, replay, watched)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        if not started:
+            late = TimedOutError(f"the request took longer than {self._limits.request_timeout_s:g} s")
+            await refuse(late, scope, receive, send)
+        return None
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """None when the client leaves before all has come."""
+        length = Headers(scope=scope).get("content-length")
+        if length is not None and int(length) > self._limits.max_body_bytes:
+            raise self._too_large()
+        parts = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_timeout_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts += message.get("body", b"")
+                    if len(parts) > self._limits.max_body_bytes:
+                        raise self._too_large()
+                    if not message.get("more_body", False):
+                        return bytes(parts)
+        except TimeoutError:
+            raise TimedOutError(f"the body has not come within {self._limits.body_timeout_s:g} s") from None
+
+    def _too_large(self) -> TooLargeError:
+        return TooLargeError(f"the body is larger than {self._limits.max_body_bytes} bytes, which this server takes")
