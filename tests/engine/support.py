@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,11 @@ def write_tiny_model(folder: Path, *, seed: int = 0, context: int = 256) -> Path
 
 @dataclass
 class Guest:
-    """Allows everything, for ever. Subclasses override; `told` records what was posted."""
+    """Allows everything, for ever. Subclasses override; `told` records what was posted, `says` is logged next."""
 
     argument: Any = None
     told: list[tuple[list[TokenId], int]] = field(default_factory=list)
+    says: str = ""
 
     def init_prompt(self, prompt: list[TokenId]) -> None: ...
 
@@ -145,8 +146,11 @@ class ScriptedHost:
         for op in pre_ops:
             assert op.id not in self.live
             self.live[op.id] = self._started.pop(op.req_id)
-        post = {op.id: result(Post(self.live[op.id].post(list(op.tokens), op.backtrack))) for op in post_ops}
-        pre = {seq_id: result(guest.pre(), GO_ON) for seq_id, guest in self.live.items()}
+        post = {}
+        for op in post_ops:
+            guest = self.live[op.id]
+            post[op.id] = noted(guest, result(Post(guest.post(list(op.tokens), op.backtrack))))
+        pre = {seq_id: noted(guest, result(guest.pre(), GO_ON)) for seq_id, guest in self.live.items()}
         for seq_id in freed:
             del self.live[seq_id]
         return PostPre(post, pre)
@@ -167,7 +171,7 @@ class ScriptedHost:
                 answers[op.id] = result(answer)
             else:
                 bits = sum(1 << token for token in answer)
-                answers[op.id] = SeqResult(None, "", (), "", 10)
+                answers[op.id] = noted(self.live[op.id], SeqResult(None, "", (), "", 10))
             rows.append(bits.to_bytes(4 * ((VOCAB_SIZE + 31) // 32), "little"))
         self._masks = b"".join(rows)
         self._asked = None
@@ -182,3 +186,10 @@ def result(value: Any, failed: Any = None) -> SeqResult[Any]:
     if isinstance(value, str):
         return SeqResult(failed, value, (), f"log\n{value}", 10)
     return SeqResult(value, "", (), "", 10)
+
+
+def noted(guest: Guest, result: SeqResult[Any]) -> SeqResult[Any]:
+    """With what the guest says, which is also written to a variable."""
+    says, guest.says = guest.says, ""
+    storage = ({"WriteVar": {"name": "said", "value": says.encode().hex(), "op": "Set"}},) if says else ()
+    return replace(result, logs=result.logs + says, storage=storage)

@@ -1,7 +1,9 @@
 """The conversation with guests, scripted. The tiny model's own choices do not matter: masks and splices decide."""
 
+import math
 import queue
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,9 @@ import pytest
 
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
-from aici_engine.events import BacktrackEvent, FinishEvent, FinishReason, Origin, TokenEvent
+from aici_engine.events import BacktrackEvent, ControlEvent, FinishEvent, FinishReason, Origin, TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
-from aici_runtime.errors import AiciError
+from aici_runtime.errors import AiciError, RuntimeDiedError, UsageError
 from aici_runtime.ids import TokenId
 from aici_runtime.wire import Pre, Splice
 from tests.engine.support import EOS, EOT, GO_ON, VOCAB_SIZE, Guest, ScriptedHost, encode, write_tiny_model
@@ -398,3 +400,217 @@ def test_logs_and_preemption(tiny_model: Path, host: ScriptedHost) -> None:
         assert engine._parts.loop.num_preemptions > 0
     assert [end.text for end in ends] == words
     assert not host.live
+
+
+class Talk(Spell):
+    """Says in which callback it is."""
+
+    def init_prompt(self, prompt: list[TokenId]) -> None:
+        self.says = ""
+
+    def pre(self) -> Any:
+        self.says = f"pre{self.at} " if self.at < 2 else ""
+        return super().pre()
+
+    def mid(self) -> Any:
+        self.says = f"mid{self.at} "
+        return super().mid()
+
+    def post(self, tokens: list[TokenId], backtrack: int) -> bool:
+        self.says = "post "
+        return super().post(tokens, backtrack)
+
+
+def test_what_a_controller_says_comes_as_it_says_it(engine: Engine, host: ScriptedHost) -> None:
+    host.guests["talk"] = Talk
+    *events, end = submit(engine, "talk", "ab").events()
+    assert isinstance(end, FinishEvent)
+    told = [event.logs if isinstance(event, ControlEvent) else chr(event.token.token_id)
+            for event in events if isinstance(event, ControlEvent | TokenEvent)]  # fmt: skip
+    eos = chr(EOS)
+    assert told == ["pre0 ", "mid0 ", "a", "post ", "pre1 ", "mid1 ", "b", "post ", "mid2 ", eos, "post "]
+    assert end.logs == "".join(event.logs for event in events if isinstance(event, ControlEvent))
+    assert end.storage == tuple(s for event in events if isinstance(event, ControlEvent) for s in event.storage)
+    assert len(end.storage) == 8
+
+
+def test_a_stop_string_in_forced_tokens_ends_them(engine: Engine, host: ScriptedHost) -> None:
+    *events, end = submit(engine, "force", "fixed text", stop=("d t", "!")).events()
+    assert isinstance(end, FinishEvent)
+    assert (end.text, end.reason, end.stop) == ("fixe", FinishReason.STOP_STRING, "d t")
+    assert "".join(event.text for event in events if isinstance(event, TokenEvent)) + end.tail == "fixe"
+    assert (end.usage.ff_tokens, end.usage.sampled_tokens) == (len("fixed t"), 0)
+    [guest] = host.all
+    assert guest.told == []
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "stop"),
+    [
+        # `abc` is in what was once said, never in what is left of it.
+        ([*"ab", Splice(2, tuple(encode("bX"))), "c", Splice(2, ()), "d"], "abXd", None),
+        ([*"abX", Splice(2, tuple(encode("c"))), "d"], "", "abc"),
+    ],
+)
+def test_stop_strings_are_matched_on_the_true_text(
+    engine: Engine, script: list[Any], text: str, stop: str | None
+) -> None:
+    answers = [encode(answer) if isinstance(answer, str) else answer for answer in script]
+    end = submit(engine, "script", answers, stop=("abc",)).wait()
+    assert (end.text, end.stop) == (text, stop)
+    assert end.reason is (FinishReason.STOP_STRING if stop else FinishReason.STOP)
+
+
+def test_log_probabilities_are_those_of_what_the_mask_allows(engine: Engine) -> None:
+    allowed = encode("abcd")
+    script = [allowed, encode("z"), Splice(0, tuple(encode("!")))]
+    first, only, forced = submit(engine, "script", script, logprobs=6).wait().tokens
+    [plain] = engine.submit(
+        Request(prompt="Hello", sampling=SamplingParams(temperature=0.0, max_tokens=1, logprobs=20))
+    ).wait().tokens  # fmt: skip
+    assert {token for token, _ in first.top_logprobs} == set(allowed)
+    assert first.top_logprobs[0] == (first.token_id, first.logprob)
+    assert sum(math.exp(value) for _, value in first.top_logprobs) == pytest.approx(1.0)
+    assert sum(math.exp(value) for _, value in plain.top_logprobs) < 1.0
+    assert (only.logprob, only.top_logprobs) == (0.0, ((ord("z"), 0.0),))
+    assert (forced.origin, forced.logprob, forced.top_logprobs) == (Origin.FORCED, 0.0, ((ord("!"), 0.0),))
+
+
+def test_a_bias_does_not_open_what_the_mask_closes(engine: Engine) -> None:
+    end = submit(engine, "script", [encode("ab")] * 5, logit_bias={ord("b"): 100.0, ord("c"): 1000.0}).wait()
+    assert end.text == "bbbbb"
+
+
+def test_nothing_to_generate_starts_no_guest(engine: Engine, host: ScriptedHost) -> None:
+    end = submit(engine, "spell", "abc", max_tokens=0).wait()
+    assert (end.reason, end.tokens, end.text) == (FinishReason.LENGTH, (), "")
+    assert not host.all
+
+
+@pytest.mark.parametrize("asked", [{"score_from": 0}, {"sampling": SamplingParams(ignore_eos=True)}])
+def test_what_does_not_go_with_a_controller_is_refused(engine: Engine, asked: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"(score_from|ignore_eos) does not go with a controller"):
+        engine.submit(Request(prompt="a", controller=ControllerCall("spell", "a"), **asked))
+
+
+def test_with_a_new_runtime_it_goes_on(engine: Engine, host: ScriptedHost) -> None:
+    plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
+    lost = [submit(engine, "guest"), submit(engine, "suspend", 3)]
+    host.dies_at_round = host.rounds + 5
+    assert {type(handle.wait().error) for handle in lost} == {RuntimeDiedError}
+    new = ScriptedHost(dict(GUESTS))
+    engine.use_host(new)
+    assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
+    assert plain.wait().error is None
+    assert new.all
+    # It may die as well.
+    new.dies_at_round = new.rounds + 3
+    assert isinstance(submit(engine, "guest").wait().error, RuntimeDiedError)
+
+
+def test_a_runtime_that_lives_may_be_replaced_too(engine: Engine, host: ScriptedHost) -> None:
+    running = submit(engine, "guest")
+    next(running.events())
+    host.hold.clear()
+    starting = submit(engine, "missing")
+    new = ScriptedHost(dict(GUESTS))
+    engine.use_host(new)
+    for handle in (starting, running):
+        assert "was replaced" in str(handle.wait().error)
+    host.hold.set()
+    assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
+    assert new.all
+    host.live.clear()
+
+
+def test_a_runtime_of_another_vocabulary_is_refused(engine: Engine) -> None:
+    other = ScriptedHost(dict(GUESTS))
+    other.vocab_size = VOCAB_SIZE - 1
+    with pytest.raises(UsageError, match=r"299 tokens.*300"):
+        engine.use_host(other)
+    assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
+
+
+def test_on_step_follows_whatever_was_told(tiny_model: Path, host: ScriptedHost) -> None:
+    events: queue.SimpleQueue[object] = queue.SimpleQueue()
+    with Engine(
+        EngineConfig(model_dir=tiny_model, num_pages=64), host=host, on_step=lambda: events.put("step")
+    ) as engine:
+
+        def told(name: str, **sampling: Any) -> list[object]:
+            """Up to the step after the end."""
+            request = Request(
+                prompt="Hello", sampling=SamplingParams(temperature=0.0, **sampling),
+                controller=ControllerCall(name, "ab") if name else None,
+            )  # fmt: skip
+            handle = engine.submit(request, sink=events.put)
+            if name == "suspend":
+                handle.abort()
+            seen = [events.get(timeout=5)]
+            while not (len(seen) > 1 and isinstance(seen[-2], FinishEvent)):
+                seen.append(events.get(timeout=5))
+            return seen
+
+        def kinds(seen: list[object]) -> list[str]:
+            return [event if isinstance(event, str) else type(event).__name__ for event in seen]
+
+        # Two sinks in one step, one call: here the token and the end.
+        assert kinds(told("", max_tokens=2)) == ["TokenEvent", "step", "TokenEvent", "FinishEvent", "step"]
+        assert kinds(told("missing")) == kinds(told("spell", max_tokens=0)) == ["FinishEvent", "step"]
+        assert kinds(told("suspend"))[-2:] == ["FinishEvent", "step"]
+        # What a guest forces does not wait for the model.
+        assert kinds(told("force"))[:4] == ["TokenEvent", "TokenEvent", "step", "TokenEvent"]
+    assert events.empty()
+
+
+def test_on_step_comes_before_the_next_round(tiny_model: Path) -> None:
+    events: list[str] = []
+
+    class Watched(ScriptedHost):
+        def post_pre_process(self, **ops: Any) -> Any:
+            events.append("round")
+            return super().post_pre_process(**ops)
+
+    config = EngineConfig(model_dir=tiny_model, num_pages=64)
+    with Engine(config, host=Watched(dict(GUESTS)), on_step=lambda: events.append("step")) as engine:
+        request = Request(prompt="Hello", controller=ControllerCall("spell", "ab"))
+        ended = threading.Event()
+
+        def sink(event: object) -> None:
+            events.append(type(event).__name__)
+            if isinstance(event, FinishEvent):
+                ended.set()
+
+        engine.submit(request, sink=sink)
+        assert ended.wait(5)
+    assert events[:12] == [*["round", "TokenEvent", "step"] * 3, "round", "FinishEvent", "step"]
+
+
+def test_a_guest_that_starts_while_the_runtime_dies_does_not_wait_for_the_next_request(tiny_model: Path) -> None:
+    class DiesFreeing(ScriptedHost):
+        def post_pre_process(self, *, freed: Any, **ops: Any) -> Any:
+            if freed:
+                raise RuntimeDiedError("the runtime died")
+            return super().post_pre_process(freed=freed, **ops)
+
+    host = DiesFreeing(dict(GUESTS))
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), host=host) as engine:
+        last = submit(engine, "spell", "a long word that takes its time")
+        next(last.events())
+        host.hold.clear()
+        ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        engine.submit(Request(prompt="Hello", controller=ControllerCall("missing")), sink=ends.put)
+        try:
+            assert last.wait().reason is FinishReason.EOS
+            assert isinstance(ends.get(timeout=5).error, RuntimeDiedError)
+        finally:
+            host.hold.set()
+
+
+def test_on_step_that_raises_does_not_take_the_engine_along(tiny_model: Path) -> None:
+    def broken() -> None:
+        raise RuntimeError("boom")
+
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), on_step=broken) as engine:
+        assert engine.generate("a", max_tokens=3) is not None
+        assert engine.generate("a", max_tokens=3) is not None

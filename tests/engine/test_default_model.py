@@ -26,8 +26,12 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
+Outputs = list[tuple[list[int], list[list[float]]]]
+"""The tokens of each output; of each token its log-probability and those of the three likeliest."""
+
+
 @pytest.fixture(scope="module")
-def wanted() -> list[list[int]]:
+def wanted() -> Outputs:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -39,22 +43,40 @@ def wanted() -> list[list[int]]:
         for prompt in PROMPTS:
             ids = torch.tensor([tokenizer(prompt).input_ids])
             output = model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NUM_TOKENS
-            )
-            outputs.append(output[0, ids.shape[1] :].tolist())
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NUM_TOKENS,
+                return_dict_in_generate=True, output_logits=True,
+            )  # fmt: skip
+            tokens = output.sequences[0, ids.shape[1] :].tolist()
+            rows = [logits[0].double().log_softmax(-1) for logits in output.logits]
+            values = [
+                [row[token].item(), *row.topk(3).values.tolist()] for row, token in zip(rows, tokens, strict=True)
+            ]
+            outputs.append((tokens, values))
     return outputs
 
 
-def run(engine: Engine, prompts: list[str]) -> list[list[int]]:
-    params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS)
+def run(engine: Engine, prompts: list[str]) -> Outputs:
+    params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, logprobs=3)
     handles = [engine.submit(Request(prompt=prompt, sampling=params)) for prompt in prompts]
-    return [[token.token_id for token in handle.wait().tokens] for handle in handles]
+    outputs = []
+    for handle in handles:
+        tokens = handle.wait().tokens
+        values = [[token.logprob or 0.0, *(value for _, value in token.top_logprobs)] for token in tokens]
+        outputs.append(([token.token_id for token in tokens], values))
+    return outputs
 
 
-def test_alone(engine: Engine, wanted: list[list[int]]) -> None:
-    assert [run(engine, [prompt])[0] for prompt in PROMPTS] == wanted
+def compare(ours: Outputs, wanted: Outputs) -> None:
+    assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in wanted]
+    for (_, values), (_, expected) in zip(ours, wanted, strict=True):
+        for value, same in zip(values, expected, strict=True):
+            assert value == pytest.approx(same, abs=1e-3)
 
 
-def test_in_mixed_batches(engine: Engine, wanted: list[list[int]]) -> None:
-    assert run(engine, PROMPTS) == wanted
+def test_alone(engine: Engine, wanted: Outputs) -> None:
+    compare([run(engine, [prompt])[0] for prompt in PROMPTS], wanted)
+
+
+def test_in_mixed_batches(engine: Engine, wanted: Outputs) -> None:
+    compare(run(engine, PROMPTS), wanted)
     assert engine.get_stats()["cache_usage"] == 0.0
