@@ -43,6 +43,7 @@ def _sample(end: "FinishEvent") -> dict[str, Any]:
         "text": end.text,
         "tokens": [_token(token) for token in end.tokens],
         "finish_reason": str(end.reason),
+        **({} if end.stop is None else {"stop": end.stop}),
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
             "sampled_tokens": usage.sampled_tokens,
@@ -61,7 +62,11 @@ def _sample(end: "FinishEvent") -> dict[str, Any]:
 
 
 def _token(token: "Token") -> dict[str, Any]:
-    return {"id": token.token_id, "bytes": token.data.hex(), "origin": str(token.origin)}
+    shown = {"id": token.token_id, "bytes": token.data.hex(), "origin": str(token.origin)}
+    if token.logprob is None:
+        return shown
+    likeliest = [{"id": token_id, "logprob": logprob} for token_id, logprob in token.top_logprobs]
+    return shown | {"logprob": token.logprob, "top_logprobs": likeliest}
 
 
 def _variables(storage: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -51,6 +51,9 @@ def run(
     ] = None,
     controller_arg: Annotated[str | None, typer.Option(help="The controller's argument: text, or @FILE.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Stop after this many tokens.")] = 256,
+    stop: Annotated[
+        list[str], typer.Option(metavar="<str>", help="End before this text, or that of another --stop.")
+    ] = [],  # noqa: B006
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token each time.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="Sample among the K likeliest tokens; 0: among all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Sample among the likeliest tokens of this total.")] = 1.0,
@@ -59,6 +62,9 @@ def run(
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
+    logprobs: Annotated[
+        int | None, typer.Option(help="With --json: log-probabilities, and the K likeliest tokens; 0: none of these.")
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Print what the controller logs, on stderr.")] = False,
 ) -> None:
     """Continue a prompt, under a constraint if one is given."""
@@ -76,6 +82,8 @@ def run(
             controller_arg=controller_arg,
         )
     )
+    if logprobs is not None and not json:
+        raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
     text = _prompt(prompt)
 
     from aici_engine.chat import chat_prompt
@@ -91,6 +99,8 @@ def run(
             top_p=top_p,
             seed=None if seed is None else seed + number,
             max_tokens=max_tokens,
+            stop=tuple(stop),
+            logprobs=logprobs,
         )
         for number in range(num_samples)
     ]

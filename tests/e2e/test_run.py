@@ -57,6 +57,19 @@ def test_a_piped_prompt_gives_the_same_as_an_argument() -> None:
     )
 
 
+def test_stop_strings_and_log_probabilities() -> None:
+    counting = ["--max-tokens", "12", "1, 2, 3"]
+    out = document("--stop", "nowhere", "--stop", " 6", "--logprobs", "2", *counting)
+    assert (out["text"], out["finish_reason"], out["stop"]) == (", 4, 5,", "stop", " 6")
+    for token in out["tokens"]:
+        assert token["top_logprobs"][0] == {"id": token["id"], "logprob": token["logprob"]}
+        assert token["top_logprobs"][1]["logprob"] <= token["logprob"] <= 0.0
+    assert aici("run", "--stop", " 6", *counting).stdout == ", 4, 5,"
+    refused = aici("run", "--logprobs", "2", *counting)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "add --json" in refused.stderr
+
+
 def test_plain_generation_and_its_length() -> None:
     out = document("--max-tokens", "5", "Once upon a time")
     assert out["finish_reason"] == "length"
