@@ -10,8 +10,9 @@ from typing import Final
 
 from aici_controllers.grammar_check import check_grammar
 from aici_controllers.regex_check import check_regex
-from aici_controllers.schema_check import Whitespace, check_schema, schema_argument
+from aici_controllers.schema_check import Whitespace, check_schema, parse_report, schema_argument
 from aici_controllers.text_check import check_choices, check_substring
+from aici_controllers.tool import ask
 from aici_runtime.errors import UsageError
 
 MAX_ARGUMENT_BYTES: Final = 4 << 20
@@ -69,6 +70,40 @@ def substring(text: str, *, end: str = "") -> Constraint:
     if why := check_substring(text, end):
         raise UsageError(why)
     return Constraint("substring", _json({"text": text, "end": end}))
+
+
+def named(guest: str, argument: str) -> Constraint:
+    """A shipped guest by its name, and its argument in the form that it takes itself."""
+    match guest:
+        case "regex":
+            return regex(argument)
+        case "grammar":
+            return grammar(argument)
+    _check_json(guest, argument)
+    if guest == "json_schema":
+        report = parse_report(ask(guest, argument.encode()))
+        problems = "\n".join(problem.show() for problem in report.problems)
+    else:
+        question = f'{{"choices": {argument}}}' if guest == "choices" else argument
+        problems = ask(guest, question.encode()).get("message", "")
+    if problems:
+        raise UsageError(problems, hint=f"see the README of the guest {guest}")
+    return Constraint(guest, argument)
+
+
+def _check_json(guest: str, argument: str) -> None:
+    try:
+        argument.encode()
+        json.loads(argument)
+    except UnicodeEncodeError as error:
+        raise UsageError("half a surrogate pair is not a character") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise UsageError(
+            f"the argument of {guest} is not JSON: {where}: {error.msg}", hint=f"see the README of the guest {guest}"
+        ) from error
+    except RecursionError:
+        return  # the guest, which has a bound, says it better
 
 
 def _json(value: object) -> str:

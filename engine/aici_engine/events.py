@@ -52,6 +52,14 @@ class TokenScore:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptedEvent:
+    """Nothing is wrong with the request, and its guest, if any, has started: it waits for its turn, or runs.
+
+    The first event of every request that does not fail, or end, before.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreEvent:
     """The scores of the prompt's tokens, from `Request.score_from` on; once, before the first token event."""
 
@@ -131,4 +139,4 @@ class FinishEvent:
     stop: str | None = None
 
 
-Event: TypeAlias = ScoreEvent | ControlEvent | TokenEvent | BacktrackEvent | FinishEvent
+Event: TypeAlias = AcceptedEvent | ScoreEvent | ControlEvent | TokenEvent | BacktrackEvent | FinishEvent

@@ -246,7 +246,7 @@ class Loop:
         if seq.room <= 0 and seq.score_from is None:
             seq.end(FinishReason.LENGTH)
         elif seq.controller is None:
-            self._scheduler.add(seq)
+            self._accept(seq)
         elif self._runtime_error is not None:
             seq.end(FinishReason.FAIL, self._runtime_error)
         else:
@@ -262,9 +262,13 @@ class Loop:
                 self._guests(self._session.drop, seq)
             return
         if error is None:
-            self._scheduler.add(seq)
+            self._accept(seq)
         else:
             seq.end(FinishReason.FAIL, error if isinstance(error, AiciError) else AiciError(f"instantiate: {error!r}"))
+
+    def _accept(self, seq: Sequence) -> None:
+        self._output.accepted(seq)
+        self._scheduler.add(seq)
 
     def _abort(self, seq_id: SeqId) -> None:
         if seq_id in self._alive:

@@ -7,6 +7,7 @@ from collections.abc import Sequence as Seq
 from typing import Any
 
 from aici_engine.events import (
+    AcceptedEvent,
     BacktrackEvent,
     ControlEvent,
     Event,
@@ -37,6 +38,9 @@ class Output:
         self._token_bytes = token_bytes
         self._on_step = on_step
         self._told = False
+
+    def accepted(self, seq: Sequence) -> None:
+        self._tell(seq, AcceptedEvent())
 
     def sampled(self, seq: Sequence, score: TokenScore) -> None:
         self._append(seq, score, self._bytes(score.token_id), Origin.SAMPLED)

@@ -9,6 +9,7 @@ from aici_engine.server import errors, health
 from aici_engine.server.bounds import Bounds
 from aici_engine.server.gate import Gate
 from aici_engine.server.keys import Keys
+from aici_engine.server.rest import routes as rest
 from aici_engine.server.service import Service
 
 
@@ -28,4 +29,5 @@ def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequ
         )
     errors.install(app)
     app.include_router(health.router(service))
+    app.include_router(rest.router(service))
     return app

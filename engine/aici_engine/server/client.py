@@ -33,6 +33,24 @@ class Stream:
                 self.finish = event
             yield event
 
+    async def groups(self) -> AsyncIterator[list[wire.StreamOut]]:
+        """The events as by iteration, but those that came together in one list, with at most one sampled token.
+
+        To who keeps up that is one list a step, or two: what guests force comes before the forward pass.
+        """
+        group: list[wire.StreamOut] = []
+        has_sample = False
+        async for event in self:
+            is_sample = isinstance(event, wire.TokenOut) and not event.forced
+            if is_sample and has_sample:
+                yield group
+                group, has_sample = [], False
+            group.append(event)
+            has_sample = has_sample or is_sample
+            if self._events.empty():
+                yield group
+                group, has_sample = [], False
+
     def abort(self) -> None:
         """End it before the engine's next step. Idempotent."""
         self._client.abort(self.number)

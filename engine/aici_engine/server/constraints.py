@@ -2,13 +2,17 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Callable
 from functools import lru_cache
 
 from aici_controllers import constraints
-from aici_controllers.catalog import guest_path
+from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.constraints import Constraint
 from aici_engine.request import ControllerCall
+from aici_engine.server.admission import Principal
+from aici_engine.server.errors import ParameterError
+from aici_runtime.tags import is_module_id, is_tag
 
 _KEPT_CHECKS = 256
 
@@ -37,6 +41,19 @@ class Constraints:
 
     async def substring(self, text: str) -> ControllerCall:
         return await self._call(("substring", text), lambda: constraints.substring(text))
+
+    async def controller(self, who: Principal, name: str, argument: object) -> ControllerCall:
+        """By module id, tag, or the name of one that ships: of that one the argument is checked.
+
+        ParameterError for what can be no name, ForbiddenError for what `who` may not use.
+        """
+        if not (is_module_id(name) or is_tag(name)):
+            raise ParameterError("controller", f"'controller' must be a 64-char hex string or tag name, got {name}.")
+        who.check_controller(name)
+        if name not in guest_names():
+            return ControllerCall(name, argument)
+        text = argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+        return await self._call((name, "argument", text), lambda: constraints.named(name, text))
 
     async def _call(self, key: tuple[object, ...], check: Callable[[], Constraint]) -> ControllerCall:
         if (known := self._known.get(key)) is not None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from aici_engine.engine import Engine
 from aici_engine.events import (
+    AcceptedEvent,
     BacktrackEvent,
     ControlEvent,
     Event,
@@ -131,6 +132,8 @@ def _refused(stream: int, prompt_len: int, error: AiciError) -> wire.FinishOut:
 
 def _out(stream: int, event: Event) -> wire.StreamOut:
     match event:
+        case AcceptedEvent():
+            return wire.AcceptedOut(stream)
         case TokenEvent(token, text):
             forced = token.origin is Origin.FORCED
             top = [(int(t), p) for t, p in token.top_logprobs]

@@ -20,9 +20,10 @@ from typing import Any, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from aici_engine.server.sse import ClientGoneError
 from aici_runtime.errors import AiciError, TimedOutError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -133,7 +134,11 @@ def install(app: FastAPI) -> None:
         _log.error("a bug in aici", exc_info=error)
         return response(request.url.path, AiciError("the server failed: this is a bug, and it is in the log"))
 
+    async def gone(_: Request, __: Exception) -> Response:
+        return Response(status_code=499)  # nobody reads it; logs show it, as nginx writes it
+
     app.add_exception_handler(AiciError, expected)
+    app.add_exception_handler(ClientGoneError, gone)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(Exception, bug)

@@ -1,15 +1,18 @@
 """Server-sent events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
 import orjson
 from fastapi import Request
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 _T = TypeVar("_T")
 
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
 
 
@@ -20,9 +23,37 @@ def event(data: Any, *, name: str = "") -> bytes:
 
 
 def stream(events: AsyncIterator[bytes]) -> StreamingResponse:
-    return StreamingResponse(
-        events, media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    )
+    return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
+
+
+async def respond(request: Request, events: AsyncGenerator[bytes, None]) -> StreamingResponse:
+    """A response that begins with the first of `events`: what is raised before that has its HTTP status.
+
+    However it ends, `events` is closed.
+    """
+    try:
+        first = await unless_gone(request, anext(events))
+    except BaseException:
+        await events.aclose()
+        raise
+    return _Events(first, events)
+
+
+class _Events(StreamingResponse):
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(_chain(first, rest), media_type="text/event-stream", headers=_HEADERS)
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Starlette stops iterating when the client is gone, and leaves the iterator as it is.
+        async with contextlib.aclosing(self._rest):
+            await super().__call__(scope, receive, send)
+
+
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for event in rest:
+        yield event
 
 
 class ClientGoneError(Exception):

@@ -1,8 +1,8 @@
 """What the API process and the engine process say to each other: msgpack, one list of messages a frame.
 
-To the engine: Submit, Abort, Call. From it: Ready once, then the events of streams (TokenOut to FinishOut), each with
-the number that the API process gave the stream, and a Reply to each Call. Every stream that was submitted ends with
-exactly one FinishOut.
+To the engine: Submit, Abort, Call. From it: Ready once, then the events of streams (AcceptedOut to FinishOut), each
+with the number that the API process gave the stream, and a Reply to each Call. Every stream that was submitted ends
+with exactly one FinishOut.
 """
 
 from collections.abc import Mapping
@@ -76,6 +76,12 @@ class Ready(Struct, frozen=True, array_like=True, tag="ready"):
     info: EngineInfo
 
 
+class AcceptedOut(Struct, frozen=True, array_like=True, tag="accepted"):
+    """Nothing is wrong with it, and its guest, if any, has started. First of all, unless it fails before."""
+
+    stream: int
+
+
 class TokenOut(Struct, frozen=True, array_like=True, tag="token"):
     """`text`: what the stream gains. `top`: the likeliest tokens, first the likeliest."""
 
@@ -142,7 +148,7 @@ class Reply(Struct, frozen=True, array_like=True, tag="reply"):
 
 
 ToEngine: TypeAlias = Submit | Abort | Call
-StreamOut: TypeAlias = TokenOut | BacktrackOut | ScoreOut | ControlOut | FinishOut
+StreamOut: TypeAlias = AcceptedOut | TokenOut | BacktrackOut | ScoreOut | ControlOut | FinishOut
 FromEngine: TypeAlias = Ready | StreamOut | Reply
 
 _ERRORS: Mapping[str, type[AiciError]] = {

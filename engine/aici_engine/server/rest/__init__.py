@@ -1,0 +1,1 @@
+"""AICI REST: controllers are uploaded, tagged and run."""
