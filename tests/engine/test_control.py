@@ -13,7 +13,15 @@ import pytest
 
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
-from aici_engine.events import BacktrackEvent, ControlEvent, FinishEvent, FinishReason, Origin, TokenEvent
+from aici_engine.events import (
+    AcceptedEvent,
+    BacktrackEvent,
+    ControlEvent,
+    FinishEvent,
+    FinishReason,
+    Origin,
+    TokenEvent,
+)
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.errors import AiciError, RuntimeDiedError, UsageError
 from aici_runtime.ids import TokenId
@@ -81,6 +89,13 @@ class Suspend(Script):
         return super().pre() if self.left < 0 else Pre(suspend=True, num_forks=1, ff_tokens=())
 
 
+class Forever(Guest):
+    """Takes back whatever would be sampled, and puts nothing in its place."""
+
+    def mid(self) -> Any:
+        return Splice(1, ())
+
+
 class Fork(Guest):
     def pre(self) -> Pre:
         return Pre(suspend=False, num_forks=2, ff_tokens=())
@@ -91,7 +106,7 @@ class FailPre(Guest):
         return "Error (pre): it broke"
 
 
-GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Fork, FailPre)}
+GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Forever, Fork, FailPre)}
 
 
 @pytest.fixture
@@ -128,6 +143,27 @@ def test_the_mask_decides(engine: Engine, host: ScriptedHost) -> None:
     [guest] = host.all
     assert guest.told[0] == ([ord("f")], 0)
     assert guest.told[-1] == ([EOS], 0)
+
+
+def test_a_request_is_accepted_before_its_turn_comes(engine: Engine) -> None:
+    """Eight slots are taken by guests that wait; the ninth has started all the same."""
+    waiting = [submit(engine, "forever") for _ in range(8)]
+    for handle in waiting:
+        assert isinstance(next(handle.events()), AcceptedEvent)
+    late = submit(engine, "spell", "x")
+    assert isinstance(next(late.events()), AcceptedEvent)
+    plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(max_tokens=2)))
+    assert isinstance(next(plain.events()), AcceptedEvent)
+    for handle in waiting:
+        handle.abort()
+    assert late.wait().text == "x"
+    assert plain.wait().error is None
+
+
+def test_a_request_whose_guest_does_not_start_is_not_accepted(engine: Engine) -> None:
+    [end] = submit(engine, "nobody").events()
+    assert isinstance(end, FinishEvent)
+    assert end.error is not None
 
 
 def test_sixteen_guests_and_plain_requests_side_by_side(engine: Engine) -> None:

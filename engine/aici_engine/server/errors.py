@@ -151,6 +151,9 @@ def _validation(error: RequestValidationError) -> ParameterError:
     kind = first["type"]
     if kind == "json_invalid":
         return ParameterError("", f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
+    if first["loc"] == ("body",) and kind.endswith("_type"):
+        hint = "send a JSON object, with Content-Type: application/json"
+        return ParameterError("", "the body is not a JSON object", hint=hint, http_status=422)
     if kind == "extra_forbidden":
         return ParameterError(field, f"the parameter {field} is not supported", hint="leave it out")
     if kind == "missing":

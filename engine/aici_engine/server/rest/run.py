@@ -22,8 +22,8 @@ async def run_events(
         groups = stream.groups()
         first = await anext(groups)
         _raise_failed_start(first[0])
-        start = {"id": f"run-{uuid.uuid4()}", "object": "initial-run", "created": int(time.time())}
-        yield sse.event(start | {"model": service.name})
+        run_id, created = f"run-{uuid.uuid4()}", int(time.time())
+        yield sse.event({"id": run_id, "object": "initial-run", "created": created, "model": service.name})
         forks = [Fork(0, with_tokens, stream.prompt_len)]
         for event in first:
             forks[0].take(event)
