@@ -1,6 +1,5 @@
 """What an engine is told when it is made, and what a request may ask of the sampler. Values, checked once."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +112,12 @@ class SamplingParams:
         )
         for token, bias in self.logit_bias.items():
             _check(isinstance(token, int), "logit_bias", f"given for {token!r}", "given for numbers of tokens")
-            _check(math.isfinite(bias) and abs(bias) <= _MAX_BIAS, "logit_bias", f"{bias} for token {token}", "finite")
+            _check(
+                isinstance(bias, int | float) and abs(bias) <= _MAX_BIAS,
+                "logit_bias",
+                f"{bias!r} for token {token}",
+                f"numbers of at most {_MAX_BIAS:g} either way",
+            )
         k = self.logprobs
         _check(
             k is None or (isinstance(k, int) and 0 <= k <= MAX_LOGPROBS),

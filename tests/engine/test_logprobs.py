@@ -115,7 +115,7 @@ def test_a_bias_for_what_is_no_token_is_refused(engine: Engine, options: dict[st
     "options",
     [{"logprobs": -1}, {"logprobs": 21}, {"logprobs": 1.5}, {"stop": ("",)}, {"stop": ("a",) * 17}, {"stop": "a"},
      {"stop": (1,)}, {"logit_bias": {1: float("nan")}}, {"logit_bias": {1: float("inf")}}, {"logit_bias": {"1": 1.0}},
-     {"logit_bias": {1: 1e38}}],
+     {"logit_bias": {1: 1e38}}, {"logit_bias": {1: "a"}}],
 )  # fmt: skip
 def test_bad_wishes_are_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
