@@ -17,7 +17,7 @@ def says(*texts: str, reason: FinishReason = FinishReason.EOS, stop: str | None 
         for number, text in enumerate(texts):
             yield wire.TokenOut(submit.stream, number, text.encode(), text, False, -0.5, [(number, -0.5)])
         usage = wire.UsageOut(len(submit.prompt), len(texts), 0)
-        yield wire.FinishOut(submit.stream, reason, "", usage, stop)
+        yield wire.FinishOut(submit.stream, reason, "", usage, stop, text="".join(texts))
 
     return script
 

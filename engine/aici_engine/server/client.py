@@ -10,6 +10,12 @@ from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_runtime.errors import AiciError, TimedOutError, UnavailableError
 
+_FAILURES = {
+    FinishReason.ABORT: "the request was ended by the server",
+    FinishReason.DEADLOCK: "the controller waits, and nobody is left who could wake it",
+    FinishReason.OUT_OF_FUEL: "the controller used up ten contexts' worth of tokens without an end",
+}
+
 
 class Stream:
     """The events of one submitted sequence. A context manager: who leaves early aborts it."""
@@ -50,6 +56,15 @@ class Stream:
             if self._events.empty():
                 yield group
                 group, has_sample = [], False
+
+    def result(self) -> wire.FinishOut:
+        """The end, once it has come. Raises what made it fail, or end as nobody asked for."""
+        assert self.finish is not None
+        if self.finish.failure is not None:
+            raise self.finish.failure.error()
+        if self.finish.reason in _FAILURES:
+            raise AiciError(_FAILURES[self.finish.reason])
+        return self.finish
 
     def abort(self) -> None:
         """End it before the engine's next step. Idempotent."""

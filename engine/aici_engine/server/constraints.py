@@ -12,6 +12,7 @@ from aici_controllers.constraints import Constraint
 from aici_engine.request import ControllerCall
 from aici_engine.server.admission import Principal
 from aici_engine.server.errors import ParameterError
+from aici_runtime.errors import UsageError
 from aici_runtime.tags import is_module_id, is_tag
 
 _KEPT_CHECKS = 256
@@ -59,7 +60,11 @@ class Constraints:
         if (known := self._known.get(key)) is not None:
             return known
         async with self._turns:
-            constraint = await asyncio.to_thread(check)
+            try:
+                constraint = await asyncio.to_thread(check)
+            except UsageError as error:
+                # A hint that names a flag is the command line's.
+                raise UsageError(error.message, hint="" if "--" in error.hint else error.hint) from error
         call = ControllerCall(module_id(constraint.guest), constraint.argument)
         if len(self._known) >= _KEPT_CHECKS:
             del self._known[next(iter(self._known))]

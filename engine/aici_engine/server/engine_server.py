@@ -158,4 +158,5 @@ def _out(stream: int, event: Event) -> wire.StreamOut:
                 timings.first_token_s,
                 timings.total_s,
                 None if event.error is None else wire.Failure.of(event.error),
+                event.text,
             )

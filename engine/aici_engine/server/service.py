@@ -1,5 +1,6 @@
 """What every protocol asks of the server: tokens, prompts, constraints, and sequences that are admitted and ended."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,9 @@ from aici_engine.server.config import Limits
 from aici_engine.server.constraints import Constraints
 from aici_engine.server.vocabulary import Vocabulary
 from aici_engine.server.wire import EngineInfo
-from aici_runtime.errors import NotFoundError, UnavailableError
+from aici_runtime.errors import NotFoundError, UnavailableError, UsageError
+
+_SHORT_TEXT = 16 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,17 @@ class Service:
         """NotFoundError for another model than the one that is served; None is any."""
         if name is not None and name not in self._names:
             raise NotFoundError(f"the model {name} is not served here", hint=f"this server has {self.name}")
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """UsageError for what no sequence has room for. Others are served meanwhile, however long the text is."""
+        longest = self.info.max_len * self.vocabulary.longest_token
+        if len(text) > longest:
+            raise UsageError(
+                f"the prompt has {len(text)} characters: {self.info.max_len} tokens have {longest} at most"
+            )
+        if len(text) <= _SHORT_TEXT:
+            return self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
 
     def start(self, generation: Generation) -> Stream:
         """For who was admitted already. The stream is a context manager: leave it, and the sequence ends."""

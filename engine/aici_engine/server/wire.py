@@ -99,11 +99,14 @@ class BacktrackOut(Struct, frozen=True, array_like=True, tag="backtrack"):
     num_tokens: int
 
 
+Score: TypeAlias = tuple[int, float | None, list[tuple[int, float]]]
+
+
 class ScoreOut(Struct, frozen=True, array_like=True, tag="score"):
     """`scores`: (token, log-probability, likeliest tokens) of the prompt tokens that were to be scored."""
 
     stream: int
-    scores: list[tuple[int, float | None, list[tuple[int, float]]]]
+    scores: list[Score]
 
 
 class ControlOut(Struct, frozen=True, array_like=True, tag="control"):
@@ -125,7 +128,8 @@ class UsageOut(Struct, frozen=True, array_like=True):
 
 
 class FinishOut(Struct, frozen=True, array_like=True, tag="finish"):
-    """The end. `tail`: what the stream gains now. `stop`: the stop string, if one ended it. `error` exactly if FAIL.
+    """The end. `tail`: what the stream gains now. `stop`: the stop string, if one ended it. `failure` exactly if FAIL.
+    `text`: the true one, without what a controller took back.
 
     Times in seconds since the request was submitted; None for what never came.
     """
@@ -139,6 +143,7 @@ class FinishOut(Struct, frozen=True, array_like=True, tag="finish"):
     first_token_s: float | None = None
     total_s: float = 0.0
     failure: Failure | None = None
+    text: str = ""
 
 
 class Reply(Struct, frozen=True, array_like=True, tag="reply"):

@@ -10,30 +10,19 @@ ended, and the switch between them is `<tool_call>`, the mark that most template
 
 import contextlib
 import json
-import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
+from aici_engine.server.chat.tools import CLOSE, MARK, OPEN, CallArguments, CallReader, CallStart, Tool, calls_schema
 from aici_engine.server.service import Generation, Service
-from aici_engine.server.wire import BacktrackOut, ControlOut, TokenOut, UsageOut
-from aici_runtime.errors import AiciError
+from aici_engine.server.wire import BacktrackOut, Score, ScoreOut, TokenOut, UsageOut
+from aici_runtime.errors import UsageError
 
-MARK = "<tool_call>"
-_OPEN, _CLOSE = f"{MARK}\n", "\n</tool_call>"
 _MAX_CALLS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """`parameters`: a JSON Schema of an object, itself an object."""
-
-    name: str
-    description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +37,10 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """`prompt`: tokens up to where the answer begins. `controller` constrains the text and excludes tools."""
+    """`prompt`: tokens up to where the answer begins. `controller` constrains the text and excludes tools.
+
+    `score_from`: as in a Generation; for text alone.
+    """
 
     prompt: list[int]
     sampling: SamplingParams
@@ -56,39 +48,45 @@ class TurnRequest:
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = "none"
     parallel: bool = True
+    score_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What the text gains, and the tokens that brought it; `text` may be empty while some of it is held back."""
+    """What the text gains, and the token that brought it; `text` may be empty while some of it is held back."""
 
     text: str
     token: TokenOut | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CallStart:
-    call_id: str
-    name: str
+class Removed:
+    """The controller took back the last tokens. What the text gains next begins with the arrow."""
+
+    num_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class CallArguments:
-    """What the JSON text of the last call's arguments gains."""
+class Scores:
+    """Of the prompt's tokens."""
 
-    text: str
+    scores: Sequence[Score]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """`stop`: the stop string that ended it. Usage counts every output token, the marks of calls too."""
+    """`text`: the true one, without what a controller took back. `stop`: the stop string that ended it.
+
+    Usage counts every output token, those of the calls too.
+    """
 
     reason: Literal["end", "stop", "length", "tool_calls"]
     usage: UsageOut
+    text: str
     stop: str | None = None
 
 
-Delta: TypeAlias = Text | CallStart | CallArguments | TurnEnd
+Delta: TypeAlias = Text | Removed | Scores | CallStart | CallArguments | TurnEnd
 
 
 async def run_turn(service: Service, request: TurnRequest) -> AsyncGenerator[Delta, None]:
@@ -96,97 +94,113 @@ async def run_turn(service: Service, request: TurnRequest) -> AsyncGenerator[Del
 
     The caller has been admitted for one sequence.
     """
-    turn = _Turn(service, request)
-    async with contextlib.aclosing(turn.run()) as deltas:
-        async for delta in deltas:
+    async with contextlib.AsyncExitStack() as streams:
+        async for delta in _Turn(service, request, streams).run():
             yield delta
 
 
 class _Turn:
-    def __init__(self, service: Service, request: TurnRequest) -> None:
+    """Its sequences end with `streams`."""
+
+    def __init__(self, service: Service, request: TurnRequest, streams: contextlib.AsyncExitStack) -> None:
         self._service = service
         self._request = request
-        self._sampling = request.sampling
-        self._prompt = list(request.prompt)
-        self._sampled = self._forced = 0
-        self._last: FinishReason | None = None
+        self._streams = streams
+        # A call ends with its JSON: nothing else may end it, and its tokens are not the text's.
+        self._in_calls = replace(request.sampling, stop=(), logprobs=None, ignore_eos=False)
+        self._prompt = request.prompt
+        self._usage = UsageOut(len(request.prompt), 0, 0)
+        self._text = ""
+        self._said = ""
         self._stop: str | None = None
+        self._is_full = False
 
     async def run(self) -> AsyncGenerator[Delta, None]:
-        choice = self._request.tool_choice
-        if choice == "none" or not self._request.tools:
-            async for text in self._text(self._sampling.stop):
-                yield text
+        sampling = self._request.sampling
+        choice = self._request.tool_choice if self._request.tools else "none"
+        if choice == "none":
+            async for delta in self._generate(sampling, self._request.controller):
+                yield delta
+            self._text = self._said
             yield self._end()
             return
+        calls = await self._calls()
         if choice == "auto":
-            said = []
-            async for text in self._text((*self._sampling.stop, MARK)):
-                said.append(text.text)
-                yield text
+            async for delta in self._generate(replace(sampling, stop=(*sampling.stop, MARK)), None):
+                yield delta
+            self._text = self._said
             if self._stop != MARK:
                 yield self._end()
                 return
-            self._go_on("".join(said))
-        self._go_on(_OPEN)
+        self._go_on(self._text + OPEN)
         for _ in range(_MAX_CALLS):
-            async for delta in self._call():
-                yield delta
-            if self._last is FinishReason.LENGTH or not self._request.parallel or isinstance(choice, Named):
+            reader = CallReader(self._tools())
+            async for text in self._generate(self._in_calls, calls):
+                if isinstance(text, Text):
+                    for part in reader.read(text.text):
+                        yield part
+            if self._is_full:
+                yield self._end()
+                return
+            self._go_on(reader.text + CLOSE)
+            if not self._request.parallel or isinstance(choice, Named) or not await self._more():
                 break
-            if not await self._more():
-                break
-        yield self._end(calls=True)
+        yield TurnEnd("tool_calls", self._usage, self._text)
 
-    async def _text(self, stop: tuple[str, ...]) -> AsyncGenerator[Text, None]:
-        sampling = replace(self._sampling, stop=stop)
-        async with contextlib.aclosing(self._generate(sampling, self._request.controller)) as texts:
-            async for text in texts:
-                yield text
-
-    async def _call(self) -> AsyncGenerator[Delta, None]:
-        controller = await self._service.constraints.json_schema(_calls_schema(self._tools()))
-        reader = _CallReader(self._tools())
-        sampling = replace(self._sampling, stop=(), logprobs=None)
-        async with contextlib.aclosing(self._generate(sampling, controller)) as texts:
-            async for text in texts:
-                for delta in reader.read(text.text):
-                    yield delta
-        self._go_on(reader.text + _CLOSE)
+    async def _calls(self) -> ControllerCall:
+        """What constrains a call. Made before anything is said: UsageError for a schema that cannot be honoured."""
+        constraints = self._service.constraints
+        try:
+            return await constraints.json_schema(calls_schema(self._tools()))
+        except UsageError:
+            for tool in self._tools():
+                try:
+                    await constraints.json_schema(json.dumps(tool.parameters))
+                except UsageError as error:
+                    raise UsageError(f"the parameters of the tool {tool.name}: {error.message}") from error
+            raise
 
     async def _more(self) -> bool:
         """Whether the model goes on to another call."""
-        controller = await self._service.constraints.regex(f"(\n{_OPEN})?")
-        sampling = replace(self._sampling, stop=(), logprobs=None)
-        text = "".join([text.text async for text in self._generate(sampling, controller)])
-        if not text.endswith(_OPEN):
+        controller = await self._service.constraints.regex(f"(\n{OPEN})?")
+        texts = self._generate(self._in_calls, controller)
+        said = "".join([text.text async for text in texts if isinstance(text, Text)])
+        if not said.endswith(OPEN):
             return False
-        self._go_on(text)
+        self._go_on(said)
         return True
 
     async def _generate(
         self, sampling: SamplingParams, controller: ControllerCall | None
-    ) -> AsyncGenerator[Text, None]:
-        if sampling.max_tokens is not None:
-            sampling = replace(sampling, max_tokens=max(0, sampling.max_tokens - self._sampled - self._forced))
-        generation = Generation(prompt=self._prompt, sampling=sampling, controller=controller)
-        async with self._service.start(generation) as stream:
-            async for event in stream:
-                if isinstance(event, TokenOut):
+    ) -> AsyncGenerator[Text | Removed | Scores, None]:
+        """One part of the turn. Nothing comes if the parts before it left no room."""
+        if self._usage.output:
+            room = self._service.info.max_len - len(self._prompt)
+            if sampling.max_tokens is not None:
+                room = min(room, sampling.max_tokens - self._usage.output)
+            if room <= 0:
+                self._is_full = True
+                return
+            sampling = replace(sampling, max_tokens=room)
+        generation = Generation(
+            prompt=self._prompt, sampling=sampling, controller=controller, score_from=self._request.score_from
+        )
+        stream = await self._streams.enter_async_context(self._service.start(generation))
+        async for event in stream:
+            match event:
+                case TokenOut():
                     yield Text(event.text, event)
-                elif isinstance(event, BacktrackOut | ControlOut):
-                    continue
-            finish = stream.finish
-        assert finish is not None
-        self._sampled += finish.usage.sampled
-        self._forced += finish.usage.forced
-        self._last, self._stop = finish.reason, finish.stop
-        if finish.failure is not None:
-            raise finish.failure.error()
-        if finish.reason in _FAILURES:
-            raise AiciError(_FAILURES[finish.reason])
+                case BacktrackOut():
+                    yield Removed(event.num_tokens)
+                case ScoreOut():
+                    yield Scores(event.scores)
+        finish = stream.result()
         if finish.tail:
             yield Text(finish.tail)
+        used = self._usage
+        self._usage = UsageOut(used.prompt, used.sampled + finish.usage.sampled, used.forced + finish.usage.forced)
+        self._said, self._stop = finish.text, finish.stop
+        self._is_full = finish.reason is FinishReason.LENGTH
 
     def _go_on(self, text: str) -> None:
         self._prompt = self._prompt + self._service.vocabulary.encode(text, add_special_tokens=False)
@@ -197,59 +211,7 @@ class _Turn:
             return [tool for tool in self._request.tools if tool.name == choice.name]
         return self._request.tools
 
-    def _end(self, *, calls: bool = False) -> TurnEnd:
-        usage = UsageOut(len(self._request.prompt), self._sampled, self._forced)
-        if self._last is FinishReason.LENGTH:
-            return TurnEnd("length", usage)
-        if calls:
-            return TurnEnd("tool_calls", usage)
-        return TurnEnd("stop", usage, self._stop) if self._stop is not None else TurnEnd("end", usage)
-
-
-_FAILURES = {
-    FinishReason.ABORT: "the request was ended by the server",
-    FinishReason.DEADLOCK: "the controller waits, and nobody is left who could wake it",
-    FinishReason.OUT_OF_FUEL: "the controller used up ten contexts' worth of tokens without an end",
-}
-
-
-class _CallReader:
-    """Takes a call's JSON apart as it comes: compact, name first, as the schema says it."""
-
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._heads = {_head(tool.name): tool.name for tool in tools}
-        self._started = False
-        self._held = ""
-        self.text = ""
-
-    def read(self, text: str) -> list[Delta]:
-        self.text += text
-        self._held += text
-        deltas: list[Delta] = []
-        if not self._started:
-            head = next((head for head in self._heads if self._held.startswith(head)), None)
-            if head is None:
-                return []
-            self._started = True
-            self._held = self._held[len(head) :]
-            deltas.append(CallStart(f"call_{uuid.uuid4().hex[:24]}", self._heads[head]))
-        # The last brace is the call's own: whatever may be it waits.
-        self._held, ready = self._held[-1:], self._held[:-1]
-        return [*deltas, CallArguments(ready)] if ready else deltas
-
-
-def _head(name: str) -> str:
-    return f'{{"name":{json.dumps(name, ensure_ascii=False)},"arguments":'
-
-
-def _calls_schema(tools: Sequence[Tool]) -> str:
-    """One call of one of the tools. Each tool's schema is a document of its own: `#` in it means itself."""
-
-    def call(number: int, tool: Tool) -> dict[str, Any]:
-        arguments = {"$id": f"tool:{number}", "type": "object", **tool.parameters}
-        properties = {"name": {"const": tool.name}, "arguments": arguments}
-        required = ["name", "arguments"]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-    calls = [call(number, tool) for number, tool in enumerate(tools)]
-    return json.dumps({"anyOf": calls} if len(calls) > 1 else calls[0])
+    def _end(self) -> TurnEnd:
+        if self._is_full:
+            return TurnEnd("length", self._usage, self._text)
+        return TurnEnd("end" if self._stop is None else "stop", self._usage, self._text, self._stop)

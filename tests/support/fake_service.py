@@ -1,0 +1,31 @@
+"""A Service over an engine that says what a test tells it to."""
+
+from functools import cache
+
+from aici_engine.chat import ChatTemplate
+from aici_engine.server.admission import Admission
+from aici_engine.server.service import Service
+from aici_engine.server.vocabulary import Vocabulary
+from tests.support.fake_engine import FakeEngine, Script
+from tests.support.model import default_model_dir
+
+TOOL_TEMPLATE = """\
+{%- if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %} answer with <tool_call></tools>{% endif %}
+{%- for message in messages %}[{{ message.role }}:{{ message.content }}
+{%- for call in message.tool_calls or [] %}{{ call.function.name }}({{ call.function.arguments.city }}){% endfor %}
+{%- if message.role == 'tool' %}<-{{ message.name }}{% endif %}]{% endfor %}
+{%- if add_generation_prompt %}[assistant:{% endif %}"""
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    return Vocabulary(default_model_dir())
+
+
+def fake_service(*scripts: Script, template: str | None = None) -> tuple[Service, FakeEngine]:
+    """`scripts` play in turn, the last again and again. `template`: instead of the default model's."""
+    engine = FakeEngine(list(scripts)) if scripts else FakeEngine()
+    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    if template is not None:
+        service.template = ChatTemplate(template, {}, name="test")
+    return service, engine
