@@ -1,6 +1,5 @@
 """What an engine is told when it is made, and what a request may ask of the sampler. Values, checked once."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,9 +110,11 @@ class SamplingParams:
             repr(self.stop),
             f"a tuple of at most {MAX_STOPS} strings, none of them empty",
         )
+        # Half the vocabulary may be in it: nothing is formatted for what is well.
         for token, bias in self.logit_bias.items():
-            _check(isinstance(token, int), "logit_bias", f"given for {token!r}", "given for numbers of tokens")
-            _check(math.isfinite(bias) and abs(bias) <= _MAX_BIAS, "logit_bias", f"{bias} for token {token}", "finite")
+            if not (isinstance(token, int) and isinstance(bias, int | float) and abs(bias) <= _MAX_BIAS):
+                wanted = f"whole numbers of tokens, with numbers of at most {_MAX_BIAS:g} either way"
+                _check(False, "logit_bias", f"{bias!r} for token {token!r}", wanted)
         k = self.logprobs
         _check(
             k is None or (isinstance(k, int) and 0 <= k <= MAX_LOGPROBS),

@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from aici_engine.events import TokenEvent
+from aici_engine.request import RequestHandle
 from aici_runtime.errors import AiciError, NotFoundError, RuntimeDiedError
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, Post, PostOp, PostPre, Pre, PreOp, SeqResult, Splice
@@ -59,6 +61,11 @@ def write_tiny_model(folder: Path, *, seed: int = 0, context: int = 256) -> Path
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return folder
+
+
+def wait_for_token(handle: RequestHandle) -> None:
+    """Until it runs."""
+    next(event for event in handle.events() if isinstance(event, TokenEvent))
 
 
 @dataclass

@@ -26,7 +26,17 @@ from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.errors import AiciError, RuntimeDiedError, UsageError
 from aici_runtime.ids import TokenId
 from aici_runtime.wire import Pre, Splice
-from tests.engine.support import EOS, EOT, GO_ON, VOCAB_SIZE, Guest, ScriptedHost, encode, write_tiny_model
+from tests.engine.support import (
+    EOS,
+    EOT,
+    GO_ON,
+    VOCAB_SIZE,
+    Guest,
+    ScriptedHost,
+    encode,
+    wait_for_token,
+    write_tiny_model,
+)
 
 
 class Spell(Guest):
@@ -379,7 +389,7 @@ def test_aborted_while_its_guest_starts(engine: Engine, host: ScriptedHost) -> N
 
 def test_aborted_half_way(engine: Engine, host: ScriptedHost) -> None:
     handle = submit(engine, "guest")
-    next(handle.events())
+    wait_for_token(handle)
     handle.abort()
     assert handle.wait().reason is FinishReason.ABORT
 
@@ -546,7 +556,7 @@ def test_with_a_new_runtime_it_goes_on(engine: Engine, host: ScriptedHost) -> No
 
 def test_a_runtime_that_lives_may_be_replaced_too(engine: Engine, host: ScriptedHost) -> None:
     running = submit(engine, "guest")
-    next(running.events())
+    wait_for_token(running)
     host.hold.clear()
     starting = submit(engine, "missing")
     new = ScriptedHost(dict(GUESTS))
@@ -591,11 +601,12 @@ def test_on_step_follows_whatever_was_told(tiny_model: Path, host: ScriptedHost)
             return [event if isinstance(event, str) else type(event).__name__ for event in seen]
 
         # Two sinks in one step, one call: here the token and the end.
-        assert kinds(told("", max_tokens=2)) == ["TokenEvent", "step", "TokenEvent", "FinishEvent", "step"]
+        tokens = ["TokenEvent", "step", "TokenEvent", "FinishEvent", "step"]
+        assert kinds(told("", max_tokens=2)) == ["AcceptedEvent", "step", *tokens]
         assert kinds(told("missing")) == kinds(told("spell", max_tokens=0)) == ["FinishEvent", "step"]
         assert kinds(told("suspend"))[-2:] == ["FinishEvent", "step"]
         # What a guest forces does not wait for the model.
-        assert kinds(told("force"))[:4] == ["TokenEvent", "TokenEvent", "step", "TokenEvent"]
+        assert kinds(told("force"))[:5] == ["AcceptedEvent", "TokenEvent", "TokenEvent", "step", "TokenEvent"]
     assert events.empty()
 
 
@@ -619,7 +630,8 @@ def test_on_step_comes_before_the_next_round(tiny_model: Path) -> None:
 
         engine.submit(request, sink=sink)
         assert ended.wait(5)
-    assert events[:12] == [*["round", "TokenEvent", "step"] * 3, "round", "FinishEvent", "step"]
+    start = ["AcceptedEvent", "round", "step", "TokenEvent", "step"]
+    assert events[:14] == [*start, *["round", "TokenEvent", "step"] * 2, "round", "FinishEvent", "step"]
 
 
 def test_a_guest_that_starts_while_the_runtime_dies_does_not_wait_for_the_next_request(tiny_model: Path) -> None:
@@ -632,7 +644,7 @@ def test_a_guest_that_starts_while_the_runtime_dies_does_not_wait_for_the_next_r
     host = DiesFreeing(dict(GUESTS))
     with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), host=host) as engine:
         last = submit(engine, "spell", "a long word that takes its time")
-        next(last.events())
+        wait_for_token(last)
         host.hold.clear()
         ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
         engine.submit(Request(prompt="Hello", controller=ControllerCall("missing")), sink=ends.put)

@@ -19,7 +19,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, FinishReason, TokenEvent
 from aici_engine.request import Request
 from aici_runtime.errors import AiciError, UnavailableError, UsageError
-from tests.engine.support import EOS, EOT, encode
+from tests.engine.support import EOS, EOT, encode, wait_for_token
 
 PROMPTS = ["a", "Hello", "the quick brown fox " * 4, "x" * 60, "Zebra crossing", "1 2 3 4 5 6 7 8 9", "é", "end."]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
@@ -159,7 +159,7 @@ def test_abort_ends_a_request_and_no_other(engine: Engine) -> None:
     aborted = engine.submit(Request(prompt="a", sampling=long))
     other = engine.submit(Request(prompt="Hello", sampling=long))
     events = aborted.events()
-    next(events)
+    next(event for event in events if isinstance(event, TokenEvent))
     aborted.abort()
     aborted.abort()
     assert [e.reason for e in events if isinstance(e, FinishEvent)] == [FinishReason.ABORT]
@@ -206,7 +206,7 @@ def test_engines_made_at_the_same_time_do_not_mix_their_dtypes(tiny_model: Path)
 def test_shutdown_ends_what_runs(tiny_model: Path) -> None:
     with Engine(EngineConfig(model_dir=tiny_model, num_pages=64)) as engine:
         handle = engine.submit(Request(prompt="a"))
-        next(handle.events())
+        wait_for_token(handle)
     assert handle.wait().reason is FinishReason.ABORT
     with pytest.raises(UnavailableError):
         engine.generate("a")

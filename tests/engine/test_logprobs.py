@@ -10,7 +10,7 @@ import pytest
 
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
-from aici_engine.events import FinishEvent, FinishReason, ScoreEvent, TokenEvent, TokenScore
+from aici_engine.events import AcceptedEvent, FinishEvent, FinishReason, ScoreEvent, TokenEvent, TokenScore
 from aici_engine.request import Request
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
@@ -113,9 +113,9 @@ def test_a_bias_for_what_is_no_token_is_refused(engine: Engine, options: dict[st
 
 @pytest.mark.parametrize(
     "options",
-    [{"logprobs": -1}, {"logprobs": 21}, {"logprobs": 1.5}, {"stop": ("",)}, {"stop": ("a",) * 17}, {"stop": "a"},
+    [{"logprobs": -1}, {"logprobs": 21}, {"logprobs": 1.5}, {"stop": ("",)}, {"stop": ("a",) * 33}, {"stop": "a"},
      {"stop": (1,)}, {"logit_bias": {1: float("nan")}}, {"logit_bias": {1: float("inf")}}, {"logit_bias": {"1": 1.0}},
-     {"logit_bias": {1: 1e38}}],
+     {"logit_bias": {1: 1e38}}, {"logit_bias": {1: "a"}}],
 )  # fmt: skip
 def test_bad_wishes_are_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
@@ -124,7 +124,7 @@ def test_bad_wishes_are_refused_by_name(options: dict[str, Any]) -> None:
 
 def scores_of(events: list[Any]) -> tuple[TokenScore, ...]:
     [scores] = [event.scores for event in events if isinstance(event, ScoreEvent)]
-    assert isinstance(events[0], ScoreEvent)
+    assert isinstance(next(event for event in events if not isinstance(event, AcceptedEvent)), ScoreEvent)
     return scores  # type: ignore[no-any-return]
 
 
@@ -163,7 +163,7 @@ def test_of_the_prompt_through_preemption(tiny_model: Path) -> None:
         first = engine.submit(Request(prompt="Hello", sampling=long))
         prompt = PROMPTS[2]
         second = engine.submit(Request(prompt=prompt, score_from=1, sampling=SamplingParams(max_tokens=0)))
-        [scores, end] = second.events()
+        [_, scores, end] = second.events()
         assert isinstance(end, FinishEvent)
         assert engine.get_stats()["num_preemptions"] > 0
         assert first.wait().error is None
@@ -175,7 +175,7 @@ def test_of_a_prompt_alone(engine: Engine, tiny_model: Path, prompt: str, first:
     params = SamplingParams(max_tokens=0)
     *events, end = engine.submit(Request(prompt=prompt, score_from=first, sampling=params)).events()
     assert isinstance(end, FinishEvent)
-    assert [type(event) for event in events] == [ScoreEvent]
+    assert [type(event) for event in events] == [AcceptedEvent, ScoreEvent]
     assert (end.reason, end.tokens, end.usage.prompt_tokens) == (FinishReason.LENGTH, (), len(prompt))
     check_scores(tiny_model, prompt, first, 0, scores_of(events))
 
