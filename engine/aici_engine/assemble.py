@@ -37,6 +37,7 @@ class Parts:
     tokenizer: Tokenizer
     vocab_size: int
     max_len: int
+    eos_tokens: frozenset[TokenId]
 
 
 def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] | None = None) -> Parts:
@@ -84,7 +85,8 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
         eos_for_guests=host.eos_token,
         kept_eos=_space(vocabulary.token_bytes),
     )
-    return Parts(loop, cache, tokenizer, model.vocab_size, min(context, num_pages * config.page_size))
+    max_len = min(context, num_pages * config.page_size)
+    return Parts(loop, cache, tokenizer, model.vocab_size, max_len, eos_tokens)
 
 
 def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:

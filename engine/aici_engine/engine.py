@@ -94,6 +94,11 @@ class Engine:
         """Tokens that the model has logits for."""
         return self._parts.vocab_size
 
+    @property
+    def eos_tokens(self) -> frozenset[TokenId]:
+        """Each of them ends plain generation."""
+        return self._parts.eos_tokens
+
     def tokenize(self, text: str) -> list[TokenId]:
         """As the model's tokenizer does by default, special tokens at the ends included.
 

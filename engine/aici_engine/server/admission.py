@@ -1,5 +1,6 @@
 """Who may start how much: the queue's bound, the limits of a key, and what else keeps a server from drowning."""
 
+import asyncio
 import contextlib
 import re
 import time
@@ -48,7 +49,7 @@ class Admission:
     def __init__(self, capacity: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.capacity = capacity
         self.num_admitted = 0
-        self.draining = False
+        self.drain_begun = asyncio.Event()
         self._clock = clock
         self._by_name: dict[str, int] = {}
         self._buckets: dict[str, _Bucket] = {}
@@ -68,6 +69,11 @@ class Admission:
                 retry_after_s=(1 - bucket.tokens) * 60 / limit,
             )
         bucket.tokens -= 1
+
+    @property
+    def draining(self) -> bool:
+        """Nobody is admitted any more."""
+        return self.drain_begun.is_set()
 
     @contextlib.contextmanager
     def admit(self, who: Principal, num_sequences: int) -> Iterator[None]:

@@ -10,6 +10,7 @@ from aici_engine.server.bounds import Bounds
 from aici_engine.server.gate import Gate
 from aici_engine.server.keys import Keys
 from aici_engine.server.rest import routes as rest
+from aici_engine.server.lmtp import routes as lmtp
 from aici_engine.server.service import Service
 
 
@@ -30,4 +31,5 @@ def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequ
     errors.install(app)
     app.include_router(health.router(service))
     app.include_router(rest.router(service))
+    app.include_router(lmtp.router(service))
     return app

@@ -91,7 +91,10 @@ class Link(Protocol):
 
 
 class EngineClient:
-    """`receive` and `lost` are the link's to call. While there is no engine, everything raises UnavailableError."""
+    """`receive` and `lost` are the link's to call. While there is no engine, everything raises UnavailableError.
+
+    `up` is set while there is one, `down` while there is none.
+    """
 
     def __init__(self) -> None:
         self._link: Link | None = None
@@ -100,6 +103,8 @@ class EngineClient:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self.info: wire.EngineInfo | None = None
         self.num_engines = 0
+        self.up, self.down = asyncio.Event(), asyncio.Event()
+        self.down.set()
 
     @property
     def is_ready(self) -> bool:
@@ -152,6 +157,8 @@ class EngineClient:
     def connected(self, link: Link, info: wire.EngineInfo) -> None:
         self._link, self.info = link, info
         self.num_engines += 1
+        self.down.clear()
+        self.up.set()
 
     def receive(self, message: wire.FromEngine) -> None:
         if isinstance(message, wire.Reply):
@@ -172,6 +179,8 @@ class EngineClient:
     def lost(self, why: AiciError) -> None:
         """The engine is gone: every stream fails, every call raises."""
         self._link = None
+        self.up.clear()
+        self.down.set()
         for stream in list(self._streams.values()):
             self.fail(stream, why)
         calls, self._calls = self._calls, {}

@@ -158,7 +158,9 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox)
         server = EngineServer(engine, send=outbox.send, flush=outbox.flush, modules=lambda: keeper.runtime)
         stack.callback(server.close)
         threading.Thread(target=keeper.keep, args=(engine.use_host,), name="aici-keeper", daemon=True).start()
-        info = wire.EngineInfo(engine.vocab_size, engine.max_len, config.engine.max_num_seqs)
+        info = wire.EngineInfo(
+            engine.vocab_size, engine.max_len, config.engine.max_num_seqs, tuple(sorted(engine.eos_tokens))
+        )
         outbox.send(wire.Ready(info))
         outbox.flush()
         while True:

@@ -66,11 +66,13 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         ends = [loop.create_task(stop.wait()), loop.create_task(supervisor.failed.wait()), serving]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        admission.draining = True
+        admission.drain_begun.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(config.drain_timeout_s):
                 while admission.num_admitted and not supervisor.failed.is_set():
                     await asyncio.sleep(_POLL_S)
+        # Streams that are left hear why before their sockets close.
+        supervisor.client.lost(UnavailableError("the server is stopping"))
         server.should_exit = True
         await serving
         for end in ends:

@@ -65,11 +65,13 @@ class Failure(Struct, frozen=True, array_like=True):
 
 
 class EngineInfo(Struct, frozen=True, array_like=True):
-    """`max_len`: tokens, prompt and output together. `max_num_seqs`: sequences that run at a time."""
+    """`max_len`: tokens, prompt and output together. `max_num_seqs`: sequences that run at a time. `eos_tokens`: each
+    ends plain generation."""
 
     vocab_size: int
     max_len: int
     max_num_seqs: int
+    eos_tokens: tuple[int, ...] = ()
 
 
 class Ready(Struct, frozen=True, array_like=True, tag="ready"):

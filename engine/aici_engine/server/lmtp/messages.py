@@ -1,0 +1,198 @@
+"""What goes over an LMTP connection: a command, a space, JSON. README.md says what each field means."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from aici_engine.config import MAX_LOGPROBS
+from aici_engine.server.errors import OverloadedError, status_of, text_of
+from aici_runtime.errors import AiciError, UsageError
+
+_MAX_STREAM_ID_BYTES = 256
+_RETRY_AFTER_S = 1.0
+
+NULL = Raw(b"null")
+
+TokenNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class BufferRef(Struct, forbid_unknown_fields=True):
+    """Stands in a prompt for the tokens that the connection keeps under this name."""
+
+    buffer: Name
+
+
+Prompt: TypeAlias = str | list[TokenNumber | str | BufferRef | None]
+"""Parts in their order. None is what a client without a token for the beginning of text puts there: nothing."""
+
+
+class _Stream(Struct, kw_only=True, forbid_unknown_fields=True):
+    """`stream_id`: any JSON; what answers carries the same bytes."""
+
+    stream_id: Raw
+    model: str
+    prompt: Prompt
+    text: bool | None = None
+    buffer: Name | None = None
+
+    @property
+    def wants_text(self) -> bool:
+        return isinstance(self.prompt, str) if self.text is None else self.text
+
+
+class Generate(_Stream, kw_only=True):
+    max_tokens: Annotated[int, Meta(ge=1, lt=1 << 31)] = 32
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
+    logit_bias: dict[TokenNumber, float] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] = 1
+    top_p: float = 1.0
+    top_k: Annotated[int, Meta(ge=-1, lt=1 << 31)] = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    length_penalty: float = 1.0
+    seed: Annotated[int, Meta(ge=0, lt=1 << 63)] | None = None
+
+
+class Score(_Stream, kw_only=True):
+    scored: Prompt
+
+
+class ModelInfo(Struct, kw_only=True, forbid_unknown_fields=True):
+    stream_id: Raw
+    model: str
+    data: Any = None
+
+
+class Cancel(Struct, kw_only=True, forbid_unknown_fields=True):
+    stream_id: Raw
+
+
+class Buffer(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Keep `prompt` under a name; None forgets what is kept there."""
+
+    stream_id: Raw
+    buffer: Name
+    prompt: Prompt | None
+
+
+class _Head(Struct):
+    stream_id: Raw = NULL
+
+
+Message: TypeAlias = Generate | Score | ModelInfo | Cancel | Buffer
+
+_COMMANDS: Mapping[str, msgspec.json.Decoder[Any]] = {
+    "GENERATE": msgspec.json.Decoder(Generate),
+    "SCORE": msgspec.json.Decoder(Score),
+    "MODEL_INFO": msgspec.json.Decoder(ModelInfo),
+    "CANCEL": msgspec.json.Decoder(Cancel),
+    "BUFFER": msgspec.json.Decoder(Buffer),
+}
+COMMANDS = tuple(_COMMANDS)
+_head = msgspec.json.Decoder(_Head)
+
+
+class MessageError(UsageError):
+    """`stream_id`: as far as the message says one. `opens_stream`: the answer is a stream's error."""
+
+    def __init__(self, message: str, *, hint: str = "", stream_id: Raw = NULL, opens_stream: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.stream_id = stream_id
+        self.opens_stream = opens_stream
+
+
+def parse(text: str) -> Message:
+    """Raises MessageError."""
+    command, _, body = text.partition(" ")
+    decoder = _COMMANDS.get(command)
+    if decoder is None:
+        shown = command if len(command) <= 32 else command[:32] + "..."
+        raise MessageError(
+            f"{shown!r} is no command here",
+            hint=f"a message is one of {', '.join(_COMMANDS)}, a space, and JSON",
+            stream_id=_stream_id(body),
+        )
+    opens_stream = command in ("GENERATE", "SCORE")
+    try:
+        message: Message = decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise MessageError(f"{command}: {error}", stream_id=_stream_id(body), opens_stream=opens_stream) from error
+    if not 0 < len(bytes(message.stream_id)) <= _MAX_STREAM_ID_BYTES or bytes(message.stream_id) == b"null":
+        raise MessageError(f"{command}: stream_id must be JSON of at most {_MAX_STREAM_ID_BYTES} bytes and not null")
+    return message
+
+
+def _stream_id(body: str) -> Raw:
+    try:
+        stream_id = _head.decode(body).stream_id
+    except (msgspec.MsgspecError, RecursionError):
+        return NULL
+    return stream_id if len(bytes(stream_id)) <= _MAX_STREAM_ID_BYTES else NULL
+
+
+class TokenItem(Struct, kw_only=True):
+    """One token of a stream. `top_logprobs`: on GENERATE, the token itself first. `text`: what the text gains."""
+
+    token: int
+    stream_id: Raw
+    logprob: float
+    finish_reason: Literal["stop", "length"] | None = None
+    top_logprobs: dict[int, float] | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+
+
+class ErrorItem(Struct, kw_only=True):
+    """The end of a stream that failed (in TOKEN), or the answer to another message (in MSG)."""
+
+    stream_id: Raw
+    error: str
+    code: str
+    retryable: bool
+    retry_after_s: float | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, stream_id: Raw, error: AiciError) -> "ErrorItem":
+        retryable = status_of(error) in (408, 429, 503)
+        after_s = error.retry_after_s if isinstance(error, OverloadedError) else _RETRY_AFTER_S
+        return cls(
+            stream_id=stream_id,
+            error=text_of(error),
+            code=error.code,
+            retryable=retryable,
+            retry_after_s=after_s if retryable else UNSET,
+        )
+
+
+class Answer(Struct, kw_only=True, omit_defaults=True):
+    """A MSG item: what answers a message that opens no stream."""
+
+    stream_id: Raw
+    model_info: dict[str, Any] | None = None
+    cancelled: bool | None = None
+    buffer: str | None = None
+    num_tokens: int | None = None
+
+
+class Event(Struct, kw_only=True, omit_defaults=True):
+    """A MSG item that the server sends of itself: nobody asked."""
+
+    stream_id: Raw = NULL
+    event: Literal["ready", "unavailable", "queued", "shutdown"]
+    model_info: dict[str, Any] | None = None
+    queued: Raw | None = None
+    position: int | None = None
+    retry_after_s: float | None = None
+
+
+Item: TypeAlias = TokenItem | ErrorItem | Answer | Event
+encode_item = msgspec.json.Encoder().encode
+
+
+def frame(command: str, items: Iterable[bytes]) -> str:
+    """Always a list: the clients iterate it."""
+    return f"{command} [{b','.join(items).decode()}]"

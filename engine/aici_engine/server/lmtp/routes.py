@@ -1,0 +1,41 @@
+"""Where LMTP is served: WebSockets on `/` and `/lmtp`, and for people who look, a page."""
+
+from fastapi import APIRouter, WebSocket
+from fastapi.responses import PlainTextResponse
+
+from aici_engine.server.lmtp.connection import Connection
+from aici_engine.server.service import Service
+from aici_engine.server.who import who
+
+_PAGE = """\
+aici serves {model} here.
+
+OpenAI       /v1/chat/completions, /v1/completions, /v1/models
+Anthropic    /v1/messages
+AICI         /v1/run, /v1/controllers
+LMTP         a WebSocket on / or /lmtp (the Language Model Transport Protocol, as LMQL speaks it)
+Operations   /health, /ready, /stats, /metrics
+
+/openapi.json describes all but LMTP.
+"""
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/", response_class=PlainTextResponse, tags=["operations"])
+    async def page() -> str:
+        """What is here."""
+        return _PAGE.format(model=service.name)
+
+    @routes.get("/lmtp", response_class=PlainTextResponse, status_code=426, tags=["lmtp"])
+    async def no_socket() -> PlainTextResponse:
+        """LMTP needs a WebSocket: 426 to all else."""
+        return PlainTextResponse(_PAGE.format(model=service.name), 426, headers={"Upgrade": "websocket"})
+
+    @routes.websocket("/")
+    @routes.websocket("/lmtp")
+    async def lmtp(socket: WebSocket) -> None:
+        await Connection(socket, service, who(socket)).serve()
+
+    return routes

@@ -1,0 +1,169 @@
+"""One GENERATE or SCORE: from its message to the sequence, and from the sequence's events to items."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import UNSET, Raw
+
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
+from aici_engine.server import wire
+from aici_engine.server.admission import Principal
+from aici_engine.server.client import Stream
+from aici_engine.server.lmtp.messages import Generate, Score, TokenItem
+from aici_engine.server.lmtp.prompts import Parts, tokens_of
+from aici_engine.server.service import Generation, Service
+from aici_engine.text import TextStream
+from aici_runtime.errors import AiciError, UnavailableError, UsageError
+
+Say = Callable[[TokenItem], None]
+"""Takes an item that is not the stream's last. May raise, which ends the stream."""
+Queued = Callable[[Raw, int], None]
+"""Is told of a stream that has to wait, and of its place in the queue: 1 is the next."""
+
+
+class Player:
+    """Plays the streams of one connection. To `tokens` goes what a stream's prompt and output become, as they come."""
+
+    def __init__(self, service: Service, who: Principal, *, say: Say, queued: Queued) -> None:
+        self._service = service
+        self._who = who
+        self._say = say
+        self._queued = queued
+
+    async def generate(self, message: Generate, prompt: Parts, tokens: list[int]) -> TokenItem:
+        """The stream's last item, which `say` has not had. Raises AiciError for a stream that fails."""
+        info = self._service.info
+        tokens += await self._tokens(prompt)
+        room = info.max_len - len(tokens)
+        sampling = self._sampling(message, max_tokens=min(message.max_tokens, max(1, room)))
+        async with self._service.open(self._who, [Generation(prompt=list(tokens), sampling=sampling)]) as [stream]:
+            self._tell_queued(message.stream_id)
+            return await _generated(message, stream, sampling, self._service.vocabulary.eos_token, tokens, self._say)
+
+    async def score(self, message: Score, prompt: Parts, scored: Parts, tokens: list[int]) -> TokenItem:
+        """As `generate`."""
+        tokens += await self._tokens(prompt)
+        start = len(tokens)
+        tokens += await self._tokens(scored)
+        if len(tokens) == start:
+            raise UsageError("scored has no tokens")
+        generation = Generation(prompt=list(tokens), sampling=SamplingParams(max_tokens=0), score_from=start)
+        async with self._service.open(self._who, [generation]) as [stream]:
+            self._tell_queued(message.stream_id)
+            return await _scored(message, stream, self._service, self._say)
+
+    async def _tokens(self, parts: Parts) -> list[int]:
+        return await tokens_of(parts, self._service.vocabulary, max_len=self._service.info.max_len)
+
+    def _tell_queued(self, stream_id: Raw) -> None:
+        waiting = self._service.admission.num_admitted - self._service.info.max_num_seqs
+        if waiting > 0:
+            self._queued(stream_id, waiting)
+
+    def _sampling(self, message: Generate, *, max_tokens: int) -> SamplingParams:
+        return SamplingParams(
+            repetition_penalty=message.repetition_penalty,
+            presence_penalty=message.presence_penalty,
+            frequency_penalty=message.frequency_penalty,
+            temperature=message.temperature,
+            top_k=message.top_k,
+            top_p=message.top_p,
+            min_p=message.min_p,
+            seed=message.seed,
+            max_tokens=max_tokens,
+            logit_bias=self._bias(message.logit_bias or {}),
+            logprobs=message.top_logprobs,
+        )
+
+    def _bias(self, bias: dict[int, float]) -> dict[int, float]:
+        """A tokenizer may have more tokens than the model: what can never come needs no bias. On this wire all tokens
+        that end a text are one, so its bias is that of them all."""
+        info, vocabulary = self._service.info, self._service.vocabulary
+        unknown = next((token for token in bias if token >= max(info.vocab_size, len(vocabulary.token_bytes))), None)
+        if unknown is not None:
+            raise UsageError(f"logit_bias names token {unknown}: the model has {info.vocab_size}")
+        known = {token: value for token, value in bias.items() if token < info.vocab_size}
+        if bias and not known:
+            raise UsageError("logit_bias names only tokens that the model does not have")
+        if (value := known.get(vocabulary.eos_token)) is not None:
+            known = dict.fromkeys(info.eos_tokens, value) | known
+        return known
+
+
+async def _generated(
+    message: Generate, stream: Stream, sampling: SamplingParams, eos_token: int, tokens: list[int], say: Say
+) -> TokenItem:
+    """A token that may be the last waits for what follows, which in that case comes at once: the last item must say so,
+    and a client that was promised more would wait for ever."""
+    num_tokens = 0
+    last: TokenItem | None = None
+    async for event in stream:
+        if isinstance(event, wire.TokenOut):
+            if last is not None:
+                say(last)
+            last = _item(message, event)
+            tokens.append(event.token)
+            num_tokens += 1
+            if event.data and num_tokens != sampling.max_tokens:
+                say(last)
+                last = None
+    reason = _reason(stream)
+    if last is None:
+        raise AiciError("the sequence ended without a last token")
+    if reason == "stop":
+        tokens.pop()
+        _call_eos(last, eos_token)
+    last.finish_reason = reason
+    if last.text is not UNSET and stream.finish is not None:
+        last.text += stream.finish.tail
+    return last
+
+
+def _item(message: Generate, event: wire.TokenOut) -> TokenItem:
+    logprob = 0.0 if event.logprob is None else event.logprob
+    return TokenItem(
+        token=event.token,
+        stream_id=message.stream_id,
+        logprob=logprob,
+        top_logprobs={event.token: logprob} | dict(event.top),
+        text=event.text if message.wants_text else UNSET,
+    )
+
+
+def _call_eos(item: TokenItem, eos_token: int) -> None:
+    """Clients know one token that ends a text: the tokenizer's. A model may have others."""
+    if item.token != eos_token and item.top_logprobs is not UNSET:
+        others = {t: p for t, p in item.top_logprobs.items() if t not in (item.token, eos_token)}
+        item.top_logprobs = {eos_token: item.logprob} | others
+    item.token = eos_token
+
+
+async def _scored(message: Score, stream: Stream, service: Service, say: Say) -> TokenItem:
+    text = TextStream()
+    items: list[TokenItem] = []
+    async for event in stream:
+        if isinstance(event, wire.ScoreOut):
+            for token, logprob, _ in event.scores:
+                # Nothing comes before the first token of all, so nothing says how likely it is.
+                item = TokenItem(token=token, stream_id=message.stream_id, logprob=0.0 if logprob is None else logprob)
+                if message.wants_text:
+                    item.text = text.push(service.vocabulary.bytes_of(token))
+                items.append(item)
+    _reason(stream)
+    *others, last = items
+    for item in others:
+        say(item)
+    last.finish_reason = "stop"
+    if last.text is not UNSET:
+        last.text += text.finish()
+    return last
+
+
+def _reason(stream: Stream) -> Literal["stop", "length"]:
+    assert stream.finish is not None
+    if stream.finish.failure is not None:
+        raise stream.finish.failure.error()
+    if stream.finish.reason is FinishReason.ABORT:
+        raise UnavailableError("the server ended the stream")
+    return "stop" if stream.finish.reason is FinishReason.EOS else "length"
