@@ -59,6 +59,10 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
                 server_header=False,
                 timeout_graceful_shutdown=1,
                 ws_max_size=16 << 20,
+                ws_per_message_deflate=False,
+                # A client that computes for minutes answers no ping meanwhile, and must not lose its streams for it.
+                ws_ping_interval=60,
+                ws_ping_timeout=600,
             )
         )
         serving = loop.create_task(server.serve([listener]))

@@ -78,10 +78,8 @@ class Connection:
                     raise MessageError("LMTP's messages are text, this one was binary")
                 await self._handle(text)
             except MessageError as error:
-                if error.opens_stream and bytes(error.stream_id) not in self._streams:
-                    self._outbox.put("TOKEN", ErrorItem.of(error.stream_id, error))
-                else:
-                    self._outbox.put("MSG", ErrorItem.of(error.stream_id, error))
+                is_last = error.opens_stream and bytes(error.stream_id) not in self._streams
+                self._outbox.put("TOKEN" if is_last else "MSG", ErrorItem.of(error.stream_id, error))
             # Others get their turn, and a stream has begun before the next message can cancel it.
             await asyncio.sleep(0)
 
@@ -123,14 +121,14 @@ class Connection:
         self._service.admission.count(self._who)
         max_len = self._service.info.max_len
         prompt = self._buffers.look_up(message.prompt, max_len=max_len)
+        scored = self._buffers.look_up(message.scored, max_len=max_len) if isinstance(message, Score) else []
+        if message.buffer is not None:
+            self._buffers.write(message.buffer)
         tokens: list[int] = []
         if isinstance(message, Generate):
             playing = self._player.generate(message, prompt, tokens)
         else:
-            scored = self._buffers.look_up(message.scored, max_len=max_len)
             playing = self._player.score(message, prompt, scored, tokens)
-        if message.buffer is not None:
-            self._buffers.write(message.buffer)
         return self._play(message, playing, tokens)
 
     async def _play(

@@ -55,7 +55,7 @@ class Generate(_Stream, kw_only=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     length_penalty: float = 1.0
-    seed: Annotated[int, Meta(ge=0, lt=1 << 63)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
 
 
 class Score(_Stream, kw_only=True):
@@ -98,7 +98,7 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class MessageError(UsageError):
-    """`stream_id`: as far as the message says one. `opens_stream`: the answer is a stream's error."""
+    """`stream_id`: NULL if the message says none. `opens_stream`: who sent it waits for a stream's last item."""
 
     def __init__(self, message: str, *, hint: str = "", stream_id: Raw = NULL, opens_stream: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -121,7 +121,9 @@ def parse(text: str) -> Message:
     try:
         message: Message = decoder.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise MessageError(f"{command}: {error}", stream_id=_stream_id(body), opens_stream=opens_stream) from error
+        stream_id = _stream_id(body)
+        opens_stream = opens_stream and stream_id is not NULL
+        raise MessageError(f"{command}: {error}", stream_id=stream_id, opens_stream=opens_stream) from error
     if not 0 < len(bytes(message.stream_id)) <= _MAX_STREAM_ID_BYTES or bytes(message.stream_id) == b"null":
         raise MessageError(f"{command}: stream_id must be JSON of at most {_MAX_STREAM_ID_BYTES} bytes and not null")
     return message
@@ -132,7 +134,8 @@ def _stream_id(body: str) -> Raw:
         stream_id = _head.decode(body).stream_id
     except (msgspec.MsgspecError, RecursionError):
         return NULL
-    return stream_id if len(bytes(stream_id)) <= _MAX_STREAM_ID_BYTES else NULL
+    data = bytes(stream_id)
+    return stream_id if len(data) <= _MAX_STREAM_ID_BYTES and data != b"null" else NULL
 
 
 class TokenItem(Struct, kw_only=True):

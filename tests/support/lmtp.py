@@ -1,0 +1,129 @@
+"""A client of LMTP, and a server whose engine says what a test tells it to."""
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeAlias
+
+from aici_engine.events import FinishReason
+from aici_engine.server import wire
+from aici_engine.server.admission import Admission
+from aici_engine.server.app import create_app
+from aici_engine.server.service import Service
+from tests.support.fake_engine import FakeEngine, Script
+from tests.support.model import default_model_dir
+from tests.support.websocket import Socket
+
+Item: TypeAlias = dict[str, Any]
+_P = ParamSpec("_P")
+
+EOS = 2
+"""Of the tokenizer. The engine has 0, too."""
+
+
+class Client:
+    """Keeps the frames that came, and their items by stream."""
+
+    def __init__(self, socket: Socket, engine: FakeEngine, service: Service) -> None:
+        self.socket = socket
+        self.engine = engine
+        self.service = service
+        self.frames: list[tuple[str, list[Item]]] = []
+
+    async def send(self, command: str, **fields: object) -> None:
+        await self.socket.send(f"{command} {json.dumps(fields)}")
+
+    async def generate(self, stream_id: object = 1, **fields: object) -> None:
+        """Of one token, if `fields` do not say otherwise."""
+        some = {"stream_id": stream_id, "model": "it", "prompt": [5, 6, 7], "max_tokens": 1}
+        await self.send("GENERATE", **some | fields)
+
+    async def frame(self) -> tuple[str, list[Item]]:
+        command, _, body = (await self.socket.receive()).partition(" ")
+        items = json.loads(body, parse_constant=_no_json)
+        assert isinstance(items, list), "clients iterate it"
+        self.frames.append((command, items))
+        return command, items
+
+    async def stream(self, stream_id: object = 1) -> list[Item]:
+        """The items of a stream up to its last, read from now on. What else comes is in `frames`."""
+        found: list[Item] = []
+        while True:
+            command, items = await self.frame()
+            if command == "TOKEN":
+                found += [item for item in items if item["stream_id"] == stream_id]
+                if found and ("error" in found[-1] or found[-1]["finish_reason"]):
+                    return found
+
+    async def message(self) -> Item:
+        """The next item of a MSG."""
+        while True:
+            command, items = await self.frame()
+            if command == "MSG":
+                [item] = items
+                return item
+
+
+def _no_json(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+@cache
+def _service() -> Service:
+    return Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+
+
+def make_service(engine: FakeEngine, *, capacity: int = 8) -> Service:
+    """The tokenizer is loaded once for all."""
+    service = copy.copy(_service())
+    service.client, service.admission = engine.client, Admission(capacity)
+    return service
+
+
+@asynccontextmanager
+async def connected(*scripts: Script, path: str = "/lmtp", capacity: int = 8) -> AsyncIterator[Client]:
+    """After the server's greeting."""
+    info = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4, eos_tokens=(0, EOS))
+    engine = FakeEngine(list(scripts) or [tokens(11)], info=info)
+    service = make_service(engine, capacity=capacity)
+    async with asyncio.timeout(30), Socket(create_app(service), path) as socket:
+        client = Client(socket, engine, service)
+        assert (await client.message())["event"] == "ready"
+        yield client
+    assert service.admission.num_admitted == 0
+
+
+def tokens(*numbers: int, reason: FinishReason = FinishReason.LENGTH) -> Script:
+    """These tokens, of which the first are likelier; EOS has no bytes. They are as many as the request allows, or end
+    with EOS."""
+
+    def script(submit: wire.Submit) -> list[wire.StreamOut]:
+        outs: list[wire.StreamOut] = [
+            wire.TokenOut(
+                submit.stream,
+                token,
+                b"" if token in (0, EOS) else b"x",
+                "" if token in (0, EOS) else "x",
+                False,
+                -0.5 * n,
+                [(9, -0.25), (token, -0.5 * n)],
+            )
+            for n, token in enumerate(numbers, 1)
+        ]
+        usage = wire.UsageOut(len(submit.prompt), len(numbers), 0)
+        return [*outs, wire.FinishOut(submit.stream, reason, "", usage)]
+
+    return script
+
+
+def run(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:
+    """For tests that are coroutines."""
+
+    @wraps(test)
+    def running(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return running
