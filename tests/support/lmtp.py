@@ -45,6 +45,7 @@ class Client:
         command, _, body = (await self.socket.receive()).partition(" ")
         items = json.loads(body, parse_constant=_no_json)
         assert isinstance(items, list), "clients iterate it"
+        assert all("stream_id" in item for item in items), "clients look it up"
         self.frames.append((command, items))
         return command, items
 

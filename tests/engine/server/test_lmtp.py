@@ -94,6 +94,14 @@ async def test_a_bias_of_the_end_of_text_is_that_of_every_end() -> None:
 
 
 @run
+async def test_a_tokenizer_may_be_larger_than_the_model() -> None:
+    async with connected() as client:
+        await client.generate(logit_bias={"49152": -100, "5": -100})
+        await client.stream()
+        assert client.engine.submitted[0].sampling.logit_bias == {5: -100.0}
+
+
+@run
 async def test_special_tokens_within_a_text_are_tokens() -> None:
     """Only the end of text ends a stream; the engine goes on after other tokens without bytes."""
     async with connected(tokens(0, 11)) as client:
@@ -173,7 +181,8 @@ GENERATE = {"stream_id": 1, "model": "it", "prompt": [5]}
         ({"top_logprobs": 21}, "$.top_logprobs"),
         ({"logit_bias": {"x": 1}}, "$.logit_bias"),
         ({"logit_bias": {"5": None}}, "$.logit_bias"),
-        ({"logit_bias": {"49152": 1}}, "token 49152"),
+        ({"logit_bias": {"-1": 1}}, "$.logit_bias"),
+        ({"logit_bias": {"49152": 1}}, "does not have"),
         ({"do_sample": True}, "do_sample"),
         ({"stop": ["a"]}, "stop"),
         ({"n": 2}, "`n`"),

@@ -171,25 +171,25 @@ class ErrorItem(Struct, kw_only=True):
         )
 
 
-class Answer(Struct, kw_only=True, omit_defaults=True):
+class Answer(Struct, kw_only=True):
     """A MSG item: what answers a message that opens no stream."""
 
     stream_id: Raw
-    model_info: dict[str, Any] | None = None
-    cancelled: bool | None = None
-    buffer: str | None = None
-    num_tokens: int | None = None
+    model_info: dict[str, Any] | UnsetType = UNSET
+    cancelled: bool | UnsetType = UNSET
+    buffer: str | UnsetType = UNSET
+    num_tokens: int | UnsetType = UNSET
 
 
-class Event(Struct, kw_only=True, omit_defaults=True):
+class Event(Struct, kw_only=True):
     """A MSG item that the server sends of itself: nobody asked."""
 
-    stream_id: Raw = NULL
+    stream_id: None = None
     event: Literal["ready", "unavailable", "queued", "shutdown"]
-    model_info: dict[str, Any] | None = None
-    queued: Raw | None = None
-    position: int | None = None
-    retry_after_s: float | None = None
+    model_info: dict[str, Any] | UnsetType = UNSET
+    queued: Raw | UnsetType = UNSET
+    position: int | UnsetType = UNSET
+    retry_after_s: float | UnsetType = UNSET
 
 
 Item: TypeAlias = TokenItem | ErrorItem | Answer | Event

@@ -77,16 +77,13 @@ class Player:
         )
 
     def _bias(self, bias: dict[int, float]) -> dict[int, float]:
-        """A tokenizer may have more tokens than the model: what can never come needs no bias. On this wire all tokens
-        that end a text are one, so its bias is that of them all."""
-        info, vocabulary = self._service.info, self._service.vocabulary
-        unknown = next((token for token in bias if token >= max(info.vocab_size, len(vocabulary.token_bytes))), None)
-        if unknown is not None:
-            raise UsageError(f"logit_bias names token {unknown}: the model has {info.vocab_size}")
+        """LMQL's tokenizers have tokens that no model has: what can never come needs no bias. On this wire all tokens
+        that end a text are one, so the bias of that one is theirs."""
+        info, eos_token = self._service.info, self._service.vocabulary.eos_token
         known = {token: value for token, value in bias.items() if token < info.vocab_size}
-        if bias and not known:
-            raise UsageError("logit_bias names only tokens that the model does not have")
-        if (value := known.get(vocabulary.eos_token)) is not None:
+        if not known and any(value > 0.0 for value in bias.values()):
+            raise UsageError(f"logit_bias favours only tokens that the model does not have: it has {info.vocab_size}")
+        if (value := known.get(eos_token)) is not None:
             known = dict.fromkeys(info.eos_tokens, value) | known
         return known
 
