@@ -9,8 +9,8 @@ from aici_engine.server import errors, health
 from aici_engine.server.bounds import Bounds
 from aici_engine.server.gate import Gate
 from aici_engine.server.keys import Keys
-from aici_engine.server.rest import routes as rest
 from aici_engine.server.lmtp import routes as lmtp
+from aici_engine.server.rest import routes as rest
 from aici_engine.server.service import Service
 
 

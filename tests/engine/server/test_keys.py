@@ -195,6 +195,6 @@ def test_sequences_at_a_time() -> None:
         pass
     with pytest.raises(UsageError, match="takes 4"), admission.admit(Principal(), 5):
         pass
-    admission.draining = True
+    admission.drain_begun.set()
     with pytest.raises(UnavailableError, match="stopping"), admission.admit(who, 1):
         pass
