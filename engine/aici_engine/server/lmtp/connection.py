@@ -180,7 +180,7 @@ class Connection:
             return
         max_len = self._service.info.max_len
         parts = self._buffers.look_up(message.prompt, max_len=max_len)
-        tokens = await tokens_of(parts, self._service.vocabulary, max_len=max_len)
+        tokens = await tokens_of(parts, self._service)
         self._buffers.write(message.buffer)
         self._buffers.written(message.buffer, tokens)
         self._outbox.put("MSG", Answer(stream_id=message.stream_id, buffer=message.buffer, num_tokens=len(tokens)))

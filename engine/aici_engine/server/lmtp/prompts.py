@@ -1,10 +1,9 @@
 """From the parts of a prompt to tokens, and the buffers that parts may name."""
 
-import asyncio
 from typing import TypeAlias
 
 from aici_engine.server.lmtp.messages import BufferRef, Prompt
-from aici_engine.server.vocabulary import Vocabulary
+from aici_engine.server.service import Service
 from aici_runtime.errors import NotFoundError, UsageError
 
 _MAX_BUFFERS = 64
@@ -68,25 +67,18 @@ class Buffers:
             raise UsageError(f"a stream still writes the buffer {name!r}", hint="wait for its end, or cancel it")
 
 
-async def tokens_of(parts: Parts, vocabulary: Vocabulary, *, max_len: int) -> list[int]:
+async def tokens_of(parts: Parts, service: Service) -> list[int]:
     """A text that is the whole prompt is tokenized as the model's tokenizer does by default; one among parts has no
     special tokens added."""
     if isinstance(parts, str):
-        return await _encode(parts, vocabulary, max_len=max_len, add_special_tokens=True)
+        return await service.tokenize(parts)
     tokens: list[int] = []
     for part in parts:
         if isinstance(part, str):
-            part = await _encode(part, vocabulary, max_len=max_len, add_special_tokens=False)
+            part = await service.tokenize(part, add_special_tokens=False)
         tokens += part
-        _check_len(len(tokens), max_len)
+        _check_len(len(tokens), service.info.max_len)
     return tokens
-
-
-async def _encode(text: str, vocabulary: Vocabulary, *, max_len: int, add_special_tokens: bool) -> list[int]:
-    # No text of so many characters has few enough tokens, and a tokenizer takes a hundred bytes for each of them.
-    if len(text) > max_len * vocabulary.longest_token_bytes:
-        raise UsageError(f"the prompt has {len(text)} characters: a sequence may have {max_len} tokens")
-    return await asyncio.to_thread(vocabulary.encode, text, add_special_tokens=add_special_tokens)
 
 
 def _check_len(num_tokens: int, max_len: int) -> None:

@@ -34,7 +34,7 @@ class Player:
     async def generate(self, message: Generate, prompt: Parts, tokens: list[int]) -> TokenItem:
         """The stream's last item, which `say` has not had. Raises AiciError for a stream that fails."""
         info = self._service.info
-        tokens += await self._tokens(prompt)
+        tokens += await tokens_of(prompt, self._service)
         room = info.max_len - len(tokens)
         sampling = self._sampling(message, max_tokens=min(message.max_tokens, max(1, room)))
         async with self._service.open(self._who, [Generation(prompt=list(tokens), sampling=sampling)]) as [stream]:
@@ -43,18 +43,15 @@ class Player:
 
     async def score(self, message: Score, prompt: Parts, scored: Parts, tokens: list[int]) -> TokenItem:
         """As `generate`."""
-        tokens += await self._tokens(prompt)
+        tokens += await tokens_of(prompt, self._service)
         start = len(tokens)
-        tokens += await self._tokens(scored)
+        tokens += await tokens_of(scored, self._service)
         if len(tokens) == start:
             raise UsageError("scored has no tokens")
         generation = Generation(prompt=list(tokens), sampling=SamplingParams(max_tokens=0), score_from=start)
         async with self._service.open(self._who, [generation]) as [stream]:
             self._tell_queued(message.stream_id)
             return await _scored(message, stream, self._service, self._say)
-
-    async def _tokens(self, parts: Parts) -> list[int]:
-        return await tokens_of(parts, self._service.vocabulary, max_len=self._service.info.max_len)
 
     def _tell_queued(self, stream_id: Raw) -> None:
         waiting = self._service.admission.num_admitted - self._service.info.max_num_seqs
