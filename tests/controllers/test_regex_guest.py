@@ -144,3 +144,17 @@ def test_the_guest_is_small_and_imports_little(regex_module: GuestModule) -> Non
     imports = {(entry.module, entry.name) for entry in regex_module.module.imports}
     assert {name for module, name in imports if module != "env"} == {"fd_write"}
     assert all(name is not None and name.startswith("aici_host_") for module, name in imports if module == "env")
+
+
+def test_a_pattern_that_is_too_large_is_refused_before_the_first_mask_and_its_log_is_short(
+    regex_module: GuestModule,
+) -> None:
+    for times in (50_000, 500_000):
+        with pytest.raises(GuestStoppedError, match="too large") as stopped:
+            FakeHost(regex_module, _VOCABULARY, eos=3, arg=b"ab" * times)
+        assert len(str(stopped.value)) < 1000
+    fits = FakeHost(regex_module, _VOCABULARY, eos=3, arg=b"ab" * 15_000)
+    fits.init_prompt()
+    fits.mid_process()
+    assert fits.allowed() == {0, 1}
+    assert len(fits.log) < 2000

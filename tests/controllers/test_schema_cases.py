@@ -146,3 +146,19 @@ def test_a_long_text_without_a_pattern_is_walked_at_once(guest: GuestModule) -> 
     host.post_process([ord("s")])
     host.mid_process()
     assert ord("e") not in host.allowed()
+
+
+def _objects(num: int) -> dict[str, Any]:
+    return {"enum": [{"id": n, "name": f"item {n * 7919 % 100003}"} for n in range(num)]}
+
+
+def test_a_schema_that_fits_is_walked_and_a_larger_one_is_refused_at_once(guest: GuestModule) -> None:
+    schema = _objects(2000)
+    first, last = (f'{{"id":{n},"name":"item {n * 7919 % 100003}"}}' for n in (0, 1999))
+    report = ask_schema(guest, schema, [first, last, first.replace("item", "term")])
+    assert report.problems == ()
+    assert [text is None for text in report.texts] == [True, True, False]
+    refused = ask_schema(guest, _objects(4000))
+    assert [(problem.pointer, problem.message) for problem in refused.problems] == [
+        ("", "the schema is too large: shorten its lists of values, or split it")
+    ]

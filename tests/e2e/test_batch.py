@@ -10,6 +10,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, FinishReason, TokenEvent
 from aici_engine.request import Request, RequestHandle
 from tests.e2e.conftest import CallRegex
+from tests.engine.support import wait_for_token
 
 pytestmark = pytest.mark.e2e
 
@@ -78,7 +79,7 @@ def test_an_aborted_sequence_ends_alone_and_gives_its_pages_back(engine: Engine,
     endless = Request(prompt="Once", sampling=SamplingParams(max_tokens=4000), controller=regex("[a-z ]*"))
     short = Request(prompt="Once", sampling=SamplingParams(temperature=0.0, max_tokens=60), controller=regex(r"\d{10}"))
     first, second = engine.submit(endless), engine.submit(short)
-    next(first.events())
+    wait_for_token(first)
     first.abort()
     assert first.wait().reason is FinishReason.ABORT
     assert re.fullmatch(r"\d{10}", second.wait().text)

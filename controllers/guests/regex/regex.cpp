@@ -14,7 +14,9 @@ Constraint constraint_from_arg() {
   std::vector<char> arg = aici::module_arg();
   std::string_view pattern(arg.data(), arg.size());
   Constraint constraint(aici::RegexRecognizer::from_pattern(pattern));
-  aici::print((aici::Text("regex constraint: \"") << pattern << "\"\n").view());
+  constexpr size_t SHOWN = 1000;
+  std::string_view rest = pattern.size() > SHOWN ? "..." : "";
+  aici::print((aici::Text("regex constraint: \"") << pattern.substr(0, SHOWN) << rest << "\"\n").view());
   return constraint;
 }
 
@@ -40,16 +42,15 @@ aici::Text check(std::string_view question) {
   regex::ParseOptions options;
   if (is_true(aici::json::get(question, "json_string"))) options.encoding = regex::Encoding::JsonString;
   options.search = is_true(aici::json::get(question, "search"));
-  regex::Exprs exprs;
   std::optional<regex::Problem> problem;
-  regex::ExprId expr = regex::parse(pattern.view(), exprs, problem, options);
+  std::optional<regex::Dfa> compiled = regex::compile(pattern.view(), problem, options);
   if (problem) {
     aici::Text answer("{\"position\":");
     answer << problem->position << ",\"message\":" << aici::json::quoted(problem->message);
     return answer << ",\"shown\":" << aici::json::quoted(regex::describe(*problem, pattern.view())) << '}';
   }
   aici::Text text = *aici::json::unescaped(aici::json::get(question, "text").value_or("\"\""));
-  regex::Dfa dfa(static_cast<regex::Exprs&&>(exprs), expr);
+  regex::Dfa& dfa = *compiled;
   regex::StateId state = dfa.start();
   uint32_t viable = 0;
   for (char byte : text.view()) {

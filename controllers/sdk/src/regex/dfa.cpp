@@ -16,6 +16,15 @@ Dfa::Dfa(Exprs exprs, ExprId start) : exprs_(static_cast<Exprs&&>(exprs)) {
   start_ = state_of(start);
 }
 
+bool Dfa::fits(Exprs& exprs, ExprId& start) {
+  if (exprs.weight() <= MAX_EXPRS / 2) return true;
+  if (exprs.weight() > 2 * MAX_EXPRS) return false;  // and no memory for a copy
+  std::vector<ExprId> roots{start};
+  exprs = exprs.copy_of(roots);
+  start = roots[0];
+  return exprs.weight() <= MAX_EXPRS / 2;
+}
+
 void Dfa::add_dead_state() {
   state_of(NOTHING);
   for (StateId& to : rows_) to = DEAD;

@@ -15,6 +15,8 @@ std::optional<RegexRecognizer> compile_json_schema(const json::Value& root, cons
     evaluator.refuse(root, "", exprs.error());
   } else if (texts == regex::NOTHING) {
     evaluator.refuse(root, "", "no value satisfies this schema");
+  } else if (!regex::Dfa::fits(exprs, texts)) {
+    evaluator.refuse(root, "", "the schema is too large: shorten its lists of values, or split it");
   }
   if (!report.problems.empty()) return std::nullopt;
   return RegexRecognizer(regex::Dfa(static_cast<regex::Exprs&&>(exprs), texts));

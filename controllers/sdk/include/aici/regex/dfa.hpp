@@ -21,6 +21,10 @@ class Dfa {
   static constexpr size_t MAX_STATES = (1 << 14) - 1;  // 8 MB of rows
   static constexpr size_t MAX_EXPRS = 150000;  // in weight
 
+  // Whether an automaton of `start` has room to grow while it is used. Forgets what `start` does not need, and so may
+  // change it. Ask before anything is promised: an automaton that has no room fails at its first mask.
+  static bool fits(Exprs& exprs, ExprId& start);
+
   Dfa(Exprs exprs, ExprId start);
 
   StateId start() const { return start_; }

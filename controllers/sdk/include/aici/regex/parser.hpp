@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "aici/regex/code_points.hpp"
+#include "aici/regex/dfa.hpp"
 #include "aici/regex/expr.hpp"
 #include "aici/text.hpp"
 
@@ -26,6 +27,9 @@ struct ParseOptions {
 
 // Adds the expression of `pattern` to `exprs`. When it is refused, returns NOTHING and sets `problem`.
 ExprId parse(std::string_view pattern, Exprs& exprs, std::optional<Problem>& problem, ParseOptions options = {});
+
+// A whole pattern, as an automaton. Nothing, with `problem` set, when it is refused.
+std::optional<Dfa> compile(std::string_view pattern, std::optional<Problem>& problem, ParseOptions options = {});
 
 // "regex error at position 2: what", the pattern around the position, and a caret under it; no newline at the end.
 Text describe(const Problem& problem, std::string_view pattern);
