@@ -19,7 +19,7 @@ EXIT_BUG = 70
 
 EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "gguf", "numpy", "jinja2"), "engine"),
-    **dict.fromkeys(("fastapi", "uvicorn", "zmq", "msgspec", "prometheus_client"), "server"),
+    **dict.fromkeys(("fastapi", "uvicorn", "zmq", "msgspec", "prometheus_client", "websockets"), "server"),
     "ziglang": "build",
 }
 """Packages that aici can do without until a command needs them, and the extra that brings each."""

@@ -2,13 +2,14 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
-        "aici") words="run serve rt doctor models ctrl bench grammar --version --debug --help" ;;
+        "aici") words="run serve lmtp rt doctor models ctrl bench grammar --version --debug --help" ;;
         "aici run") words="--regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-tokens --stop --temperature --top-k --top-p --seed --num-samples --model --chat --json --logprobs --log --help" ;;
         "aici serve") words="--model --host --port --name --alias --api-key-file --controllers --max-queue --max-num-seqs --max-batch-tokens --max-context --max-body-mib --request-timeout --drain-timeout --dtype --threads --cors-origin --log-level --help" ;;
+        "aici lmtp") words="--model --json --help" ;;
         "aici rt") words="--help" ;;
         "aici doctor") words="--json --help" ;;
         "aici models") words="pull list path --help" ;;
