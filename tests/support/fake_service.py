@@ -1,5 +1,6 @@
 """A Service over an engine that says what a test tells it to."""
 
+from copy import copy
 from functools import cache
 
 from aici_engine.chat import ChatTemplate
@@ -18,14 +19,20 @@ TOOL_TEMPLATE = """\
 
 
 @cache
+def _service() -> Service:
+    """Reading the vocabulary takes a third of a second: once is enough. What checks have passed is kept too."""
+    return Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+
+
 def vocabulary() -> Vocabulary:
-    return Vocabulary(default_model_dir())
+    return _service().vocabulary
 
 
 def fake_service(*scripts: Script, template: str | None = None) -> tuple[Service, FakeEngine]:
     """`scripts` play in turn, the last again and again. `template`: instead of the default model's."""
     engine = FakeEngine(list(scripts)) if scripts else FakeEngine()
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    service = copy(_service())
+    service.client, service.admission = engine.client, Admission(8)
     if template is not None:
         service.template = ChatTemplate(template, {}, name="test")
     return service, engine

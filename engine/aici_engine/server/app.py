@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from aici_engine.server import errors, health
+from aici_engine.server.anthropic import routes as anthropic
 from aici_engine.server.bounds import Bounds
 from aici_engine.server.gate import Gate
 from aici_engine.server.keys import Keys
@@ -32,4 +33,5 @@ def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequ
     app.include_router(health.router(service))
     app.include_router(rest.router(service))
     app.include_router(lmtp.router(service))
+    app.include_router(anthropic.router(service))
     return app
