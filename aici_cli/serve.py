@@ -1,15 +1,18 @@
 """`aici serve`: one model for many clients."""
 
+import logging
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aici_cli.output import say
 from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_log = logging.getLogger(__name__)
 
 
 def serve(
@@ -41,9 +44,13 @@ def serve(
         list[str] | None, typer.Option(help="A web page's origin that may call; several times.")
     ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    log_format: Annotated[
+        str | None, typer.Option(help="json or text (default: text on a terminal, else json).")
+    ] = None,
 ) -> None:
     """Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
     from aici_engine.config import EngineConfig
+    from aici_engine.server import logs
     from aici_engine.server.config import Limits, ServerConfig
     from aici_engine.server.serve import serve as run_server
     from aici_engine.store.resolve import resolve_model
@@ -52,7 +59,12 @@ def serve(
         raise UsageError(f"--dtype {dtype} is not known", hint="use float32 or bfloat16")
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise UsageError(f"--log-level {log_level} is not known", hint="use DEBUG, INFO, WARNING or ERROR")
-    model_dir = resolve_model(model, say=say)
+    look = log_format or ("text" if sys.stderr.isatty() else "json")
+    if look not in ("json", "text"):
+        raise UsageError(f"--log-format {look} is not known", hint="use json or text")
+    logs.set_up(level=log_level.upper(), log_format="json" if look == "json" else "text", process="api")
+    _log.setLevel(logging.INFO)  # where the server is must be told at every level
+    model_dir = resolve_model(model, say=lambda line: _log.info("%s", line))
     config = ServerConfig(
         engine=EngineConfig(
             model_dir=model_dir,
@@ -73,9 +85,10 @@ def serve(
         cors_origins=tuple(cors_origin or ()),
         modules=_modules(controllers),
         log_level=log_level.upper(),
+        log_format="json" if look == "json" else "text",
     )
-    say(f"loading {config.name}")
-    run_server(config, started=lambda url: say(f"serving {config.name} at {url}"))
+    _log.info("loading %s", config.name)
+    run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url))
 
 
 def _modules(folder: Path | None) -> "Mapping[str, Path]":

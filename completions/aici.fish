@@ -51,6 +51,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l dtype -d 'float32 or 
 complete -c aici -n '__fish_seen_subcommand_from serve' -l threads -d 'Threads of the model (default: torch’s choice).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l cors-origin -d 'A web page’s origin that may call; several times.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l log-level -d 'DEBUG, INFO, WARNING or ERROR.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l log-format -d 'json or text (default: text on a terminal, else json).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l help -d 'Show this message and exit.'
 complete -c aici -n '__fish_seen_subcommand_from lmtp' -l model -d 'The model’s name there.'
 complete -c aici -n '__fish_seen_subcommand_from lmtp' -l json -d 'Print the items, one a line, and not the text.'

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aici_runtime import process
 
@@ -16,9 +16,10 @@ _END_GRACE_S = 2.0
 
 
 class RuntimeProcess:
-    """Owns the process and its group. Its standard error is passed on to ours; the last lines are kept."""
+    """Owns the process and its group. Its standard error is passed on to ours, or to `say`; the last lines are kept."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, say: Callable[[str], object] | None = None) -> None:
+        self._say = say
         # A group of its own: Ctrl-C in a terminal is for the engine, which then ends us in order.
         self._popen = subprocess.Popen(
             command,
@@ -41,7 +42,7 @@ class RuntimeProcess:
             self._lines.append(line)
             # Whatever becomes of ours: a pipe that is not emptied would stop the runtime in the middle of a line.
             with contextlib.suppress(OSError, ValueError, AttributeError):
-                sys.stderr.write(line)
+                (self._say or sys.stderr.write)(line)
 
     def wait_ended(self) -> None:
         """Until the process has ended; does not reap it."""

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 from tests.support.cli import AICI
 
-_STARTED = re.compile(r"serving .* at (http://\S+)")
+_STARTED = re.compile(r"serving .* at (http://[^\s\"]+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
 """The API process as an ASGI application: the protocols side by side over one Service."""
 
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from aici_engine.server import errors, health
+from aici_engine.server import errors, health, openapi
+from aici_engine.server.access import Access, AccessLog
 from aici_engine.server.anthropic import routes as anthropic
 from aici_engine.server.bounds import Bounds
 from aici_engine.server.gate import Gate
@@ -17,7 +20,7 @@ from aici_engine.server.service import Service
 
 def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequence[str] = ()) -> FastAPI:
     """Without `keys` everybody may do all."""
-    app = FastAPI(title="aici", docs_url=None, redoc_url=None)
+    app = _App(title="aici", version=version("aici"), docs_url=None, redoc_url=None)
     # The last added is the first that a request meets.
     app.add_middleware(Bounds, limits=service.limits)
     app.add_middleware(Gate, keys=keys or Keys(), admission=service.admission)
@@ -29,9 +32,17 @@ def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequ
             allow_headers=["*"],
             expose_headers=["x-request-id", "retry-after"],
         )
+    app.add_middleware(Access, observers=[AccessLog(), service.metrics])
     errors.install(app)
     app.include_router(health.router(service))
     app.include_router(rest.router(service))
     app.include_router(lmtp.router(service))
     app.include_router(anthropic.router(service))
     return app
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.document(self)
+        return self.openapi_schema

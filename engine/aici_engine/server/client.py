@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
-from typing import Any, Protocol, Self
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol, Self, TypeAlias
 
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
@@ -16,19 +16,29 @@ _FAILURES = {
     FinishReason.OUT_OF_FUEL: "the controller used up ten contexts' worth of tokens without an end",
 }
 
+Watch: TypeAlias = Callable[[wire.StreamOut], None]
+
+
+def _unwatched(_: wire.StreamOut) -> None: ...
+
 
 class Stream:
-    """The events of one submitted sequence. A context manager: who leaves early aborts it."""
+    """The events of one submitted sequence. A context manager: who leaves early aborts it.
 
-    def __init__(self, client: "EngineClient", number: int, prompt_len: int) -> None:
+    `watch` is told of each event when it arrives, whenever it is read.
+    """
+
+    def __init__(self, client: "EngineClient", number: int, prompt_len: int, watch: Watch) -> None:
         self._client = client
         self.number = number
         self.prompt_len = prompt_len
         self.finish: wire.FinishOut | None = None
         self._events: asyncio.Queue[wire.StreamOut] = asyncio.Queue()
         self._expiry: asyncio.TimerHandle | None = None
+        self._watch = watch
 
     def put(self, event: wire.StreamOut) -> None:
+        self._watch(event)
         self._events.put_nowait(event)
 
     async def __aiter__(self) -> AsyncIterator[wire.StreamOut]:
@@ -123,10 +133,11 @@ class EngineClient:
         controller: str | None = None,
         argument: object = None,
         score_from: int | None = None,
+        watch: Watch = _unwatched,
     ) -> Stream:
         """Submit a sequence; never blocks. What is wrong with it comes as the stream's failure."""
         link = self._connected()
-        stream = Stream(self, next(self._numbers), len(prompt))
+        stream = Stream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
         link.send(wire.Submit(stream.number, prompt, sampling, controller, argument, score_from))
         return stream

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aici_engine.config import EngineConfig
+from aici_engine.server.logs import LogFormat
 from aici_runtime.errors import UsageError
 
 
@@ -43,6 +44,7 @@ class ServerConfig:
     cors_origins: tuple[str, ...] = ()
     modules: Mapping[str, Path] = field(default_factory=dict)
     log_level: str = "INFO"
+    log_format: LogFormat = "text"
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -16,8 +16,9 @@ import zmq
 
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine, import_engine
-from aici_engine.server import wire
+from aici_engine.server import logs, wire
 from aici_engine.server.engine_server import EngineServer
+from aici_engine.server.logs import LogFormat
 from aici_runtime import process
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.errors import AiciError
@@ -41,6 +42,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig
     modules: Mapping[str, str] = {}
     log_level: str = "WARNING"
+    log_format: LogFormat = "text"
 
 
 class Outbox:
@@ -124,7 +126,7 @@ def main() -> None:
     process.die_with(os.pidfd_open(config.parent_pid))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us in order
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    logging.basicConfig(level=config.log_level, format="%(levelname)s %(name)s: %(message)s")
+    logs.set_up(level=config.log_level, log_format=config.log_format, process="engine")
     context = zmq.Context()
     requests, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     for socket in (requests, events):

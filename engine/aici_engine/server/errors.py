@@ -1,4 +1,5 @@
-"""Failures as HTTP responses, each protocol's in its own shape. One place: the handlers that `install` adds.
+"""Failures as HTTP responses, each protocol's in its own shape. The handlers that `install` adds make
+them; what is not expected here is a bug, which `access.py` answers.
 
 AiciError's tree goes on here with what only a server can say:
 
@@ -12,7 +13,6 @@ The seed's table: 400 is a request that is not right (no JSON, a field missing, 
 fields have the wrong types.
 """
 
-import logging
 import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -25,8 +25,6 @@ from starlette.exceptions import HTTPException
 
 from aici_engine.server.sse import ClientGoneError
 from aici_runtime.errors import AiciError, TimedOutError, UsageError
-
-_log = logging.getLogger(__name__)
 
 Shape: TypeAlias = Callable[[int, AiciError], dict[str, Any]]
 """From a status and an error to a body."""
@@ -75,7 +73,7 @@ def text_of(error: AiciError) -> str:
 
 def openai_body(status: int, error: AiciError) -> dict[str, Any]:
     kind = error.code if status != HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
-    param = error.param if isinstance(error, ParameterError) else None
+    param = error.param or None if isinstance(error, ParameterError) else None
     return {"error": {"message": text_of(error), "type": kind, "param": param, "code": status}}
 
 
@@ -102,10 +100,13 @@ def rest_body(_: int, error: AiciError) -> dict[str, Any]:
 _SHAPES: Mapping[str, Shape] = {"/v1/messages": anthropic_body, "/v1/run": rest_body, "/v1/controllers": rest_body}
 
 
+def shape_of(path: str) -> Shape:
+    return next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), openai_body)
+
+
 def response(path: str, error: AiciError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """For a request to `path`."""
     status = status_of(error)
-    shape = next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), openai_body)
     more = dict(headers or {})
     if isinstance(error, OverloadedError):
         more["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
@@ -114,7 +115,7 @@ def response(path: str, error: AiciError, headers: Mapping[str, str] | None = No
         more["Connection"] = "close"
     if isinstance(error, UnauthorizedError):
         more["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(shape(status, error), status, headers=more)
+    return JSONResponse(shape_of(path)(status, error), status, headers=more)
 
 
 def install(app: FastAPI) -> None:
@@ -130,10 +131,6 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return response(request.url.path, _http(error, request), error.headers)
 
-    async def bug(request: Request, error: Exception) -> JSONResponse:
-        _log.error("a bug in aici", exc_info=error)
-        return response(request.url.path, AiciError("the server failed: this is a bug, and it is in the log"))
-
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it; logs show it, as nginx writes it
 
@@ -141,7 +138,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ClientGoneError, gone)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, bug)
 
 
 def _validation(error: RequestValidationError) -> ParameterError:

@@ -4,7 +4,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from aici_engine.server import errors
+from aici_engine.server import errors, record
 from aici_engine.server.admission import Admission
 from aici_engine.server.keys import Keys
 from aici_runtime.errors import AiciError
@@ -34,6 +34,8 @@ class Gate:
         except AiciError as error:
             return await refuse(error, scope, receive, send)
         scope.setdefault("state", {})["who"] = principal
+        if (this := record.current.get()) is not None:
+            this.who = principal.name
         return await self._app(scope, receive, send)
 
 

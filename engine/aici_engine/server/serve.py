@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
 import socket
 from collections.abc import Callable
 
 import uvicorn
+from fastapi import FastAPI
 
 from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
+from aici_engine.server.client import EngineClient
 from aici_engine.server.config import ServerConfig
 from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
@@ -18,6 +22,8 @@ from aici_runtime.errors import UnavailableError, UsageError
 
 _BACKLOG = 2048
 _POLL_S = 0.05
+
+_log = logging.getLogger(__name__)
 
 
 def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: None) -> None:
@@ -33,56 +39,87 @@ def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: No
 
 
 async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, started: Callable[[str], None]) -> None:
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, _on_signal, number, stop)
     if config.api_key_file is not None:
         loop.add_signal_handler(signal.SIGHUP, keys.reload)
-    async with Supervisor(config.engine, modules=config.modules, log_level=config.log_level) as supervisor:
-        info = supervisor.client.info
-        assert info is not None
-        admission = Admission(info.max_num_seqs + config.max_queue)
-        service = Service(
-            supervisor.client,
-            model_dir=config.engine.model_dir,
-            name=config.name,
-            aliases=config.aliases,
-            admission=admission,
-            limits=config.limits,
+    async with contextlib.AsyncExitStack() as stack:
+        supervisor = Supervisor(
+            config.engine, modules=config.modules, log_level=config.log_level, log_format=config.log_format
         )
-        server = _Server(
-            uvicorn.Config(
-                create_app(service, keys=keys, cors_origins=config.cors_origins),
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-                ws_max_size=16 << 20,
-                ws_per_message_deflate=False,
-                # A client that computes for minutes answers no ping meanwhile, and must not lose its streams for it.
-                ws_ping_interval=60,
-                ws_ping_timeout=600,
-            )
-        )
+        stopping = loop.create_task(stop.wait())
+        loading = loop.create_task(stack.enter_async_context(supervisor))
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            loading.cancel()
+            await asyncio.wait([loading])
+            return
+        loading.result()
+        service = _service(config, supervisor.client)
+        server = _Server(_uvicorn(create_app(service, keys=keys, cors_origins=config.cors_origins)))
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        ends = [loop.create_task(stop.wait()), loop.create_task(supervisor.failed.wait()), serving]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        admission.drain_begun.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(config.drain_timeout_s):
-                while admission.num_admitted and not supervisor.failed.is_set():
-                    await asyncio.sleep(_POLL_S)
-        # Streams that are left hear why before their sockets close.
-        supervisor.client.lost(UnavailableError("the server is stopping"))
+        failing = loop.create_task(supervisor.failed.wait())
+        await asyncio.wait([stopping, failing, serving], return_when=asyncio.FIRST_COMPLETED)
+        service.admission.drain_begun.set()
+        if not failing.done():
+            await _drain(service, config.drain_timeout_s)
         server.should_exit = True
         await serving
-        for end in ends:
-            end.cancel()
+        stopping.cancel()
+        failing.cancel()
         if supervisor.failed.is_set():
             raise UnavailableError("the engine keeps dying", hint="its last words are above")
+
+
+def _on_signal(number: int, stop: asyncio.Event) -> None:
+    if stop.is_set():
+        # The second one. The engine ends with us, and it leaves nothing.
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    stop.set()
+
+
+def _service(config: ServerConfig, client: EngineClient) -> Service:
+    assert client.info is not None
+    return Service(
+        client,
+        model_dir=config.engine.model_dir,
+        name=config.name,
+        aliases=config.aliases,
+        admission=Admission(client.info.max_num_seqs + config.max_queue),
+        limits=config.limits,
+    )
+
+
+def _uvicorn(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        ws_max_size=16 << 20,
+        ws_per_message_deflate=False,
+        # A client that computes for minutes answers no ping meanwhile, and must not lose its streams for it.
+        ws_ping_interval=60,
+        ws_ping_timeout=600,
+    )
+
+
+async def _drain(service: Service, timeout_s: float) -> None:
+    admission = service.admission
+    _log.info("stopping: %d sequences may end first", admission.num_admitted)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while admission.num_admitted:
+                await asyncio.sleep(_POLL_S)
+    if admission.num_admitted:
+        _log.warning("%d sequences did not end within %g s", admission.num_admitted, timeout_s)
+        service.client.lost(UnavailableError("the server is stopping"))
 
 
 class _Server(uvicorn.Server):

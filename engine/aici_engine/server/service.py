@@ -13,6 +13,7 @@ from aici_engine.server.admission import Admission, Principal
 from aici_engine.server.client import EngineClient, Stream
 from aici_engine.server.config import Limits
 from aici_engine.server.constraints import Constraints
+from aici_engine.server.metrics import Metrics
 from aici_engine.server.vocabulary import Vocabulary
 from aici_engine.server.wire import EngineInfo
 from aici_runtime.errors import NotFoundError, UnavailableError, UsageError
@@ -46,6 +47,7 @@ class Service:
         self.client = client
         self.name = name
         self.admission = admission
+        self.metrics = Metrics()
         self.limits = limits or Limits()
         self.constraints = Constraints()
         self.vocabulary = Vocabulary(model_dir)
@@ -84,6 +86,7 @@ class Service:
             controller=None if call is None else call.module_id,
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
+            watch=self.metrics.watch(),
         )
         stream.expire_after(self.limits.request_timeout_s)
         return stream

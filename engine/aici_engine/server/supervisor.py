@@ -1,11 +1,9 @@
 """Starts the engine process, tells the client what becomes of it, and starts another when it dies."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +17,8 @@ from aici_engine.config import EngineConfig
 from aici_engine.server import wire
 from aici_engine.server.client import EngineClient
 from aici_engine.server.engine_process import ProcessConfig
+from aici_engine.server.logs import LogFormat
+from aici_engine.server.sockets import SocketFolder
 from aici_runtime.child import RuntimeProcess
 from aici_runtime.errors import AiciError, UnavailableError
 
@@ -36,11 +36,23 @@ class Supervisor:
     engines die faster than it makes sense to start them.
     """
 
-    def __init__(self, engine: EngineConfig, *, modules: Mapping[str, Path], log_level: str = "WARNING") -> None:
-        self._engine = engine
-        self._modules = {tag: str(path) for tag, path in modules.items()}
-        self._log_level = log_level
-        self._exits = contextlib.ExitStack()
+    def __init__(
+        self,
+        engine: EngineConfig,
+        *,
+        modules: Mapping[str, Path],
+        log_level: str = "WARNING",
+        log_format: LogFormat = "text",
+    ) -> None:
+        self._config = ProcessConfig(
+            requests="",
+            events="",
+            parent_pid=os.getpid(),
+            engine=engine,
+            modules={tag: str(path) for tag, path in modules.items()},
+            log_level=log_level,
+            log_format=log_format,
+        )
         self._process: _EngineProcess | None = None
         self._deaths: list[float] = []
         self._restart: asyncio.Task[None] | None = None
@@ -48,8 +60,6 @@ class Supervisor:
         self.failed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        # Short, because the address of a socket has 107 bytes; private, because whoever can write to it is obeyed.
-        self._folder = self._exits.enter_context(tempfile.TemporaryDirectory(prefix="aici-"))
         try:
             await self._start()
         except BaseException:
@@ -63,22 +73,9 @@ class Supervisor:
         if self._process is not None:
             await self._process.close()
         self.client.lost(UnavailableError("the server is stopping"))
-        self._exits.close()
 
     async def _start(self) -> None:
-        self._process = process = _EngineProcess(
-            self.client,
-            folder=Path(self._folder),
-            config=ProcessConfig(
-                requests="",
-                events="",
-                parent_pid=os.getpid(),
-                engine=self._engine,
-                modules=self._modules,
-                log_level=self._log_level,
-            ),
-            died=self._died,
-        )
+        self._process = process = _EngineProcess(self.client, config=self._config, died=self._died)
         await process.ready
 
     def _died(self, why: AiciError) -> None:
@@ -103,9 +100,7 @@ class Supervisor:
 class _EngineProcess:
     """One engine process and the two sockets to it."""
 
-    def __init__(
-        self, client: EngineClient, *, folder: Path, config: ProcessConfig, died: Callable[[AiciError], None]
-    ) -> None:
+    def __init__(self, client: EngineClient, *, config: ProcessConfig, died: Callable[[AiciError], None]) -> None:
         self._client = client
         self._died = died
         self._loop = asyncio.get_running_loop()
@@ -116,13 +111,14 @@ class _EngineProcess:
         for socket in (self._requests, self._events):
             socket.set_hwm(0)
             socket.linger = 0
-        number = len(list(folder.iterdir()))
-        addresses = [f"ipc://{folder}/{number}{letter}" for letter in "re"]
+        self._folder = SocketFolder()
+        addresses = [f"ipc://{self._folder.path}/{letter}" for letter in "re"]
         self._requests.bind(addresses[0])
         self._events.bind(addresses[1])
         config = msgspec.structs.replace(config, requests=addresses[0], events=addresses[1])
         argument = msgspec.json.encode(config, enc_hook=str).decode()
-        self._child = RuntimeProcess([sys.executable, "-P", "-m", "aici_engine.server.engine_process", argument])
+        command = [sys.executable, "-P", "-m", "aici_engine.server.engine_process", argument]
+        self._child = RuntimeProcess(command, say=_as_json if config.log_format == "json" else None)
         self._pidfd = os.pidfd_open(self._child.pid)
         self._loop.add_reader(self._pidfd, self._ended)
         self._reader = self._loop.create_task(self._read())
@@ -138,11 +134,13 @@ class _EngineProcess:
         self._requests.close()
         self._events.close()
         self._context.term()
+        self._folder.remove()
 
     async def _read(self) -> None:
         while True:
             for message in wire.decode_from_engine(await self._events.recv()):
                 if isinstance(message, wire.Ready):
+                    self._folder.remove()
                     self._is_up = True
                     self._client.connected(self, message.info)
                     self.ready.set_result(None)
@@ -169,3 +167,11 @@ class _EngineProcess:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
+
+
+def _as_json(line: str) -> None:
+    """What the engine process logs is JSON already; what others say there, a runtime or a crash, becomes it."""
+    if line.startswith("{"):
+        sys.stderr.write(line)
+    else:
+        _log.warning("%s", line.rstrip("\n"))
