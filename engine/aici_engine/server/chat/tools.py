@@ -1,6 +1,7 @@
 """Tools, and how a call of one is written in a text: JSON between the marks that most templates teach."""
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ class CallArguments:
 
 
 def written(call: Call) -> str:
-    return f"{OPEN}{_head(call.name)}{_json(call.arguments)}}}{CLOSE}"
+    return f"{OPEN}{_json({'name': call.name, 'arguments': call.arguments})}{CLOSE}"
 
 
 def calls_schema(tools: Sequence[Tool]) -> str:
@@ -59,10 +60,10 @@ def calls_schema(tools: Sequence[Tool]) -> str:
 
 
 class CallReader:
-    """Takes a call's JSON apart as it comes: compact, name first, as the schema says it. `text`: all of it so far."""
+    """Takes a call's JSON apart as it comes: name first, as the schema says it. `text`: all of it so far."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        self._heads = {_head(tool.name): tool.name for tool in tools}
+        self._heads = {tool.name: _head(tool.name) for tool in tools}
         self._started = False
         self._held = ""
         self.text = ""
@@ -72,12 +73,13 @@ class CallReader:
         self._held += text
         deltas: list[CallStart | CallArguments] = []
         if not self._started:
-            head = next((head for head in self._heads if self._held.startswith(head)), None)
+            heads = ((name, head.match(self._held)) for name, head in self._heads.items())
+            name, head = next((found for found in heads if found[1]), ("", None))
             if head is None:
                 return []
             self._started = True
-            self._held = self._held[len(head) :]
-            deltas.append(CallStart(f"call_{uuid.uuid4().hex[:24]}", self._heads[head]))
+            self._held = self._held[head.end() :]
+            deltas.append(CallStart(f"call_{uuid.uuid4().hex[:24]}", name))
         # The last brace is the call's own: whatever may be it waits.
         self._held, ready = self._held[-1:], self._held[:-1]
         if ready:
@@ -85,8 +87,9 @@ class CallReader:
         return deltas
 
 
-def _head(name: str) -> str:
-    return f'{{"name":{_json(name)},"arguments":'
+def _head(name: str) -> re.Pattern[str]:
+    """Up to where the arguments begin. The constraint lets the model put spaces where JSON may have them."""
+    return re.compile(rf'\{{\s*"name"\s*:\s*{re.escape(_json(name))}\s*,\s*"arguments"\s*:\s*(?=\{{)')
 
 
 def _json(value: object) -> str:

@@ -130,6 +130,14 @@ def test_arguments_come_as_they_are_written_however_they_are_cut(size: int) -> N
     assert made(answer.calls) == [("nothing", '{"a":"}} ↩"}')]
 
 
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_a_call_may_have_spaces_where_the_constraint_allows_them(size: int) -> None:
+    text = '{"name": "weather", "arguments": {"city": "Bonn"}}'
+    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    answer, _ = turn(says(*parts), tool_choice=Named("weather"))
+    assert made(answer.calls) == [("weather", '{"city": "Bonn"}')]
+
+
 def test_a_call_that_is_cut_off_is_an_end_by_length() -> None:
     answer, _ = turn(says(*CALL[:3], reason=FinishReason.LENGTH), tool_choice="required")
     assert made(answer.calls) == [("weather", '{"city":"')]
