@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from aici_engine.server import errors, health, openapi
-from aici_engine.server.access import Access, AccessLog
+from aici_engine.server.access import Access, AccessLog, Observer
 from aici_engine.server.anthropic import routes as anthropic
 from aici_engine.server.bounds import Bounds
 from aici_engine.server.gate import Gate
@@ -18,8 +18,14 @@ from aici_engine.server.rest import routes as rest
 from aici_engine.server.service import Service
 
 
-def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequence[str] = ()) -> FastAPI:
-    """Without `keys` everybody may do all."""
+def create_app(
+    service: Service,
+    *,
+    keys: Keys | None = None,
+    cors_origins: Sequence[str] = (),
+    observers: Sequence[Observer] = (),
+) -> FastAPI:
+    """Without `keys` everybody may do all. `observers`: beside the log and the metrics."""
     app = _App(title="aici", version=version("aici"), docs_url=None, redoc_url=None)
     # The last added is the first that a request meets.
     app.add_middleware(Bounds, limits=service.limits)
@@ -32,7 +38,7 @@ def create_app(service: Service, *, keys: Keys | None = None, cors_origins: Sequ
             allow_headers=["*"],
             expose_headers=["x-request-id", "retry-after"],
         )
-    app.add_middleware(Access, observers=[AccessLog(), service.metrics])
+    app.add_middleware(Access, observers=[AccessLog(), service.metrics, *observers])
     errors.install(app)
     app.include_router(health.router(service))
     app.include_router(rest.router(service))

@@ -18,13 +18,16 @@ _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 class Record:
     """`route`: the path with the names of its parameters, empty if nothing is there. `status` 0: not answered.
 
+    `started` is of the performance counter, `started_ns` of the clock on the wall.
     Tokens and `finishes` are of all sequences of the request; `first_token_s` of the earliest.
     """
 
     request_id: str
     method: str
     path: str
+    traceparent: str = ""
     started: float = field(default_factory=time.perf_counter)
+    started_ns: int = field(default_factory=time.time_ns)
     who: str = ""
     route: str = ""
     status: int = 0
@@ -40,9 +43,15 @@ current: ContextVar[Record | None] = ContextVar("request", default=None)
 
 def begin(scope: Scope) -> Record:
     """A request id that the client sent is kept if it is fit for a log."""
-    shown = Headers(scope=scope).get("x-request-id", "")
+    headers = Headers(scope=scope)
+    shown = headers.get("x-request-id", "")
     request_id = shown if _REQUEST_ID.fullmatch(shown) else uuid.uuid4().hex
-    record = Record(request_id=request_id, method=scope.get("method", "WEBSOCKET"), path=scope["path"])
+    record = Record(
+        request_id=request_id,
+        method=scope.get("method", "WEBSOCKET"),
+        path=scope["path"],
+        traceparent=headers.get("traceparent", ""),
+    )
     current.set(record)
     logs.request_id.set(request_id)
     return record

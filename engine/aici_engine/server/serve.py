@@ -11,6 +11,7 @@ from collections.abc import Callable
 import uvicorn
 from fastapi import FastAPI
 
+from aici_engine.server import tracing
 from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.client import EngineClient
@@ -58,7 +59,9 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
             return
         loading.result()
         service = _service(config, supervisor.client)
-        server = _Server(_uvicorn(create_app(service, keys=keys, cors_origins=config.cors_origins)))
+        spans = stack.enter_context(tracing.from_environment(config.name))
+        app = create_app(service, keys=keys, cors_origins=config.cors_origins, observers=spans)
+        server = _Server(_uvicorn(app))
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
 
 import httpx2 as httpx
 import pytest
@@ -10,6 +11,7 @@ from fastapi import Depends, FastAPI
 
 from aici_engine.events import FinishReason
 from aici_engine.server import logs, wire
+from aici_engine.server.access import Observer
 from aici_engine.server.admission import Admission, Principal
 from aici_engine.server.app import create_app
 from aici_engine.server.logs import JsonFormatter, TextFormatter
@@ -22,10 +24,10 @@ from tests.support.model import default_model_dir
 STATS = {"active_requests": 1, "waiting_requests": 2, "total_requests": 3, "cache_usage": 0.5, "tokens_generated": 4}
 
 
-def make_app() -> FastAPI:
+def make_app(*, observers: Sequence[Observer] = ()) -> FastAPI:
     engine = FakeEngine(calls={"stats": STATS})
     service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
-    app = create_app(service)
+    app = create_app(service, observers=observers)
 
     @app.get("/bug")
     async def bug() -> None:
