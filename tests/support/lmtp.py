@@ -120,6 +120,16 @@ def tokens(*numbers: int, reason: FinishReason = FinishReason.LENGTH) -> Script:
     return script
 
 
+def scores(submit: wire.Submit) -> list[wire.StreamOut]:
+    """Of what was to be scored, each less likely than the one before; nothing of the first token of a prompt."""
+    start = submit.score_from or 0
+    found: list[tuple[int, float | None, list[tuple[int, float]]]] = [
+        (token, -float(place) if place else None, []) for place, token in enumerate(submit.prompt) if place >= start
+    ]
+    finish = wire.FinishOut(submit.stream, FinishReason.LENGTH, "", wire.UsageOut(len(submit.prompt), 0, 0))
+    return [wire.ScoreOut(submit.stream, found), finish]
+
+
 def run(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:
     """For tests that are coroutines."""
 

@@ -15,7 +15,7 @@ from aici_engine.server.lmtp.connection import MAX_STREAMS
 from aici_engine.server.lmtp.outbox import Outbox
 from aici_runtime.errors import RuntimeDiedError, UnavailableError, UsageError
 from tests.support.fake_engine import FakeEngine, fails, silent
-from tests.support.lmtp import EOS, connected, make_service, run, tokens
+from tests.support.lmtp import EOS, connected, make_service, run, scores, tokens
 
 
 @pytest.mark.parametrize("path", ["/", "/lmtp"])
@@ -134,21 +134,17 @@ async def test_streams_ids_come_back_as_they_were() -> None:
 
 @run
 async def test_score() -> None:
-    def scores(submit: wire.Submit) -> list[wire.StreamOut]:
-        found: list[tuple[int, float | None, list[tuple[int, float]]]] = [(6004, -1.0, []), (7, None, [])]
-        finish = wire.FinishOut(submit.stream, FinishReason.LENGTH, "", wire.UsageOut(3, 0, 0))
-        return [wire.ScoreOut(submit.stream, found), finish]
-
     async with connected(scores) as client:
         await client.send("SCORE", stream_id=1, model="it", prompt=[5], scored=[6004, 7])
         assert await client.stream() == [
             {"token": 6004, "stream_id": 1, "logprob": -1.0, "finish_reason": None},
-            {"token": 7, "stream_id": 1, "logprob": 0.0, "finish_reason": "stop"},
+            {"token": 7, "stream_id": 1, "logprob": -2.0, "finish_reason": "stop"},
         ]
         submit = client.engine.submitted[0]
         assert (submit.prompt, submit.score_from, submit.sampling.max_tokens) == ([5, 6004, 7], 1, 0)
-        await client.send("SCORE", stream_id=2, model="it", prompt="hi", scored="hi")
-        assert (await client.stream(2))[0]["text"] == "hi"
+        await client.send("SCORE", stream_id=2, model="it", prompt="", scored=["hi", 7], text=True)
+        first, _ = await client.stream(2)
+        assert (first["text"], first["logprob"]) == ("hi", 0.0)
 
 
 @run
