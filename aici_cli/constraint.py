@@ -36,14 +36,21 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A controller's module and its argument."""
+    """A controller's module and its argument. `name`: what a server knows it by; None for a file of the user's.
+
+    Of what only the server has, `wasm` is empty.
+    """
 
     wasm: bytes
     argument: str
+    name: str | None
 
 
-def control_from(flags: Flags) -> Control | None:
-    """None when nothing constrains. UsageError for what cannot be together or is wrong in itself."""
+def control_from(flags: Flags, *, on_server: bool = False) -> Control | None:
+    """None when nothing constrains. UsageError for what cannot be together or is wrong in itself.
+
+    `on_server`: a controller may be one of which only the server knows.
+    """
     kinds = {
         "--regex": flags.regex is not None,
         "--grammar": flags.grammar is not None,
@@ -60,13 +67,17 @@ def control_from(flags: Flags) -> Control | None:
     if flags.json_schema is None and (flags.whitespace is not None or flags.lenient):
         raise UsageError("--whitespace and --lenient go with --json-schema")
     if flags.controller is not None:
-        return _controller(flags.controller, flags.controller_arg or "")
+        return _controller(flags.controller, flags.controller_arg or "", on_server=on_server)
     constraint = _shipped(flags)
-    if constraint is None:
-        return None
+    return None if constraint is None else _control(constraint)
+
+
+def _control(constraint: "Constraint") -> Control:
+    from aici_controllers.catalog import guest_path
+
     for note in constraint.notes:
         say(f"note: {note}")
-    return Control(_wasm(constraint.guest), constraint.argument)
+    return Control(read_wasm(guest_path(constraint.guest)), constraint.argument, constraint.guest)
 
 
 def _shipped(flags: Flags) -> "Constraint | None":
@@ -105,22 +116,22 @@ def _lines(path: Path | None) -> list[str]:
     return [line for line in (line.removesuffix("\r") for line in lines) if line]
 
 
-def _controller(controller: str, argument: str) -> Control:
+def _controller(controller: str, argument: str, *, on_server: bool) -> Control:
+    from aici_controllers import constraints
+    from aici_controllers.catalog import guest_names, guest_path
+
     if argument.startswith("@"):
         argument = read_text(Path(argument[1:]), f"--controller-arg {argument}", MAX_TEXT_BYTES)
-    if controller == "regex":
-        from aici_controllers import constraints
+    if controller.endswith(".wasm") or "/" in controller:
+        return Control(read_wasm(Path(controller)), argument, None)
+    if on_server and controller not in guest_names():
+        return Control(b"", argument, controller)
+    guest_path(controller)
+    return _control(constraints.named(controller, argument))
 
-        argument = constraints.regex(argument).argument
-    return Control(_wasm(controller), argument)
 
-
-def _wasm(controller: str) -> bytes:
-    from aici_controllers.catalog import guest_path
-
-    is_file = controller.endswith(".wasm") or "/" in controller
-    path = Path(controller).expanduser() if is_file else guest_path(controller)
-    wasm = read_bytes(path, f"controller {controller}", MAX_WASM_BYTES)
+def read_wasm(path: Path) -> bytes:
+    wasm = read_bytes(path, f"controller {path}", MAX_WASM_BYTES)
     if not wasm.startswith(b"\0asm"):
         raise UsageError(f"{path} is no WebAssembly module", hint="name a .wasm file that was built as a controller")
     return wasm

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_cli import registry
 from aici_cli.constraint import MAX_WASM_BYTES
 from aici_cli.files import read_bytes
 from aici_cli.output import print_json, say
@@ -16,7 +17,14 @@ from aici_runtime.errors import UsageError
 if TYPE_CHECKING:
     from aici_controllers.case_runner import Outcome
 
-app = typer.Typer(help="Write, build and test controllers of your own.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Write, build and test controllers of your own, and give them to a server.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command(name="upload")(registry.upload)
+app.command(name="tag")(registry.set_tags)
+app.command(name="tags")(registry.list_tags)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

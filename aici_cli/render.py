@@ -8,19 +8,20 @@ if TYPE_CHECKING:
     from aici_engine.events import Event, FinishEvent, Token
 
 
-def stream_text(events: "Iterable[Event]") -> "FinishEvent":
-    """Write text raw as it comes; answer with the end. On a terminal the text is closed by a newline."""
+def stream_text(events: "Iterable[Event]", *, quiet: bool) -> "FinishEvent":
+    """Write text raw as it comes, unless `quiet`; answer with the end. On a terminal a newline closes the text."""
     from aici_engine.events import FinishEvent, TokenEvent
 
     written = ""
     for event in events:
-        if isinstance(event, TokenEvent):
-            written = _write(event.text) or written
-        elif isinstance(event, FinishEvent):
-            written = _write(event.tail) or written
-            if sys.stdout.isatty() and not written.endswith("\n"):
-                _write("\n")
+        if isinstance(event, FinishEvent):
+            if not quiet:
+                written = _write(event.tail) or written
+                if sys.stdout.isatty() and not written.endswith("\n"):
+                    _write("\n")
             return event
+        if isinstance(event, TokenEvent) and not quiet:
+            written = _write(event.text) or written
     raise AssertionError("a request ended without its last event")
 
 

@@ -2,12 +2,13 @@
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aici_cli.constraint import Flags, control_from
+from aici_cli.constraint import Control, Flags, control_from
 from aici_cli.files import bounded
 from aici_cli.output import print_json, say
 from aici_cli.render import document, stream_text
@@ -15,11 +16,14 @@ from aici_controllers.schema_check import Whitespace
 from aici_runtime.errors import ControllerError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
 
-    from aici_engine.engine import Engine
-    from aici_engine.events import FinishEvent
-    from aici_engine.request import Request
+    from aici_engine.config import SamplingParams
+    from aici_engine.events import Event, FinishEvent
+
+    Answers: TypeAlias = tuple[Callable[[], str], Sequence[Iterable[Event]]]
+    """The model's name, known once there is an answer, and the events of each sample."""
 
 
 MAX_PROMPT_BYTES = 16 << 20
@@ -60,6 +64,9 @@ def run(
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
     num_samples: Annotated[int, typer.Option(min=1, help="Answers to give, with seeds SEED, SEED + 1, ...")] = 1,
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    server: Annotated[
+        str | None, typer.Option(envvar="AICI_API_BASE", help="The URL of a server that does it; a key behind #key=.")
+    ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
     logprobs: Annotated[
@@ -68,29 +75,24 @@ def run(
     log: Annotated[bool, typer.Option("--log", help="Print what the controller logs, on stderr.")] = False,
 ) -> None:
     """Continue a prompt, under a constraint if one is given."""
-    constraint = control_from(
-        Flags(
-            regex=regex,
-            grammar=grammar,
-            json_schema=json_schema,
-            whitespace=whitespace,
-            lenient=lenient,
-            choice=choice,
-            choices=choices,
-            substring=substring,
-            controller=controller,
-            controller_arg=controller_arg,
-        )
+    flags = Flags(
+        regex=regex,
+        grammar=grammar,
+        json_schema=json_schema,
+        whitespace=whitespace,
+        lenient=lenient,
+        choice=choice,
+        choices=choices,
+        substring=substring,
+        controller=controller,
+        controller_arg=controller_arg,
     )
+    control = control_from(flags, on_server=server is not None)
     if logprobs is not None and not json:
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
     text = _prompt(prompt)
 
-    from aici_engine.chat import chat_prompt
-    from aici_engine.config import EngineConfig, SamplingParams
-    from aici_engine.engine import Engine, import_engine
-    from aici_engine.store.resolve import resolve_model
-    from aici_runtime.client import Runtime, RuntimeConfig
+    from aici_engine.config import SamplingParams
 
     sampling = [
         SamplingParams(
@@ -104,10 +106,36 @@ def run(
         )
         for number in range(num_samples)
     ]
-    model_dir = resolve_model(model, say=say)
+    job = Job(text, sampling, control=control, model=model, chat=chat)
+    with _on_server(job, server) if server is not None else _here(job) as (name, answers):
+        ends = _write(answers, quiet=json)
+        shown = document(text, name(), ends)
+    if json:
+        print_json(shown)
+    _report(ends, log=log, constrained=control is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    prompt: str
+    sampling: "Sequence[SamplingParams]"
+    control: Control | None
+    model: str | None
+    chat: bool
+
+
+@contextlib.contextmanager
+def _here(job: Job) -> "Iterator[Answers]":
+    from aici_engine.chat import chat_prompt
+    from aici_engine.config import EngineConfig
+    from aici_engine.engine import Engine, import_engine
+    from aici_engine.store.resolve import resolve_model
+    from aici_runtime.client import Runtime, RuntimeConfig
+
+    model_dir = resolve_model(job.model, say=say)
     with contextlib.ExitStack() as stack:
         # The runtime comes up on the other core while this process imports torch.
-        runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=model_dir))) if constraint else None
+        runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=model_dir))) if job.control else None
         import_engine()
         if runtime:
             runtime.wait_ready()
@@ -116,16 +144,24 @@ def run(
 
         engine = stack.enter_context(Engine(EngineConfig(model_dir=model_dir), host=runtime))
         call = None
-        if runtime and constraint:
-            call = ControllerCall(runtime.mk_module(constraint.wasm).module_id, constraint.argument)
-        source = chat_prompt(model_dir, [{"role": "user", "content": text}]) if chat else text
+        if runtime and job.control:
+            call = ControllerCall(runtime.mk_module(job.control.wasm).module_id, job.control.argument)
+        source = chat_prompt(model_dir, [{"role": "user", "content": job.prompt}]) if job.chat else job.prompt
         if runtime:
             # Closed first, however this ends: a runtime that hangs would keep the engine, and Ctrl-C, waiting.
             stack.callback(runtime.close)
-        ends = _generate(engine, [Request(prompt=source, sampling=each, controller=call) for each in sampling], json)
-    if json:
-        print_json(document(text, model_dir.name, ends))
-    _report(ends, log=log, constrained=constraint is not None)
+        handles = [engine.submit(Request(prompt=source, sampling=each, controller=call)) for each in job.sampling]
+        yield lambda: model_dir.name, [handle.events() for handle in handles]
+
+
+@contextlib.contextmanager
+def _on_server(job: Job, url: str) -> "Iterator[Answers]":
+    from aici_cli.remote import Remote
+    from aici_cli.remote_run import RemoteEvents, started
+
+    with started(Remote(url), job.prompt, job.sampling, control=job.control, chat=job.chat, model=job.model) as runs:
+        answers = [RemoteEvents(run) for run in runs]
+        yield lambda: answers[0].model, answers
 
 
 def _prompt(given: str | None) -> str:
@@ -147,14 +183,13 @@ def _prompt(given: str | None) -> str:
     return text
 
 
-def _generate(engine: "Engine", requests: "Sequence[Request]", quiet: bool) -> "list[FinishEvent]":
-    """Run all at once; write their texts in order, each as it comes, parted by newlines."""
-    handles = [engine.submit(request) for request in requests]
+def _write(answers: "Sequence[Iterable[Event]]", *, quiet: bool) -> "list[FinishEvent]":
+    """Their texts in order, each as it comes, parted by newlines."""
     ends = []
-    for number, handle in enumerate(handles):
+    for number, events in enumerate(answers):
         if number and not quiet:
             print(flush=True)
-        ends.append(handle.wait() if quiet else stream_text(handle.events()))
+        ends.append(stream_text(events, quiet=quiet))
     return ends
 
 

@@ -2,12 +2,12 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
         "aici") words="run serve lmtp rt doctor models ctrl bench grammar --version --debug --help" ;;
-        "aici run") words="--regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-tokens --stop --temperature --top-k --top-p --seed --num-samples --model --chat --json --logprobs --log --help" ;;
+        "aici run") words="--regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-tokens --stop --temperature --top-k --top-p --seed --num-samples --model --server --chat --json --logprobs --log --help" ;;
         "aici serve") words="--model --host --port --name --alias --api-key-file --controllers --max-queue --max-num-seqs --max-batch-tokens --max-context --max-body-mib --request-timeout --drain-timeout --dtype --threads --cors-origin --log-level --log-format --help" ;;
         "aici lmtp") words="--model --json --help" ;;
         "aici rt") words="--help" ;;
@@ -16,7 +16,10 @@ _aici() {
         "aici models pull") words="--json --help" ;;
         "aici models list") words="--json --help" ;;
         "aici models path") words="--json --help" ;;
-        "aici ctrl") words="new build test --help" ;;
+        "aici ctrl") words="upload tag tags new build test --help" ;;
+        "aici ctrl upload") words="--tag --server --json --help" ;;
+        "aici ctrl tag") words="--server --json --help" ;;
+        "aici ctrl tags") words="--server --json --help" ;;
         "aici ctrl new") words="--lang --dir --json --help" ;;
         "aici ctrl build") words="--out --json --help" ;;
         "aici ctrl test") words="--tokenizer --json --help" ;;

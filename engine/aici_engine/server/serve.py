@@ -34,6 +34,8 @@ def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: No
     ends at once. SIGHUP reads the API keys again. Raises UsageError if the address cannot be had or the keys are not
     right, UnavailableError if engines keep dying.
     """
+    # The command line dies quietly of a closed pipe; to a server that is a client that has left.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
     with _listen(config) as listener:
         asyncio.run(_serve(config, keys, listener, started))

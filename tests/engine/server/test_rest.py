@@ -14,7 +14,7 @@ from aici_engine.server.app import create_app
 from aici_engine.server.constraints import module_id
 from aici_engine.server.engine_process import MAX_MODULE_BYTES
 from aici_engine.server.service import Service
-from aici_runtime.errors import ControllerError, NotFoundError, RuntimeDiedError
+from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
 from tests.support.fake_engine import FakeEngine, fails, says
 from tests.support.model import default_model_dir
 
@@ -96,7 +96,8 @@ def test_what_a_controller_does_is_told_as_it_comes() -> None:
 def test_log_probabilities_come_with_the_tokens() -> None:
     _, [_, first, *_] = run(FakeEngine([says("a")]), logprobs=1)
     (token,) = first["forks"][0]["tokens"]
-    assert token == {"id": 0, "bytes": "61", "origin": "sampled", "logprob": -0.5, "top_logprobs": [[0, -0.5]]}
+    likeliest = [{"id": 0, "logprob": -0.5}]
+    assert token == {"id": 0, "bytes": "61", "origin": "sampled", "logprob": -0.5, "top_logprobs": likeliest}
 
 
 def test_what_the_engine_is_asked() -> None:
@@ -211,10 +212,17 @@ def test_controller_and_its_argument_are_required() -> None:
         (RuntimeDiedError("it died"), 503, "it died"),
     ],
 )
-def test_a_controller_that_does_not_start_is_no_stream(error: Exception, status: int, said: str) -> None:
+def test_a_controller_that_does_not_start_is_no_stream(error: AiciError, status: int, said: str) -> None:
     given, [body] = run(FakeEngine([fails(wire.Failure.of(error))]), controller="x")
     assert given == status
     assert body["message"] == said
+    assert body["code"] == error.code
+
+
+def test_the_stop_string_that_ended_it_is_named() -> None:
+    _, [_, *runs] = run(FakeEngine([says("a", reason=FinishReason.STOP_STRING, stop="b")]), stop=["b"])
+    fork = runs[-1]["forks"][0]
+    assert (fork["finish_reason"], fork["stop"]) == ("stop", "b")
 
 
 def test_a_controller_that_fails_later_ends_the_stream() -> None:

@@ -9,9 +9,15 @@ from typing import Any
 from aici_engine.server import sse, wire
 from aici_engine.server.admission import Principal
 from aici_engine.server.client import Stream
-from aici_engine.server.errors import ParameterError, text_of
+from aici_engine.server.errors import text_of
 from aici_engine.server.service import Generation, Service
 from aici_runtime.errors import ControllerError, NotFoundError
+
+
+class MissingControllerError(NotFoundError):
+    """The protocol's status for all that a controller's start may say."""
+
+    http_status = 400
 
 
 async def run_events(
@@ -41,8 +47,8 @@ def _raise_failed_start(event: wire.StreamOut) -> None:
         return
     error = event.failure.error()
     if isinstance(error, NotFoundError | ControllerError):
-        # The protocol's status for all that a controller's start may say.
-        raise ParameterError("controller", f"While executing instantiate:\n{error.message}", hint=error.hint) from error
+        kind = MissingControllerError if isinstance(error, NotFoundError) else ControllerError
+        raise kind(f"While executing instantiate:\n{error.message}", hint=error.hint) from error
     raise error
 
 
@@ -62,7 +68,7 @@ class Fork:
     _error: str = ""
     _storage: list[Any] = field(default_factory=list)
     _tokens: list[dict[str, Any]] = field(default_factory=list)
-    _finish_reason: str | None = None
+    _end: dict[str, str] = field(default_factory=dict)
 
     def take(self, event: wire.StreamOut) -> None:
         match event:
@@ -79,7 +85,9 @@ class Fork:
                 self._storage += event.storage
             case wire.FinishOut():
                 self._text += event.tail
-                self._finish_reason = str(event.reason)
+                self._end = {"finish_reason": str(event.reason)}
+                if event.stop is not None:
+                    self._end["stop"] = event.stop
                 if event.failure is not None:
                     self._error = text_of(event.failure.error())
             case _:
@@ -87,9 +95,7 @@ class Fork:
         self.gained = True
 
     def give(self) -> dict[str, Any]:
-        given: dict[str, Any] = {"index": self.index}
-        if self._finish_reason is not None:
-            given["finish_reason"] = self._finish_reason
+        given: dict[str, Any] = {"index": self.index, **self._end}
         given |= {"text": self._text, "error": self._error, "logs": self._logs, "storage": self._storage}
         if self.with_tokens:
             given["tokens"] = self._tokens
@@ -120,5 +126,6 @@ def _run(forks: list[Fork], stream: Stream) -> dict[str, Any]:
 def _token(event: wire.TokenOut) -> dict[str, Any]:
     token = {"id": event.token, "bytes": event.data.hex(), "origin": "forced" if event.forced else "sampled"}
     if event.logprob is not None:
-        token |= {"logprob": event.logprob, "top_logprobs": event.top}
+        likeliest = [{"id": token_id, "logprob": logprob} for token_id, logprob in event.top]
+        token |= {"logprob": event.logprob, "top_logprobs": likeliest}
     return token

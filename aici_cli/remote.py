@@ -1,0 +1,155 @@
+"""A server as the command line sees it: AICI REST, with nothing but the standard library."""
+
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
+
+DEFAULT_URL = "http://127.0.0.1:4242"
+_CONNECT_S = 10.0
+_KINDS: Mapping[str, type[AiciError]] = {kind.code: kind for kind in (UsageError, NotFoundError, ControllerError)}
+
+
+class Remote:
+    """`url`: of the server, or of its `/v1/`; a key stands behind `#key=`."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"{url} is no server's address", hint=f"give one like {DEFAULT_URL}")
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise UsageError(f"{url} is no server's address: {error}") from error
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, port
+        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
+        self._shown = urllib.parse.urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+        self._headers = {}
+        if key := urllib.parse.parse_qs(parts.fragment).get("key"):
+            self._headers = {"Authorization": f"Bearer {key[0]}", "api-key": key[0]}
+
+    def upload(self, wasm: bytes) -> dict[str, Any]:
+        module: dict[str, Any] = self._call("POST", "/controllers", wasm)
+        return module
+
+    def tags(self) -> list[dict[str, Any]]:
+        tags: list[dict[str, Any]] = self._call("GET", "/controllers/tags")["tags"]
+        return tags
+
+    def set_tags(self, module_id: str, tags: list[str]) -> list[dict[str, Any]]:
+        request = {"module_id": module_id, "tags": tags}
+        done: list[dict[str, Any]] = self._call("POST", "/controllers/tags", _encode(request))["tags"]
+        return done
+
+    def start(self, request: Mapping[str, object]) -> "RemoteRun":
+        return RemoteRun(self._send("POST", "/run", _encode(request)), self._shown)
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
+        with contextlib.closing(self._send(method, path, body)) as connection, _said(self._shown):
+            return json.loads(_answer(connection).read())
+
+    def _send(self, method: str, path: str, body: bytes | None) -> http.client.HTTPConnection:
+        connection = self._kind(self._host, self._port, timeout=_CONNECT_S)
+        is_json = path != "/controllers"
+        headers = {"Content-Type": "application/json" if is_json else "application/wasm"} if body is not None else {}
+        try:
+            connection.connect()
+            # An answer may take long; whether the server is still there, TCP asks.
+            connection.sock.settimeout(None)
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            with _no_sigpipe():
+                connection.request(method, self._path + path, body, self._headers | headers)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has answered before it had read all
+        except OSError as error:
+            connection.close()
+            hint = "is `aici serve` running there?"
+            raise UnreachableError(f"{self._shown} cannot be reached: {error.strerror or error}", hint=hint) from error
+        return connection
+
+
+class RemoteRun:
+    """One run that was asked for. A context manager: leaving it early ends the run on the server."""
+
+    def __init__(self, connection: http.client.HTTPConnection, shown: str) -> None:
+        self._connection = connection
+        self._shown = shown
+        self._response: http.client.HTTPResponse | None = None
+
+    def wait_started(self) -> None:
+        """Until the server takes the request. Raises what it says if it does not."""
+        if self._response is None:
+            with _said(self._shown):
+                self._response = _answer(self._connection)
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """The `initial-run`, then each `run`."""
+        self.wait_started()
+        assert self._response is not None
+        with _said(self._shown):
+            for line in self._response:
+                if line == b"data: [DONE]\n":
+                    return
+                if line.startswith(b"data: "):
+                    yield json.loads(line.removeprefix(b"data: "))
+        raise AiciError(f"{self._shown} ended the answer before it was complete")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        self._connection.close()
+
+
+def _encode(request: Mapping[str, object]) -> bytes:
+    return json.dumps(request, ensure_ascii=False).encode()
+
+
+def _answer(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    response = connection.getresponse()
+    if response.status == http.HTTPStatus.OK:
+        return response
+    raise _error(response.status, response.read())
+
+
+def _error(status: int, body: bytes) -> AiciError:
+    try:
+        said = json.loads(body)
+        said = said.get("error", said)
+        message, hint, code = said["message"], said.get("hint") or "", said.get("code")
+    except (ValueError, KeyError, AttributeError):
+        message, hint, code = body.decode(errors="replace").strip() or f"HTTP status {status}", "", None
+    is_usage = status in (400, 404, 422)
+    return _KINDS.get(str(code), UsageError if is_usage else AiciError)(message, hint=hint)
+
+
+@contextlib.contextmanager
+def _no_sigpipe() -> Iterator[None]:
+    """A server that closes the connection is an error to be told; a reader of our own output that does so is our end."""
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
+@contextlib.contextmanager
+def _said(shown: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        raise AiciError(f"the connection to {shown} broke: {error!r}") from error
+    except ValueError as error:
+        raise AiciError(f"{shown} does not speak AICI REST: {error}") from error

@@ -1,0 +1,172 @@
+"""AICI REST as any client speaks it, to a real server."""
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.support.guests import build_test_guest
+from tests.support.processes import wait_until
+from tests.support.server import Server
+
+pytestmark = pytest.mark.e2e
+
+
+def post(server: Server, path: str, body: object) -> tuple[int, bytes]:
+    is_raw = isinstance(body, bytes)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"Content-Type": "application/wasm" if is_raw else "application/json"}
+    try:
+        with urlopen(Request(f"{server.url}/v1/{path}", data, headers), timeout=60) as answer:
+            return answer.status, answer.read()
+    except HTTPError as error:
+        return error.code, error.read()
+
+
+def run(server: Server, **fields: object) -> dict[str, Any]:
+    """What the run was, in the end; its error, if it was refused."""
+    status, body = post(server, "run", {"controller": "none", "controller_arg": "", "prompt": "Once upon"} | fields)
+    if status != 200:
+        return {"status": status, "message": json.loads(body)["message"]}
+    *events, done, _ = body.decode().split("\n\n")
+    assert done == "data: [DONE]"
+    start, *runs = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert start["object"] == "initial-run"
+    forks = [run["forks"][0] for run in runs]
+    assert all("finish_reason" not in fork for fork in forks[:-1])
+    costs = [run["usage"]["cost"] for run in runs]
+    assert costs == sorted(costs)
+    return {
+        "text": "".join(fork["text"] for fork in forks),
+        "logs": "".join(fork["logs"] for fork in forks),
+        "storage": [command for fork in forks for command in fork["storage"]],
+        "error": forks[-1]["error"],
+        "reason": forks[-1]["finish_reason"],
+        "usage": runs[-1]["usage"],
+        "num_runs": len(runs),
+    }
+
+
+@pytest.fixture(scope="module")
+def upload(server: Server) -> Callable[[str], str]:
+    def upload(guest: str) -> str:
+        status, body = post(server, "controllers", build_test_guest(guest).read_bytes())
+        assert status == 200, body
+        module_id: str = json.loads(body)["module_id"]
+        return module_id
+
+    return upload
+
+
+def test_plain_generation(server: Server) -> None:
+    out = run(server, max_tokens=6)
+    assert out["reason"] == "length"
+    assert out["num_runs"] == 6  # one a step
+    assert out["usage"] == {"prompt_tokens": 2, "sampled_tokens": 6, "ff_tokens": 7, "cost": 19}
+    assert run(server, max_tokens=6, prompt=None, controller_arg="Once upon")["text"] == out["text"]
+
+
+def test_a_shipped_controller(server: Server) -> None:
+    out = run(server, controller="regex", controller_arg=r"\d\d", prompt="The answer is ")
+    assert out["text"].isdecimal()
+    assert (len(out["text"]), out["reason"]) == (2, "aici-stop")
+    assert "regex constraint" in out["logs"]
+
+
+def test_upload_tag_and_run(server: Server, upload: Callable[[str], str]) -> None:
+    module_id = upload("splice")
+    assert upload("splice") == module_id
+    status, body = post(server, "controllers/tags", {"module_id": module_id, "tags": ["e2e-splice"]})
+    assert status == 200, body
+    with urlopen(f"{server.url}/v1/controllers/tags", timeout=60) as answer:
+        tags = {tag["tag"]: tag["module_id"] for tag in json.load(answer)["tags"]}
+    assert tags["e2e-splice"] == module_id
+    assert {"regex", "grammar", "json_schema", "choices", "substring"} <= tags.keys()
+    out = run(server, controller="e2e-splice", controller_arg="forty-two")
+    head, arrow, tail = out["text"].partition(" ↩ ")
+    assert head.startswith("forty-two")
+    assert (arrow, tail, out["reason"]) == (" ↩ ", "forty-two", "aici-stop")
+
+
+def test_variables_and_logs(server: Server, upload: Callable[[str], str]) -> None:
+    out = run(server, controller=upload("vars"), controller_arg=None)
+    assert out["logs"] == "missing\nx=one\nx=one, two\nbytes ok\n"
+    writes = [command["WriteVar"] for command in out["storage"]]
+    assert [(write["name"], write["value"], write["op"]) for write in writes] == [
+        ("x", b"one".hex(), "Set"),
+        ("x", b", two".hex(), "Append"),
+        ('a "b"', b'\0\xff"'.hex(), "Set"),
+    ]
+
+
+def test_a_controller_that_fails_at_work_ends_in_the_stream(server: Server, upload: Callable[[str], str]) -> None:
+    out = run(server, controller=upload("trap"), controller_arg=None)
+    assert out["reason"] == "fail"
+    assert "unreachable" in out["error"]
+
+
+@pytest.mark.parametrize(
+    ("controller", "status", "said"),
+    [
+        ("no-such-tag", 400, "While executing instantiate:\ntag no-such-tag not found"),
+        ("ab" * 32, 400, "While executing instantiate:\nmodule abab"),
+    ],
+)
+def test_a_controller_that_is_not_there(server: Server, controller: str, status: int, said: str) -> None:
+    out = run(server, controller=controller)
+    assert out["status"] == status
+    assert out["message"].startswith(said)
+
+
+def test_a_guest_that_is_not_taken_by_its_init_is_no_stream(server: Server, upload: Callable[[str], str]) -> None:
+    out = run(server, controller=upload("loop_init"), controller_arg="")
+    assert out["status"] == 400
+    assert "timeout" in out["message"]
+
+
+def test_what_is_no_module_is_refused_by_the_compiler(server: Server) -> None:
+    status, body = post(server, "controllers", b"\0asm\1\0\0\0junk")
+    assert status == 400
+    assert "cannot compile the module" in json.loads(body)["message"]
+
+
+def test_a_controller_that_waits_does_not_hold_the_answer_back(server: Server, upload: Callable[[str], str]) -> None:
+    """While all slots are taken, the start of one more is told: its turn comes later."""
+    module_id = upload("suspend")
+    request = {"controller": module_id, "controller_arg": None, "prompt": "x", "max_tokens": 1}
+    answers: list[tuple[int, bytes]] = []
+    threads = [threading.Thread(target=lambda: answers.append(post(server, "run", request))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [status for status, _ in answers] == [200] * 8
+
+
+def leave(server: Server, max_tokens: int) -> None:
+    """Ask for a long text, read its beginning, and go away without a word."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    request = {"controller": "none", "controller_arg": "Once", "ignore_eos": True, "max_tokens": max_tokens}
+    body = json.dumps(request).encode()
+    head = f"POST /v1/run HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(head.encode() + body)
+        seen = b""
+        while b'"object":"run"' not in seen:
+            seen += connection.recv(4096)
+        # A reset, so that the server's next write fails.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_clients_that_leave_end_their_sequences_and_nothing_else(server: Server) -> None:
+    for _ in range(5):
+        leave(server, max_tokens=5000)
+    assert wait_until(lambda: server.stats()["active_requests"] == 0, 20)
+    assert server.stats()["cache_usage"] == 0.0
+    assert server.process.poll() is None
