@@ -137,7 +137,7 @@ def _error(status: int, body: bytes) -> AiciError:
 
 @contextlib.contextmanager
 def _no_sigpipe() -> Iterator[None]:
-    """A server that closes the connection is an error to be told; a reader of our own output that does so is our end."""
+    """When a server closes the connection, that is said; when who reads our output does, we end."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         yield

@@ -1,5 +1,6 @@
 """AICI REST over a scripted engine: what requests are refused, what becomes of the engine's events."""
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -15,12 +16,17 @@ from aici_engine.server.constraints import module_id
 from aici_engine.server.engine_process import MAX_MODULE_BYTES
 from aici_engine.server.service import Service
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
-from tests.support.fake_engine import FakeEngine, fails, says
+from tests.support.fake_engine import FakeEngine, fails, says, silent
+from tests.support.http import listening
 from tests.support.model import default_model_dir
 
 HEX = "0123456789abcdef" * 4
 WASM = b"\0asm\1\0\0\0"
 MODULE = {"module_id": HEX, "wasm_size": 8, "compiled_size": 99, "time_ms": 7}
+
+BODY = b'{"controller": "none", "controller_arg": "Hello"}'
+HEAD = b"POST /v1/run HTTP/1.1\r\nHost: it\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+REQUEST = HEAD % len(BODY) + BODY
 
 
 def client(engine: FakeEngine) -> TestClient:
@@ -232,6 +238,43 @@ def test_a_controller_that_fails_later_ends_the_stream() -> None:
     assert runs[-1]["forks"][0]["finish_reason"] == "fail"
     assert runs[-1]["forks"][0]["error"] == "it trapped"
     assert "".join(run["forks"][0]["text"] for run in runs) == "Hel"
+
+
+def test_the_answer_begins_before_the_turn_of_the_run_and_its_end_is_noticed() -> None:
+    engine = FakeEngine([lambda submit: [wire.AcceptedOut(submit.stream)]])
+    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+
+    async def talk() -> None:
+        async with listening(create_app(service)) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(REQUEST)
+            head = await reader.readuntil(b"initial-run")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert service.admission.num_admitted == 1
+            writer.close()
+            while service.admission.num_admitted:
+                await asyncio.sleep(0)
+            assert engine.aborted == [1]
+
+    asyncio.run(asyncio.wait_for(talk(), 20))
+
+
+def test_a_client_that_leaves_before_the_answer_begins_ends_its_run() -> None:
+    engine = FakeEngine([silent])
+    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+
+    async def talk() -> None:
+        async with listening(create_app(service)) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(REQUEST)
+            while not engine.submitted:
+                await asyncio.sleep(0)
+            writer.close()
+            while service.admission.num_admitted:
+                await asyncio.sleep(0)
+            assert engine.aborted == [1]
+
+    asyncio.run(asyncio.wait_for(talk(), 20))
 
 
 def test_upload_and_tags() -> None:

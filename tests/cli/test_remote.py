@@ -1,0 +1,95 @@
+"""The client of a server, against one that says whatever a test wants."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aici_cli.remote import Remote
+from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
+
+
+@contextlib.contextmanager
+def answering(answer: bytes, *, read_body: bool = True) -> Iterator[tuple[str, list[bytes]]]:
+    """A server for one connection, and what it was sent."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                heard.append(connection.recv(65536))
+                while read_body and b"\r\n\r\n" not in heard[0]:
+                    heard[0] += connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", heard
+        thread.join(10)
+
+
+def http(status: str, body: bytes) -> bytes:
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "said"),
+    [
+        ("400 x", b'{"message": "it is wrong", "hint": "mend it"}', UsageError, "it is wrong"),
+        ("400 x", b'{"message": "gone", "code": "not_found_error"}', NotFoundError, "gone"),
+        ("400 x", b'{"message": "trap", "code": "controller_error"}', ControllerError, "trap"),
+        ("404 x", b'{"error": {"message": "not here", "code": 404}}', UsageError, "not here"),
+        ("401 x", b'{"message": "no key", "code": "authentication_error"}', AiciError, "no key"),
+        ("502 x", b"<html>proxy</html>", AiciError, "<html>proxy</html>"),
+        ("500 x", b"", AiciError, "HTTP status 500"),
+        ("400 x", b"[1]", UsageError, "[1]"),
+        ("200 x", b"<html>", AiciError, "does not speak AICI REST"),
+    ],
+)
+def test_what_a_server_says_becomes_an_error(status: str, body: bytes, kind: type[AiciError], said: str) -> None:
+    with answering(http(status, body)) as (url, _), pytest.raises(kind) as error:
+        Remote(url).tags()
+    assert type(error.value) is kind
+    assert said in error.value.message
+
+
+def test_a_key_is_sent_and_never_shown() -> None:
+    with answering(b"") as (url, heard), pytest.raises(AiciError) as error:
+        Remote(f"{url}/v1/#key=secret").tags()
+    assert heard[0].startswith(b"GET /v1/controllers/tags ")
+    assert b"Authorization: Bearer secret\r\n" in heard[0]
+    assert b"api-key: secret\r\n" in heard[0]
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("end", [b"", b'data: {"object": "run"'])
+def test_an_answer_that_breaks_off_is_an_error(end: bytes) -> None:
+    head = b"HTTP/1.1 200 x\r\nContent-Type: text/event-stream\r\n\r\n"
+    start = b'data: {"object": "initial-run"}\n\n'
+    with answering(head + start + end) as (url, _), Remote(url).start({}) as run, pytest.raises(AiciError) as error:
+        assert [told["object"] for told in run.objects()] == ["initial-run"]
+    assert "127.0.0.1" in error.value.message
+
+
+def test_a_server_that_answers_before_it_has_read_all_is_heard() -> None:
+    answer = http("413 x", json.dumps({"message": "too large"}).encode())
+    with answering(answer, read_body=False) as (url, _), pytest.raises(AiciError) as error:
+        Remote(url).upload(bytes(30 << 20))
+    assert "too large" in error.value.message or "broke" in error.value.message
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        Remote(f"http://127.0.0.1:{port}").tags()
+
+
+@pytest.mark.parametrize("url", ["localhost:4242", "ftp://it", "http://", "http://it:port", "http://it:99999999"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(UsageError, match="is no server's address"):
+        Remote(url)
