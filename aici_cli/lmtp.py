@@ -86,7 +86,7 @@ class _Chat:
                         raise AiciError(item["error"])
                     print(json.dumps(item), file=sys.stdout if self._items_to_stdout else sys.stderr, flush=True)
                     self._text += item.get("text", "")
-                    if "error" in item or item["finish_reason"] is not None:
+                    if "error" in item or item.get("finish_reason"):
                         return
 
     def _say(self, command: str, message: dict[str, Any]) -> None:

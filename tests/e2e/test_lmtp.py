@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -61,7 +62,7 @@ async def say(socket: ClientConnection, command: str, **fields: object) -> None:
 
 async def stream(socket: ClientConnection, stream_id: object = 1) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    while not found or not ("error" in found[-1] or found[-1]["finish_reason"]):
+    while not found or not ("error" in found[-1] or found[-1].get("finish_reason")):
         command, _, body = str(await socket.recv()).partition(" ")
         found += [item for item in json.loads(body) if command == "TOKEN" and item["stream_id"] == stream_id]
     return found
@@ -168,6 +169,24 @@ async def test_a_bias_forces_and_forbids(server: Server) -> None:
         forbidden = {str(token): -100 for token in range(49252) if token != 33}
         await say(socket, "GENERATE", prompt="One plus one is", max_tokens=2, logit_bias=forbidden)
         assert [item["token"] for item in await stream(socket)] == [33, 33]
+
+
+@run
+async def test_constraints(server: Server) -> None:
+    async with socket_to(server) as socket:
+        for asked, wanted in (
+            ({"guided_regex": r"\d\d"}, r"\d\d"),
+            ({"guided_choice": ["yes", "no"]}, "yes|no"),
+            ({"guided_json": {"const": [1, "a"]}}, r'\[1, ?"a"\]'),
+            ({"controller": "regex", "controller_arg": "[a-c]{3}"}, "[a-c]{3}"),
+        ):
+            await say(socket, "GENERATE", prompt="The answer: ", max_tokens=20, **asked)
+            *items, last = await stream(socket)
+            assert re.fullmatch(wanted, "".join(item["text"] for item in items))
+            assert (last["token"], last["finish_reason"]) == (2, "stop")
+            assert last["logprob"] <= 0.0
+        await say(socket, "GENERATE", prompt="The answer: ", max_tokens=3, guided_regex="a{50}")
+        assert len("".join(item["text"] for item in await stream(socket))) >= 3
 
 
 @run

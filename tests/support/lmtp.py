@@ -56,7 +56,7 @@ class Client:
             command, items = await self.frame()
             if command == "TOKEN":
                 found += [item for item in items if item["stream_id"] == stream_id]
-                if found and ("error" in found[-1] or found[-1]["finish_reason"]):
+                if found and ("error" in found[-1] or found[-1].get("finish_reason")):
                     return found
 
     async def message(self) -> Item:

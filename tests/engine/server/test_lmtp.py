@@ -148,6 +148,33 @@ async def test_score() -> None:
 
 
 @run
+async def test_a_controllers_stream_ends_with_the_end_of_text_too() -> None:
+    def controlled(submit: wire.Submit) -> list[wire.StreamOut]:
+        stream = submit.stream
+        return [
+            wire.TokenOut(stream, 5, b"x", "x", True, 0.0, [(5, 0.0)]),
+            wire.TokenOut(stream, 6, b"y", "y", False, -1.0, []),
+            wire.BacktrackOut(stream, 1),
+            wire.TokenOut(stream, 7, b"z", " ↩ z", True, 0.0, []),
+            wire.FinishOut(stream, FinishReason.STOP, "", wire.UsageOut(1, 1, 2)),
+        ]
+
+    async with connected(controlled) as client:
+        await client.generate(controller="mine", controller_arg={"a": 1}, text=True, max_tokens=2, buffer="it")
+        items = await client.stream()
+        assert [item.get("token") for item in items] == [5, 6, None, 7, EOS]
+        assert items[2] == {"stream_id": 1, "backtrack": 1}
+        assert [item["finish_reason"] for item in items if "token" in item] == [None, None, None, "stop"]
+        assert "".join(item.get("text", "") for item in items) == "xy ↩ z"
+        submit = client.engine.submitted[0]
+        assert (submit.controller, submit.argument) == ("mine", {"a": 1})
+        await client.generate(prompt=[{"buffer": "it"}])
+        while len(client.engine.submitted) < 2:
+            await asyncio.sleep(0)
+        assert client.engine.submitted[1].prompt == [5, 6, 7, 5, 7]
+
+
+@run
 async def test_model_info() -> None:
     async with connected() as client:
         await client.send("MODEL_INFO", stream_id=4, model="llama.cpp:it", data={"model": "it"})
@@ -182,6 +209,9 @@ GENERATE = {"stream_id": 1, "model": "it", "prompt": [5]}
         ({"do_sample": True}, "do_sample"),
         ({"stop": ["a"]}, "stop"),
         ({"n": 2}, "`n`"),
+        ({"guided_regex": "("}, "guided_regex: "),
+        ({"guided_choice": []}, "$.guided_choice"),
+        ({"guided_regex": "a", "controller": "yes"}, "guided_regex and controller together"),
     ],
 )
 @run

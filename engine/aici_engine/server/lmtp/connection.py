@@ -13,6 +13,7 @@ from aici_engine.server.errors import OverloadedError
 from aici_engine.server.lmtp.messages import (
     COMMANDS,
     Answer,
+    BacktrackItem,
     Buffer,
     Cancel,
     ErrorItem,
@@ -157,7 +158,7 @@ class Connection:
             self._buffers.written(message.buffer, None if failed else tokens)
         self._outbox.put("TOKEN", last)
 
-    def _say(self, item: TokenItem) -> None:
+    def _say(self, item: TokenItem | BacktrackItem) -> None:
         if self._outbox.is_full:
             raise OverloadedError("the client does not read what it is sent", retry_after_s=_RETRY_AFTER_S)
         self._outbox.put("TOKEN", item)

@@ -56,6 +56,12 @@ class Generate(_Stream, kw_only=True):
     frequency_penalty: float = 0.0
     length_penalty: float = 1.0
     seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    guided_regex: str | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_choice: Annotated[list[str], Meta(min_length=1)] | None = None
+    guided_grammar: str | None = None
+    controller: str | None = None
+    controller_arg: Any = None
 
 
 class Score(_Stream, kw_only=True):
@@ -149,6 +155,13 @@ class TokenItem(Struct, kw_only=True):
     text: str | UnsetType = UNSET
 
 
+class BacktrackItem(Struct, kw_only=True):
+    """The stream's last `backtrack` tokens are gone: a controller took them back."""
+
+    stream_id: Raw
+    backtrack: int
+
+
 class ErrorItem(Struct, kw_only=True):
     """The end of a stream that failed (in TOKEN), or the answer to another message (in MSG)."""
 
@@ -192,7 +205,7 @@ class Event(Struct, kw_only=True):
     retry_after_s: float | UnsetType = UNSET
 
 
-Item: TypeAlias = TokenItem | ErrorItem | Answer | Event
+Item: TypeAlias = TokenItem | BacktrackItem | ErrorItem | Answer | Event
 encode_item = msgspec.json.Encoder().encode
 
 

@@ -1,7 +1,6 @@
 """One GENERATE or SCORE: from its message to the sequence, and from the sequence's events to items."""
 
 from collections.abc import Callable
-from typing import Literal
 
 from msgspec import UNSET, Raw
 
@@ -9,14 +8,15 @@ from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.admission import Principal
+from aici_engine.server.asked import ConstraintFields, controller_call
 from aici_engine.server.client import Stream
-from aici_engine.server.lmtp.messages import Generate, Score, TokenItem
+from aici_engine.server.lmtp.messages import BacktrackItem, Generate, Score, TokenItem
 from aici_engine.server.lmtp.prompts import Parts, tokens_of
 from aici_engine.server.service import Generation, Service
 from aici_engine.text import TextStream
-from aici_runtime.errors import AiciError, UnavailableError, UsageError
+from aici_runtime.errors import AiciError, UsageError
 
-Say = Callable[[TokenItem], None]
+Say = Callable[[TokenItem | BacktrackItem], None]
 """Takes an item that is not the stream's last. May raise, which ends the stream."""
 Queued = Callable[[Raw, int], None]
 """Is told of a stream that has to wait, and of its place in the queue: 1 is the next."""
@@ -33,11 +33,13 @@ class Player:
 
     async def generate(self, message: Generate, prompt: Parts, tokens: list[int]) -> TokenItem:
         """The stream's last item, which `say` has not had. Raises AiciError for a stream that fails."""
+        controller = await controller_call(self._service, self._who, _constraint(message))
         info = self._service.info
         tokens += await tokens_of(prompt, self._service)
         room = info.max_len - len(tokens)
         sampling = self._sampling(message, max_tokens=min(message.max_tokens, max(1, room)))
-        async with self._service.open(self._who, [Generation(prompt=list(tokens), sampling=sampling)]) as [stream]:
+        generation = Generation(prompt=list(tokens), sampling=sampling, controller=controller)
+        async with self._service.open(self._who, [generation]) as [stream]:
             self._tell_queued(message.stream_id)
             return await _generated(message, stream, sampling, self._service.vocabulary.eos_token, tokens, self._say)
 
@@ -85,32 +87,46 @@ class Player:
         return known
 
 
+def _constraint(message: Generate) -> ConstraintFields:
+    return ConstraintFields(**{name: getattr(message, name) for name in ConstraintFields.model_fields})
+
+
 async def _generated(
     message: Generate, stream: Stream, sampling: SamplingParams, eos_token: int, tokens: list[int], say: Say
 ) -> TokenItem:
     """A token that may be the last waits for what follows, which in that case comes at once: the last item must say so,
     and a client that was promised more would wait for ever."""
-    num_tokens = 0
+    prompt_len = len(tokens)
     last: TokenItem | None = None
     async for event in stream:
-        if isinstance(event, wire.TokenOut):
-            if last is not None:
-                say(last)
+        if last is not None and isinstance(event, wire.TokenOut | wire.BacktrackOut):
+            say(last)
+            last = None
+        if isinstance(event, wire.BacktrackOut):
+            say(BacktrackItem(stream_id=message.stream_id, backtrack=event.num_tokens))
+            del tokens[-event.num_tokens :]
+        elif isinstance(event, wire.TokenOut):
             last = _item(message, event)
             tokens.append(event.token)
-            num_tokens += 1
-            if event.data and num_tokens != sampling.max_tokens:
+            if event.data and len(tokens) - prompt_len != sampling.max_tokens:
                 say(last)
                 last = None
-    reason = _reason(stream)
-    if last is None:
-        raise AiciError("the sequence ended without a last token")
-    if reason == "stop":
+    finish = stream.result()
+    if finish.reason is FinishReason.EOS and last is not None:
         tokens.pop()
         _call_eos(last, eos_token)
-    last.finish_reason = reason
-    if last.text is not UNSET and stream.finish is not None:
-        last.text += stream.finish.tail
+    elif finish.reason is FinishReason.STOP:
+        # A controller's end: to clients, too, the text ends with the token that says so.
+        if last is not None:
+            say(last)
+        text = "" if message.wants_text else UNSET
+        top = {eos_token: 0.0}
+        last = TokenItem(token=eos_token, stream_id=message.stream_id, logprob=0.0, top_logprobs=top, text=text)
+    if last is None:
+        raise AiciError(f"the sequence ended without a last token: {finish.reason}")
+    last.finish_reason = "length" if finish.reason is FinishReason.LENGTH else "stop"
+    if last.text is not UNSET:
+        last.text += finish.tail
     return last
 
 
@@ -144,7 +160,7 @@ async def _scored(message: Score, stream: Stream, service: Service, say: Say) ->
                 if message.wants_text:
                     item.text = text.push(service.vocabulary.bytes_of(token))
                 items.append(item)
-    _reason(stream)
+    stream.result()
     *others, last = items
     for item in others:
         say(item)
@@ -152,12 +168,3 @@ async def _scored(message: Score, stream: Stream, service: Service, say: Say) ->
     if last.text is not UNSET:
         last.text += text.finish()
     return last
-
-
-def _reason(stream: Stream) -> Literal["stop", "length"]:
-    assert stream.finish is not None
-    if stream.finish.failure is not None:
-        raise stream.finish.failure.error()
-    if stream.finish.reason is FinishReason.ABORT:
-        raise UnavailableError("the server ended the stream")
-    return "stop" if stream.finish.reason is FinishReason.EOS else "length"
