@@ -14,6 +14,7 @@ from aici_engine.server.bounds import Bounds
 from aici_engine.server.gate import Gate
 from aici_engine.server.keys import Keys
 from aici_engine.server.lmtp import routes as lmtp
+from aici_engine.server.openai import routes as openai
 from aici_engine.server.rest import routes as rest
 from aici_engine.server.service import Service
 
@@ -42,6 +43,7 @@ def create_app(
     errors.install(app)
     app.include_router(health.router(service))
     app.include_router(rest.router(service))
+    app.include_router(openai.router(service))
     app.include_router(lmtp.router(service))
     app.include_router(anthropic.router(service))
     return app

@@ -143,7 +143,9 @@ def install(app: FastAPI) -> None:
 def _validation(error: RequestValidationError) -> ParameterError:
     """The first problem; names the field, never shows the value, which may be megabytes or a secret."""
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+    # pydantic names the alternatives of a union beside the fields: str, list[str].
+    names = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "str", "bool")]
+    field = ".".join(name for name in names if "[" not in name)
     kind = first["type"]
     if kind == "json_invalid":
         return ParameterError("", f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
@@ -155,7 +157,7 @@ def _validation(error: RequestValidationError) -> ParameterError:
     if kind == "missing":
         return ParameterError(field, f"the parameter {field or 'body'} is missing")
     message = str(first["msg"]).removeprefix("Value error, ")
-    wrong_type = kind.endswith(("_type", "_parsing", "literal_error", "union_tag_invalid"))
+    wrong_type = kind.endswith(("_type", "_parsing"))
     return ParameterError(field, f"{field}: {message}" if field else message, http_status=422 if wrong_type else 400)
 
 

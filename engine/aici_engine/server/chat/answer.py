@@ -29,6 +29,12 @@ class Answer:
     calls: list[CallMade] = field(default_factory=list)
     end: TurnEnd | None = None
 
+    @property
+    def ended(self) -> TurnEnd:
+        """Once it has."""
+        assert self.end is not None
+        return self.end
+
     def add(self, delta: Delta) -> None:
         match delta:
             case Text(token=TokenOut() as token):

@@ -60,11 +60,14 @@ def calls_schema(tools: Sequence[Tool]) -> str:
 
 
 class CallReader:
-    """Takes a call's JSON apart as it comes: name first, as the schema says it. `text`: all of it so far."""
+    """Takes a call's JSON apart as it comes: name first, as the schema says it. `text`: all of it so far.
+
+    `started`: who is called is known.
+    """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._heads = {tool.name: _head(tool.name) for tool in tools}
-        self._started = False
+        self.started = False
         self._held = ""
         self.text = ""
 
@@ -72,12 +75,12 @@ class CallReader:
         self.text += text
         self._held += text
         deltas: list[CallStart | CallArguments] = []
-        if not self._started:
+        if not self.started:
             heads = ((name, head.match(self._held)) for name, head in self._heads.items())
             name, head = next((found for found in heads if found[1]), ("", None))
             if head is None:
                 return []
-            self._started = True
+            self.started = True
             self._held = self._held[head.end() :]
             deltas.append(CallStart(f"call_{uuid.uuid4().hex[:24]}", name))
         # The last brace is the call's own: whatever may be it waits.

@@ -133,15 +133,17 @@ class _Turn:
                 yield self._end()
                 return
         self._go_on(self._text + OPEN)
-        for _ in range(_MAX_CALLS):
+        for num_calls in range(_MAX_CALLS):
             reader = CallReader(self._tools())
             async for text in self._generate(self._in_calls, calls):
                 if isinstance(text, Text):
                     for part in reader.read(text.text):
                         yield part
             if self._is_full:
-                yield self._end()
-                return
+                if reader.started or not num_calls:
+                    yield self._end()
+                    return
+                break
             self._go_on(reader.text + CLOSE)
             if not self._request.parallel or isinstance(choice, Named) or not await self._more():
                 break

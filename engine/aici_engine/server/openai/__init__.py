@@ -1,0 +1,1 @@
+"""The OpenAI protocol: chats, completions, models."""
