@@ -23,6 +23,7 @@ from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import ScoreEvent
 from aici_engine.request import Request
+from aici_engine.server import lmtp
 from aici_engine.server.app import create_app
 from aici_engine.server.keys import Keys
 from aici_engine.server.vocabulary import Vocabulary
@@ -169,6 +170,22 @@ async def test_a_bias_forces_and_forbids(server: Server) -> None:
         forbidden = {str(token): -100 for token in range(49252) if token != 33}
         await say(socket, "GENERATE", prompt="One plus one is", max_tokens=2, logit_bias=forbidden)
         assert [item["token"] for item in await stream(socket)] == [33, 33]
+
+
+@run
+async def test_the_example_of_the_document(server: Server) -> None:
+    document = (Path(lmtp.__file__).parent / "README.md").read_text()
+    lines = re.search(r"^```\n(> GENERATE .*?)^```", document, re.MULTILINE | re.DOTALL)
+    assert lines is not None
+    asked, *answers = lines[1].splitlines()
+    async with socket_to(server) as socket:
+        await socket.send(asked.removeprefix("> "))
+        said = await stream(socket)
+    shown = [item for answer in answers for item in json.loads(answer.removeprefix("< TOKEN "))]
+    for item, wanted in zip(said, shown, strict=True):
+        assert item | {"logprob": 0, "top_logprobs": 0} == wanted | {"logprob": 0, "top_logprobs": 0}
+        assert item["logprob"] == pytest.approx(wanted["logprob"], abs=0.01)
+        assert item["top_logprobs"] == pytest.approx(wanted["top_logprobs"], abs=0.01)
 
 
 @run

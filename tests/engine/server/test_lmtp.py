@@ -2,18 +2,31 @@
 
 import asyncio
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw, Struct
 from starlette.testclient import TestClient
 
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.app import create_app
-from aici_engine.server.lmtp.connection import MAX_STREAMS
+from aici_engine.server.errors import ForbiddenError, OverloadedError
+from aici_engine.server.lmtp import messages
+from aici_engine.server.lmtp.connection import MAX_STREAMS, CancelledStreamError
 from aici_engine.server.lmtp.outbox import Outbox
-from aici_runtime.errors import RuntimeDiedError, UnavailableError, UsageError
+from aici_runtime.errors import (
+    AiciError,
+    ControllerError,
+    NotFoundError,
+    RuntimeDiedError,
+    TimedOutError,
+    UnavailableError,
+    UsageError,
+)
 from tests.support.fake_engine import FakeEngine, fails, silent
 from tests.support.lmtp import EOS, connected, make_service, run, scores, tokens
 
@@ -539,11 +552,9 @@ async def test_a_client_that_does_not_read_loses_its_streams_and_costs_little() 
 
 @run
 async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
-    from aici_engine.server.lmtp.messages import Answer, Raw
-
     outbox, sent = Outbox(), list[str]()
     for number in range(6):
-        outbox.put("MSG" if number in (2, 3) else "TOKEN", Answer(stream_id=Raw(str(number).encode())))
+        outbox.put("MSG" if number in (2, 3) else "TOKEN", messages.Answer(stream_id=Raw(str(number).encode())))
 
     async def send(text: str) -> None:
         sent.append(text)
@@ -565,3 +576,17 @@ def test_a_page_for_who_looks() -> None:
         assert page.status_code == 200
         assert "Language Model Transport Protocol" in page.text
         assert client.get("/lmtp").status_code == 426
+
+
+def test_the_document_names_every_field_and_code() -> None:
+    document = (Path(messages.__file__).parent / "README.md").read_text()
+    structs = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Struct)]
+    fields = {field for struct in structs for field in struct.__struct_fields__}
+    errors = (UsageError, NotFoundError, RuntimeDiedError, UnavailableError, TimedOutError, ForbiddenError)
+    errors += (OverloadedError, ControllerError, CancelledStreamError, AiciError)
+    codes = {error.code for error in errors}
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]+)`", document.replace("```", "")))))
+    assert fields | codes <= named
+    table = document.partition("### GENERATE")[2].partition("### SCORE")[0]
+    told = set(re.findall(r"`([a-z_]+)`", " ".join(re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE))))
+    assert told == set(messages.Generate.__struct_fields__) - {"stream_id"}
