@@ -37,7 +37,8 @@ class Access:
         async def noted(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):
                 this.status = message.get("status", 101)
-                MutableHeaders(scope=message)["x-request-id"] = this.request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = headers["request-id"] = this.request_id  # the second is Anthropic's
             await send(message)
 
         try:

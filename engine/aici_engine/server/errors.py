@@ -23,6 +23,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from aici_engine.server import logs
 from aici_engine.server.sse import ClientGoneError
 from aici_runtime.errors import AiciError, TimedOutError, UsageError
 
@@ -90,7 +91,8 @@ _ANTHROPIC_TYPES = {
 
 def anthropic_body(status: int, error: AiciError) -> dict[str, Any]:
     other = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
-    return {"type": "error", "error": {"type": _ANTHROPIC_TYPES.get(status, other), "message": text_of(error)}}
+    shown = {"type": _ANTHROPIC_TYPES.get(status, other), "message": text_of(error)}
+    return {"type": "error", "error": shown, "request_id": logs.request_id.get() or None}
 
 
 def rest_body(_: int, error: AiciError) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Api:
         service, self.engine = fake_service(*scripts, template=template)
         self.http = TestClient(create_app(service), raise_server_exceptions=False)
         self.admission = service.admission
+        self.sdk = anthropic.Anthropic(http_client=self.http, base_url="http://aici", api_key="none", max_retries=0)
 
     def post(self, **fields: object) -> httpx2.Response:
         return self.http.post("/v1/messages", json=HELLO | fields)
@@ -49,8 +50,7 @@ class Api:
         return message
 
     def streamed(self, **fields: object) -> Message:
-        client = anthropic.Anthropic(http_client=self.http, base_url="http://aici", api_key="none", max_retries=0)
-        with client.messages.stream(**(HELLO | fields)) as stream:
+        with self.sdk.messages.stream(**(HELLO | fields)) as stream:
             return typing.cast("Message", stream.get_final_message())
 
     def refusal(self, **fields: object) -> str:
@@ -438,6 +438,7 @@ def test_a_failure_on_the_way_is_an_event() -> None:
     api = Api(fails(wire.Failure("unavailable", "the engine died"), "Hel"))
     *_, delta, error = events(api.post(stream=True).text)
     assert delta["delta"] == {"type": "text_delta", "text": "Hel"}
+    assert error.pop("request_id")
     assert error == {"type": "error", "error": {"type": "overloaded_error", "message": "the engine died"}}
     with pytest.raises(anthropic.APIStatusError, match="the engine died"):
         api.streamed()
@@ -463,6 +464,17 @@ def test_a_full_queue_is_429() -> None:
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     assert answer.json()["error"]["type"] == "rate_limit_error"
+
+
+def test_the_sdk_finds_the_id_of_a_request() -> None:
+    api = Api()
+    message = api.sdk.messages.create(**HELLO, extra_headers={"x-request-id": "mine"})
+    assert message._request_id == "mine"
+    with pytest.raises(anthropic.NotFoundError) as failed:
+        api.sdk.messages.create(**(HELLO | {"model": "x"}), extra_headers={"x-request-id": "mine"})
+    assert failed.value.request_id == "mine"
+    assert isinstance(failed.value.body, dict)
+    assert failed.value.body["request_id"] == "mine"
 
 
 def test_headers_change_nothing() -> None:
