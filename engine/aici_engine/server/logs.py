@@ -25,6 +25,8 @@ def set_up(*, level: str, log_format: LogFormat, process: str) -> None:
     root.setLevel(logging.WARNING)
     for name in _OURS:
         logging.getLogger(name).setLevel(level)
+    # It warns of each write to a client that has left, which is an everyday thing.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     logging.captureWarnings(True)
 
 

@@ -37,6 +37,8 @@ def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: No
     # The command line dies quietly of a closed pipe; to a server that is a client that has left.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
+    # A client that leaves while it is written to is no reason to end.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with _listen(config) as listener:
         asyncio.run(_serve(config, keys, listener, started))
 
