@@ -1,5 +1,16 @@
-"""`python -m aici_cli`."""
+"""The entry point: `aici`, and `python -m aici_cli`."""
 
-from aici_cli.main import main
+import signal
 
-main()
+
+def main() -> None:
+    # As long as nothing is open, Ctrl-C ends us as it ends any process: by the signal, without a word.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from aici_cli.main import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

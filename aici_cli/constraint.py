@@ -1,11 +1,12 @@
 """The constraint that the flags of a command describe, checked before anything heavy is loaded."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aici_cli.files import read_bytes, read_text
+from aici_cli.files import check_utf8, read_bytes, read_text
 from aici_cli.grammar import read_grammar
 from aici_cli.output import say
 from aici_runtime.errors import UsageError
@@ -84,6 +85,7 @@ def _shipped(flags: Flags) -> "Constraint | None":
     from aici_controllers import constraints
 
     if flags.regex is not None:
+        check_utf8(flags.regex, "--regex")
         return constraints.regex(flags.regex)
     if flags.grammar is not None:
         name, text = read_grammar(flags.grammar)
@@ -92,6 +94,8 @@ def _shipped(flags: Flags) -> "Constraint | None":
         schema = _schema_text(flags.json_schema)
         return constraints.json_schema(schema, whitespace=flags.whitespace or "compact", lenient=flags.lenient)
     if flags.choice or flags.choices is not None:
+        for choice in flags.choice:
+            check_utf8(choice, "--choice")
         return constraints.choices([*flags.choice, *_lines(flags.choices)])
     if flags.substring is not None:
         text = read_text(flags.substring, "--substring", MAX_TEXT_BYTES)
@@ -103,8 +107,12 @@ def _shipped(flags: Flags) -> "Constraint | None":
 
 def _schema_text(given: str) -> str:
     """A schema is an object, true or false; anything else names a file."""
-    is_text = given.lstrip().startswith("{") or given.strip() in {"true", "false"}
-    return given if is_text else read_text(Path(given), "--json-schema", MAX_TEXT_BYTES)
+    if given.lstrip().startswith("{") or given.strip() in {"true", "false"}:
+        check_utf8(given, "--json-schema")
+        return given
+    if given.lstrip()[:1] in ("[", '"') and not os.path.exists(given):
+        raise UsageError(f"--json-schema {given}: a schema is an object, true or false", hint="give one, or a file")
+    return read_text(Path(given), "--json-schema", MAX_TEXT_BYTES)
 
 
 def _lines(path: Path | None) -> list[str]:
@@ -122,6 +130,7 @@ def _controller(controller: str, argument: str, *, on_server: bool) -> Control:
 
     if argument.startswith("@"):
         argument = read_text(Path(argument[1:]), f"--controller-arg {argument}", MAX_TEXT_BYTES)
+    check_utf8(argument, "--controller-arg")
     if controller.endswith(".wasm") or "/" in controller:
         return Control(read_wasm(Path(controller)), argument, None)
     if on_server and controller not in guest_names():

@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -58,6 +59,21 @@ def _shared_memory() -> Finding:
         hint = "give the container more, for example with --shm-size=256m"
         return Finding("shared memory", "broken", f"{free >> 20} MiB free in /dev/shm", hint)
     return Finding("shared memory", "ok", f"{free >> 20} MiB free in /dev/shm")
+
+
+def _cache() -> Finding:
+    from aici_runtime.cache import default_cache_dir
+
+    folder = default_cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        free = shutil.disk_usage(folder).free
+    except OSError as err:
+        detail = f"{folder} cannot be written: {err.strerror}"
+        return Finding("cache", "broken", detail, "AICI_CACHE_DIR names another folder")
+    return Finding("cache", "ok", f"{folder}, {free >> 30} GiB free")
 
 
 def _packages() -> Finding:
@@ -119,6 +135,7 @@ def _accelerator() -> Finding:
 CHECKS: tuple[Callable[[], Finding], ...] = (
     _platform,
     _shared_memory,
+    _cache,
     _packages,
     _engine,
     _toolchain,

@@ -25,6 +25,14 @@ def read_text(path: Path, what: str, max_bytes: int, *, keep_bom: bool = False) 
         raise UsageError(f"{what} is not UTF-8: {path}: {error.reason} at byte {error.start}") from error
 
 
+def check_utf8(text: str, what: str) -> None:
+    """Of an argument, whose odd bytes Python keeps as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is not UTF-8 at character {error.start}") from error
+
+
 def bounded(content: bytes, what: str, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise UsageError(f"{what} is larger than {max_bytes >> 20} MiB")

@@ -1,4 +1,4 @@
-"""The entry point: one place where failures become exit codes.
+"""One place where failures become exit codes.
 
 0 done · 1 ran and failed · 2 used wrongly · 3 server unreachable · 70 a bug in aici;
 ended by a signal: 130 SIGINT · 141 SIGPIPE · 143 SIGTERM
@@ -43,6 +43,8 @@ def main() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
                 signal.signal(number, _end)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as the entry point leaves it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(_run())
 
 

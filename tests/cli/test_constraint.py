@@ -40,3 +40,66 @@ def test_lenient_is_advised_where_it_helps(schema: str, helps: bool) -> None:
     with pytest.raises(UsageError) as error:
         control_from(Flags(json_schema=schema))
     assert ("--lenient" in (error.value.hint or "")) == helps
+
+
+@pytest.mark.parametrize(
+    ("guest", "argument", "said"),
+    [
+        ("regex", "a(", "missing ')'"),
+        ("grammar", "no grammar", "error"),
+        ("json_schema", '{"schema": {"type": "strin"}}', "#/type"),
+        ("json_schema", '{"type": "string"}', '"type" is wrong'),
+        ("json_schema", "{", "not JSON: line 1, column 2"),
+        ("choices", "[]", "at least one choice"),
+        ("choices", '["a"], "b": 1', "not JSON: line 1, column 6"),
+        ("substring", '{"txt": "a"}', "not known"),
+    ],
+)
+def test_the_argument_of_a_named_controller_is_checked_first(guest: str, argument: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        control_from(Flags(controller=guest, controller_arg=argument))
+    assert said in error.value.message
+
+
+def test_the_argument_of_a_named_controller_goes_to_it_as_it_is() -> None:
+    for guest, argument in (
+        ("choices", '[ "a" ]'),
+        ("json_schema", '{"schema": true}'),
+        ("substring", '{"text": "a"}'),
+    ):
+        control = control_from(Flags(controller=guest, controller_arg=argument))
+        assert control is not None
+        assert (control.name, control.argument) == (guest, argument)
+
+
+@pytest.mark.parametrize(
+    ("schema", "where"),
+    [
+        ('{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}', "function.parameters"),
+        ('{"type": "json_schema", "json_schema": {"name": "f", "schema": {}}}', "json_schema.schema"),
+        ('{"name": "f", "strict": true, "schema": {"type": "object"}}', "schema"),
+        ('{"name": "f", "input_schema": {"type": "object"}}', "input_schema"),
+    ],
+)
+@pytest.mark.parametrize("lenient", [False, True])
+def test_what_chat_apis_wrap_around_a_schema_is_told_from_one(schema: str, where: str, lenient: bool) -> None:
+    with pytest.raises(UsageError) as error:
+        control_from(Flags(json_schema=schema, lenient=lenient))
+    assert error.value.hint.endswith(f" {where}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (Flags(json_schema="[1]"), "a schema is an object, true or false"),
+        (Flags(json_schema='"a"'), "a schema is an object, true or false"),
+        (Flags(json_schema="{\udcff"), "--json-schema is not UTF-8 at character 1"),
+        (Flags(regex="ab\udcff"), "--regex is not UTF-8 at character 2"),
+        (Flags(choice=["a", "\udcff"]), "--choice is not UTF-8 at character 0"),
+        (Flags(controller="regex", controller_arg="\udcff"), "--controller-arg is not UTF-8 at character 0"),
+    ],
+)
+def test_what_is_no_schema_and_no_text(flags: Flags, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        control_from(flags)
+    assert said in error.value.message

@@ -75,6 +75,13 @@ def test_doctor_finds_this_machine_fit() -> None:
     assert findings["engine"]["verdict"] == "ok"
 
 
+def test_doctor_says_that_the_cache_cannot_be_written() -> None:
+    done = aici("doctor", env={"AICI_CACHE_DIR": "/dev/null/here"})
+    assert done.returncode == 1
+    assert "broken  cache: /dev/null/here cannot be written" in done.stdout
+    assert "AICI_CACHE_DIR" in done.stdout
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completions_are_those_of_the_tree(shell: str) -> None:
     committed = (ROOT / "completions" / f"aici.{shell}").read_text()
@@ -121,6 +128,14 @@ cli.main()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == -2, done.stderr
     assert "never" not in done.stdout
+
+
+def test_ctrl_c_before_anything_is_open_is_silent(tmp_path: Path) -> None:
+    """It strikes while the first package is imported."""
+    (tmp_path / "typer.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(20)")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = aici("--help", env={"PYTHONPATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (-2, "", "")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_what_a_controller_says_at_its_start_is_the_error(server: Server) -> Non
     assert out["status"] == 400
     assert out["message"].startswith("While executing instantiate:\n")
     assert "regex error at position 1: missing ')'" in out["message"]
+    assert "aici_host_stop" not in out["message"]
 
 
 def test_what_is_no_module_is_refused_by_the_compiler(server: Server) -> None:

@@ -116,7 +116,12 @@ class FailPre(Guest):
         return "Error (pre): it broke"
 
 
-GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Forever, Fork, FailPre)}
+class StopItself(Guest):
+    def mid(self) -> str:
+        return "Error (mid): so long\n*** aici_host_stop()"
+
+
+GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Forever, Fork, FailPre, StopItself)}
 
 
 @pytest.fixture
@@ -174,6 +179,12 @@ def test_a_request_whose_guest_does_not_start_is_not_accepted(engine: Engine) ->
     [end] = submit(engine, "nobody").events()
     assert isinstance(end, FinishEvent)
     assert end.error is not None
+
+
+def test_the_mark_of_a_guest_that_stopped_itself_is_not_told(engine: Engine) -> None:
+    error = submit(engine, "stopitself").wait().error
+    assert error is not None
+    assert error.message == "Error (mid): so long"
 
 
 def test_sixteen_guests_and_plain_requests_side_by_side(engine: Engine) -> None:

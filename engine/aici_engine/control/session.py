@@ -91,7 +91,7 @@ class Session:
                 # It is the caller's: an engine must not fall over an object that JSON cannot say.
                 done(UsageError(f"the controller's argument cannot be written as JSON: {error}"))
             else:
-                future.add_done_callback(lambda future, done=done: done(future.exception()))  # type: ignore[misc]
+                future.add_done_callback(lambda future, done=done: done(_plain(future.exception())))  # type: ignore[misc]
 
     def use(self, host: GuestHost) -> None:
         """From now on; nothing may be left of what the last one had."""
@@ -214,7 +214,7 @@ class Session:
         else:
             self._output.controlled(seq, result.logs, result.storage)
             if result.error:
-                error = ControllerError(result.error)
+                error = ControllerError(_plain_text(result.error))
         if error is not None:
             seq.end(FinishReason.FAIL, error)
         return error is None
@@ -222,3 +222,12 @@ class Session:
 
 def _stopped(seq: Sequence) -> FinishReason:
     return FinishReason.EOS if seq.last_was_eos else FinishReason.STOP
+
+
+def _plain(error: BaseException | None) -> BaseException | None:
+    return ControllerError(_plain_text(error.message), hint=error.hint) if isinstance(error, ControllerError) else error
+
+
+def _plain_text(error: str) -> str:
+    """Without the runtime's mark of a guest that ended itself; the log keeps it."""
+    return error.removesuffix("*** aici_host_stop()").rstrip()
