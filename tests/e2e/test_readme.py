@@ -1,5 +1,6 @@
 """What the README shows works as it is written there."""
 
+import json
 import os
 import re
 import shutil
@@ -10,11 +11,15 @@ from pathlib import Path
 import pytest
 
 from aici_controllers.catalog import guest_path
+from tests.support.server import Server
 
 pytestmark = pytest.mark.e2e
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-COMMANDS = re.findall(r"^\$ (.*aici run.*)$", README, re.MULTILINE)
+_SHOWN = re.findall(r"^\$ ((?:.*\\\n)*.*)$", README, re.MULTILINE)
+_SERVER = "http://127.0.0.1:4242"
+COMMANDS = [command for command in _SHOWN if "aici run" in command and _SERVER not in command]
+SERVER_COMMANDS = [command for command in _SHOWN if _SERVER in command]
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
@@ -35,6 +40,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_there_are_examples() -> None:
     assert len(COMMANDS) >= 5
+    assert len(SERVER_COMMANDS) == 2
     assert len(PROGRAMS) == 1
 
 
@@ -43,6 +49,15 @@ def test_commands(command: str, folder: Path) -> None:
     done = run(["bash", "-c", command], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout or (folder / "answer.json").stat().st_size
+
+
+@pytest.mark.parametrize("command", SERVER_COMMANDS)
+def test_commands_to_a_server(command: str, folder: Path, server: Server) -> None:
+    done = run(["bash", "-c", command.replace(_SERVER, server.url)], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    if "curl" in command:
+        assert json.loads(done.stdout)["choices"][0]["message"]["content"] in ("yes", "no")
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
