@@ -45,10 +45,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keys = tmp_path_factory.mktemp("keys") / "keys.toml"
-    keys.write_text(f'[keys.chaos]\nkey = "{KEY}"')
+    keys.write_text(f'[keys.chaos]\nkey = "{KEY}"\n')
     keys.chmod(0o600)
+    return keys
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, keys: Path) -> Iterator[Server]:
     with serving("--model", str(model), "--max-queue", str(2 * MANY), "--api-key-file", str(keys)) as server:
         yield server
 
@@ -266,6 +271,19 @@ def test_clients_misbehave(server: Server, undisturbed: tuple[list[str], list[st
     assert [outcome.text for outcome in ones] == undisturbed[0]
     assert [outcome.text for outcome in others] == undisturbed[1]
     assert slow.rest().rstrip().endswith(b"0")
+
+
+def test_keys_are_read_again_on_sighup(server: Server, keys: Path, undisturbed: tuple[list[str], list[str]]) -> None:
+    async def reload(http: httpx.AsyncClient) -> None:
+        assert (await http.get("/stats", headers={"authorization": "Bearer new"})).status_code == 401
+        keys.write_text(keys.read_text() + "[keys.new]\nkey = 'new'")
+        os.kill(server.process.pid, signal.SIGHUP)
+        async with asyncio.timeout(60):
+            while (await http.get("/stats", headers={"authorization": "Bearer new"})).status_code != 200:
+                await asyncio.sleep(0)
+
+    ones, _ = disturb(server, reload)
+    assert [outcome.text for outcome in ones] == undisturbed[0]
 
 
 class SlowReader:

@@ -1,0 +1,94 @@
+"""How a server ends: in order, at once, or killed. Nothing of it is left."""
+
+import asyncio
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+
+from tests.e2e.test_chaos import Outcome, plain, run
+from tests.engine.support import write_tiny_model
+from tests.support.cli import AICI, aici
+from tests.support.processes import alive, command, descendants, shared_objects, wait_until
+from tests.support.server import Server, serving
+
+pytestmark = pytest.mark.e2e
+
+LENGTH = 1500
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=4096)
+
+
+async def midstream(server: Server, then: Callable[[httpx.AsyncClient], object]) -> Outcome:
+    """A stream, and what is done in the middle of it."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        began = asyncio.Event()
+        stream = asyncio.create_task(run(http, plain("Once", LENGTH), began))
+        await began.wait()
+        server.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            while (await http.get("/ready")).status_code == 200:
+                await asyncio.sleep(0)
+        assert not stream.done()
+        assert (await http.get("/health")).status_code == 200
+        refused = await http.post("/v1/run", json=plain("x"))
+        assert refused.status_code == 503
+        assert "stopping" in refused.text
+        then(http)
+        return await stream
+
+
+def test_running_requests_end_before_the_server_does(model: Path) -> None:
+    with serving("--model", str(model)) as server:
+        outcome = asyncio.run(midstream(server, lambda _: None))
+        assert (outcome.ends, outcome.done, outcome.errors) == (["length"], 1, [])
+        assert server.process.wait(60) == 0
+
+
+def test_what_does_not_end_in_time_is_told_why(model: Path) -> None:
+    with serving("--model", str(model), "--drain-timeout", "0.3") as server:
+        outcome = asyncio.run(midstream(server, lambda _: None))
+        assert outcome.ends == ["fail"]
+        assert "stopping" in outcome.errors[0]
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_second_signal_ends_it_at_once_and_nothing_is_left(model: Path, number: signal.Signals) -> None:
+    with serving("--model", str(model)) as server:
+        below = descendants(server.process.pid)
+        [engine] = {pid for pid in below if command(pid) == "aici-engine"}
+
+        def end(_: httpx.AsyncClient) -> None:
+            server.process.send_signal(number)
+
+        with pytest.raises(httpx.HTTPError):
+            asyncio.run(midstream(server, end))
+        assert server.process.wait(60) == -number
+        assert wait_until(lambda: not alive(below), 30)
+        assert not shared_objects(engine)
+        assert not list(Path(tempfile.gettempdir()).glob("aici-sockets-*/*"))
+
+
+def test_a_server_that_still_loads_can_be_stopped(model: Path) -> None:
+    with subprocess.Popen([*AICI, "serve", "--port", "0", "--model", str(model)], stderr=subprocess.DEVNULL) as process:
+        assert wait_until(lambda: any(command(pid) == "aici-engine" for pid in descendants(process.pid)), 60)
+        below = descendants(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert not alive(below)
+
+
+def test_a_wrong_file_of_keys_stops_the_start(model: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text("[keys.a]\nkey = 'k'\nsecret = true")
+    refused = aici("serve", "--port", "0", "--model", str(model), "--api-key-file", str(keys))
+    assert refused.returncode == 2
+    assert "keys.a.secret is not known" in refused.stderr
