@@ -7,9 +7,8 @@ from pydantic import BaseModel, Field
 
 from aici_engine.request import ControllerCall
 from aici_engine.server.admission import Principal
-from aici_engine.server.errors import ParameterError
+from aici_engine.server.errors import ParameterError, about
 from aici_engine.server.service import Service
-from aici_runtime.errors import UsageError
 
 _NAMES = ("guided_regex", "guided_json", "guided_choice", "guided_grammar", "controller")
 
@@ -38,12 +37,8 @@ async def controller_call(service: Service, who: Principal, fields: ConstraintFi
         raise ParameterError("controller_arg", "controller_arg without a controller", hint="name it in `controller`")
     if not asked:
         return None
-    try:
+    with about(asked[0]):
         return await _call(service, who, fields)
-    except ParameterError:
-        raise
-    except UsageError as error:
-        raise ParameterError(asked[0], f"{asked[0]}: {error.message}", hint=error.hint) from error
 
 
 async def _call(service: Service, who: Principal, fields: ConstraintFields) -> ControllerCall:

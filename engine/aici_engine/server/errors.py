@@ -13,8 +13,9 @@ The seed's table: 400 is a request that is not right (no JSON, a field missing, 
 fields have the wrong types.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ from starlette.exceptions import HTTPException
 
 from aici_engine.server import logs
 from aici_engine.server.sse import ClientGoneError
-from aici_runtime.errors import AiciError, TimedOutError, UsageError
+from aici_runtime.errors import AiciError, NotFoundError, TimedOutError, UsageError
 
 Shape: TypeAlias = Callable[[int, AiciError], dict[str, Any]]
 """From a status and an error to a body."""
@@ -62,6 +63,17 @@ class ParameterError(UsageError):
         super().__init__(message, hint=hint)
         self.param = param
         self.status = http_status
+
+
+@contextlib.contextmanager
+def about(param: str) -> Iterator[None]:
+    """What is raised as the caller's mistake is a mistake in the field `param`."""
+    try:
+        yield
+    except (ParameterError, NotFoundError):
+        raise
+    except UsageError as error:
+        raise ParameterError(param, f"{param}: {error.message}", hint=error.hint) from error
 
 
 def status_of(error: AiciError) -> int:

@@ -10,7 +10,7 @@ from aici_engine.server.admission import Principal
 from aici_engine.server.asked import controller_call
 from aici_engine.server.chat.prompt import chat_prompt
 from aici_engine.server.chat.turn import TurnRequest
-from aici_engine.server.errors import ParameterError
+from aici_engine.server.errors import ParameterError, about
 from aici_engine.server.openai.fields import MAX_TOKENS, SamplingFields, Strict
 from aici_engine.server.openai.messages import (
     ChatMessage,
@@ -22,7 +22,6 @@ from aici_engine.server.openai.messages import (
 )
 from aici_engine.server.openai.reply import variants
 from aici_engine.server.service import Service
-from aici_runtime.errors import UsageError
 
 _NumTokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 
@@ -76,13 +75,9 @@ class ChatRequest(SamplingFields):
         if controller is not None and choice != "none":
             name = (self.asked() or ["response_format"])[0]
             raise ParameterError(name, f"{name} together with tools", hint="leave one out, or set tool_choice to none")
-        try:
+        with about("messages"):
             messages = neutral_messages(self.messages)
             prompt = await chat_prompt(service, messages, tools if choice != "none" else ())
-        except ParameterError:
-            raise
-        except UsageError as error:
-            raise ParameterError("messages", error.message, hint=error.hint) from error
         turn = TurnRequest(
             prompt=prompt,
             sampling=sampling,
@@ -99,10 +94,8 @@ class ChatRequest(SamplingFields):
             return await controller_call(service, who, self)
         if asked := self.asked():
             raise ParameterError(asked[0], f"{asked[0]} and response_format together: a text has one constraint")
-        try:
+        with about("response_format"):
             return await service.constraints.json_schema(schema)
-        except UsageError as error:
-            raise ParameterError("response_format", f"response_format: {error.message}", hint=error.hint) from error
 
     def _max_tokens(self) -> int | None:
         if self.max_tokens is not None and self.max_completion_tokens is not None:

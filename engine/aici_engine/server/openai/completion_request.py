@@ -4,12 +4,12 @@ import itertools
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from aici_engine.server.admission import Principal
 from aici_engine.server.asked import controller_call
 from aici_engine.server.chat.turn import TurnRequest
-from aici_engine.server.errors import ParameterError
+from aici_engine.server.errors import ParameterError, about
 from aici_engine.server.openai.fields import MAX_TOKENS, SamplingFields
 from aici_engine.server.openai.reply import variants
 from aici_engine.server.service import Service
@@ -18,14 +18,19 @@ _Logprobs = Annotated[int, Field(ge=0, le=20)]
 _MAX_PROMPTS = 2048
 
 
+Tokens = Annotated[list[int], Field(min_length=1)]
+_TOKENS = TypeAdapter(list[Tokens], config=ConfigDict(strict=True))
+
+
 def _listed(value: Any) -> Any:
     """One prompt, text or tokens, is a list of one."""
-    if isinstance(value, str) or (isinstance(value, list) and value and type(value[0]) is int):
+    if isinstance(value, str):
         return [value]
-    return value
+    if not isinstance(value, list) or not value or isinstance(value[0], str):
+        return value
+    return _TOKENS.validate_python(value if isinstance(value[0], list) else [value])
 
 
-Tokens = Annotated[list[int], Field(min_length=1)]
 Prompts = Annotated[
     list[str] | list[Tokens],
     Field(min_length=1, max_length=_MAX_PROMPTS),
@@ -90,7 +95,8 @@ class CompletionRequest(SamplingFields):
         vocabulary = service.vocabulary
         if isinstance(prompt, str):
             start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
-            return Prompt(prompt, await service.tokenize(prompt) or [start])
+            with about("prompt"):
+                return Prompt(prompt, await service.tokenize(prompt) or [start])
         if bad := [token for token in prompt if not 0 <= token < service.info.vocab_size]:
             raise ParameterError("prompt", f"prompt has the token {bad[0]}: the model has {service.info.vocab_size}")
         return Prompt(vocabulary.decode(prompt), prompt)
