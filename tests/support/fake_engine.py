@@ -57,6 +57,7 @@ class FakeEngine:
         self._ended: set[int] = set()
 
     def send(self, message: wire.ToEngine) -> None:
+        [message] = wire.decode_to_engine(wire.encode([message]))  # what cannot be sent fails here too
         match message:
             case wire.Submit():
                 self.submitted.append(message)

@@ -2,11 +2,12 @@
 
 import asyncio
 
+import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aici_engine.server.config import Limits
-from aici_engine.server.errors import TooLargeError
+from aici_engine.server.errors import ParameterError, TooLargeError
 from aici_engine.server.gate import refuse
 from aici_runtime.errors import AiciError, TimedOutError
 
@@ -27,6 +28,7 @@ class Bounds:
             return await self._app(scope, receive, send)
         try:
             body = await self._body(scope, receive)
+            _check_json(scope, body)
         except AiciError as error:
             return await refuse(error, scope, receive, send)
         if body is None:
@@ -76,3 +78,12 @@ class Bounds:
 
     def _too_large(self) -> TooLargeError:
         return TooLargeError(f"the body is larger than {self._limits.max_body_bytes} bytes, which this server takes")
+
+
+def _check_json(scope: Scope, body: bytes | None) -> None:
+    """The parser that routes use takes more than JSON: NaN, halves of surrogate pairs, numbers out of range."""
+    if body and "json" in Headers(scope=scope).get("content-type", ""):
+        try:
+            orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise ParameterError("", f"the body is not JSON: {error}") from error

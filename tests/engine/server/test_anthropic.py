@@ -1,9 +1,10 @@
 """The Anthropic protocol, as its official SDK sees it, over an engine that says what a test tells it to."""
 
+import asyncio
 import json
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import anthropic
@@ -15,8 +16,10 @@ from starlette.testclient import TestClient
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.admission import Principal
+from aici_engine.server.anthropic.answer import streamed
 from aici_engine.server.anthropic.schema import CountRequest, MessagesRequest
 from aici_engine.server.app import create_app
+from aici_engine.server.chat.turn import Delta, Text
 from tests.support.fake_engine import Script, fails, says
 from tests.support.fake_service import TOOL_TEMPLATE, fake_service, vocabulary
 
@@ -217,6 +220,7 @@ PROMPTS: Mapping[str, tuple[Json, str]] = {
         {"messages": [USER, {"role": "assistant", "content": "The best is ("}]},
         "[user:Hi][assistant:The best is (",
     ),
+    "an empty message": ({"messages": [{"role": "user", "content": []}]}, "[user:][assistant:"),
     "a system message on the way": (
         {"messages": [USER, {"role": "system", "content": "Hurry."}]},
         "[user:Hi][system:Hurry.][assistant:",
@@ -327,6 +331,7 @@ WRONG: Mapping[str, tuple[Json, str]] = {
         {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "w", "input": {}}]}]},
         "their results must follow",
     ),
+    "only an answer's beginning": ({"messages": [{"role": "assistant", "content": []}]}, "there are no messages"),
     "whose call": (
         {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "w", "input": {}}]}]},
         "messages.0.content.0: a user message has no blocks of type tool_use",
@@ -464,6 +469,35 @@ def test_a_full_queue_is_429() -> None:
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     assert answer.json()["error"]["type"] == "rate_limit_error"
+
+
+def test_numbers_stay_as_they_were_said() -> None:
+    number = "1" * 40
+    message = Api(says(f'{{"name":"weather","arguments":{{"place":[{number}, 1e999]}}}}')).message(
+        tools=[WEATHER], tool_choice={"type": "tool", "name": "weather"}
+    )
+    assert message["content"][0]["input"] == {"place": [int(number), float("inf")]}
+
+
+def test_a_stream_that_is_left_ends_its_sequence() -> None:
+    """At once, not when the garbage is collected."""
+    closed = False
+
+    async def turn() -> AsyncGenerator[Delta, None]:
+        nonlocal closed
+        try:
+            yield Text("a")
+            yield Text("b")
+        finally:
+            closed = True
+
+    async def leave() -> None:
+        events = streamed(turn(), {}, max_tokens=5)
+        await anext(events)
+        await events.aclose()
+        assert closed
+
+    asyncio.run(leave())
 
 
 def test_the_sdk_finds_the_id_of_a_request() -> None:

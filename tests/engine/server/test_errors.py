@@ -25,7 +25,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/messages", CHAT | {"stream": True}),
     ("/v1/run", {"controller": "none", "controller_arg": "Hi"}),
 ]
-ANTHROPIC = {429: "rate_limit_error", 500: "api_error", 503: "overloaded_error"}
+ANTHROPIC = {400: "invalid_request_error", 429: "rate_limit_error", 500: "api_error", 503: "overloaded_error"}
 each_request = pytest.mark.parametrize(("path", "body"), REQUESTS)
 
 
@@ -64,6 +64,20 @@ def test_a_failure_before_the_first_token(path: str, body: dict[str, Any], error
     service, http = server(fails(wire.Failure.of(error)))
     check(http.post(path, json=body), path, status, error.message)
     assert (service.admission.num_admitted, service.client.num_streams) == (0, 0)
+
+
+@each_request
+@pytest.mark.parametrize(
+    "value", ['"\\ud800"', "NaN", "-Infinity", "1e999", "[" * 100_000 + "]" * 100_000, '"\xff"'.encode("latin-1"), "{"]
+)
+def test_what_is_no_json(path: str, body: dict[str, Any], value: str | bytes) -> None:
+    """Whatever Python's own parser would let pass."""
+    service, http = server(says("Hello"))
+    data = value.encode() if isinstance(value, str) else value
+    raw = b'{"unknown": ' + data + b"}"
+    answer = http.post(path, content=raw, headers={"Content-Type": "application/json"})
+    check(answer, path, 400, "the body is not JSON")
+    assert not service.admission.num_admitted
 
 
 @each_request

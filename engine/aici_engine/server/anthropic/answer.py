@@ -1,10 +1,11 @@
 """A turn as the protocol answers: a message, or the events of a stream that add up to it."""
 
+import contextlib
 import uuid
 from collections.abc import AsyncGenerator
 from typing import Any, TypeAlias
 
-from pydantic_core import from_json
+import orjson
 
 from aici_engine.server import sse
 from aici_engine.server.chat.answer import answers
@@ -31,16 +32,18 @@ def opening(model: str, input_tokens: int) -> Json:
 
 
 async def whole(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens: int) -> Json:
-    """The text is the true one, without what a controller took back.
+    """For orjson. The text is the true one, without what a controller took back.
 
-    An input that the limit cut short is as much of it as can be read, as the SDK reads what was streamed.
+    The input of a call that the limit cut short is empty: half a value would be a wrong one.
     """
     [answer] = await answers([turn])
     assert answer.end is not None
-    content = [{"type": "text", "text": answer.text}] if answer.text else []
+    content: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
     for call in answer.calls:
         block = _tool_use(call.call_id, call.name)
-        content.append(block | {"input": from_json(call.arguments or "{}", allow_partial=True)})
+        content.append(block | {"input": orjson.Fragment(call.arguments)})
+    if answer.end.reason == "length" and answer.calls:
+        content[-1]["input"] = {}
     end = _end(answer.end, max_tokens)
     return message | {"content": content, **end["delta"], "usage": message["usage"] | end["usage"]}
 
@@ -50,23 +53,22 @@ async def streamed(turn: AsyncGenerator[Delta, None], message: Json, *, max_toke
     index, kind = -1, ""
     started = False
     try:
-        async for delta in turn:
-            if not started:
-                yield _event({"type": "message_start", "message": message})
-                started = True
-            block, change = _parts(delta, kind)
-            if block is not None:
-                if index >= 0:
+        async with contextlib.aclosing(turn):
+            async for delta in turn:
+                if not started:
+                    yield _event({"type": "message_start", "message": message})
+                    started = True
+                block, change = _parts(delta, kind)
+                if index >= 0 and (block is not None or isinstance(delta, TurnEnd)):
                     yield _event({"type": "content_block_stop", "index": index})
-                index, kind = index + 1, block["type"]
-                yield _event({"type": "content_block_start", "index": index, "content_block": block})
-            if change is not None:
-                yield _event({"type": "content_block_delta", "index": index, "delta": change})
-            if isinstance(delta, TurnEnd):
-                if index >= 0:
-                    yield _event({"type": "content_block_stop", "index": index})
-                yield _event(_end(delta, max_tokens))
-                yield _event({"type": "message_stop"})
+                if block is not None:
+                    index, kind = index + 1, block["type"]
+                    yield _event({"type": "content_block_start", "index": index, "content_block": block})
+                if change is not None:
+                    yield _event({"type": "content_block_delta", "index": index, "delta": change})
+                if isinstance(delta, TurnEnd):
+                    yield _event(_end(delta, max_tokens))
+                    yield _event({"type": "message_stop"})
     except AiciError as error:
         if not started:
             raise

@@ -1,7 +1,7 @@
 """A request's messages as a conversation. Turns of one role in a row are one, their texts joined by newlines."""
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from aici_engine.server.anthropic.schema import CountRequest, TextBlock, ToolResultBlock, ToolUseBlock
 from aici_engine.server.anthropic.schema import Message as MessageParam
@@ -14,10 +14,10 @@ from aici_engine.server.service import Service
 
 async def prompt_of(service: Service, body: CountRequest) -> list[int]:
     """If the last message is the assistant's, the answer goes on from there."""
-    messages = [Message(role="system", content=_joined(body.system))] if body.system else []
+    said = [Message(role="system", content=_joined(body.system))] if body.system else []
     for number, message in enumerate(body.messages):
-        for said in _said(message, f"messages.{number}"):
-            _add(messages, said)
+        said.extend(_said(message, f"messages.{number}"))
+    messages = list(_in_turn(said))
     answer = ""
     if messages[-1].role == "assistant":
         last = messages.pop()
@@ -50,7 +50,7 @@ def choice_of(body: CountRequest) -> ToolChoice:
 
 
 def _said(message: MessageParam, where: str) -> Iterator[Message]:
-    for number, block in enumerate(message.content):
+    for number, block in enumerate(message.content or [TextBlock(type="text", text="")]):
         match block:
             case TextBlock():
                 yield Message(role=message.role, content=block.text)
@@ -66,13 +66,14 @@ def _said(message: MessageParam, where: str) -> Iterator[Message]:
                 raise ParameterError(field, f"{field}: a {message.role} message has no blocks of type {block.type}")
 
 
-def _add(messages: list[Message], said: Message) -> None:
-    last = messages[-1] if messages else None
-    if last is None or last.role != said.role or said.role == "tool":
-        messages.append(said)
-    else:
-        content = "\n".join(filter(None, (last.content, said.content)))
-        messages[-1] = replace(last, content=content, calls=[*last.calls, *said.calls])
+def _in_turn(said: Sequence[Message]) -> Iterator[Message]:
+    for role, group in itertools.groupby(said, key=lambda message: message.role):
+        if role == "tool":
+            yield from group
+        else:
+            parts = list(group)
+            content = "\n".join(part.content for part in parts if part.content)
+            yield Message(role=role, content=content, calls=[call for part in parts for call in part.calls])
 
 
 def _joined(texts: Sequence[TextBlock]) -> str:

@@ -5,8 +5,8 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse
 
 from aici_engine.config import SamplingParams
 from aici_engine.request import ControllerCall
@@ -37,7 +37,8 @@ def router(service: Service) -> APIRouter:
         message = opening(service.name, len(turn.prompt))
         if body.stream:
             return await sse.respond(request, streamed(deltas, message, max_tokens=body.max_tokens))
-        return JSONResponse(await sse.unless_gone(request, whole(deltas, message, max_tokens=body.max_tokens)))
+        answer = await sse.unless_gone(request, whole(deltas, message, max_tokens=body.max_tokens))
+        return Response(orjson.dumps(answer), media_type="application/json")
 
     @routes.post("/count_tokens")
     async def count_tokens(body: CountRequest) -> dict[str, int]:

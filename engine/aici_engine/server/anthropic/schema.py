@@ -8,6 +8,7 @@ from aici_engine.config import MAX_STOPS
 from aici_engine.server.asked import ConstraintFields
 
 _MAX_MESSAGES = 100_000
+_MAX_INT = 1 << 31
 
 
 class _Body(BaseModel):
@@ -167,12 +168,12 @@ class CountRequest(_Body):
 class MessagesRequest(CountRequest, ConstraintFields):
     """`max_tokens` 0 generates nothing. One stop string fewer than the engine takes: the mark of a call is one."""
 
-    max_tokens: int = Field(ge=0)
+    max_tokens: int = Field(ge=0, le=_MAX_INT)
     stop_sequences: list[Annotated[str, Field(min_length=1)]] = Field(default=[], max_length=MAX_STOPS - 1)
     stream: bool = False
     temperature: float = Field(default=1.0, ge=0, le=1)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=0)
+    top_k: int = Field(default=0, ge=0, le=_MAX_INT)
     metadata: Metadata | None = None
     service_tier: Annotated[Any, _only("auto")] = None
     container: Absent = None
