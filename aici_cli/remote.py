@@ -16,24 +16,31 @@ _CONNECT_S = 10.0
 _KINDS: Mapping[str, type[AiciError]] = {kind.code: kind for kind in (UsageError, NotFoundError, ControllerError)}
 
 
+def split_url(url: str) -> tuple[str, dict[str, str]]:
+    """The address of `/v1`, and the headers of the key that stands behind `#key=`."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{url} is no server's address", hint=f"give one like {DEFAULT_URL}")
+    path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
+    key = urllib.parse.parse_qs(parts.fragment).get("key")
+    headers = {"Authorization": f"Bearer {key[0]}", "api-key": key[0]} if key else {}
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path, "", "")), headers
+
+
 class Remote:
     """`url`: of the server, or of its `/v1/`; a key stands behind `#key=`."""
 
     def __init__(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{url} is no server's address", hint=f"give one like {DEFAULT_URL}")
+        base, self._headers = split_url(url)
+        parts = urllib.parse.urlsplit(base)
         try:
             port = parts.port
         except ValueError as error:
             raise UsageError(f"{url} is no server's address: {error}") from error
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._host, self._port = parts.hostname, port
-        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
-        self._shown = urllib.parse.urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
-        self._headers = {}
-        if key := urllib.parse.parse_qs(parts.fragment).get("key"):
-            self._headers = {"Authorization": f"Bearer {key[0]}", "api-key": key[0]}
+        self._host, self._port = parts.hostname or "", port
+        self._path = parts.path
+        self._shown = base.removesuffix("/v1")
 
     def upload(self, wasm: bytes) -> dict[str, Any]:
         module: dict[str, Any] = self._call("POST", "/controllers", wasm)

@@ -2,7 +2,7 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
@@ -23,9 +23,10 @@ _aici() {
         "aici ctrl new") words="--lang --dir --json --help" ;;
         "aici ctrl build") words="--out --json --help" ;;
         "aici ctrl test") words="--tokenizer --json --help" ;;
-        "aici bench") words="constraint masks --help" ;;
+        "aici bench") words="constraint masks serve --help" ;;
         "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
         "aici bench masks") words="--case --tokenizer --peer --rounds --limit --quick --plot --json --help" ;;
+        "aici bench serve") words="--server --model --concurrency --rate --num-tokens --rounds --quick --plot --json --help" ;;
         "aici grammar") words="check accepts list --help" ;;
         "aici grammar check") words="--json --help" ;;
         "aici grammar accepts") words="--json --help" ;;

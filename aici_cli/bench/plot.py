@@ -58,6 +58,27 @@ def plot_masks(rows: Sequence["Row"], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_serve(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Over the number of clients: tokens a second, then times to the first token and between tokens, p50 and p99."""
+    closed = [row for row in rows if "concurrency" in row]
+    figure, axes = _figure(3, width=7, height=3.2)
+    for number, kind in enumerate(dict.fromkeys(row["kind"] for row in closed)):
+        own = [row for row in closed if row["kind"] == kind]
+        clients = [row["concurrency"] for row in own]
+        axes[0].plot(clients, [row["tokens_per_s"] for row in own], "o-", color=f"C{number}", label=kind)
+        for axis, name in ((axes[1], "first_token"), (axes[2], "inter_token")):
+            for percent, style in ((50, "o-"), (99, "o:")):
+                values = [row[f"{name}_p{percent}_ms"] for row in own]
+                axis.plot(clients, values, style, color=f"C{number}", label=f"{kind} p{percent}", markersize=4)
+    for axis, name in zip(axes, ("tokens a second", "ms to the first token", "ms between tokens"), strict=True):
+        axis.set_xscale("log", base=2)
+        axis.set_ylabel(name)
+        axis.set_xlabel("clients")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    _save(figure, path)
+
+
 def _figure(num_rows: int, *, width: float, height: float) -> tuple[Any, list[Any]]:
     from matplotlib.figure import Figure
 

@@ -1,0 +1,190 @@
+"""`aici bench serve`: what clients of a server see, at a number of clients and at a rate of requests."""
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aici_cli.bench.plot import check_plot, plot_serve
+from aici_cli.output import print_json, say
+from aici_runtime.errors import AiciError, UnavailableError
+
+_PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for number in range(1, 65)]
+_PATTERN = r"[a-zA-Z0-9 ,.]{4000}"
+"""Never ends before the tokens do, so that both kinds of requests have equally many."""
+_KINDS = ("plain", "regex")
+_SEED = 1
+
+
+def serve(
+    server: Annotated[str | None, typer.Option(help="A server that runs already (default: one is started).")] = None,
+    model: Annotated[str | None, typer.Option(help="The model of the server that is started.")] = None,
+    concurrency: Annotated[
+        list[int] | None, typer.Option(min=1, help="Clients at once; several times (default: 1, 2, 4 ... 64).")
+    ] = None,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option(min=0.001, help="Requests a second; several times (default: 25, 50 and 75 % of what is reached)."),
+    ] = None,
+    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 2,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time to the first token, times between tokens, and tokens a second; without a constraint and with one, in turn.
+
+    First clients that each send when they are answered, then requests that arrive at random at a fixed rate. Times are
+    the client's: connecting, queue and network included; at a fixed rate they count from when a request was due.
+    """
+    check_plot(plot)
+    if quick:
+        num_tokens, rounds = min(num_tokens, 16), 1
+    levels = concurrency or ([1, 4, 16] if quick else [1, 2, 4, 8, 16, 32, 64])
+    with _server(server, model, max(levels)) as (url, headers):
+        bench = _Bench(url, headers, num_tokens)
+        bench.measure("warm-up", {"concurrency": 2, "num_requests": 4}, 1)
+        rows = []
+        for clients in levels:
+            rows += bench.measure(
+                f"{clients} clients", {"concurrency": clients, "num_requests": max(8, 2 * clients)}, rounds
+            )
+        most = max((row["requests_per_s"] for row in rows if row["kind"] == "plain"), default=1.0)
+        for per_s in rate or [round(part * most, 2) for part in ((0.5,) if quick else (0.25, 0.5, 0.75))]:
+            how = {"rate": per_s, "num_requests": 16 if quick else 40, "seed": _SEED}
+            rows += bench.measure(f"{per_s:g} requests/s", how, rounds)
+    if plot is not None:
+        plot_serve(rows, plot)
+    if json:
+        print_json(rows)
+    else:
+        _print_table(rows, num_tokens)
+
+
+class _Bench:
+    def __init__(self, url: str, headers: Mapping[str, str], num_tokens: int) -> None:
+        self._plan = {"url": url, "headers": dict(headers)}
+        both = {"max_tokens": num_tokens, "return_tokens": True}
+        plain = both | {"controller": "none", "ignore_eos": True}
+        regex = both | {"controller": "regex", "controller_arg": _PATTERN}
+        self._bodies = {
+            "plain": [plain | {"controller_arg": prompt} for prompt in _PROMPTS],
+            "regex": [regex | {"prompt": prompt} for prompt in _PROMPTS],
+        }
+
+    def measure(self, name: str, how: Mapping[str, float], rounds: int) -> list[dict[str, Any]]:
+        """A row for each kind; the rounds of both are taken in turn."""
+        say(f"{name}: {rounds} rounds of {how['num_requests']} requests of each kind")
+        runs: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in _KINDS}
+        for _ in range(rounds):
+            for kind in _KINDS:
+                runs[kind].append(self._load(kind, how))
+        return [_row(name, kind, how, runs[kind]) for kind in _KINDS]
+
+    def _load(self, kind: str, how: Mapping[str, float]) -> list[dict[str, Any]]:
+        import json
+        import subprocess
+        import sys
+
+        plan = json.dumps(self._plan | {"bodies": self._bodies[kind], "how": how})
+        command = [sys.executable, "-m", "aici_cli.bench.load"]
+        done = subprocess.run(command, input=plan, stdout=subprocess.PIPE, text=True, check=True)
+        seen: list[dict[str, Any]] = json.loads(done.stdout)
+        return seen
+
+
+def _row(name: str, kind: str, how: Mapping[str, float], runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    every = [one for run in runs for one in run]
+    errors = [one["error"] for one in every if one["error"]]
+    good = [one for one in every if not one["error"]]
+    if not good:
+        raise AiciError(f"every request failed: {errors[0]}")
+    firsts = [one["tokens_at"][0] - one["due"] for one in good]
+    gaps = [late - early for one in good for early, late in zip(one["tokens_at"], one["tokens_at"][1:], strict=False)]
+    # The time that a round took is not the sum of what its requests took.
+    seconds = sum(max(one["ended"] for one in run) - min(one["due"] for one in run) for run in runs)
+    return {
+        "load": name,
+        "kind": kind,
+        **how,
+        "requests": len(every),
+        "errors": len(errors),
+        "first_error": errors[0] if errors else "",
+        "first_token_p50_ms": percentile(firsts, 50) * 1000,
+        "first_token_p99_ms": percentile(firsts, 99) * 1000,
+        "inter_token_p50_ms": percentile(gaps, 50) * 1000,
+        "inter_token_p99_ms": percentile(gaps, 99) * 1000,
+        "total_p50_ms": statistics.median(one["ended"] - one["due"] for one in good) * 1000,
+        "tokens_per_s": sum(one["num_tokens"] for one in good) / seconds,
+        "requests_per_s": len(good) / seconds,
+    }
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that is not below `percent` of all: one that was measured, not one in between."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+@contextmanager
+def _server(url: str | None, model: str | None, max_num_seqs: int) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Its `/v1` and the headers of a key."""
+    from aici_cli.remote import split_url
+
+    if url is not None:
+        yield split_url(url)
+        return
+    with _started(model, max_num_seqs) as started:
+        yield split_url(started)
+
+
+@contextmanager
+def _started(model: str | None, max_num_seqs: int) -> Iterator[str]:
+    import re
+    import signal
+    import subprocess
+    import sys
+    import threading
+
+    # A queue is measured too, by more clients than sequences run; that is for `--server`.
+    options = ["--port", "0", "--max-num-seqs", str(max_num_seqs), *([] if model is None else ["--model", model])]
+    command = [sys.executable, "-m", "aici_cli", "serve", *options, "--log-format", "text"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:
+        assert process.stderr is not None
+        said = []
+        try:
+            for line in process.stderr:
+                said.append(line)
+                if found := re.search(r"serving .* at (http://\S+)", line):
+                    break
+            else:
+                raise UnavailableError(f"the server did not start: {''.join(said).strip()}")
+            say(line.rstrip())
+            # A pipe that nobody reads fills up, and the server would wait.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield found[1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _print_table(rows: Sequence[Mapping[str, Any]], num_tokens: int) -> None:
+    print(f"answers of {num_tokens} tokens; times in ms, as the client sees them")
+    print(
+        f"{'load':<18} {'kind':<6} {'requests':>8} {'errors':>6} {'first p50':>9} {'first p99':>9} {'inter p50':>9}"
+        f" {'inter p99':>9} {'total p50':>9} {'tokens/s':>8} {'requests/s':>10}"
+    )
+    for row in rows:
+        print(
+            f"{row['load']:<18} {row['kind']:<6} {row['requests']:>8} {row['errors']:>6}"
+            f" {row['first_token_p50_ms']:>9.1f} {row['first_token_p99_ms']:>9.1f} {row['inter_token_p50_ms']:>9.1f}"
+            f" {row['inter_token_p99_ms']:>9.1f} {row['total_p50_ms']:>9.1f} {row['tokens_per_s']:>8.1f}"
+            f" {row['requests_per_s']:>10.2f}"
+        )
+    for row in rows:
+        if row["errors"]:
+            print(f"{row['load']}, {row['kind']}: {row['first_error']}")
