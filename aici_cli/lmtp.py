@@ -79,15 +79,17 @@ class _Chat:
         while True:
             command, _, body = self._receive().partition(" ")
             for item in json.loads(body):
-                if item["stream_id"] is None:
+                if item["stream_id"] not in (None, self._num_streams):
+                    continue
+                if "error" in item and not (cancelled and item["code"] == "cancelled"):
+                    raise AiciError(item["error"])
+                if command == "MSG":
                     _tell(item)
-                elif item["stream_id"] == self._num_streams and command == "TOKEN":
-                    if "error" in item and not (cancelled and item["code"] == "cancelled"):
-                        raise AiciError(item["error"])
-                    print(json.dumps(item), file=sys.stdout if self._items_to_stdout else sys.stderr, flush=True)
-                    self._text += item.get("text", "")
-                    if "error" in item or item.get("finish_reason"):
-                        return
+                    continue
+                print(json.dumps(item), file=sys.stdout if self._items_to_stdout else sys.stderr, flush=True)
+                self._text += item.get("text", "")
+                if "error" in item or item.get("finish_reason"):
+                    return
 
     def _say(self, command: str, message: dict[str, Any]) -> None:
         with _lost():

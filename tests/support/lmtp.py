@@ -85,12 +85,14 @@ def make_service(engine: FakeEngine, *, capacity: int = 8) -> Service:
 
 
 @asynccontextmanager
-async def connected(*scripts: Script, path: str = "/lmtp", capacity: int = 8) -> AsyncIterator[Client]:
+async def connected(
+    *scripts: Script, path: str = "/lmtp", capacity: int = 8, timeout_s: float = 30
+) -> AsyncIterator[Client]:
     """After the server's greeting."""
     info = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4, eos_tokens=(0, EOS))
     engine = FakeEngine(list(scripts) or [tokens(11)], info=info)
     service = make_service(engine, capacity=capacity)
-    async with asyncio.timeout(30), Socket(create_app(service), path) as socket:
+    async with asyncio.timeout(timeout_s), Socket(create_app(service), path) as socket:
         client = Client(socket, engine, service)
         assert (await client.message())["event"] == "ready"
         yield client

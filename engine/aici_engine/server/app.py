@@ -44,7 +44,7 @@ def create_app(
     app.include_router(health.router(service))
     app.include_router(rest.router(service))
     app.include_router(openai.router(service))
-    app.include_router(lmtp.router(service))
+    app.include_router(lmtp.router(service, origins=cors_origins))
     app.include_router(anthropic.router(service))
     return app
 

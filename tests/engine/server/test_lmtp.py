@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import Raw, Struct
-from starlette.testclient import TestClient
+from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
@@ -237,6 +239,15 @@ async def test_a_stream_that_cannot_be_gets_a_token_error(fields: dict[str, Any]
         assert error["retryable"] is False
         await client.generate()
         assert (await client.stream())[-1]["finish_reason"]
+
+
+@pytest.mark.parametrize("bad", ['"\\ud800"', "[NaN]", "Infinity", "["])
+@run
+async def test_what_is_no_json_ends_the_stream_that_it_meant(bad: str) -> None:
+    async with connected() as client:
+        await client.socket.send('GENERATE {"model": "it", "stream_id": "a1", "prompt": ' + bad + "}")
+        [error] = await client.stream("a1")
+        assert error["code"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("left_out", ["model", "prompt"])
@@ -550,6 +561,45 @@ async def test_a_client_that_does_not_read_loses_its_streams_and_costs_little() 
         assert (await client.message())["stream_id"] == "late"
 
 
+_SCALARS = st.none() | st.booleans() | st.integers(-3, 70_000) | st.floats(allow_nan=False) | st.text(max_size=4)
+_JSON = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+)
+_FIELDS = st.fixed_dictionaries(
+    {"model": st.just("it") | _JSON, "prompt": st.just([5]) | _JSON | st.just([{"buffer": "a"}])},
+    optional=dict.fromkeys(("max_tokens", "temperature", "logit_bias", "top_logprobs", "scored", "text", "n"), _JSON)
+    | {"buffer": st.just("a"), "guided_regex": st.sampled_from(["a", "("])},
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(asked=st.lists(st.tuples(st.sampled_from(["GENERATE", "SCORE", "BUFFER", "CANCEL"]), _FIELDS), max_size=6))
+def test_whatever_is_asked_is_answered(asked: list[tuple[str, dict[str, Any]]]) -> None:
+    @run
+    async def talk() -> None:
+        async with connected(_obliging, timeout_s=3) as client:
+            waiting = set()
+            for stream_id, (command, fields) in enumerate(asked):
+                await client.send(command, **fields | {"stream_id": stream_id})
+                waiting.add(stream_id)
+            while waiting:
+                command, items = await client.frame()
+                for item in items:
+                    if command == "MSG" or "error" in item or item.get("finish_reason"):
+                        waiting.discard(item["stream_id"])
+            await client.send("MODEL_INFO", stream_id="still there", model="it")
+            while (await client.message())["stream_id"] != "still there":
+                pass
+
+    talk()
+
+
+def _obliging(submit: wire.Submit) -> list[wire.StreamOut]:
+    """Scores what is to be scored, else says one token and EOS."""
+    scored = submit.score_from is not None
+    return list(scores(submit) if scored else tokens(11, EOS, reason=FinishReason.EOS)(submit))
+
+
 @run
 async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
     outbox, sent = Outbox(), list[str]()
@@ -576,6 +626,22 @@ def test_a_page_for_who_looks() -> None:
         assert page.status_code == 200
         assert "Language Model Transport Protocol" in page.text
         assert client.get("/lmtp").status_code == 426
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://testserver", 101), ("https://mine.example", 101), ("https://evil.example", 403), ("null", 403)],
+)
+def test_pages_of_other_origins_are_kept_out(origin: str, status: int) -> None:
+    app = create_app(make_service(FakeEngine()), cors_origins=["https://mine.example"])
+    with TestClient(app) as client:
+        try:
+            with client.websocket_connect("/lmtp", headers={"origin": origin}) as socket:
+                assert "ready" in socket.receive_text()
+                found = 101
+        except WebSocketDenialResponse as refused:
+            found = refused.status_code
+    assert found == status
 
 
 def test_the_document_names_every_field_and_code() -> None:

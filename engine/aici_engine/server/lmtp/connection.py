@@ -60,12 +60,19 @@ class Connection:
         await self._socket.accept()
         try:
             async with self._tasks:
-                self._tasks.create_task(self._outbox.send_to(self._socket.send_text))
+                self._tasks.create_task(self._outbox.send_to(self._send))
                 self._tasks.create_task(self._tell_of_engine())
                 self._tasks.create_task(self._tell_of_end())
                 await self._read()
         except* WebSocketDisconnect:
             pass
+
+    async def _send(self, text: str) -> None:
+        try:
+            await self._socket.send_text(text)
+        except RuntimeError as error:
+            # The server's word for a socket that it closes itself, because of a broken frame for one.
+            raise WebSocketDisconnect(1006) from error
 
     async def _read(self) -> None:
         while True:

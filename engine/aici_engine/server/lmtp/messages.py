@@ -1,5 +1,6 @@
 """What goes over an LMTP connection: a command, a space, JSON. README.md says what each field means."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -12,6 +13,9 @@ from aici_runtime.errors import AiciError, UsageError
 
 _MAX_STREAM_ID_BYTES = 256
 _RETRY_AFTER_S = 1.0
+
+_STREAM_ID = re.compile(r'"stream_id"\s*:\s*(-?\d+|"\w*")')
+"""In what is no JSON: Python's writes NaN and halves of characters."""
 
 NULL = Raw(b"null")
 
@@ -130,18 +134,21 @@ def parse(text: str) -> Message:
         stream_id = _stream_id(body)
         opens_stream = opens_stream and stream_id is not NULL
         raise MessageError(f"{command}: {error}", stream_id=stream_id, opens_stream=opens_stream) from error
+    # Its own bytes: else it would keep the whole message in memory as long as its stream runs.
+    message.stream_id = message.stream_id.copy()
     if not 0 < len(bytes(message.stream_id)) <= _MAX_STREAM_ID_BYTES or bytes(message.stream_id) == b"null":
         raise MessageError(f"{command}: stream_id must be JSON of at most {_MAX_STREAM_ID_BYTES} bytes and not null")
     return message
 
 
 def _stream_id(body: str) -> Raw:
+    """As well as can be told: somebody waits for that stream's end."""
     try:
-        stream_id = _head.decode(body).stream_id
+        data = bytes(_head.decode(body).stream_id)
     except (msgspec.MsgspecError, RecursionError):
-        return NULL
-    data = bytes(stream_id)
-    return stream_id if len(data) <= _MAX_STREAM_ID_BYTES and data != b"null" else NULL
+        found = _STREAM_ID.search(body)
+        data = found[1].encode("utf-8", "replace") if found else b"null"
+    return Raw(data) if len(data) <= _MAX_STREAM_ID_BYTES and data != b"null" else NULL
 
 
 class TokenItem(Struct, kw_only=True):

@@ -1,8 +1,11 @@
 """Where LMTP is served: WebSockets on `/` and `/lmtp`, and for people who look, a page."""
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, WebSocket
 from fastapi.responses import PlainTextResponse
 
+from aici_engine.server import errors
 from aici_engine.server.lmtp.connection import Connection
 from aici_engine.server.service import Service
 from aici_engine.server.who import who
@@ -20,7 +23,8 @@ Operations   /health, /ready, /stats, /metrics
 """
 
 
-def router(service: Service) -> APIRouter:
+def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
+    """`origins`: web pages from there may connect, beside those of this server."""
     routes = APIRouter()
 
     @routes.get("/", response_class=PlainTextResponse, tags=["operations"])
@@ -36,6 +40,17 @@ def router(service: Service) -> APIRouter:
     @routes.websocket("/")
     @routes.websocket("/lmtp")
     async def lmtp(socket: WebSocket) -> None:
-        await Connection(socket, service, who(socket)).serve()
+        if _is_foreign(socket, origins):
+            why = errors.ForbiddenError("this web page may not connect", hint="--cors-origin lets it")
+            return await socket.send_denial_response(errors.response(socket.url.path, why))
+        return await Connection(socket, service, who(socket)).serve()
 
     return routes
+
+
+def _is_foreign(socket: WebSocket, origins: Sequence[str]) -> bool:
+    """A browser lets any page connect anywhere, and says which page it is."""
+    origin = socket.headers.get("origin")
+    if origin is None or origin in origins or "*" in origins:
+        return False
+    return origin.partition("//")[2] != socket.headers.get("host")

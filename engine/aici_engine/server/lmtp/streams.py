@@ -32,22 +32,30 @@ class Player:
         self._queued = queued
 
     async def generate(self, message: Generate, prompt: Parts, tokens: list[int]) -> TokenItem:
-        """The stream's last item, which `say` has not had. Raises AiciError for a stream that fails."""
+        """The stream's last item, which `say` has not had. Raises AiciError for a stream that fails.
+
+        Takes the bias out of `message`: it may be megabytes, and the stream may be long.
+        """
         controller = await controller_call(self._service, self._who, _constraint(message))
-        info = self._service.info
         tokens += await tokens_of(prompt, self._service)
-        room = info.max_len - len(tokens)
-        sampling = self._sampling(message, max_tokens=min(message.max_tokens, max(1, room)))
-        generation = Generation(prompt=list(tokens), sampling=sampling, controller=controller)
-        async with self._service.open(self._who, [generation]) as [stream]:
-            self._tell_queued(message.stream_id)
-            return await _generated(message, stream, sampling, self._service.vocabulary.eos_token, tokens, self._say)
+        max_tokens = min(message.max_tokens, max(1, self._service.info.max_len - len(tokens)))
+        bias, message.logit_bias = self._bias(message.logit_bias or {}), None
+        sampling = _sampling(message, max_tokens=max_tokens, bias=bias)
+        with self._service.admission.admit(self._who, 1):
+            async with self._service.start(
+                Generation(prompt=list(tokens), sampling=sampling, controller=controller)
+            ) as stream:
+                del sampling, bias
+                self._tell_queued(message.stream_id)
+                eos_token = self._service.vocabulary.eos_token
+                return await _generated(message, stream, max_tokens, eos_token, tokens, self._say)
 
     async def score(self, message: Score, prompt: Parts, scored: Parts, tokens: list[int]) -> TokenItem:
         """As `generate`."""
         tokens += await tokens_of(prompt, self._service)
         start = len(tokens)
-        tokens += await tokens_of(scored, self._service)
+        # A text behind a prompt does not begin anew.
+        tokens += await tokens_of([scored] if isinstance(scored, str) else scored, self._service)
         if len(tokens) == start:
             raise UsageError("scored has no tokens")
         generation = Generation(prompt=list(tokens), sampling=SamplingParams(max_tokens=0), score_from=start)
@@ -59,21 +67,6 @@ class Player:
         waiting = self._service.admission.num_admitted - self._service.info.max_num_seqs
         if waiting > 0:
             self._queued(stream_id, waiting)
-
-    def _sampling(self, message: Generate, *, max_tokens: int) -> SamplingParams:
-        return SamplingParams(
-            repetition_penalty=message.repetition_penalty,
-            presence_penalty=message.presence_penalty,
-            frequency_penalty=message.frequency_penalty,
-            temperature=message.temperature,
-            top_k=message.top_k,
-            top_p=message.top_p,
-            min_p=message.min_p,
-            seed=message.seed,
-            max_tokens=max_tokens,
-            logit_bias=self._bias(message.logit_bias or {}),
-            logprobs=message.top_logprobs,
-        )
 
     def _bias(self, bias: dict[int, float]) -> dict[int, float]:
         """LMQL's tokenizers have tokens that no model has: what can never come needs no bias. On this wire all tokens
@@ -87,12 +80,28 @@ class Player:
         return known
 
 
+def _sampling(message: Generate, *, max_tokens: int, bias: dict[int, float]) -> SamplingParams:
+    return SamplingParams(
+        repetition_penalty=message.repetition_penalty,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        temperature=message.temperature,
+        top_k=message.top_k,
+        top_p=message.top_p,
+        min_p=message.min_p,
+        seed=message.seed,
+        max_tokens=max_tokens,
+        logit_bias=bias,
+        logprobs=message.top_logprobs,
+    )
+
+
 def _constraint(message: Generate) -> ConstraintFields:
     return ConstraintFields(**{name: getattr(message, name) for name in ConstraintFields.model_fields})
 
 
 async def _generated(
-    message: Generate, stream: Stream, sampling: SamplingParams, eos_token: int, tokens: list[int], say: Say
+    message: Generate, stream: Stream, max_tokens: int, eos_token: int, tokens: list[int], say: Say
 ) -> TokenItem:
     """A token that may be the last waits for what follows, which in that case comes at once: the last item must say so,
     and a client that was promised more would wait for ever."""
@@ -108,7 +117,7 @@ async def _generated(
         elif isinstance(event, wire.TokenOut):
             last = _item(message, event)
             tokens.append(event.token)
-            if event.data and len(tokens) - prompt_len != sampling.max_tokens:
+            if event.data and len(tokens) - prompt_len != max_tokens:
                 say(last)
                 last = None
     finish = stream.result()
