@@ -1,8 +1,11 @@
 """The official Anthropic SDK against `aici serve` with the real model."""
 
+import http.client
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import anthropic
 import jsonschema
@@ -180,15 +183,35 @@ def test_errors_are_those_of_the_sdk(claude: anthropic.Anthropic) -> None:
         ask(claude, thinking={"type": "adaptive"})
 
 
-def test_who_leaves_frees_the_pages(claude: anthropic.Anthropic, server: Server) -> None:
-    endless = {"guided_regex": "(a|b)+", **GREEDY}
-    with claude.messages.create(**asked(max_tokens=1500, stream=True, extra_body=endless)) as events:
+ENDLESS = GREEDY | {"guided_regex": "(a|b)+"}
+
+
+def until(server: Server, active: int) -> Mapping[str, Any]:
+    """The first figures with that many, or those after half a minute."""
+    end = time.monotonic() + 30
+    while (stats := server.stats())["active_requests"] != active and time.monotonic() < end:
+        pass
+    return stats
+
+
+def check_that_nothing_is_held(server: Server) -> None:
+    stats = until(server, 0)
+    assert (stats["active_requests"], stats["waiting_requests"], stats["cache_usage"]) == (0, 0, 0.0)
+
+
+def test_who_leaves_a_stream_frees_the_pages(claude: anthropic.Anthropic, server: Server) -> None:
+    with claude.messages.create(**asked(max_tokens=1500, stream=True, extra_body=ENDLESS)) as events:
         for number, _ in enumerate(events):
             if number == 4:
                 break
         assert server.stats()["active_requests"] == 1
-    until = time.monotonic() + 30
-    while server.stats()["active_requests"] and time.monotonic() < until:
-        pass
-    stats = server.stats()
-    assert (stats["active_requests"], stats["waiting_requests"], stats["cache_usage"]) == (0, 0, 0.0)
+    check_that_nothing_is_held(server)
+
+
+def test_who_does_not_wait_for_the_answer_frees_the_pages(server: Server) -> None:
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+    body = {"model": "default", "messages": [user(QUESTION)], "max_tokens": 1500} | ENDLESS
+    connection.request("POST", "/v1/messages", json.dumps(body), {"Content-Type": "application/json"})
+    assert until(server, 1)["active_requests"] == 1
+    connection.close()
+    check_that_nothing_is_held(server)

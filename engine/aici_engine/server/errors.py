@@ -103,7 +103,10 @@ _ANTHROPIC_TYPES = {
 
 def anthropic_body(status: int, error: AiciError) -> dict[str, Any]:
     other = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
-    shown = {"type": _ANTHROPIC_TYPES.get(status, other), "message": text_of(error)}
+    shown: dict[str, Any] = {"type": _ANTHROPIC_TYPES.get(status, other), "message": text_of(error)}
+    if isinstance(error, ParameterError) and error.param == "thread":
+        # Conversations that the server keeps. Told so, the SDK's tool runner sends whole ones.
+        shown["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
     return {"type": "error", "error": shown, "request_id": logs.request_id.get() or None}
 
 

@@ -500,6 +500,23 @@ def test_a_stream_that_is_left_ends_its_sequence() -> None:
     asyncio.run(leave())
 
 
+@anthropic.beta_tool
+def weather(place: str) -> str:
+    """The weather of a place."""
+    return f"rain in {place}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_sdks_tool_runner_calls_the_tool_and_goes_on(stream: bool) -> None:
+    """It asks for a conversation that the server keeps first, and is told that there is none."""
+    api = Api(UP_TO_MARK, CALL, NO_MORE, says("It rains."))
+    body: Any = {**HELLO, "tools": [weather], "stream": stream}
+    answer = api.sdk.beta.messages.tool_runner(**body).until_done()
+    assert [block.type for block in answer.content] == ["text"]
+    assert answer.content[0].text == "It rains."
+    assert "rain in Rome" in api.prompt(-1)
+
+
 def test_the_sdk_finds_the_id_of_a_request() -> None:
     api = Api()
     message = api.sdk.messages.create(**HELLO, extra_headers={"x-request-id": "mine"})
