@@ -11,6 +11,7 @@ from aici_engine.server import errors
 from aici_engine.server.errors import Shape
 
 _STATUSES = (400, 401, 403, 404, 405, 408, 413, 422, 429, 500, 503)
+_STREAMED = ("/v1/run", "/v1/chat/completions", "/v1/completions", "/v1/messages")
 _TEXT = {"type": "string"}
 _FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
 
@@ -27,6 +28,9 @@ def document(app: FastAPI) -> dict[str, Any]:
             for status in _STATUSES:
                 content = {"application/json": {"schema": schema}}
                 responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": content})
+    for path in _STREAMED:
+        if path in document["paths"]:
+            document["paths"][path]["post"]["responses"]["200"]["content"]["text/event-stream"] = {}
     components = document.setdefault("components", {})
     for name in _FASTAPIS_OWN:
         components.get("schemas", {}).pop(name, None)

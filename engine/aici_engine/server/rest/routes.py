@@ -16,6 +16,9 @@ from aici_engine.server.rest.run import run_events
 from aici_engine.server.service import Service
 from aici_engine.server.who import who as asker
 
+_WASM = {"type": "string", "format": "binary"}
+_UPLOAD = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _WASM}}}}
+
 Who = Annotated[Principal, Depends(asker)]
 
 
@@ -29,7 +32,7 @@ class TagsRequest(BaseModel):
 def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["aici"])
 
-    @routes.post("/controllers")
+    @routes.post("/controllers", openapi_extra=_UPLOAD)
     async def upload(request: Request, who: Who) -> dict[str, Any]:
         """The body is a WebAssembly module. The same module again is no error: its id is the hash of its bytes."""
         who.check_upload()
