@@ -97,9 +97,13 @@ async def failure(endpoint, model="default"):
 
 async def main():
     queries = (number, choice, stops_at, dense, sampled, beam, to_the_end, longer_than_it_wants)
-    results = {query.__name__: await query() for query in queries}
+    with lmql.traced("it") as trace:
+        await number()
+    answers = await asyncio.gather(*(query() for query in queries))
+    results = {query.__name__: answer for query, answer in zip(queries, answers, strict=True)}
     scored = await MODEL.score("The capital of France is", [" Paris", " banana"])
     results["scores"] = [list(scores) for scores in scored.token_scores]
+    results["certificate"] = str(lmql.certificate(trace))
     results["other_model"] = await failure(ENDPOINT, "gpt2")
     results["no_key"] = await failure(GUARDED)
     results["wrong_key"] = await failure(f"{GUARDED}/lmtp?api_key=wrong")

@@ -11,6 +11,8 @@ from aici_engine.server.record import Record
 
 _SECONDS = [0.001 * 2**k for k in range(18)]
 """1 ms to 131 s."""
+_KEPT_FINISHES = 64
+"""Of one request: a WebSocket is one for days."""
 
 
 class Metrics:
@@ -82,7 +84,8 @@ class StreamWatch:
         if self._record is not None:
             self._record.prompt_tokens += usage.prompt
             self._record.output_tokens += usage.output
-            self._record.finishes.append(event.reason.value)
+            if len(self._record.finishes) < _KEPT_FINISHES:
+                self._record.finishes.append(event.reason.value)
 
 
 class _Server:

@@ -19,7 +19,7 @@ class Record:
     """`route`: the path with the names of its parameters, empty if nothing is there. `status` 0: not answered.
 
     `started` is of the performance counter, `started_ns` of the clock on the wall.
-    Tokens and `finishes` are of all sequences of the request; `first_token_s` of the earliest.
+    Tokens are of all sequences of the request, `finishes` of the first 64; `first_token_s` of the earliest.
     """
 
     request_id: str
