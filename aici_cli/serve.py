@@ -103,6 +103,8 @@ def _modules(folder: Path | None) -> "Mapping[str, Path]":
     if not files:
         raise NotFoundError(f"--controllers {folder}: no .wasm file there", hint="name a folder that holds some")
     for file in files:
+        if file.stem in modules:
+            raise UsageError(f"{file}: a controller that ships has this name", hint="give it another one")
         if not is_tag(file.stem):
             raise UsageError(f"{file} cannot be a tag: a letter, then letters, digits, `_`, `-` or `.`")
         modules[file.stem] = file

@@ -28,12 +28,12 @@ class Constraint:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.argument.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
-            raise UsageError(f"the constraint is larger than {MAX_ARGUMENT_BYTES >> 20} MiB")
+        _check_size(self.argument)
 
 
 def regex(pattern: str) -> Constraint:
     """The whole text matches `pattern`."""
+    _check_size(pattern)
     if problem := check_regex(pattern):
         raise UsageError(problem.shown, hint="the whole output has to match: see the guest regex's README")
     return Constraint("regex", pattern)
@@ -41,6 +41,7 @@ def regex(pattern: str) -> Constraint:
 
 def grammar(text: str, *, name: str = "grammar") -> Constraint:
     """The whole text is a sentence of the grammar; `name` is what messages call its file."""
+    _check_size(text)
     problems = check_grammar(text).problems
     if errors := [problem.show(name) for problem in problems if problem.severity == "error"]:
         raise UsageError("\n".join(errors), hint="`aici grammar check` shows warnings too")
@@ -49,6 +50,7 @@ def grammar(text: str, *, name: str = "grammar") -> Constraint:
 
 def json_schema(schema: str, *, whitespace: Whitespace = "compact", lenient: bool = False) -> Constraint:
     """The whole text is JSON that the schema, itself JSON text, allows."""
+    _check_size(schema)
     report = check_schema(schema, whitespace=whitespace, lenient=lenient)
     if (report.problems or report.dropped) and (inner := _inner_schema(schema)):
         raise UsageError("this is no schema, but a description of a tool or format that holds one", hint=inner)
@@ -98,6 +100,7 @@ def substring(text: str, *, end: str = "") -> Constraint:
 
 def named(guest: str, argument: str) -> Constraint:
     """A shipped guest by its name, and its argument in the form that it takes itself."""
+    _check_size(argument)
     match guest:
         case "regex":
             return regex(argument)
@@ -113,6 +116,12 @@ def named(guest: str, argument: str) -> Constraint:
     if problems:
         raise UsageError(problems, hint=f"see the README of the guest {guest}")
     return Constraint(guest, argument)
+
+
+def _check_size(argument: str) -> None:
+    """Before it is looked at, which would take long."""
+    if len(argument.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
+        raise UsageError(f"the constraint is larger than {MAX_ARGUMENT_BYTES >> 20} MiB")
 
 
 def _check_json(guest: str, argument: str) -> None:

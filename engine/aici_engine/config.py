@@ -10,6 +10,7 @@ from aici_runtime.errors import UsageError
 MAX_STOPS = 32
 MAX_LOGPROBS = 20
 _MAX_BIAS = 1e30
+_SHOWN_CHARS = 80
 """Far enough from the end of f32 for sums."""
 
 
@@ -131,4 +132,6 @@ class SamplingParams:
 
 def _check(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:
-        raise UsageError(f"{name} is {value}", hint=f"{name} must be {wanted}")
+        shown = str(value)
+        shown = shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}..."
+        raise UsageError(f"{name} is {shown}", hint=f"{name} must be {wanted}")

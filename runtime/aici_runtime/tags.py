@@ -16,7 +16,7 @@ def is_module_id(text: str) -> bool:
 
 def check_tag(tag: str, auth: Auth) -> None:
     """Raises UsageError. A user without admin rights owns the tags that begin with `{user}.`."""
-    if len(tag.encode()) > _MAX_TAG_BYTES:
+    if len(tag.encode(errors="surrogatepass")) > _MAX_TAG_BYTES:
         raise UsageError("tag name too long", hint=f"at most {_MAX_TAG_BYTES} bytes")
     if len(tag) > _MAX_HEX_CHARS and all(c in "0123456789abcdefABCDEF" for c in tag):
         raise UsageError("tag name looks too hex", hint="it could be taken for a module id")
@@ -29,7 +29,7 @@ def check_tag(tag: str, auth: Auth) -> None:
 def is_tag(tag: str) -> bool:
     """Also what keeps a tag from naming a file elsewhere: no separators, no leading dot, short."""
     return (
-        len(tag.encode()) <= _MAX_TAG_BYTES
-        and tag[:1].isalpha()
+        tag[:1].isalpha()
         and all(c.isalpha() or c in "0123456789_-." for c in tag[1:])
+        and len(tag.encode()) <= _MAX_TAG_BYTES
     )

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeAlias
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
-from aici_runtime.errors import AiciError, TimedOutError, UnavailableError
+from aici_runtime.errors import AiciError, TimedOutError, UnavailableError, UsageError
 
 _FAILURES = {
     FinishReason.ABORT: "the request was ended by the server",
@@ -139,7 +139,10 @@ class EngineClient:
         link = self._connected()
         stream = Stream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
-        link.send(wire.Submit(stream.number, prompt, sampling, controller, argument, score_from))
+        try:
+            _send(link, wire.Submit(stream.number, prompt, sampling, controller, argument, score_from))
+        except UsageError as error:
+            self.fail(stream, error)
         return stream
 
     def abort(self, number: int) -> None:
@@ -159,8 +162,8 @@ class EngineClient:
         link = self._connected()
         number = next(self._numbers)
         future = self._calls[number] = asyncio.get_running_loop().create_future()
-        link.send(wire.Call(number, method, arguments))
         try:
+            _send(link, wire.Call(number, method, arguments))
             return await future
         finally:
             self._calls.pop(number, None)
@@ -203,3 +206,11 @@ class EngineClient:
         if self._link is None:
             raise UnavailableError("the engine is not up", hint="it is starting, or starting anew: try again")
         return self._link
+
+
+def _send(link: Link, message: wire.ToEngine) -> None:
+    """UsageError for what JSON could say and the wire cannot: half a surrogate pair, a number beyond 64 bits."""
+    try:
+        link.send(message)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"the request holds what cannot be passed on: {error}") from error

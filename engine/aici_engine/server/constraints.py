@@ -16,6 +16,7 @@ from aici_runtime.errors import UsageError
 from aici_runtime.tags import is_module_id, is_tag
 
 _KEPT_CHECKS = 256
+_SHOWN_CHARS = 80
 
 
 class Constraints:
@@ -49,11 +50,12 @@ class Constraints:
         ParameterError for what can be no name, ForbiddenError for what `who` may not use.
         """
         if not (is_module_id(name) or is_tag(name)):
-            raise ParameterError("controller", f"'controller' must be a 64-char hex string or tag name, got {name}.")
+            shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}..."
+            raise ParameterError("controller", f"'controller' must be a 64-char hex string or tag name, got {shown}.")
         who.check_controller(name)
+        text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names():
-            return ControllerCall(name, argument)
-        text = argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+            return ControllerCall(name, text)
         return await self._call((name, "argument", text), lambda: constraints.named(name, text))
 
     async def _call(self, key: tuple[object, ...], check: Callable[[], Constraint]) -> ControllerCall:
@@ -70,6 +72,13 @@ class Constraints:
             del self._known[next(iter(self._known))]
         self._known[key] = call
         return call
+
+
+def _json(argument: object) -> str:
+    try:
+        return json.dumps(argument, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (ValueError, RecursionError) as error:
+        raise ParameterError("controller_arg", f"controller_arg is not JSON: {error}") from error
 
 
 @lru_cache

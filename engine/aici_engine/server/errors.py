@@ -14,6 +14,7 @@ fields have the wrong types.
 """
 
 import contextlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -121,6 +122,13 @@ def shape_of(path: str) -> Shape:
     return next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), openai_body)
 
 
+class _Json(JSONResponse):
+    """Errors quote what they were sent, also half a surrogate pair, which JSON can say and UTF-8 cannot."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
 def response(path: str, error: AiciError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """For a request to `path`."""
     status = status_of(error)
@@ -132,7 +140,7 @@ def response(path: str, error: AiciError, headers: Mapping[str, str] | None = No
         more["Connection"] = "close"
     if isinstance(error, UnauthorizedError):
         more["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(shape_of(path)(status, error), status, headers=more)
+    return _Json(shape_of(path)(status, error), status, headers=more)
 
 
 def install(app: FastAPI) -> None:

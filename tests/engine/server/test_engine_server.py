@@ -125,6 +125,24 @@ def test_controllers_and_their_failures(tiny_model: Path) -> None:
     asyncio.run(talk())
 
 
+def test_what_the_wire_cannot_say_is_refused(tiny_model: Path) -> None:
+    async def talk() -> None:
+        async with joined(config(tiny_model), host=ScriptedHost({"short": Short})) as client:
+            for stream in (
+                client.open([1], SamplingParams(max_tokens=1, stop=("\ud800",))),
+                client.open([1], SamplingParams(max_tokens=1, seed=1 << 70)),
+                client.open([1], GREEDY, controller="short", argument="\ud800"),
+            ):
+                await text_of(stream)
+                assert stream.finish is not None
+                assert stream.finish.failure is not None
+                assert isinstance(stream.finish.failure.error(), UsageError)
+            with pytest.raises(UsageError):
+                await client.call("set_tags", tags=["\ud800"])
+
+    asyncio.run(talk())
+
+
 class Store:
     """`refusal` is what everything raises."""
 

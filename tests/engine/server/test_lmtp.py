@@ -182,7 +182,7 @@ async def test_a_controllers_stream_ends_with_the_end_of_text_too() -> None:
         assert [item["finish_reason"] for item in items if "token" in item] == [None, None, None, "stop"]
         assert "".join(item.get("text", "") for item in items) == "xy ↩ z"
         submit = client.engine.submitted[0]
-        assert (submit.controller, submit.argument) == ("mine", {"a": 1})
+        assert (submit.controller, submit.argument) == ("mine", '{"a":1}')
         await client.generate(prompt=[{"buffer": "it"}])
         while len(client.engine.submitted) < 2:
             await asyncio.sleep(0)

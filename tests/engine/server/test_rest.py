@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +16,15 @@ from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.constraints import module_id
 from aici_engine.server.engine_process import MAX_MODULE_BYTES
+from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
+from tests.engine.server.test_keys import key_file
 from tests.support.fake_engine import FakeEngine, fails, says, silent
 from tests.support.http import listening
 from tests.support.model import default_model_dir
 
+JSON = {"Content-Type": "application/json"}
 HEX = "0123456789abcdef" * 4
 WASM = b"\0asm\1\0\0\0"
 MODULE = {"module_id": HEX, "wasm_size": 8, "compiled_size": 99, "time_ms": 7}
@@ -37,7 +42,8 @@ def client(engine: FakeEngine) -> TestClient:
 def run(engine: FakeEngine, **fields: object) -> tuple[int, list[dict[str, Any]]]:
     """The status, and the events of the stream, or the error alone."""
     request = {"controller": "none", "controller_arg": "", "prompt": "Hello"} | fields
-    answer = client(engine).post("/v1/run", json=request)
+    # As Python's json does it, which also says what is no JSON.
+    answer = client(engine).post("/v1/run", content=json.dumps(request), headers=JSON)
     if answer.status_code != 200:
         return answer.status_code, [answer.json()]
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -113,7 +119,7 @@ def test_what_the_engine_is_asked() -> None:
     assert run(engine, controller=HEX, controller_arg={"a": 1}, **fields, **more)[0] == 200
     submit = engine.submitted[0]
     assert submit.controller == HEX
-    assert submit.argument == {"a": 1}
+    assert submit.argument == '{"a":1}'
     sampling = submit.sampling
     assert {name: getattr(sampling, name) for name in fields} == fields
     assert sampling.stop == ("x",)
@@ -163,7 +169,7 @@ def test_a_shipped_controller_is_what_ships_whatever_tags_say() -> None:
     engine = FakeEngine()
     run(engine, controller="choices", controller_arg=["yes", "no"])
     assert engine.submitted[0].controller == module_id("choices")
-    assert engine.submitted[0].argument == '["yes", "no"]'
+    assert engine.submitted[0].argument == '["yes","no"]'
 
 
 @pytest.mark.parametrize(
@@ -183,6 +189,9 @@ def test_a_shipped_controller_is_what_ships_whatever_tags_say() -> None:
         (400, {"messages": [{"role": "user", "content": "b"}]}, "messages and prompt exclude each other"),
         (400, {"n": 2}, "the parameter n is not supported"),
         (400, {"min_p": 2}, "min_p"),
+        (400, {"prompt": "\ud800"}, "not JSON"),
+        (400, {"controller": HEX, "controller_arg": math.nan}, "not JSON"),
+        (400, {"controller": "regex", "controller_arg": "a" * (4 << 20) + "b"}, "larger than 4 MiB"),
         (400, {"stop": [""]}, "stop"),
         (400, {"logit_bias": {"x": 1}}, "logit_bias"),
         (400, {"controller": "regex", "controller_arg": "a("}, "missing ')'"),
@@ -304,8 +313,46 @@ def test_upload_and_tags() -> None:
 )
 def test_uploads_that_are_refused(path: str, body: bytes, status: int, said: str) -> None:
     engine = FakeEngine()
-    headers = {} if path == "controllers" else {"Content-Type": "application/json"}
+    headers = {} if path == "controllers" else JSON
     answer = client(engine).post(f"/v1/{path}", content=body, headers=headers)
     assert answer.status_code == status
     assert said in answer.json()["message"]
     assert not engine.called
+
+
+KEYS = """
+[keys.alice]
+key = "a-key"
+controllers = ["regex"]
+upload = false
+
+[keys.bob]
+key = "b-key"
+"""
+
+
+def test_what_keys_may(tmp_path: Path) -> None:
+    engine = FakeEngine(calls={"add_module": dict(MODULE), "set_tags": []})
+    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    api = TestClient(create_app(service, keys=Keys(key_file(tmp_path, KEYS))))
+
+    def post(path: str, key: str, body: object) -> tuple[int, str]:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        kind = {} if isinstance(body, bytes) else JSON
+        answer = api.post(f"/v1/{path}", content=content, headers=kind | {"api-key": key})
+        return answer.status_code, answer.text
+
+    tags = {"module_id": HEX, "tags": ["it"]}
+    assert post("controllers", "no-key", WASM)[0] == 401
+    for status, said in (post("controllers", "a-key", WASM), post("controllers/tags", "a-key", tags)):
+        assert status == 403
+        assert "alice may not upload" in said
+    assert post("controllers", "b-key", WASM)[0] == post("controllers/tags", "b-key", tags)[0] == 200
+    # The runtime decides by these which tags may be set.
+    assert engine.called[-1].arguments["user"] == "bob"
+    assert engine.called[-1].arguments["is_admin"] is False
+    request = {"controller": HEX, "controller_arg": "a"}
+    assert post("run", "a-key", request)[0] == 403
+    assert post("run", "a-key", request | {"controller": "regex"})[0] == 200
+    assert post("run", "a-key", request | {"controller": "none"})[0] == 200
+    assert post("run", "b-key", request)[0] == 200

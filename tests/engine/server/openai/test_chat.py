@@ -302,4 +302,4 @@ def test_a_grammar_and_a_controller_of_the_users_own() -> None:
     api.answer(PATH, {**HELLO, "response_format": {"type": "text"}})
     submits = api.engine.submitted
     assert [submit.controller for submit in submits] == [module_id("grammar"), "mine", None]
-    assert submits[1].argument == {"a": 1}
+    assert submits[1].argument == '{"a":1}'
