@@ -13,7 +13,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With workers (`-n`), a file's tests stay together, and all that start servers and engines: they need the cores."""
+    """With workers (`-n`), the tests of a file stay together, and so do all that start servers and engines."""
     for item in items:
         file = item.path.relative_to(_HERE)
         item.add_marker(pytest.mark.xdist_group("e2e" if file.parts[0] == "e2e" else str(file)))
