@@ -124,7 +124,7 @@ def test_upload_tag_list_and_run(server: Server) -> None:
         (["run", "--regex", "a(", "x"], 2, "missing ')'"),
         (["ctrl", "tag", "regex", "no tag"], 2, "tag name not identifier"),
         (["ctrl", "tag", "nobody", "it"], 2, "no controller called nobody"),
-        (["ctrl", "tag", "choices", "regex"], 2, "regex is a controller that ships"),
+        (["ctrl", "tag", "choices", "regex"], 2, "regex is a name of the server's own"),
     ],
 )
 def test_what_the_server_refuses(server: Server, args: list[str], code: int, said: str) -> None:

@@ -304,7 +304,8 @@ def test_upload_and_tags() -> None:
     [
         ("controllers", b"#!/bin/sh", 400, "no WebAssembly module"),
         ("controllers", WASM + bytes(MAX_MODULE_BYTES), 413, "larger than"),
-        ("controllers/tags", b'{"module_id": "x", "tags": ["regex"]}', 400, "regex is a controller that ships"),
+        ("controllers/tags", b'{"module_id": "x", "tags": ["regex"]}', 400, "regex is a name of the server's own"),
+        ("controllers/tags", b'{"module_id": "x", "tags": ["none"]}', 400, "none is a name of the server's own"),
         ("controllers/tags", b'{"module_id": "x", "tags": []}', 400, "at least one"),
         ("controllers/tags", b'{"module_id": "x"}', 400, "tags is missing"),
         ("controllers/tags", b"{", 400, "not JSON"),

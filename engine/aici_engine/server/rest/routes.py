@@ -11,7 +11,7 @@ from aici_engine.server import sse
 from aici_engine.server.admission import Principal
 from aici_engine.server.engine_process import MAX_MODULE_BYTES
 from aici_engine.server.errors import ParameterError, TooLargeError
-from aici_engine.server.rest.request import RunRequest, generation_of
+from aici_engine.server.rest.request import NO_CONTROLLER, RunRequest, generation_of
 from aici_engine.server.rest.run import run_events
 from aici_engine.server.service import Service
 from aici_engine.server.who import who as asker
@@ -54,8 +54,8 @@ def router(service: Service) -> APIRouter:
         who.check_upload()
         if not body.tags:
             raise ParameterError("tags", "tags must name at least one")
-        if shipped := set(body.tags) & set(guest_names()):
-            raise ParameterError("tags", f"{min(shipped)} is a controller that ships", hint="choose another name")
+        if taken := set(body.tags) & {NO_CONTROLLER, *guest_names()}:
+            raise ParameterError("tags", f"{min(taken)} is a name of the server's own", hint="choose another one")
         tags = await service.client.call(
             "set_tags", module_id=body.module_id, tags=body.tags, user=who.name, is_admin=who.is_admin
         )
