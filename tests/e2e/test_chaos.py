@@ -17,7 +17,7 @@ import httpx2 as httpx
 import pytest
 
 from tests.engine.support import write_tiny_model
-from tests.support.processes import alive, command, descendants, shared_objects
+from tests.support.processes import alive, command, descendants, shared_objects, wait_until
 from tests.support.server import Server, serving
 
 pytestmark = pytest.mark.e2e
@@ -370,3 +370,32 @@ def memory(server: Server) -> dict[int, int]:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_the_log_is_json_and_says_nothing_secret(server: Server, undisturbed: tuple[list[str], list[str]]) -> None:
+    lines = [json.loads(line) for line in server.said]
+    assert {"api", "engine"} >= {line["process"] for line in lines}
+    runs = [line for line in lines if line.get("path") == "/v1/run" and line["status"] == 200]
+    assert runs
+    assert all(line["request_id"] and line["who"] == "chaos" for line in runs)
+    everything = "".join(server.said)
+    for secret in (KEY, PROMPTS[0], undisturbed[0][0][:20]):
+        assert secret not in everything
+
+
+def test_the_server_is_killed_and_nothing_is_left(server: Server) -> None:
+    """The last one here: it ends what the others use."""
+    below = descendants(server.process.pid)
+    [engine] = pids(server, "aici-engine")
+
+    async def main() -> None:
+        async with client(server) as http:
+            streams = await sixteen(http)
+            server.process.kill()
+            with pytest.raises(httpx.HTTPError):
+                await streams.ends()
+            await asyncio.gather(*streams.plain, *streams.controlled, return_exceptions=True)
+
+    asyncio.run(main())
+    assert wait_until(lambda: not alive(below), 30)
+    assert not shared_objects(engine)

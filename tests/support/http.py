@@ -4,20 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-import uvicorn
 from fastapi import FastAPI
 
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        yield
+from aici_engine.server.http import Http, Server, config
 
 
 @contextlib.asynccontextmanager
-async def listening(app: FastAPI) -> AsyncIterator[int]:
+async def listening(app: FastAPI, http: type[Http] = Http) -> AsyncIterator[int]:
     """The port."""
-    server = _Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    server = Server(config(app, http=http))
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0)

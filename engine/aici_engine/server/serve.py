@@ -8,14 +8,12 @@ import signal
 import socket
 from collections.abc import Callable
 
-import uvicorn
-from fastapi import FastAPI
-
-from aici_engine.server import tracing
+from aici_engine.server import http, tracing
 from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.client import EngineClient
 from aici_engine.server.config import ServerConfig
+from aici_engine.server.http import Server
 from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
 from aici_engine.server.supervisor import Supervisor
@@ -37,8 +35,6 @@ def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: No
     # The command line dies quietly of a closed pipe; to a server that is a client that has left.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
-    # A client that leaves while it is written to is no reason to end.
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with _listen(config) as listener:
         asyncio.run(_serve(config, keys, listener, started))
 
@@ -65,7 +61,7 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         service = _service(config, supervisor.client)
         spans = stack.enter_context(tracing.from_environment(config.name))
         app = create_app(service, keys=keys, cors_origins=config.cors_origins, observers=spans)
-        server = _Server(_uvicorn(app))
+        server = Server(http.config(app))
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
@@ -102,21 +98,6 @@ def _service(config: ServerConfig, client: EngineClient) -> Service:
     )
 
 
-def _uvicorn(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=1,
-        ws_max_size=16 << 20,
-        ws_per_message_deflate=False,
-        # A client that computes for minutes answers no ping meanwhile, and must not lose its streams for it.
-        ws_ping_interval=60,
-        ws_ping_timeout=600,
-    )
-
-
 async def _drain(service: Service, timeout_s: float) -> None:
     admission = service.admission
     _log.info("stopping: %d sequences may end first", admission.num_admitted)
@@ -127,14 +108,6 @@ async def _drain(service: Service, timeout_s: float) -> None:
     if admission.num_admitted:
         _log.warning("%d sequences did not end within %g s", admission.num_admitted, timeout_s)
         service.client.lost(UnavailableError("the server is stopping"))
-
-
-class _Server(uvicorn.Server):
-    """Signals are ours."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        yield
 
 
 def _listen(config: ServerConfig) -> socket.socket:

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from aici_engine.server.admission import Admission, Principal
 from aici_engine.server.app import create_app
 from aici_engine.server.config import Limits
+from aici_engine.server.http import MAX_HEAD_BYTES, Http
 from aici_engine.server.keys import Keys
 from aici_engine.server.service import Generation, Service
 from aici_engine.server.who import who
@@ -149,6 +150,24 @@ def test_a_body_that_never_comes_is_given_up() -> None:
             said = await exchange(port, b"POST /echo HTTP/1.1\r\nHost: it\r\nContent-Length: 2\r\n\r\n{")
             assert said.startswith(b"HTTP/1.1 408 ")
             assert b"connection: close" in said.lower()
+
+    asyncio.run(main())
+
+
+def test_headers_have_bounds() -> None:
+    class Hasty(Http):
+        head_timeout_s = 0.05
+
+    long = b"GET /health HTTP/1.1\r\nHost: it\r\nX-Long: "
+    fine = b"GET /health HTTP/1.1\r\nHost: it\r\nX-Long: " + b"x" * 40_000 + b"\r\n\r\n"
+
+    async def main() -> None:
+        async with listening(make_app()) as port:
+            assert (await exchange(port, long + b"x" * MAX_HEAD_BYTES)).startswith(b"HTTP/1.1 431 ")
+            assert (await exchange(port, fine, fine)).count(b"HTTP/1.1 200 ") == 2
+        async with listening(make_app(), Hasty) as port:
+            for slow in (b"", b"GET /hea", long):
+                assert await exchange(port, slow) == b""
 
     asyncio.run(main())
 
