@@ -1,0 +1,23 @@
+"""Clients that want other versions of what we have: each in a venv of its own, made once on a machine."""
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+from aici_runtime.cache import default_cache_dir
+
+
+def client_python(*requirements: str) -> Path:
+    """The interpreter that has `requirements`, pinned. The first call on a machine fetches them."""
+    folder = default_cache_dir() / "clients" / "-".join(requirements).replace("==", "-")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    python, done = folder / "bin" / "python", folder / "done"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([*pip, *requirements], check=True)
+            done.touch()
+    return python
