@@ -229,7 +229,6 @@ WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
         "mixed": ({"prompt": [5, "a"]}, 422, "prompt.0.1", "valid integer"),
         "no token": ({"prompt": [49152]}, 400, "prompt", "the token 49152: the model has 49152"),
         "too long": ({"prompt": "a" * 1000000}, 400, "prompt", "has 1000000 characters"),
-        "half a character": ({"prompt": "\ud800"}, 400, "prompt", "not valid Unicode"),
         "best_of": ({"best_of": 1, "n": 2}, 400, "best_of", "best_of is 1, and n is 2"),
         "echo of a constraint": ({"echo": True, "logprobs": 0, "guided_regex": "a"}, 400, "echo", "guided_regex"),
         "logprobs": ({"logprobs": True}, 422, "logprobs", "valid integer"),
@@ -268,6 +267,12 @@ def test_what_is_no_request_is_refused(body: str) -> None:
         answer = Api().http.post(path, content=body, headers={"content-type": "application/json"})
         assert answer.status_code in (400, 422), answer.text
         assert answer.json()["error"]["message"]
+
+
+def test_half_a_character_is_refused() -> None:
+    for path, body in ((CHAT, {"messages": [{"role": "user", "content": "\ud800"}]}), (TEXT, {"prompt": "\ud800"})):
+        answer = Api().post(path, body)
+        assert (answer.status_code, "surrogate" in answer.json()["error"]["message"]) == (400, True)
 
 
 def test_what_only_the_engine_finds_is_told_too() -> None:
