@@ -19,7 +19,7 @@ async def listening(app: FastAPI, http: type[Http] = Http) -> AsyncIterator[int]
     try:
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:
-        server.should_exit = True
+        server.stop()
         await serving
 
 

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from email.utils import formatdate
 from typing import Protocol
 
 from starlette.datastructures import MutableHeaders
@@ -39,6 +40,7 @@ class Access:
                 this.status = message.get("status", 101)
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = headers["request-id"] = this.request_id  # the second is Anthropic's
+                headers["date"] = formatdate(usegmt=True)
             await send(message)
 
         try:

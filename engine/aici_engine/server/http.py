@@ -13,7 +13,18 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 
 class Server(uvicorn.Server):
-    """Signals are its owner's."""
+    """Signals are its owner's. Sleeps while there is nothing to do: uvicorn's own loop wakes ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        await self._stopped.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -78,6 +89,7 @@ def config(app: FastAPI, *, http: type[Http] = Http, port: int = 0) -> uvicorn.C
         log_config=None,
         access_log=False,
         server_header=False,
+        date_header=False,  # kept by the loop that ours is not; `access.py` writes it
         timeout_graceful_shutdown=1,
         ws_max_size=16 << 20,
         ws_per_message_deflate=False,

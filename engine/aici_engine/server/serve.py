@@ -70,7 +70,7 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         service.admission.drain_begun.set()
         if not failing.done():
             await _drain(service, config.drain_timeout_s)
-        server.should_exit = True
+        server.stop()
         await serving
         stopping.cancel()
         failing.cancel()

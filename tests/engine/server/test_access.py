@@ -51,6 +51,7 @@ def test_a_request_id_is_taken_or_made_and_given_back() -> None:
             assert (await http.get("/health", headers={"x-request-id": "a-1"})).headers["x-request-id"] == "a-1"
             made = [(await http.get("/health")).headers["x-request-id"] for _ in range(2)]
             assert len(set(made)) == 2
+            assert (await http.get("/health")).headers["date"].endswith(" GMT")
             for unfit in ("", "a b", "x" * 129, '"'):
                 got = (await http.get("/nothing", headers={"x-request-id": unfit})).headers["x-request-id"]
                 assert got != unfit
