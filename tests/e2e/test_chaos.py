@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -370,6 +371,29 @@ def memory(server: Server) -> dict[int, int]:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_nobody_polls(server: Server) -> None:
+    async def main() -> None:
+        async with client(server) as http:
+            await settled(http)
+
+    asyncio.run(main())
+    watched = {server.process.pid, *descendants(server.process.pid)}
+    assert wait_until(lambda: not woken(watched, 1.0), 30)
+
+
+def woken(pids: set[int], seconds: float) -> dict[str, int]:
+    """Who went to sleep how often in that time: a timer that was still set may do so once or twice."""
+    before = {pid: _sleeps(pid) for pid in pids}
+    time.sleep(seconds)
+    counts = {command(pid): _sleeps(pid) - before[pid] for pid in pids}
+    return {name: count for name, count in counts.items() if count > 2}
+
+
+def _sleeps(pid: int) -> int:
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(re.findall(r"^voluntary_ctxt_switches:\s*(\d+)", text, re.MULTILINE)[0]) for text in texts)
 
 
 def test_the_log_is_json_and_says_nothing_secret(server: Server, undisturbed: tuple[list[str], list[str]]) -> None:

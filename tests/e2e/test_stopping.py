@@ -73,12 +73,15 @@ def test_a_second_signal_ends_it_at_once_and_nothing_is_left(model: Path) -> Non
 
 
 def test_a_server_that_still_loads_can_be_stopped(model: Path) -> None:
-    with subprocess.Popen([*AICI, "serve", "--port", "0", "--model", str(model)], stderr=subprocess.DEVNULL) as process:
+    command_line = [*AICI, "serve", "--host", "0.0.0.0", "--port", "0", "--model", str(model)]
+    with subprocess.Popen(command_line, stderr=subprocess.PIPE, text=True) as process:
         assert wait_until(lambda: any(command(pid) == "aici-engine" for pid in descendants(process.pid)), 60)
         below = descendants(process.pid)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0
         assert not alive(below)
+    assert "--api-key-file asks for keys" in said
 
 
 def test_a_wrong_file_of_keys_stops_the_start(model: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -36,6 +37,9 @@ def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: No
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
     with _listen(config) as listener:
+        address = listener.getsockname()[0]
+        if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
+            _log.warning("whoever can reach %s may use this server: --api-key-file asks for keys", address)
         asyncio.run(_serve(config, keys, listener, started))
 
 
