@@ -11,10 +11,6 @@ from aici_engine.server.errors import ParameterError, TooLargeError
 from aici_engine.server.gate import refuse
 from aici_runtime.errors import AiciError, TimedOutError
 
-_GRACE_S = 5.0
-"""Streams end by their own clock, with an error in their protocol's words. This is for what is not a stream, and for
-clients that do not read."""
-
 
 class Bounds:
     """Reads the body before the route is called, so that one place decides. WebSockets are bounded by their server."""
@@ -44,7 +40,7 @@ class Bounds:
             started = True
             await send(message)
 
-        limit = asyncio.timeout(self._limits.request_timeout_s + _GRACE_S)
+        limit = asyncio.timeout(self._limits.request_timeout_s + self._limits.grace_s)
         try:
             async with limit:
                 return await self._app(scope, replay, watched)

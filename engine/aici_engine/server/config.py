@@ -12,14 +12,16 @@ from aici_runtime.errors import UsageError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Of one request. `body_timeout_s`: until all of its body has come; `request_timeout_s`: from then on, its time in
-    the queue included."""
+    the queue included. Sequences end by that clock, in their protocol's words; `grace_s` later all else does: what is
+    no sequence, and clients that do not read."""
 
     max_body_bytes: int = 32 << 20
     body_timeout_s: float = 60.0
     request_timeout_s: float = 600.0
+    grace_s: float = 5.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "body_timeout_s", "request_timeout_s"):
+        for name in ("max_body_bytes", "body_timeout_s", "request_timeout_s", "grace_s"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
 

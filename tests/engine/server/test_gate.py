@@ -184,6 +184,16 @@ def test_a_sequence_that_takes_too_long_is_ended() -> None:
     asyncio.run(main())
 
 
+def test_whatever_takes_too_long_is_ended() -> None:
+    async def main() -> None:
+        async with client(make_app(limits=Limits(request_timeout_s=0.02, grace_s=0.02))) as http:
+            answer = await http.post("/slow")
+            assert answer.status_code == 408
+            assert answer.headers["connection"] == "close"
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("request_head", "status"),
     [
