@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from aici_engine.server import openai
 from tests.support.client_venv import client_python
 from tests.support.server import Server
 
@@ -46,6 +48,14 @@ def test_llm(server: Server, tmp_path: Path) -> None:
     # It writes down what it was told: our ids, our usage.
     [last] = json.loads(llm(tmp_path, "logs", "-n", "1", "--json"))
     assert last["input_tokens"] > 0 < last["output_tokens"]
+
+
+def test_the_readmes_example(server: Server) -> None:
+    readme = (Path(openai.__file__).parent / "README.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    code = code.replace("http://127.0.0.1:4242", server.url)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert run.stdout.strip() in ("yes", "no"), run.stderr
 
 
 @pytest.mark.timeout(300)  # the first run on a machine fetches instructor

@@ -22,7 +22,8 @@ _JSON = {"content-type": "application/json"}
 class Api:
     def __init__(self, *scripts: Script, template: str | None = None) -> None:
         self.service, self.engine = fake_service(*scripts, template=template)
-        self.http = TestClient(create_app(self.service), raise_server_exceptions=False)
+        self.app = create_app(self.service)
+        self.http = TestClient(self.app, raise_server_exceptions=False)
         self.sdk = openai.OpenAI(http_client=self.http, base_url="http://aici/v1", api_key="none", max_retries=0)
 
     def post(self, path: str, body: Json) -> httpx2.Response:

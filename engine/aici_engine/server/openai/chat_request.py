@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from aici_engine.request import ControllerCall
 from aici_engine.server.admission import Principal
@@ -23,6 +23,12 @@ from aici_engine.server.openai.messages import (
 from aici_engine.server.openai.reply import variants
 from aici_engine.server.service import Service
 
+
+def _replaced(_: Any) -> None:
+    raise ValueError("not supported: use tools and tool_choice")
+
+
+_Replaced = Annotated[None, BeforeValidator(_replaced)]
 _NumTokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 
 
@@ -50,7 +56,7 @@ class ResponseFormat(Strict):
 
 
 class ChatRequest(SamplingFields):
-    """The last three have one value each that this server honours."""
+    """`modalities` and the two after it have one value each that this server honours; the last two have none."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_tokens: _NumTokens | None = None
@@ -64,6 +70,8 @@ class ChatRequest(SamplingFields):
     modalities: list[Literal["text"]] | None = None
     reasoning_effort: Literal["none"] | None = None
     verbosity: Literal["medium"] | None = None
+    functions: _Replaced = None
+    function_call: _Replaced = None
 
     async def turns(self, service: Service, who: Principal) -> list[TurnRequest]:
         """As many as answers are wanted. Raises for all that is wrong, but for what only a controller can find."""

@@ -1,6 +1,7 @@
 """`/v1/chat/completions`: shapes, finish reasons, tools, log-probabilities, streamed and at once."""
 
 import json
+import re
 from typing import Any
 
 import openai
@@ -10,7 +11,9 @@ from openai.types.chat import ChatCompletionMessage
 from aici_controllers.schema_check import schema_argument
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
+from aici_engine.server.admission import Principal
 from aici_engine.server.constraints import module_id
+from aici_engine.server.who import who
 from tests.support.fake_engine import Script, fails, says, silent
 from tests.support.fake_service import TOOL_TEMPLATE, vocabulary
 from tests.support.openai_api import Api, Json, events, samples
@@ -293,6 +296,14 @@ def test_what_constrains_the_text(fields: Json, guest: str, argument: str) -> No
     api.answer(PATH, {**HELLO, **fields})
     [submit] = api.engine.submitted
     assert (submit.controller, submit.argument) == (module_id(guest), argument)
+
+
+def test_a_key_may_not_use_every_controller() -> None:
+    api = Api()
+    api.app.dependency_overrides[who] = lambda: Principal(name="eve", controllers=(re.compile("mine"),))
+    answer = api.post(PATH, {**HELLO, "controller": "other"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
+    assert api.post(PATH, {**HELLO, "controller": "mine"}).status_code == 200
 
 
 def test_a_grammar_and_a_controller_of_the_users_own() -> None:

@@ -196,6 +196,7 @@ WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
         "user's id": ({"messages": [{**USER, "tool_call_id": "c"}]}, 400, "messages.0.tool_call_id", "the role tool"),
         "too long": ({"messages": [{"role": "user", "content": "a b " * 5000}]}, 400, "messages",
                      r"has \d{5} tokens: this model takes 2048"),
+        "functions": ({"functions": []}, 400, "functions", "use tools and tool_choice"),
         "top_logprobs": ({"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs", "less than or equal to 20"),
         "audio out": ({"modalities": ["text", "audio"]}, 400, "modalities.1", "'text'"),
         "effort": ({"reasoning_effort": "high"}, 400, "reasoning_effort", "'none'"),
