@@ -27,7 +27,7 @@ def create_app(
     observers: Sequence[Observer] = (),
 ) -> FastAPI:
     """Without `keys` everybody may do all. `observers`: beside the log and the metrics."""
-    app = _App(title="aici", version=version("aici"), docs_url=None, redoc_url=None)
+    app = _App(title="aici", version=version("aici"), docs_url=None, redoc_url=None, redirect_slashes=False)
     # The last added is the first that a request meets.
     app.add_middleware(Bounds, limits=service.limits)
     app.add_middleware(Gate, keys=keys or Keys(), admission=service.admission)

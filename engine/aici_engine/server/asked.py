@@ -53,4 +53,5 @@ async def _call(service: Service, who: Principal, fields: ConstraintFields) -> C
     if fields.guided_grammar is not None:
         return await constraints.grammar(fields.guided_grammar)
     assert fields.controller is not None
-    return await constraints.controller(who, fields.controller, fields.controller_arg)
+    argument = "" if fields.controller_arg is None else fields.controller_arg
+    return await constraints.controller(who, fields.controller, argument)

@@ -54,7 +54,11 @@ class Bounds:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """None when the client leaves before all has come."""
-        length = Headers(scope=scope).get("content-length")
+        headers = Headers(scope=scope)
+        if (encoding := headers.get("content-encoding", "identity")) != "identity":
+            what = f"the body has Content-Encoding {encoding}"
+            raise ParameterError("", what, hint="send it as it is", http_status=415)
+        length = headers.get("content-length")
         if length is not None and int(length) > self._limits.max_body_bytes:
             raise self._too_large()
         parts = bytearray()

@@ -1,13 +1,18 @@
 """Text to tokens and back, in the API process."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from aici_runtime.errors import UsageError
 from aici_runtime.tokens import read_vocabulary, tokenizer_file
+
+_PLAIN = "\ue000"
+"""Stands before the name of a special token that is meant as text."""
 
 
 class Vocabulary:
@@ -24,19 +29,44 @@ class Vocabulary:
         self._tokenizer = Tokenizer.from_file(str(path))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        specials = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
+        # The longest first: one may begin with another. Without any, nothing matches.
+        names = "|".join(re.escape(name) for name in sorted(specials, key=len, reverse=True)) or r"(?!)"
+        self._specials = re.compile(names)
+        self._plain_specials = re.compile(f"{_PLAIN}({names})")
         config = model_dir / "tokenizer_config.json"
         names = json.loads(config.read_bytes()) if config.is_file() else {}
         eos = self._special(names.get("eos_token"))
         self.eos_token = int(vocabulary.eos_token) if eos is None else eos
         self.bos_token = self._special(names.get("bos_token"))
 
+    def plain(self, text: str) -> str:
+        """`text` such that `encode` makes no special token of what it says, wherever a template puts it: nobody ends
+        his own turn of a chat by writing the mark for it."""
+        return self._specials.sub(lambda name: _PLAIN + name[0], text)
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Names of special tokens become those, but for what `plain` has marked."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"the text is not valid Unicode: {error}") from error
+        if _PLAIN in text:
+            return list(self._encode_marked(text, add_special_tokens))
         # Of all ways this one holds no GIL, and no offsets are made.
         return list(self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+
+    def _encode_marked(self, text: str, add_special_tokens: bool) -> Iterator[int]:
+        for number, part in enumerate(self._plain_specials.split(text)):
+            tokenizer = self._plain_tokenizer if number % 2 else self._tokenizer
+            yield from tokenizer.encode(part, add_special_tokens=add_special_tokens and number == 0).ids
+
+    @cached_property
+    def _plain_tokenizer(self) -> Tokenizer:
+        """To which no token is special."""
+        tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
     def name_of(self, token: int) -> str:
         """As the tokenizer writes it: what a special token is called."""

@@ -205,6 +205,7 @@ def test_whatever_takes_too_long_is_ended() -> None:
         (b"GET /health HTTP/1.1\r\nHost: it\r\nAuthorization: a\r\nAuthorization: b\r\nX-Odd: \xff\r\n\r\n", 200),
         (b"GET /health%00 HTTP/1.1\r\nHost: it\r\n\r\n", 404),
         (b"GET /%ff%fe HTTP/1.1\r\nHost: it\r\n\r\n", 404),
+        (b"POST /echo HTTP/1.1\r\nHost: it\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415),
         (b"DELETE /health HTTP/1.1\r\nHost: it\r\n\r\n", 405),
     ],
 )

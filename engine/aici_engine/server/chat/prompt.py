@@ -6,7 +6,7 @@ the system message, calls are part of the assistant's text, and results come fro
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from aici_engine.chat import ChatTemplate
@@ -34,7 +34,9 @@ async def chat_prompt(
         raise UsageError("this model has no chat template", hint="it completes text: use /v1/completions")
     if not messages:
         raise UsageError("there are no messages", hint="give at least one")
-    text = _render(template, messages, tools) + answer
+    plain = service.vocabulary.plain
+    messages = [replace(message, content=plain(message.content)) for message in messages]
+    text = _render(template, messages, tools) + plain(answer)
     # The template writes the special tokens at the start itself.
     prompt = await service.tokenize(text, add_special_tokens=False)
     if len(prompt) >= service.info.max_len:

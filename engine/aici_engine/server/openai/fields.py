@@ -3,6 +3,7 @@
 What is not here, and not in the request that inherits it, is refused by name. `null` is as good as nothing.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -15,6 +16,8 @@ from aici_runtime.errors import UsageError
 
 MAX_TOKENS = 1 << 31
 _INT64 = 1 << 63
+
+_TOKEN = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Strict(BaseModel):
@@ -99,7 +102,7 @@ class SamplingFields(Strict, ConstraintFields):
     def _biases(self, vocab_size: int) -> dict[int, float]:
         biases: dict[int, float] = {}
         for token, bias in self.logit_bias.items():
-            if not token.isdecimal() or int(token[:20]) >= vocab_size:
+            if not _TOKEN.fullmatch(token) or int(token) >= vocab_size:
                 raise ParameterError(
                     "logit_bias", f"logit_bias has {token[:20]!r}: its keys are tokens, 0 to {vocab_size - 1}"
                 )

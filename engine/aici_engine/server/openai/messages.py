@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from aici_engine.server.chat.prompt import Message
 from aici_engine.server.chat.tools import Call, Tool
@@ -92,12 +92,23 @@ class ChatMessage(Strict):
             raise ParameterError(f"{where}.content", f"{where}.content is missing")
 
 
+def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object":
+        raise ValueError(f"parameters are those of an object, not of type {schema['type']!r}")
+    return schema or _no_parameters()
+
+
+def _no_parameters() -> dict[str, Any]:
+    """Of a function that says nothing of them."""
+    return {"type": "object", "properties": {}, "additionalProperties": False}
+
+
 class FunctionSpec(Strict):
     """`strict` or not, arguments are always valid against `parameters`."""
 
     name: _Name
     description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Annotated[dict[str, Any], AfterValidator(_of_an_object)] = Field(default_factory=_no_parameters)
     strict: bool = False
 
 

@@ -9,6 +9,7 @@ from aici_engine.config import SamplingParams
 from aici_engine.server.admission import Principal
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.service import Generation, Service
+from aici_engine.server.vocabulary import Vocabulary
 from aici_runtime.errors import UsageError
 
 NO_CONTROLLER = "none"
@@ -111,7 +112,7 @@ def _prompt(service: Service, request: RunRequest) -> list[int]:
         _check(not text, "messages", "and prompt exclude each other.")
         if service.template is None:
             raise ParameterError("messages", f"the model {service.name} has no chat template", hint="give a prompt")
-        messages = [message.model_dump(exclude_unset=True) for message in request.messages]
+        messages = [_plain(vocabulary, message.model_dump(exclude_unset=True)) for message in request.messages]
         # The template writes the special tokens at the start itself.
         return vocabulary.encode(service.template.render(messages), add_special_tokens=False)
     start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
@@ -137,3 +138,14 @@ def _token(text: str) -> int:
 def _check(holds: bool, field: str, demand: str) -> None:
     if not holds:
         raise ParameterError(field, f"{field} {demand}")
+
+
+def _plain(vocabulary: Vocabulary, message: Any) -> Any:
+    """A message, or a part of one, whatever its shape, without special tokens."""
+    if isinstance(message, str):
+        return vocabulary.plain(message)
+    if isinstance(message, list):
+        return [_plain(vocabulary, part) for part in message]
+    if isinstance(message, dict):
+        return {name: _plain(vocabulary, part) for name, part in message.items()}
+    return message

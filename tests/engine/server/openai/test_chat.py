@@ -13,6 +13,7 @@ from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.admission import Principal
 from aici_engine.server.constraints import module_id
+from aici_engine.server.openai.messages import ToolSpec, neutral_tools
 from aici_engine.server.who import who
 from tests.support.fake_engine import Script, fails, says, silent
 from tests.support.fake_service import TOOL_TEMPLATE, vocabulary
@@ -314,3 +315,10 @@ def test_a_grammar_and_a_controller_of_the_users_own() -> None:
     submits = api.engine.submitted
     assert [submit.controller for submit in submits] == [module_id("grammar"), "mine", None]
     assert submits[1].argument == '{"a":1}'
+
+
+def test_a_function_without_parameters_has_none() -> None:
+    bare = {"type": "function", "function": {"name": "stop"}}
+    empty = {"type": "function", "function": {"name": "halt", "parameters": {}}}
+    for tool in neutral_tools([ToolSpec.model_validate(spec) for spec in (bare, empty)]):
+        assert tool.parameters == {"type": "object", "properties": {}, "additionalProperties": False}

@@ -134,6 +134,7 @@ def test_values_that_only_look_like_others_are_honoured_too() -> None:
 
 
 # What is wrong, and the status, the field and the words that tell so.
+ARRAY: Json = {"type": "function", "function": {"name": "t", "parameters": {"type": "array"}}}
 WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
     "unknown": ({"temprature": 1}, 400, "temprature", "temprature is not supported"),
     "model": ({"model": "gpt-4o"}, 404, "", "gpt-4o is not served here .this server has it"),
@@ -150,6 +151,7 @@ WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
     "stop type": ({"stop": 5}, 422, "stop", "valid list"),
     "bias of a word": ({"logit_bias": {"a": 1}}, 400, "logit_bias", "'a': its keys are tokens, 0 to 49151"),
     "bias of no token": ({"logit_bias": {"49152": 1}}, 400, "logit_bias", "0 to 49151"),
+    "bias in another spelling": ({"logit_bias": {"07": 1}}, 400, "logit_bias", "'07': its keys are tokens"),
     "bias of a huge number": ({"logit_bias": {"9" * 5000: 1}}, 400, "logit_bias", "0 to 49151"),
     "bias": ({"logit_bias": {"5": 101}}, 400, "logit_bias.5", "less than or equal to 100"),
     "max_tokens": ({"max_tokens": -1}, 400, "max_tokens", "greater than or equal"),
@@ -173,6 +175,7 @@ CALL: Json = {"id": "c", "type": "function", "function": {"name": "f", "argument
 WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
     CHAT: {
         **WRONG_BOTH,
+        "parameters": ({"tools": [ARRAY]}, 400, "tools.0.function.parameters", "those of an object, not of type"),
         "no tokens": ({"max_tokens": 0}, 400, "max_tokens", "greater than or equal to 1"),
         "two limits": ({"max_tokens": 5, "max_completion_tokens": 5}, 400, "max_tokens", "together"),
         "no messages": ({"messages": []}, 400, "messages", "at least 1"),
