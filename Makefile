@@ -14,7 +14,7 @@ run: guests  ## answer with two digits, from model to Wasm and back
 
 test: guests  ## all tests, with the real model and runtime
 	$(BIN)/aici models pull
-	$(BIN)/python -m pytest -n auto --dist loadgroup --durations 20
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20
 
 check: $(READY)  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -22,6 +22,7 @@ from aici_runtime.errors import UnavailableError, UsageError
 
 _BACKLOG = 2048
 _POLL_S = 0.05
+_LAST_WORDS_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -105,13 +106,22 @@ def _service(config: ServerConfig, client: EngineClient) -> Service:
 async def _drain(service: Service, timeout_s: float) -> None:
     admission = service.admission
     _log.info("stopping: %d sequences may end first", admission.num_admitted)
+    if await _all_end(admission, timeout_s):
+        return
+    _log.warning("%d sequences did not end within %g s", admission.num_admitted, timeout_s)
+    service.client.lost(UnavailableError("the server is stopping"))
+    # Their clients hear why before their connections close.
+    await _all_end(admission, _LAST_WORDS_S)
+
+
+async def _all_end(admission: Admission, timeout_s: float) -> bool:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             while admission.num_admitted:
                 await asyncio.sleep(_POLL_S)
-    if admission.num_admitted:
-        _log.warning("%d sequences did not end within %g s", admission.num_admitted, timeout_s)
-        service.client.lost(UnavailableError("the server is stopping"))
+            # What the last of them said is on its way to a socket.
+            await asyncio.sleep(_POLL_S)
+    return not admission.num_admitted
 
 
 def _listen(config: ServerConfig) -> socket.socket:
