@@ -71,6 +71,7 @@ class Runtime:
         }
         self._named = True
         self._boxes: dict[tuple[str, str], Mailbox] = {}
+        self._threads: list[threading.Thread] = []
         self._bin: shm.Region | None = None
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
@@ -86,16 +87,20 @@ class Runtime:
                 self._boxes[key] = Mailbox.create(names, config.json_size_mib * MIB)
             self._bin = shm.create_region(f"{self._prefix}bin-shm", config.bin_size_mib * MIB)
             self._process = RuntimeProcess(config.command(self._prefix))
+            self.pid = self._process.pid
+            self._threads = [
+                threading.Thread(target=self._watch, name="aicirt-watch", daemon=True),
+                threading.Thread(target=self._read_side, name="aicirt-side", daemon=True),
+            ]
+            for thread in self._threads:
+                thread.start()
         except BaseException:
-            self._release_memory()
+            # A signal may strike anywhere in here, and nobody else knows the names yet.
+            if hasattr(self, "_process"):
+                self.close()
+            else:
+                self._release_memory()
             raise
-        self.pid = self._process.pid
-        self._threads = [
-            threading.Thread(target=self._watch, name="aicirt-watch", daemon=True),
-            threading.Thread(target=self._read_side, name="aicirt-side", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
 
     def wait_ready(self) -> None:
         """Block until the runtime serves both channels, then unlink every name: nothing can be left behind after it."""
@@ -197,7 +202,8 @@ class Runtime:
             self._closed = True
             self._process.end()
             for thread in self._threads:
-                thread.join()
+                if thread.ident is not None:  # it was started
+                    thread.join()
             with self._main_lock, self._side_lock:
                 self._release_memory()
 

@@ -418,7 +418,7 @@ class TestFailures:
             runtime.mk_module(b"no")
         with pytest.raises(UsageError, match="msg too large"):
             runtime.mk_module(bytes(8 << 20))
-        assert runtime.get_tags() == []
+        assert "nope" not in {tag.tag for tag in runtime.get_tags()}
 
     @pytest.mark.parametrize("arg", ["\ud800", {"a": 2**70}, [object()]])
     def test_arguments_that_json_cannot_hold(self, runtime: Runtime, arg: object) -> None:
