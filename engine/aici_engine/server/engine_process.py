@@ -103,7 +103,7 @@ class RuntimeKeeper:
             try:
                 self._make_ready(fresh)
                 use(fresh)
-            except AiciError:
+            except (AiciError, OSError):  # the latter: a file of a module is gone
                 _log.exception("the new controller runtime did not come up")
             self._runtime = fresh
 
