@@ -111,6 +111,22 @@ def _guests() -> Finding:
     return Finding("controllers", "ok", ", ".join(names))
 
 
+def _third_party() -> Finding:
+    """Guests that are built from sources of others, which may not be had where aici is built."""
+    from aici_controllers.catalog import guest_names
+    from aici_controllers.third_party import known_sources
+
+    missing = [source for source in known_sources().values() if source.guest not in guest_names()]
+    if missing:
+        detail = ", ".join(
+            f"{source.guest} is not built (it needs {source.name} {source.version})" for source in missing
+        )
+        hint = "`python -m aici_controllers.build` in a checkout fetches the sources and builds it"
+        return Finding("scripted controllers", "absent", detail, hint)
+    built = ", ".join(f"{source.guest} ({source.name} {source.version})" for source in known_sources().values())
+    return Finding("scripted controllers", "ok", built)
+
+
 def _model() -> Finding:
     from aici_engine.store.resolve import list_models
 
@@ -140,6 +156,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _engine,
     _toolchain,
     _guests,
+    _third_party,
     _model,
     _accelerator,
 )

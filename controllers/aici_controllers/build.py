@@ -1,84 +1,131 @@
 """Compiles controllers from C or C++ with the SDK. Needs `ziglang` (the extra `aici[build]`), nothing else."""
 
-import itertools
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from aici_controllers import zig
-from aici_controllers.sdk import digest, sdk_dir, sdk_headers, sdk_objects, sdk_sources
+from aici_controllers.objects import Part, digest, objects_of
+from aici_controllers.recipe import NAME, Recipe, read_recipe, third_party_parts
+from aici_controllers.sdk import sdk_dir, sdk_headers, sdk_objects, sdk_sources
+from aici_controllers.third_party import notice, source_tree
 from aici_runtime.cache import write_atomically
-from aici_runtime.errors import UsageError
+from aici_runtime.errors import UnavailableError, UsageError
 
-__all__ = ["build_guest", "build_guests", "build_shipped", "sdk_dir", "sdk_sources"]
+__all__ = ["build_guest", "build_shipped", "sdk_dir", "sdk_sources"]
+
+_INPUTS: Final = {*zig.C_SUFFIXES, ".h", ".hpp", ".js", ".py"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """What becomes the module `out`. `root` is the folder that the sources are named from; `parts` come from others,
+    and `includes` are their headers."""
+
+    out: Path
+    sources: Sequence[Path]
+    root: Path | None = None
+    parts: Sequence[Part] = ()
+    includes: Sequence[Path] = ()
+    link_flags: Sequence[str] = ()
 
 
 def build_guest(sources: Sequence[Path], out: Path, *, root: Path | None = None) -> str:
     """Compiles `sources` (.c or .cpp) with the SDK into the module `out`, mode 0644, replaced only on success; returns
-    the compiler's warnings. `root` is the folder that the sources are named from; it does not reach the output.
+    the compiler's warnings. `root` does not reach the output.
 
     UnavailableError when there is no toolchain; ControllerError with the compiler's output when it refuses the sources.
     """
-    return build_guests({out: sources}, root=root)
+    return _build([Guest(out=out, sources=sources, root=root)])
 
 
-def build_guests(guests: Mapping[Path, Sequence[Path]], *, root: Path | None = None) -> str:
-    """`build_guest` for each module and its sources."""
+def _build(guests: Sequence[Guest]) -> str:
     zig.require()
-    for source in itertools.chain.from_iterable(guests.values()):
+    for source in (source for guest in guests for source in guest.sources):
         if source.suffix not in zig.C_SUFFIXES:
             raise UsageError(f"{source} is not C or C++", hint="name it .c or .cpp")
         if not source.is_file():
             raise UsageError(f"{source} does not exist")
     warnings = ""
-    with tempfile.TemporaryDirectory(prefix="aici-sdk-") as sdk_folder:
-        sdk = sdk_objects(sdk_sources(), Path(sdk_folder))
-        for out, sources in guests.items():
+    with tempfile.TemporaryDirectory(prefix="aici-sdk-") as kept:
+        sdk = sdk_objects(sdk_sources(), Path(kept))
+        for guest in guests:
             with tempfile.TemporaryDirectory(prefix="aici-build-") as name:
-                units = [_unit(source, number, Path(name), root) for number, source in enumerate(sources)]
+                units = [_unit(guest, number, Path(name)) for number in range(len(guest.sources))]
+                warnings += zig.compile(units)
+                objects = [*(unit.out for unit in units), *objects_of(guest.parts, Path(kept)), *sdk]
                 module = Path(name) / "guest.wasm"
-                warnings += zig.compile(units) + zig.link([*(unit.out for unit in units), *sdk], module)
-                write_atomically(out, module.read_bytes(), hint="name another folder")
-                out.chmod(0o644)
+                warnings += zig.link(objects, module, guest.link_flags)
+                write_atomically(guest.out, module.read_bytes(), hint="name another folder")
+                guest.out.chmod(0o644)
     return warnings
 
 
-def _unit(source: Path, number: int, folder: Path, root: Path | None) -> zig.Unit:
+def _unit(guest: Guest, number: int, folder: Path) -> zig.Unit:
     """The object is called after the source, since the linker names it. Assertions of controllers are on: what they
     catch ends the guest with a message, instead of going on with what nobody thought of."""
+    source = guest.sources[number]
     out = folder / f"{number}-{re.sub(r'[^A-Za-z0-9_.]', '_', source.name)}.o"
-    include = sdk_dir() / "include"
-    return zig.Unit(source=source, out=out, root=root or source.parent, include=include, flags=["-UNDEBUG"])
+    theirs = [f"-isystem{path}" for path in guest.includes]  # their headers do not pass our warnings
+    includes = [sdk_dir() / "include"]
+    return zig.Unit(
+        source=source, out=out, root=guest.root or source.parent, includes=includes, flags=["-UNDEBUG", *theirs]
+    )
 
 
 def build_shipped(sources: Path, out: Path) -> list[Path]:
-    """Builds each folder of `sources` (one guest, its name, .c and .cpp files) into `out`/NAME.wasm.
+    """Builds each folder of `sources` (one guest, its name, .c and .cpp files, perhaps a guest.toml) into
+    `out`/NAME.wasm.
 
     A guest is left as it is while NAME.hash beside it says that neither its sources, nor the SDK, nor the toolchain
-    changed. Returns all modules, sorted.
+    changed. One whose source of others cannot be had is left out, and stderr says so. Returns all modules, sorted.
     """
     modules: list[Path] = []
-    stale: dict[Path, list[Path]] = {}
+    stale: list[Guest] = []
     notes: dict[Path, str] = {}
     common = f"{digest([*sdk_sources(), *sdk_headers()], sdk_dir())[:16]} {zig.version()} {zig.FLAGS}"
     for folder in sorted(path for path in sources.iterdir() if path.is_dir()):
         files = sorted(path for path in folder.rglob("*") if path.suffix in zig.C_SUFFIXES)
         if not files:
             continue
+        recipe = read_recipe(folder)
         module, note = out / f"{folder.name}.wasm", out / f"{folder.name}.hash"
-        inputs = [path for path in folder.rglob("*") if path.suffix in {*zig.C_SUFFIXES, ".h", ".hpp"}]
-        state = f"{common} {digest(inputs, folder)[:16]}\n"
+        inputs = [path for path in folder.rglob("*") if path.suffix in _INPUTS or path.name == NAME]
+        pin = f" {recipe.source.sha256[:16]}" if recipe.source else ""
+        state = f"{common} {digest(inputs, folder)[:16]}{pin}\n"
         if not module.exists() or not note.exists() or note.read_text() != state:
             note.unlink(missing_ok=True)
-            stale[module], notes[note] = files, state
+            try:
+                stale.append(_guest(folder, files, module, recipe))
+            except UnavailableError as error:
+                module.unlink(missing_ok=True)  # it is not what the sources say
+                hint = f" ({error.hint})" if error.hint else ""
+                sys.stderr.write(f"{folder.name} is not built: {error.message}{hint}\n")
+                continue
+            notes[note] = state
         modules.append(module)
     if stale:
-        sys.stderr.write(build_guests(stale, root=sources))
+        sys.stderr.write(_build(stale))
     for note, state in notes.items():
         note.write_text(state)
     return modules
+
+
+def _guest(folder: Path, files: Sequence[Path], module: Path, recipe: Recipe) -> Guest:
+    """Fetches what it needs of others, and writes their notices beside the module."""
+    if recipe.source is None:
+        return Guest(out=module, sources=files, root=folder.parent, link_flags=recipe.link_flags)
+    tree = source_tree(recipe.source)
+    write_atomically(module.with_suffix(".NOTICE"), notice(recipe.source, tree).encode(), hint="name another folder")
+    parts = third_party_parts(recipe, tree, folder)
+    includes = [tree / name for name in recipe.include]
+    return Guest(
+        out=module, sources=files, root=folder.parent, parts=parts, includes=includes, link_flags=recipe.link_flags
+    )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Unit:
     source: Path
     out: Path
     root: Path
-    include: Path
+    includes: Sequence[Path]
     flags: Sequence[str] = ()
 
 
@@ -65,24 +65,24 @@ def compile(units: Sequence[Unit]) -> str:  # noqa: A001
 def _compile(unit: Unit) -> Command:
     driver = C_SUFFIXES[unit.source.suffix]
     language = CXX if driver == "c++" else ()
-    folders = (f"-I{unit.include}", f"-I{unit.source.parent}")
+    folders = [f"-I{path}" for path in (*unit.includes, unit.source.parent)]
     flags = (*TARGET, *COMPILE, *language, f"-ffile-prefix-map={unit.root}=.", *folders, *unit.flags)
     wrong = f"{unit.source} does not compile"
     return _zig(wrong, driver, *flags, "-c", _as_path(unit.source), "-o", str(unit.out))
 
 
-def link(objects: Sequence[Path], out: Path) -> str:
+def link(objects: Sequence[Path], out: Path, flags: Sequence[str] = ()) -> str:
     """As C when that is enough: the C++ standard library is header-only as far as the SDK uses it, and building the
     rest of it takes as long as the C library again. A controller that needs it (std::string) is linked a second time.
     """
     names = [str(path) for path in objects]
     wrong = "the controller does not link"
     try:
-        return run(_zig(wrong, "cc", *TARGET, *LINK, *names, "-o", str(out)))
+        return run(_zig(wrong, "cc", *TARGET, *LINK, *flags, *names, "-o", str(out)))
     except ControllerError as error:
         if "std::__1::" not in error.message:
             raise
-        return run(_zig(wrong, "c++", *TARGET, *LINK, *names, "-o", str(out)))
+        return run(_zig(wrong, "c++", *TARGET, *LINK, *flags, *names, "-o", str(out)))
 
 
 def build_zig(root: Path, out: Path, *, binding: Path) -> str:

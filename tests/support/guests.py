@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from aici_controllers import build, sdk, zig
+from aici_controllers.objects import digest
 from tests.support.fake_host import GuestModule
 
 _SOURCES = Path(__file__).resolve().parent.parent / "guests"
@@ -16,10 +17,10 @@ _CONTROLLERS = Path(__file__).resolve().parents[2] / "controllers"
 def build_test_guest(name: str) -> Path:
     """The path of the module built from `tests/guests/NAME.cpp` or `.c`; do not change it, other tests share it."""
     source = next(path for path in (_SOURCES / f"{name}.cpp", _SOURCES / f"{name}.c") if path.exists())
-    state = f"{sdk.digest([*sdk.sdk_sources(), *sdk.sdk_headers()], sdk.sdk_dir())} {zig.version()} {zig.FLAGS}"
-    digest = hashlib.sha256(state.encode() + source.read_bytes())
+    state = f"{digest([*sdk.sdk_sources(), *sdk.sdk_headers()], sdk.sdk_dir())} {zig.version()} {zig.FLAGS}"
+    total = hashlib.sha256(state.encode() + source.read_bytes())
     folder = Path(tempfile.gettempdir()) / f"aici-test-guests-{os.getuid()}"
-    out = folder / f"{name}-{digest.hexdigest()[:16]}.wasm"
+    out = folder / f"{name}-{total.hexdigest()[:16]}.wasm"
     if not out.exists():
         build.build_guest([source], out)
     return out

