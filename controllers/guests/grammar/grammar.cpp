@@ -1,9 +1,8 @@
 // Generated text is a sentence of the grammar given as the argument, the text of a .y file.
 #include "aici/grammar/accepts.hpp"
 #include "aici/grammar/check.hpp"
-#include "aici/grammar/reader.hpp"
+#include "aici/grammar/parser.hpp"
 #include "aici/grammar/recognizer.hpp"
-#include "aici/grammar/tables.hpp"
 #include "aici/json.hpp"
 #include "aici/recognizer_controller.hpp"
 #include "aici/tool.hpp"
@@ -11,32 +10,12 @@
 namespace {
 
 using aici::Text;
-using aici::grammar::Grammar, aici::grammar::GrammarRecognizer, aici::grammar::LrTable, aici::grammar::Problem;
-
-constexpr size_t MAX_TOLD = 10;  // problems
-
-struct Parser {
-  Grammar grammar;
-  LrTable table;
-};
-
-// nullopt, and `why`, when there is an error in the grammar.
-std::optional<Parser> parser_of(std::string_view text, Text& why) {
-  std::vector<Problem> problems;
-  std::optional<Grammar> grammar = aici::grammar::read_grammar(text, problems);
-  LrTable table;
-  if (grammar) table = build_table(*grammar, problems);
-  size_t told = 0;
-  for (const Problem& problem : problems)
-    if (problem.severity == aici::grammar::Severity::Error && told++ < MAX_TOLD) why << (told > 1 ? "\n" : "") << describe(problem);
-  if (told) return std::nullopt;
-  return Parser{static_cast<Grammar&&>(*grammar), static_cast<LrTable&&>(table)};
-}
+using aici::grammar::GrammarRecognizer, aici::grammar::LrTable, aici::grammar::Parser, aici::grammar::read_parser;
 
 GrammarRecognizer constraint_from_arg() {
   std::vector<char> arg = aici::module_arg();
   Text why;
-  std::optional<Parser> parser = parser_of({arg.data(), arg.size()}, why);
+  std::optional<Parser> parser = read_parser({arg.data(), arg.size()}, why);
   if (!parser) aici::fail((Text("grammar error: ") << why).view());
   Text about("grammar constraint: ");
   about << parser->grammar.terminals.size() - 1 << " terminals, " << parser->grammar.productions.size() - 1 << " productions, "
@@ -60,7 +39,7 @@ Text answer(std::string_view question) {
   if (aici::json::get(question, "check")) return aici::grammar::check_answer(text_of(question, "check"));
   std::string_view accepts = *aici::json::get(question, "accepts");
   Text why;
-  std::optional<Parser> parser = parser_of(text_of(accepts, "grammar"), why);
+  std::optional<Parser> parser = read_parser(text_of(accepts, "grammar"), why);
   if (!parser) return Text("{\"problem\":") << aici::json::quoted(why) << '}';
   std::optional<std::string_view> inputs = aici::json::get(accepts, "inputs");
   if (!inputs) return accepts_answer(parser->grammar, parser->table, text_of(accepts, "input"));

@@ -50,23 +50,13 @@ std::optional<aici::RegexRecognizer> compile(std::string_view argument, Value& v
   return aici::compile_json_schema(*value.find("schema"), *options, report);
 }
 
-Text listed(const std::vector<Problem>& problems, std::string_view what) {
-  Text text;
-  for (const Problem& problem : problems)
-    text << what << " at #" << problem.pointer << ": " << problem.message << '\n';
-  return text;
-}
-
 Constraint constraint_from_arg() {
   std::vector<char> argument = aici::module_arg();
   Report report;
   Value value;
   std::optional<aici::RegexRecognizer> recognizer = compile({argument.data(), argument.size()}, value, report);
-  if (!report.dropped.empty()) aici::print(listed(report.dropped, "json schema: dropped").view());
-  if (!recognizer) {
-    Text why = listed(report.problems, "json schema error");
-    aici::fail(why.view().substr(0, why.size() - 1));
-  }
+  if (!report.dropped.empty()) aici::print((describe(report.dropped, "json schema: dropped") << '\n').view());
+  if (!recognizer) aici::fail(describe(report.problems, "json schema error"));
   return Constraint(static_cast<aici::RegexRecognizer&&>(*recognizer));
 }
 

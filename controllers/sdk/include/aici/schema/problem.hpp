@@ -12,6 +12,14 @@ struct Problem {
   Text message;
 };
 
+// "what at #/pointer: message", a line each; no newline at the end.
+inline Text describe(const std::vector<Problem>& problems, std::string_view what) {
+  Text text;
+  for (const Problem& problem : problems)
+    text << (text.empty() ? "" : "\n") << what << " at #" << problem.pointer << ": " << problem.message;
+  return text;
+}
+
 struct Report {
   std::vector<Problem> problems;  // any of these: nothing is generated
   std::vector<Problem> dropped;   // what was left out because of Options::lenient

@@ -1,0 +1,110 @@
+// A constraint on generated text, of whatever kind, behind one interface.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "aici/mask_cache.hpp"
+#include "aici/recognizer.hpp"
+#include "aici/token_set.hpp"
+#include "aici/trie.hpp"
+
+namespace aici {
+
+class Constraint {
+ public:
+  virtual ~Constraint() = default;
+
+  // May the text end here?
+  virtual bool eos_allowed() = 0;
+  // May the text end here, and can nothing follow?
+  virtual bool is_complete() = 0;
+  // The tokens that may come next, EOS among them iff it may. Valid until the next call of anything.
+  virtual const TokenSet& mask() = 0;
+  // Takes a token other than EOS. False, and nothing can be relied on any more, when it was not allowed.
+  virtual bool append(TokenId token) = 0;
+  // Why the constraint is of no use any more; null while it is.
+  virtual const char* error() const { return nullptr; }
+};
+
+// The end of the text so far stays on the recognizer's stack, so that tokens can be taken back.
+// If R has mask_key() -> uint32_t (equal keys: equal masks), masks are remembered.
+template <Recognizer R>
+class RecognizerConstraint final : public Constraint {
+ public:
+  // `trie` outlives the constraint.
+  RecognizerConstraint(const TokTrie& trie, R rec) : trie_(trie), rec_(static_cast<R&&>(rec)), mask_(trie.empty_set()) {
+    if constexpr (requires { rec_.set_longest_token(size_t{}); }) rec_.set_longest_token(trie_.max_token_len());
+  }
+
+  bool eos_allowed() override { return rec_.special_allowed(SpecialToken::EndOfSequence); }
+
+  bool is_complete() override {
+    if (!eos_allowed()) return false;
+    for (unsigned byte = 0; byte < 256; byte++)
+      if (rec_.byte_allowed(static_cast<uint8_t>(byte))) return false;
+    return true;
+  }
+
+  const TokenSet& mask() override {
+    if constexpr (requires { rec_.mask_key(); }) {
+      if (cache_.load(rec_.mask_key(), mask_)) return mask_;
+      const Slice* slice = trie_.compute_mask(rec_, mask_);
+      // The walk may have changed the key.
+      if (!error()) cache_.add(rec_.mask_key(), mask_, slice ? &slice->inside : nullptr);
+    } else {
+      trie_.compute_mask(rec_, mask_);
+    }
+    return mask_;
+  }
+
+  bool append(TokenId token) override {
+    std::string_view bytes = trie_.token(token);
+    if (bytes.empty()) return false;
+    for (char c : bytes)
+      if (!rec_.try_push_byte(static_cast<uint8_t>(c))) return false;
+    lengths_.push_back(static_cast<uint8_t>(bytes.size()));
+    num_kept_ += bytes.size();
+    if (num_kept_ > MAX_KEPT_BYTES) forget_half();
+    return true;
+  }
+
+  // False when so many are not remembered.
+  bool take_back(uint32_t num_tokens) {
+    if (num_tokens > lengths_.size()) return false;
+    for (; num_tokens > 0; num_tokens--) {
+      rec_.pop_bytes(lengths_.back());
+      num_kept_ -= lengths_.back();
+      lengths_.pop_back();
+    }
+    return true;
+  }
+
+  const char* error() const override {
+    if constexpr (requires { rec_.error(); }) return rec_.error();
+    return nullptr;
+  }
+
+ private:
+  // So much text can be taken back, at least half of it: states on the stack are states that cannot be forgotten.
+  static constexpr size_t MAX_KEPT_BYTES = 4096;
+
+  void forget_half() {
+    if constexpr (requires { rec_.forget(size_t{}); }) {
+      size_t num_bytes = 0;
+      size_t num_tokens = lengths_.size() / 2;
+      for (size_t i = 0; i < num_tokens; i++) num_bytes += lengths_[i];
+      lengths_.erase(lengths_.begin(), lengths_.begin() + static_cast<ptrdiff_t>(num_tokens));
+      rec_.forget(num_bytes);
+      num_kept_ -= num_bytes;
+    }
+  }
+
+  const TokTrie& trie_;
+  R rec_;
+  TokenSet mask_;
+  MaskCache cache_;
+  std::vector<uint8_t> lengths_;  // bytes of each token that can be taken back
+  size_t num_kept_ = 0;           // their sum
+};
+
+}  // namespace aici

@@ -1,0 +1,63 @@
+// Runs a program: turns what it waits for into answers to the host's callbacks.
+#pragma once
+#include <memory>
+
+#include "aici/controller.hpp"
+#include "aici/script/program.hpp"
+
+namespace aici::script {
+
+// Forced text costs no step: while a program only forces, it runs on, and what it forced goes out together. So the
+// sequence, as the program sees it, may be ahead of what the host has.
+class ScriptController : public aici::Controller {
+ public:
+  using MakeProgram = std::unique_ptr<Program>(Sequence&);
+
+  explicit ScriptController(MakeProgram* make) : program_(make(sequence_)) {}
+
+  void init_prompt(Tokens prompt) override;
+  PreResult pre_process() override;
+  MidResult mid_process(Tokens fork_group) override;
+  bool post_process(Tokens tokens, uint32_t backtrack) override;
+
+ private:
+  // What came of the last answer is in the sequence already, or is to be told by post_process.
+  enum class Sent : uint8_t { Nothing, Known, Gen, Own };
+
+  // Tokens of a step Gen, so far.
+  struct Generated {
+    std::vector<TokenId> tokens{};
+    Text text{};
+    bool over = false;
+  };
+
+  template <typename T>
+  T* awaited() {
+    return std::get_if<T>(&sequence_.step_);
+  }
+  void settle();
+  void resume(Outcome outcome);
+  void force(const Fixed& fixed);
+  void begin(const Gen& gen);
+  void generated(TokenId token);
+  void finish_gen();
+  bool try_resume_wait(const Wait& wait);
+  MidResult sample(Gen& gen);
+  MidResult answer(OwnStep own);
+  MidResult hold();
+  bool is_pending() const { return backtrack_ > 0 || !forced_.empty(); }
+
+  Sequence sequence_;
+  std::unique_ptr<Program> program_;
+  TokenSet mask_{sequence_.trie_.empty_set()};
+  uint32_t backtrack_ = 0;         // tokens that the host is still to remove,
+  std::vector<TokenId> forced_{};  // then to append
+  Generated generated_{};
+  Sent sent_ = Sent::Nothing;
+  bool has_forced_ = false;  // in the pre_process before this one
+  bool has_paused_ = false;
+  bool has_ended_ = false;
+  bool has_begun_ = false;  // the step Gen
+};
+
+}  // namespace aici::script

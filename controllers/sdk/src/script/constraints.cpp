@@ -1,0 +1,70 @@
+#include "aici/script/constraints.hpp"
+
+#include "aici/choices.hpp"
+#include "aici/grammar/parser.hpp"
+#include "aici/grammar/recognizer.hpp"
+#include "aici/json.hpp"
+#include "aici/json_schema.hpp"
+#include "aici/regex.hpp"
+#include "aici/substring.hpp"
+
+namespace aici::script {
+
+namespace {
+
+template <FunctionalRecognizer F>
+MadeConstraint constraint_of(const TokTrie& trie, F inner) {
+  using Stack = StackRecognizer<F>;
+  return {.constraint = std::make_unique<RecognizerConstraint<Stack>>(trie, Stack(static_cast<F&&>(inner)))};
+}
+
+}  // namespace
+
+MadeConstraint regex_constraint(const TokTrie& trie, std::string_view pattern) {
+  std::optional<regex::Problem> problem;
+  std::optional<regex::Dfa> dfa = regex::compile(pattern, problem);
+  if (!dfa) return {.problem = describe(*problem, pattern)};
+  return constraint_of(trie, RegexRecognizer(static_cast<regex::Dfa&&>(*dfa)));
+}
+
+MadeConstraint grammar_constraint(const TokTrie& trie, std::string_view text) {
+  Text why;
+  std::optional<grammar::Parser> parser = grammar::read_parser(text, why);
+  if (!parser) return {.problem = Text("grammar error: ") << why};
+  grammar::GrammarRecognizer recognizer(parser->grammar, static_cast<grammar::LrTable&&>(parser->table));
+  using Grammar = RecognizerConstraint<grammar::GrammarRecognizer>;
+  return {.constraint = std::make_unique<Grammar>(trie, static_cast<grammar::GrammarRecognizer&&>(recognizer))};
+}
+
+MadeConstraint json_schema_constraint(const TokTrie& trie, std::string_view schema) {
+  json::Value value;
+  if (std::optional<json::SyntaxProblem> problem = json::parse(schema, value)) {
+    Text why("the schema is not JSON: line ");
+    return {.problem = why << problem->line << ", column " << problem->column << ": " << problem->message};
+  }
+  schema::Report report;
+  std::optional<RegexRecognizer> recognizer = compile_json_schema(value, {}, report);
+  if (!recognizer) return {.problem = schema::describe(report.problems, "json schema error")};
+  return constraint_of(trie, static_cast<RegexRecognizer&&>(*recognizer));
+}
+
+MadeConstraint choices_constraint(const TokTrie& trie, std::span<const Text> choices) {
+  Text json("[");
+  for (const Text& choice : choices) json << (json.size() > 1 ? "," : "") << json::quoted(choice);
+  json << ']';
+  std::optional<json::Problem> problem;
+  std::optional<ChoiceList> list = read_choices(json, problem);
+  if (!list) return {.problem = Text(json::describe(*problem, json))};
+  return constraint_of(trie, ChoicesRecognizer(static_cast<ChoiceList&&>(*list)));
+}
+
+MadeConstraint substring_constraint(const TokTrie& trie, std::string_view text, std::string_view end) {
+  Text json("{\"text\":");
+  json << json::quoted(text) << ",\"end\":" << json::quoted(end) << '}';
+  std::optional<json::Problem> problem;
+  std::optional<SubstringArgument> argument = read_substring(json, problem);
+  if (!argument) return {.problem = Text(json::describe(*problem, json))};
+  return constraint_of(trie, SubstringRecognizer(static_cast<SubstringArgument&&>(*argument)));
+}
+
+}  // namespace aici::script
