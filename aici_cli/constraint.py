@@ -73,6 +73,16 @@ def control_from(flags: Flags, *, on_server: bool = False) -> Control | None:
     return None if constraint is None else _control(constraint)
 
 
+def script_control(guest: str, program: str, *, on_server: bool) -> Control:
+    """A program for the shipped controller that runs such."""
+    from aici_controllers import constraints
+    from aici_controllers.catalog import guest_names
+
+    if on_server and guest not in guest_names():
+        return Control(b"", program, guest)
+    return _control(constraints.named(guest, program))
+
+
 def _control(constraint: "Constraint") -> Control:
     from aici_controllers.catalog import guest_path
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aici_cli.constraint import Control, Flags, control_from
+from aici_cli.constraint import Control, Flags, control_from, script_control
 from aici_cli.files import bounded, check_utf8
 from aici_cli.output import print_json, say
 from aici_cli.render import document, stream_text
+from aici_cli.script import script_from
 from aici_controllers.schema_check import Whitespace
 from aici_runtime.errors import ControllerError, UsageError
 
@@ -21,17 +22,25 @@ if TYPE_CHECKING:
 
     from aici_engine.config import SamplingParams
     from aici_engine.events import Event, FinishEvent
+    from aici_runtime.ids import TokenId
 
     Answers: TypeAlias = tuple[Callable[[], str], Sequence[Iterable[Event]]]
     """The model's name, known once there is an answer, and the events of each sample."""
 
 
+DEFAULT_MAX_TOKENS = 256
 MAX_PROMPT_BYTES = 16 << 20
 PROMPT_HINT = "give it as an argument, or pipe it to stdin"
 
 
 def run(
-    prompt: Annotated[str | None, typer.Argument(help="The prompt; - or none: what is piped to stdin.")] = None,
+    argument: Annotated[
+        str | None,
+        typer.Argument(metavar="[PROMPT|SCRIPT]", help="The prompt (- or none: stdin), or a script: .js, .py, .json."),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="The prompt, where a script is given; - is stdin.")
+    ] = None,
     regex: Annotated[str | None, typer.Option(help="The whole output matches this regular expression.")] = None,
     grammar: Annotated[
         str | None, typer.Option(help="It is in the language of this grammar: FILE.y, or one that ships.")
@@ -54,7 +63,9 @@ def run(
         str | None, typer.Option(help="A controller: FILE.wasm, or the name of one that ships.")
     ] = None,
     controller_arg: Annotated[str | None, typer.Option(help="The controller's argument: text, or @FILE.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Stop after this many tokens.")] = 256,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many tokens (default: 256; of a script: the context).")
+    ] = None,
     stop: Annotated[
         list[str], typer.Option(metavar="<str>", help="End before this text, or that of another --stop.")
     ] = [],  # noqa: B006
@@ -74,7 +85,7 @@ def run(
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="Print what the controller logs, on stderr.")] = False,
 ) -> None:
-    """Continue a prompt, under a constraint if one is given."""
+    """Continue a prompt, under a constraint if one is given, or run a script that says what comes."""
     flags = Flags(
         regex=regex,
         grammar=grammar,
@@ -87,12 +98,20 @@ def run(
         controller=controller,
         controller_arg=controller_arg,
     )
-    control = control_from(flags, on_server=server is not None)
+    script = script_from(argument, controller if controller_arg is None else None, is_free=flags == Flags())
+    if script is not None:
+        control: Control | None = script_control(script.guest, script.text, on_server=server is not None)
+    else:
+        control = control_from(flags, on_server=server is not None)
+        max_tokens = max_tokens or DEFAULT_MAX_TOKENS
+        if prompt is not None and argument is not None:
+            raise UsageError("there are two prompts, an argument and --prompt")
     if logprobs is not None and not json:
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
     for each in stop:
         check_utf8(each, "--stop")
-    text = _prompt(prompt)
+    # A script begins by itself.
+    text = "" if script is not None and prompt is None else _prompt(argument if prompt is None else prompt)
 
     from aici_engine.config import SamplingParams
 
@@ -148,7 +167,9 @@ def _here(job: Job) -> "Iterator[Answers]":
         call = None
         if runtime and job.control:
             call = ControllerCall(runtime.mk_module(job.control.wasm).module_id, job.control.argument)
-        source = chat_prompt(model_dir, [{"role": "user", "content": job.prompt}]) if job.chat else job.prompt
+        source: str | list[TokenId] = job.prompt or [engine.start_token]
+        if job.chat:
+            source = chat_prompt(model_dir, [{"role": "user", "content": job.prompt}])
         if runtime:
             # Closed first, however this ends: a runtime that hangs would keep the engine, and Ctrl-C, waiting.
             stack.callback(runtime.close)

@@ -19,6 +19,10 @@ MAX_ARGUMENT_BYTES: Final = 4 << 20
 """Half of what a message to the runtime may have, because JSON may double it."""
 
 
+SCRIPT_GUESTS: Final = {".js": "jsctrl", ".mjs": "jsctrl", ".py": "pyctrl", ".json": "declctrl"}
+"""The shipped controllers whose argument is a program, by the suffixes of its files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """`argument` goes to the shipped controller `guest`; `notes` are for the user to know."""
@@ -106,6 +110,8 @@ def named(guest: str, argument: str) -> Constraint:
             return regex(argument)
         case "grammar":
             return grammar(argument)
+    if guest in SCRIPT_GUESTS.values():
+        return script(guest, argument)
     _check_json(guest, argument)
     if guest == "json_schema":
         report = parse_report(ask(guest, argument.encode()))
@@ -116,6 +122,19 @@ def named(guest: str, argument: str) -> Constraint:
     if problems:
         raise UsageError(problems, hint=f"see the README of the guest {guest}")
     return Constraint(guest, argument)
+
+
+def script(guest: str, program: str) -> Constraint:
+    """`program` decides what comes; one that cannot even be read is refused."""
+    if not program.strip():
+        raise UsageError("the script is empty")
+    try:
+        program.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the script has half a surrogate pair, which is not a character") from error
+    if problem := ask(guest, program.encode()).get("message"):
+        raise UsageError(problem, hint=f"see the README of the guest {guest}")
+    return Constraint(guest, program)
 
 
 def _check_size(argument: str) -> None:

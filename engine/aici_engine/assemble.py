@@ -1,7 +1,9 @@
 """Make the parts of an engine and put them together."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -38,6 +40,7 @@ class Parts:
     vocab_size: int
     max_len: int
     eos_tokens: frozenset[TokenId]
+    start_token: TokenId
 
 
 def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] | None = None) -> Parts:
@@ -86,7 +89,8 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
         kept_eos=_space(vocabulary.token_bytes),
     )
     max_len = min(context, num_pages * config.page_size)
-    return Parts(loop, cache, tokenizer, model.vocab_size, max_len, eos_tokens)
+    start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
+    return Parts(loop, cache, tokenizer, model.vocab_size, max_len, eos_tokens, start_token)
 
 
 def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:
@@ -94,6 +98,14 @@ def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:
     affordable = int(config.memory_fraction * available_bytes() / page_bytes)
     useful = config.max_num_seqs * -(-context // config.page_size)
     return max(1, min(affordable, useful))
+
+
+def _start_token(model_dir: Path, tokenizer: Tokenizer, eos_token: TokenId) -> TokenId:
+    """What stands before all text; where the model has no such token, EOS: what stood before in training."""
+    config = model_dir / "tokenizer_config.json"
+    name = json.loads(config.read_bytes()).get("bos_token") if config.is_file() else None
+    token = tokenizer.token_to_id(name["content"] if isinstance(name, dict) else name) if name else None
+    return eos_token if token is None else TokenId(token)
 
 
 def _space(token_bytes: list[bytes]) -> TokenId | None:

@@ -99,6 +99,11 @@ class Engine:
         """Each of them ends plain generation."""
         return self._parts.eos_tokens
 
+    @property
+    def start_token(self) -> TokenId:
+        """What a prompt without text consists of: the model's start symbol, or EOS where it has none."""
+        return self._parts.start_token
+
     def tokenize(self, text: str) -> list[TokenId]:
         """As the model's tokenizer does by default, special tokens at the ends included.
 

@@ -1,28 +1,13 @@
-"""Our guests, called as the runtime calls them: the same wasmtime configuration, linker and wrapper, in this process.
-
-A mask is the whole of `aici_mid_process`: the argument out of the host, the result and the mask into it. The module is
-compiled beforehand, as the runtime's cache has it.
-"""
+"""Our guests as an engine of masks."""
 
 import json
-import tempfile
-from pathlib import Path
 
-import wasmtime
-
-from aici_controllers.catalog import guest_names, guest_path
+from aici_controllers.catalog import guest_names
+from aici_controllers.in_process import GuestFailedError, InProcess, InProcessGuest
 from aici_controllers.mask_bench.cases import Case
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
-from aici_runtime import host_tokenizer, wasm
-from aici_runtime.guest import Guest, GuestError
-from aici_runtime.host import Host
-from aici_runtime.link import Linker
-from aici_runtime.masks import mask_bytes
 
-MEMORY_MAX_BYTES = 64 << 20
-
-_MID = b'{"fork_group":[1]}'
 _SCHEMA = '{"schema":%s,"whitespace":"flexible"}'
 
 
@@ -30,78 +15,23 @@ class Ours:
     name = "aici"
 
     def __init__(self, vocabulary: BenchVocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._engine = wasm.new_engine()
-        self._folder = tempfile.TemporaryDirectory(prefix="aici-bench-")
-        self._compiled: dict[str, Path] = {}
-        self._tokenize = host_tokenizer.load(vocabulary.loaded.tokenizer_json)
+        self._guests = InProcess(vocabulary.loaded)
 
     def close(self) -> None:
-        self._folder.cleanup()
+        self._guests.close()
 
     def prepare(self, case: Case) -> None:
         """Compile the guest of `case`, which the time of `start` does not contain. Raises CannotError."""
         guest, _ = guest_of(case)
-        if guest in self._compiled:
-            return
         if guest not in guest_names():
             raise CannotError(f"the guest {guest} is not built")
-        out = Path(self._folder.name) / f"{guest}.cwasm"
-        out.write_bytes(bytes(wasmtime.Module(self._engine, guest_path(guest).read_bytes()).serialize()))
-        self._compiled[guest] = out
+        self._guests.compile(guest)
 
-    def start(self, case: Case) -> "OurSession":
-        guest, argument = guest_of(case)
-        host = Host(self._vocabulary.loaded, self._tokenize)
-        host.set_module_arg(argument.encode())
-        linker = Linker(self._engine, host.on_failure)
-        host.define(linker)
+    def start(self, case: Case) -> InProcessGuest:
         try:
-            instance = Guest(
-                engine=self._engine,
-                linker=linker.wasmtime,
-                compiled=self._compiled[guest],
-                memory_max_bytes=MEMORY_MAX_BYTES,
-            )
-            host.memory = instance.memory
-            return OurSession(instance, host, linker, mask_bytes(self._vocabulary.loaded.vocab_size))
-        except GuestError as error:
-            raise CannotError(host.take_log().strip() or host.stop_message or str(error)) from error
-
-
-class OurSession:
-    def __init__(self, guest: Guest, host: Host, linker: Linker, size_bytes: int) -> None:
-        self._guest = guest
-        self._host = host
-        self._mask_bytes = size_bytes
-        self._linker = linker  # keeps the callbacks alive
-        if guest.exports("_initialize"):
-            guest.call("_initialize")
-        guest.call("aici_init")
-        self._handle = guest.call("aici_create")
-        self._run("aici_init_prompt", b'{"prompt":[]}')
-        self._run("aici_pre_process", b"{}")
-
-    def mask(self) -> None:
-        self._host.begin_call(_MID, takes_mask=True)
-        self._guest.call("aici_mid_process", self._handle)
-
-    def consume(self, token: int) -> None:
-        self._run("aici_post_process", b'{"tokens":[%d],"backtrack":0}' % token)
-        self._run("aici_pre_process", b"{}")
-
-    def bits(self) -> bytes:
-        if self._host.mask is not None:
-            return bytes(self._host.mask)
-        eos = self._host.eos_token()  # the guest stopped, which the runtime answers with this mask
-        return (1 << eos).to_bytes(self._mask_bytes, "little")
-
-    def memory_bytes(self) -> int | None:
-        return self._guest.memory.size_bytes()
-
-    def _run(self, name: str, argument: bytes) -> None:
-        self._host.begin_call(argument)
-        self._guest.call(name, self._handle)
+            return self._guests.start(*guest_of(case))
+        except GuestFailedError as error:
+            raise CannotError(str(error)) from error
 
 
 def guest_of(case: Case) -> tuple[str, str]:

@@ -1,0 +1,55 @@
+"""`aici bench ctrl`: what the guests that run programs cost."""
+
+from typing import Annotated
+
+import typer
+
+from aici_cli.output import print_json, say
+
+
+def ctrl(
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 15,
+    steps: Annotated[int, typer.Option(min=1, help="Tokens in each of them.")] = 200,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
+    model: Annotated[str | None, typer.Option(help="A model's name or folder: its tokenizer is used.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Size, start, time per token and memory per fork of the guests for scripts, beside the plain regex guest.
+
+    Start and times per token are measured in this process, called as the runtime calls a guest; forks in the runtime.
+    """
+    from aici_controllers.catalog import guest_names
+    from aici_controllers.guest_bench import NATIVE, measure
+    from aici_controllers.in_process import InProcess
+    from aici_engine.store.resolve import resolve_model
+    from aici_runtime import vocabulary
+    from aici_runtime.cache import default_cache_dir
+    from aici_runtime.client import Runtime, RuntimeConfig
+    from aici_runtime.ids import TokenId
+
+    if quick:
+        rounds, steps = min(rounds, 3), min(steps, 50)
+    guests = [guest for guest in NATIVE if guest in guest_names()]
+    for guest in NATIVE.keys() - set(guests):
+        say(f"note: the guest {guest} is not built")
+    model_dir = resolve_model(model, say=say)
+    loaded = vocabulary.load(str(model_dir), default_cache_dir())
+    in_process = InProcess(loaded)
+    try:
+        with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime:
+            runtime.wait_ready()
+            # Any token will do that has a text and is not EOS.
+            token = TokenId(loaded.vocab_size // 2)
+            rows = measure(guests, in_process, runtime, token=token, rounds=rounds, steps=steps)
+    finally:
+        in_process.close()
+    if json:
+        print_json([row.document() for row in rows])
+        return
+    print("guest      wasm KB  compile ms  ready ms  memory MiB  us/token  interpreted us/token  KiB/fork")
+    for row in rows:
+        own = "" if row.interpreted_us is None else f"{row.interpreted_us:.1f}"
+        print(
+            f"{row.guest:<9}  {row.wasm_bytes / 1e3:>7.0f}  {row.compile_ms:>10.0f}  {row.ready_ms:>8.2f}"
+            f"  {row.memory_bytes / 2**20:>10.2f}  {row.step_us:>8.1f}  {own:>20}  {row.fork_bytes / 1024:>8.0f}"
+        )

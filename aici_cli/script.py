@@ -1,0 +1,37 @@
+"""Programs that a user gives to `aici run` by the name of their file."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from aici_cli.constraint import MAX_TEXT_BYTES
+from aici_cli.files import read_text
+from aici_controllers.constraints import SCRIPT_GUESTS
+from aici_runtime.errors import NotFoundError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """`guest`: the controller that runs it."""
+
+    guest: str
+    text: str
+
+
+def script_from(given: str | None, controller: str | None, *, is_free: bool) -> Script | None:
+    """The script that the argument of `aici run` names, if it names one rather than being the prompt.
+
+    `controller`: as `--controller` gives it. `is_free`: no flag constrains the output.
+    """
+    if controller is not None and controller in SCRIPT_GUESTS.values():
+        if given is None:
+            raise UsageError(f"--controller {controller} needs a script", hint="name its file, or - for stdin")
+        return Script(controller, read_text(Path(given), "the script", MAX_TEXT_BYTES))
+    suffix = Path(given).suffix if given else ""
+    if given is None or not is_free or suffix not in SCRIPT_GUESTS:
+        return None
+    if os.path.exists(given):
+        return Script(SCRIPT_GUESTS[suffix], read_text(Path(given), "the script", MAX_TEXT_BYTES))
+    if len(given.split()) > 1:
+        return None
+    raise NotFoundError(f"there is no script {given}", hint="give what is a prompt with --prompt")

@@ -1,0 +1,102 @@
+"""Our guests, called as the runtime calls them, in this process: the same wasmtime configuration, linker and wrapper.
+
+For measuring. Modules are compiled beforehand, as the runtime's cache has them; nothing limits a guest's time.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+import wasmtime
+
+from aici_controllers.catalog import guest_path
+from aici_runtime import host_tokenizer, wasm
+from aici_runtime.guest import Guest, GuestError
+from aici_runtime.host import Host
+from aici_runtime.link import Linker
+from aici_runtime.masks import mask_bytes
+from aici_runtime.vocabulary import LoadedVocabulary
+
+MEMORY_MAX_BYTES = 64 << 20
+
+_MID = b'{"fork_group":[1]}'
+
+
+class GuestFailedError(Exception):
+    """What the guest said."""
+
+
+class InProcess:
+    def __init__(self, vocabulary: LoadedVocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._engine = wasm.new_engine()
+        self._folder = tempfile.TemporaryDirectory(prefix="aici-bench-")
+        self._compiled: dict[str, Path] = {}
+        self._tokenize = host_tokenizer.load(vocabulary.tokenizer_json)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def compile(self, guest: str) -> float:
+        """Once, so that the time of `start` does not contain it. Returns the seconds that it took."""
+        started = time.perf_counter()
+        if guest not in self._compiled:
+            out = Path(self._folder.name) / f"{guest}.cwasm"
+            out.write_bytes(bytes(wasmtime.Module(self._engine, guest_path(guest).read_bytes()).serialize()))
+            self._compiled[guest] = out
+        return time.perf_counter() - started
+
+    def start(self, guest: str, argument: str) -> "InProcessGuest":
+        """From nothing to before the first mask. Raises GuestFailedError."""
+        host = Host(self._vocabulary, self._tokenize)
+        host.set_module_arg(argument.encode())
+        linker = Linker(self._engine, host.on_failure)
+        host.define(linker)
+        try:
+            instance = Guest(
+                engine=self._engine,
+                linker=linker.wasmtime,
+                compiled=self._compiled[guest],
+                memory_max_bytes=MEMORY_MAX_BYTES,
+            )
+            host.memory = instance.memory
+            return InProcessGuest(instance, host, linker, mask_bytes(self._vocabulary.vocab_size))
+        except GuestError as error:
+            raise GuestFailedError(host.take_log().strip() or host.stop_message or str(error)) from error
+
+
+class InProcessGuest:
+    """A mask is the whole of `aici_mid_process`: the argument out of the host, the result and the mask into it."""
+
+    def __init__(self, guest: Guest, host: Host, linker: Linker, size_bytes: int) -> None:
+        self._guest = guest
+        self._host = host
+        self._mask_bytes = size_bytes
+        self._linker = linker  # keeps the callbacks alive
+        if guest.exports("_initialize"):
+            guest.call("_initialize")
+        guest.call("aici_init")
+        self._handle = guest.call("aici_create")
+        self._run("aici_init_prompt", b'{"prompt":[1]}')
+        self._run("aici_pre_process", b"{}")
+
+    def mask(self) -> None:
+        self._host.begin_call(_MID, takes_mask=True)
+        self._guest.call("aici_mid_process", self._handle)
+
+    def consume(self, token: int) -> None:
+        self._run("aici_post_process", b'{"tokens":[%d],"backtrack":0}' % token)
+        self._run("aici_pre_process", b"{}")
+
+    def bits(self) -> bytes:
+        if self._host.mask is not None:
+            return bytes(self._host.mask)
+        eos = self._host.eos_token()  # the guest stopped, which the runtime answers with this mask
+        return (1 << eos).to_bytes(self._mask_bytes, "little")
+
+    def memory_bytes(self) -> int | None:
+        return self._guest.memory.size_bytes()
+
+    def _run(self, name: str, argument: bytes) -> None:
+        self._host.begin_call(argument)
+        self._guest.call(name, self._handle)

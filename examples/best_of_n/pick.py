@@ -1,0 +1,14 @@
+"""Of the forks in the output of `aici run --json`, prints the one whose sampled tokens were likeliest on average."""
+
+import json
+import statistics
+import sys
+
+document = json.load(sys.stdin)
+
+
+def score(fork):
+    return statistics.mean(token["logprob"] for token in fork["tokens"] if token["origin"] == "sampled")
+
+
+print(max(document["forks"], key=score)["text"])

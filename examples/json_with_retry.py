@@ -1,0 +1,39 @@
+# A JSON record whose fields must agree with each other. What no schema can say is checked here: a record that is not
+# right is taken back, text and all, and the model tries again, told why.
+#
+#   aici run json_with_retry.py
+
+import json
+
+import aici
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "from": {"type": "integer", "minimum": 1900, "maximum": 2025},
+        "to": {"type": "integer", "minimum": 1900, "maximum": 2025},
+    },
+    "required": ["from", "to"],
+    "additionalProperties": False,
+}
+
+
+async def main():
+    await aici.FixedTokens("The years in which the band The Beatles was together, as JSON: ")
+    start = aici.Label()
+    why = ""
+    for attempt in range(3):
+        await aici.FixedTokens(why, following=start)
+        record = json.loads(await aici.gen_text(json_schema=SCHEMA, max_tokens=40))
+        if record["from"] < record["to"]:
+            break
+        print("attempt", attempt, "is wrong:", record)
+        why = "(it begins before it ends) "
+    else:
+        # The model cannot do it: say what is known.
+        record = {"from": 1960, "to": 1970}
+        await aici.FixedTokens(json.dumps(record), following=start)
+    aici.set_var("record", json.dumps(record))
+
+
+aici.start(main())

@@ -1,0 +1,19 @@
+# The model thinks aloud, then answers; the thoughts are taken back, so that the reader sees the answer only.
+#
+#   aici run scratchpad.py
+
+import aici
+
+
+async def main():
+    await aici.FixedTokens("Question: Anna has 3 apples and buys 4 more. How many apples has she?\n")
+    before = aici.Label()
+    await aici.FixedTokens("Let us think step by step: ")
+    thoughts = await aici.gen_text(regex=r"[^\n]+\n", max_tokens=40)
+    aici.set_var("thoughts", thoughts)
+    await aici.FixedTokens("\nSo the number is ")
+    number = await aici.gen_text(regex=r"[1-9][0-9]?")
+    await aici.FixedTokens("Answer: " + number + "\n", following=before)
+
+
+aici.start(main())
