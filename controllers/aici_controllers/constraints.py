@@ -125,15 +125,14 @@ def named(guest: str, argument: str) -> Constraint:
 
 
 def script(guest: str, program: str) -> Constraint:
-    """`program` decides what comes; one that cannot even be read is refused."""
+    """`program` decides what comes. Its own interpreter reads it when the guest starts, and says what is wrong."""
+    _check_size(program)
     if not program.strip():
         raise UsageError("the script is empty")
     try:
         program.encode()
     except UnicodeEncodeError as error:
         raise UsageError("the script has half a surrogate pair, which is not a character") from error
-    if problem := ask(guest, program.encode()).get("message"):
-        raise UsageError(problem, hint=f"see the README of the guest {guest}")
     return Constraint(guest, program)
 
 
