@@ -2,12 +2,12 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench masks" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl new" | "aici ctrl build" | "aici ctrl test" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench masks" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
         "aici") words="run serve lmtp rt doctor models ctrl bench grammar --version --debug --help" ;;
-        "aici run") words="--regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-tokens --stop --temperature --top-k --top-p --seed --num-samples --model --server --chat --json --logprobs --log --help" ;;
+        "aici run") words="--prompt --regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-tokens --stop --temperature --top-k --top-p --seed --num-samples --model --server --chat --json --logprobs --log --help" ;;
         "aici serve") words="--model --host --port --name --alias --api-key-file --controllers --max-queue --max-num-seqs --max-batch-tokens --max-context --max-body-mib --request-timeout --drain-timeout --dtype --threads --cors-origin --log-level --log-format --help" ;;
         "aici lmtp") words="--model --json --help" ;;
         "aici rt") words="--help" ;;
@@ -23,8 +23,9 @@ _aici() {
         "aici ctrl new") words="--lang --dir --json --help" ;;
         "aici ctrl build") words="--out --json --help" ;;
         "aici ctrl test") words="--tokenizer --json --help" ;;
-        "aici bench") words="constraint masks serve --help" ;;
+        "aici bench") words="constraint ctrl masks serve --help" ;;
         "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
+        "aici bench ctrl") words="--rounds --steps --quick --model --json --help" ;;
         "aici bench masks") words="--case --tokenizer --peer --rounds --limit --quick --plot --json --help" ;;
         "aici bench serve") words="--server --model --concurrency --rate --num-tokens --rounds --quick --plot --json --help" ;;
         "aici grammar") words="check accepts list --help" ;;
