@@ -92,7 +92,7 @@ def run(
         json_schema=json_schema,
         whitespace=whitespace,
         lenient=lenient,
-        choice=choice,
+        choice=tuple(choice),
         choices=choices,
         substring=substring,
         controller=controller,

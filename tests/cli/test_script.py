@@ -1,0 +1,43 @@
+"""Which programs `aici run` takes for scripts."""
+
+from pathlib import Path
+
+import pytest
+
+from aici_cli.script import script_from
+from aici_runtime.errors import NotFoundError, UsageError
+from tests.support.cli import aici
+
+
+@pytest.mark.parametrize(
+    ("name", "guest"), [("a.js", "jsctrl"), ("a.mjs", "jsctrl"), ("a.py", "pyctrl"), ("a.json", "declctrl")]
+)
+def test_the_suffix_tells_the_controller(name: str, guest: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("é")
+    script = script_from(str(tmp_path / name), None, is_free=True)
+    assert script is not None
+    assert (script.guest, script.text) == (guest, "é")
+    assert script_from(str(tmp_path / name), None, is_free=False) is None, "a constraint makes it the prompt"
+
+
+def test_a_named_controller_takes_any_file(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("x")
+    script = script_from(str(tmp_path / "script"), "pyctrl", is_free=False)
+    assert script is not None
+    assert script.guest == "pyctrl"
+    with pytest.raises(UsageError, match="needs a script"):
+        script_from(None, "pyctrl", is_free=False)
+
+
+@pytest.mark.parametrize("prompt", [None, "", "Once upon a time", "I wrote it in node.js", "v1.2"])
+def test_prompts_are_no_scripts(prompt: str | None) -> None:
+    assert script_from(prompt, None, is_free=True) is None
+
+
+def test_a_script_that_is_not_there_is_no_prompt() -> None:
+    with pytest.raises(NotFoundError, match=r"no script answer\.js"):
+        script_from("answer.js", None, is_free=True)
+    done = aici("run", "answer.js")
+    assert done.returncode == 2
+    assert "--prompt" in done.stderr
+    assert aici("run", "--prompt", "a", "b").returncode == 2
