@@ -10,7 +10,8 @@ import wasmtime
 _CONFIG_VERSION = "1"
 """Raise it whenever `new_engine` changes what code is compiled."""
 
-MAX_STACK_BYTES = 512 * 1024
+MAX_STACK_BYTES = 2 << 20
+"""As much as wasmtime allows: interpreters in guests recurse for the scripts that they run."""
 
 
 def new_engine(*, parallel: bool = False) -> wasmtime.Engine:

@@ -1,0 +1,31 @@
+// A script in JavaScript, the argument, decides what is generated.
+#include <sys/time.h>
+#include <time.h>
+
+#include "aici/script/controller.hpp"
+#include "program.hpp"
+
+namespace {
+
+struct JsController : aici::script::ScriptController {
+  JsController()
+      : ScriptController([](aici::script::Sequence& sequence) -> std::unique_ptr<aici::script::Program> {
+          return std::make_unique<jsctrl::JsProgram>(sequence);
+        }) {}
+};
+
+}  // namespace
+
+AICI_EXPOSE(JsController)
+
+extern "C" {
+// There is no clock in a guest: it stands still, so that a script does the same each time.
+int gettimeofday(timeval* time, void*) {
+  *time = {};
+  return 0;
+}
+int clock_gettime(clockid_t, timespec* time) {
+  *time = {};
+  return 0;
+}
+}
