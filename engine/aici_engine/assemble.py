@@ -1,5 +1,6 @@
 """Make the parts of an engine and put them together."""
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import Sampler
 from aici_engine.schedule import Scheduler
 from aici_runtime.errors import UsageError
-from aici_runtime.ids import TokenId
+from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.tokens import read_vocabulary, tokenizer_file
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Parts:
     loop: Loop
     cache: KVCache
     tokenizer: Tokenizer
+    new_id: Callable[[], SeqId]
     vocab_size: int
     max_len: int
     eos_tokens: frozenset[TokenId]
@@ -69,12 +71,23 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     if host.vocab_size:
         eos_tokens |= {host.eos_token}
     output = Output(vocabulary.token_bytes, on_step)
+    ids = itertools.count(1)
+
+    def new_id() -> SeqId:
+        return SeqId(next(ids))
+
     loop = Loop(
         model=model,
         storage=storage,
         cache=cache,
         scheduler=Scheduler(cache, max_num_seqs=config.max_num_seqs, max_batch_tokens=config.max_batch_tokens),
-        session=Session(host, output, num_logits=model.vocab_size, max_guests=config.max_num_seqs + _GUESTS_AHEAD),
+        session=Session(
+            host,
+            output,
+            num_logits=model.vocab_size,
+            max_guests=config.max_num_seqs + _GUESTS_AHEAD,
+            new_id=new_id,
+        ),
         sampler=Sampler(
             MaskApplier(
                 vocab_size=host.vocab_size,
@@ -90,7 +103,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     )
     max_len = min(context, num_pages * config.page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
-    return Parts(loop, cache, tokenizer, model.vocab_size, max_len, eos_tokens, start_token)
+    return Parts(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
 
 
 def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import importlib
-import itertools
 import logging
 import operator
 import os
@@ -21,7 +20,7 @@ from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, UnavailableError, UsageError
-from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.ids import TokenId
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -77,7 +76,6 @@ class Engine:
         self._vocabulary = (host.vocab_size, host.eos_token)
         self._parts = assemble(config, host, on_step)
         self._loop = self._parts.loop
-        self._ids = itertools.count(1)
         self._total = 0
         self._lock = threading.Lock()
         self._closed = False
@@ -126,7 +124,7 @@ class Engine:
         self._check(request, len(prompt))
         with self._lock:
             self._check_alive()
-            handle = RequestHandle(SeqId(next(self._ids)), self._loop.abort)
+            handle = RequestHandle(self._parts.new_id(), self._loop.abort)
             self._total += 1
             self._loop.submit(
                 Sequence(

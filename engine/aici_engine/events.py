@@ -1,4 +1,7 @@
-"""What a request reports while it runs: any number of other events, then exactly one finish event."""
+"""What a request reports while it runs: any number of other events, then exactly one finish event.
+
+Who knows nothing of forks skips every ForkEvent, and sees the root alone.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -124,7 +127,7 @@ class FinishEvent:
 
     `storage` holds the controller's writes of variables, as the wire has them. `error` is set exactly if the reason is
     `FAIL`, `stop` exactly if it is `STOP_STRING`: the one that the text, which ends before it, had reached. `tokens`
-    and `usage` count those that made it up.
+    and `usage` count those that made it up; the usage of the last event of a request is that of all its forks.
     """
 
     reason: FinishReason
@@ -139,4 +142,29 @@ class FinishEvent:
     stop: str | None = None
 
 
-Event: TypeAlias = AcceptedEvent | ScoreEvent | ControlEvent | TokenEvent | BacktrackEvent | FinishEvent
+@dataclass(frozen=True, slots=True)
+class ForkedEvent:
+    """The first event of a fork: it begins as a copy of fork `parent`. `text`: with what its stream begins, the true
+    text so far but for what is held back. `tokens`: the output so far."""
+
+    parent: int
+    text: str
+    tokens: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForkEvent:
+    """What happened in one of a request's forks: from a ForkedEvent to a FinishEvent, whose `logs`, `storage` and
+    `usage` are what the fork itself added.
+
+    What happens in fork 0, the root, comes as it is, but for its end while other forks live: that is told as a
+    ForkEvent at once, and by the bare FinishEvent again when all have ended.
+    """
+
+    fork: int
+    event: "Event"
+
+
+Event: TypeAlias = (
+    AcceptedEvent | ScoreEvent | ControlEvent | TokenEvent | BacktrackEvent | FinishEvent | ForkedEvent | ForkEvent
+)

@@ -1,7 +1,8 @@
 """Do what the scheduler decided, step after step, on the engine's own thread.
 
 Everything that happens to a sequence happens here; other threads only put commands into the inbox. A sequence that must
-end gets a verdict from whoever noticed, and `_bury` ends it: one finish event, no pages, no guest.
+end gets a verdict from whoever noticed, and `_bury` ends it: no pages, no guest, and with the last of a request's
+sequences its one finish event.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import Storage
 from aici_engine.cache.view import KvcacheView
 from aici_engine.control.host import GuestHost
-from aici_engine.control.session import Answer, Session
+from aici_engine.control.session import Answer, Birth, Session
 from aici_engine.events import FinishReason, TokenScore
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
@@ -92,8 +93,9 @@ class Loop:
     def submit(self, seq: Sequence) -> None:
         self._inbox.put(lambda: self._begin(seq))
 
-    def abort(self, seq_id: SeqId) -> None:
-        self._inbox.put(lambda: self._abort(seq_id))
+    def abort(self, request_id: SeqId) -> None:
+        """The request whose root has this id, with all its forks."""
+        self._inbox.put(lambda: self._abort(request_id))
 
     def use_host(self, host: GuestHost) -> None:
         """Controlled requests of before fail with RuntimeDiedError, later ones are the new runtime's."""
@@ -161,20 +163,32 @@ class Loop:
             return
         self._wait_s = 0.0
         asked = [work.seq for work in decision.work if work.samples and work.seq.controller is not None]
-        self._guests(self._session.ask, asked)
+        births: list[Birth] = []
+        self._guests(lambda seqs: births.extend(self._session.ask(seqs)), asked)
+        for birth in births:
+            self._alive[birth.child.seq_id] = birth.child
+            self._output.forked(birth.child, birth.parent, birth.begin)
         logits: list[list[Logits]] = []
         try:
             logits = self._forward(decision.work)
         except Exception as error:  # noqa: BLE001 the engine loop's: it costs the requests of this batch
             _log.exception("a forward pass failed")
-            for work in decision.work:
-                work.seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
+            for seq in [*(work.seq for work in decision.work), *(birth.child for birth in births)]:
+                seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
         answers: dict[SeqId, Answer] = {}
         self._guests(lambda _: answers.update(self._session.answers()), None)
         for work, rows in zip(decision.work, logits, strict=False):
-            if work.seq.verdict is None and rows:
-                self._commit(work, rows, answers.get(work.seq.seq_id))
+            for seq in self._family(work.seq, births):
+                if seq.verdict is None and rows:
+                    self._commit(seq, work.samples, rows, answers.get(seq.seq_id))
         self._bury()
+
+    def _family(self, seq: Sequence, births: list[Birth]) -> list[Sequence]:
+        """It and its newest forks, which share all of its pages now: one forward pass was for all of them."""
+        forks = [birth.child for birth in births if birth.parent is seq]
+        for fork in forks:
+            self._scheduler.fork(seq, fork)
+        return [seq, *forks]
 
     def _forward(self, work: list[Work]) -> list[list[Logits]]:
         """The rows that each one's chunk asked for."""
@@ -192,15 +206,14 @@ class Loop:
         rows = iter(logits.cpu().numpy())
         return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 
-    def _commit(self, work: Work, rows: list[Logits], answer: Answer | None) -> None:
+    def _commit(self, seq: Sequence, samples: bool, rows: list[Logits], answer: Answer | None) -> None:
         """One step's gain of one sequence. What goes wrong here is its own affair."""
-        seq = work.seq
         before = seq.num_sampled + seq.num_forced
         try:
             if seq.score_from is not None:
                 score(seq, rows)
                 self._output.scored(seq)
-            if not work.samples:
+            if not samples:
                 return
             if seq.room <= 0:
                 # Only the scores were wanted.
@@ -208,7 +221,7 @@ class Loop:
             elif answer is not None and answer.splice is not None:
                 self._session.splice(seq, answer.splice)
             else:
-                self._take(seq, self._sampler.sample(seq, rows[-1], None if answer is None else answer.bits))
+                self._take(seq, self._sampler.sample(seq, rows[-1].copy(), None if answer is None else answer.bits))
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
@@ -219,8 +232,8 @@ class Loop:
         self._scheduler.truncated(seq)
         if seq.controller is None and seq.room <= 0:
             seq.end(FinishReason.LENGTH)
-        if 2 * seq.num_sampled + seq.num_forced > FUEL_PER_CONTEXT * self._model.context:
-            seq.end(FinishReason.OUT_OF_FUEL)
+        if seq.group.fuel > FUEL_PER_CONTEXT * self._model.context:
+            seq.group.end(FinishReason.OUT_OF_FUEL)
 
     def _take(self, seq: Sequence, score: TokenScore) -> None:
         seq.last_was_eos = score.token_id in self._eos_tokens
@@ -270,9 +283,10 @@ class Loop:
         self._output.accepted(seq)
         self._scheduler.add(seq)
 
-    def _abort(self, seq_id: SeqId) -> None:
-        if seq_id in self._alive:
-            self._alive[seq_id].end(FinishReason.ABORT)
+    def _abort(self, request_id: SeqId) -> None:
+        for seq in self._alive.values():
+            if seq.group.request_id == request_id:
+                seq.end(FinishReason.ABORT)
 
     def _change_host(self, host: GuestHost) -> None:
         if self._runtime_error is None:
@@ -307,8 +321,8 @@ class Loop:
             self._fail_controlled(error)
 
     def _bury(self) -> None:
-        """End all that have a verdict."""
-        for seq in [seq for seq in self._alive.values() if seq.verdict is not None]:
+        """End all that have a verdict, forks before the sequences that they are forks of."""
+        for seq in [seq for seq in reversed(self._alive.values()) if seq.verdict is not None]:
             assert seq.verdict is not None
             del self._alive[seq.seq_id]
             self._scheduler.remove(seq)

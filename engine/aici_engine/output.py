@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from typing import Any
 
 from aici_engine.events import (
@@ -13,6 +14,8 @@ from aici_engine.events import (
     Event,
     FinishEvent,
     FinishReason,
+    ForkedEvent,
+    ForkEvent,
     Origin,
     ScoreEvent,
     Timings,
@@ -21,7 +24,7 @@ from aici_engine.events import (
     TokenScore,
     Usage,
 )
-from aici_engine.sequence import Phase, Sequence
+from aici_engine.sequence import Group, Phase, Sequence
 from aici_runtime.errors import AiciError, ControllerError
 from aici_runtime.ids import TokenId
 
@@ -41,6 +44,10 @@ class Output:
 
     def accepted(self, seq: Sequence) -> None:
         self._tell(seq, AcceptedEvent())
+
+    def forked(self, seq: Sequence, parent: Sequence, begin: str) -> None:
+        """`begin`: what its stream begins with."""
+        self._tell(seq, ForkedEvent(parent.fork, begin, tuple(seq.output)))
 
     def sampled(self, seq: Sequence, score: TokenScore) -> None:
         self._append(seq, score, self._bytes(score.token_id), Origin.SAMPLED)
@@ -82,31 +89,21 @@ class Output:
             self._tell(seq, BacktrackEvent(num_tokens))
 
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None) -> None:
-        """The one terminal event."""
-        now = time.monotonic()
+        """The end of a sequence, and of its request if it was the last: that one's terminal event."""
         seq.phase = Phase.ENDED
-        tail = seq.text.finish()
-        self._tell(
-            seq,
-            FinishEvent(
-                reason=reason,
-                text=seq.text.text,
-                tail=tail,
-                tokens=tuple(seq.output),
-                usage=Usage(
-                    prompt_tokens=seq.num_prompt_tokens, sampled_tokens=seq.num_sampled, ff_tokens=seq.num_forced
-                ),
-                timings=Timings(
-                    started_s=None if seq.started_at is None else seq.started_at - seq.submitted_at,
-                    first_token_s=None if seq.first_token_at is None else seq.first_token_at - seq.submitted_at,
-                    total_s=now - seq.submitted_at,
-                ),
-                logs="".join(seq.logs),
-                storage=tuple(seq.storage),
-                error=error,
-                stop=seq.text.stop,
-            ),
-        )
+        group = seq.group
+        group.members.remove(seq)
+        end = _end(seq, reason, error)
+        if seq.fork == 0:
+            group.root_end = end
+        if seq.fork or group.members:
+            self._send(group, ForkEvent(seq.fork, end))
+        if not group.members:
+            # The root came first, and ends no later than the last.
+            assert group.root_end is not None
+            usage = replace(group.root_end.usage, sampled_tokens=group.num_sampled, ff_tokens=group.num_forced)
+            timings = replace(group.root_end.timings, total_s=end.timings.total_s)
+            self._send(group, replace(group.root_end, usage=usage, timings=timings))
 
     def flush(self) -> None:
         """Call `on_step` if anything was told since the last time: the listeners may send it on together."""
@@ -132,13 +129,36 @@ class Output:
         self._tell(seq, TokenEvent(token, text))
 
     def _tell(self, seq: Sequence, event: Event) -> None:
+        self._send(seq.group, ForkEvent(seq.fork, event) if seq.fork else event)
+
+    def _send(self, group: Group, event: Event) -> None:
         self._told = True
         try:
-            seq.sink(event)
+            group.sink(event)
         except Exception:  # noqa: BLE001 the engine loop's: who listens badly loses the request, not the engine
-            _log.exception("the sink of request %s raised: it is aborted", seq.seq_id)
-            seq.sink = _nobody
-            seq.end(FinishReason.ABORT)
+            _log.exception("the sink of request %s raised: it is aborted", group.request_id)
+            group.sink = _nobody
+            group.end(FinishReason.ABORT)
+
+
+def _end(seq: Sequence, reason: FinishReason, error: AiciError | None) -> FinishEvent:
+    tail = seq.text.finish()
+    return FinishEvent(
+        reason=reason,
+        text=seq.text.text,
+        tail=tail,
+        tokens=tuple(seq.output),
+        usage=Usage(prompt_tokens=seq.num_prompt_tokens, sampled_tokens=seq.num_sampled, ff_tokens=seq.num_forced),
+        timings=Timings(
+            started_s=None if seq.started_at is None else seq.started_at - seq.submitted_at,
+            first_token_s=None if seq.first_token_at is None else seq.first_token_at - seq.submitted_at,
+            total_s=time.monotonic() - seq.submitted_at,
+        ),
+        logs="".join(seq.logs),
+        storage=tuple(seq.storage),
+        error=error,
+        stop=seq.text.stop,
+    )
 
 
 def _nobody(event: Event) -> None:

@@ -4,6 +4,10 @@ There is no prefill phase and no decode phase: each sequence has a count of comp
 count of tokens. A step gives every sequence that lacks one token that token, then spends what is left of its budget on
 those that lack more, oldest first. When pages run out, the newest sequence gives up its pages and is computed anew
 later; the oldest can never be evicted, and any one sequence fits the cache alone, so something always moves.
+
+Suspended sequences keep their pages and take no slot: whom they wait for may need one. They are the first to give up
+their pages to a sequence that can go on, and come back when they wake. Older means of an older request, or forked
+before.
 """
 
 from bisect import insort
@@ -59,29 +63,38 @@ class Scheduler:
 
     def admit(self) -> None:
         """Move waiting sequences to running, in order, while slots and pages for all their tokens are there."""
-        unreserved = self._cache.num_free_pages - sum(self._missing_pages(seq) for seq in self.running)
-        while self.waiting and len(self.running) < self._max_num_seqs:
-            seq = self.waiting[0]
-            need = self._cache.num_pages_for(len(seq.tokens))
-            if self.running and need > unreserved:
+        active = [seq for seq in self.running if not seq.suspended]
+        promised = sum(self._cache.num_missing(seq.seq_id, len(seq.tokens)) for seq in active)
+        num_active = len(active)
+        for seq in [seq for seq in self.waiting if not seq.suspended]:
+            if num_active >= self._max_num_seqs:
                 return
-            unreserved -= need
-            self.waiting.pop(0)
-            seq.phase = Phase.RUNNING
-            insort(self.running, seq, key=_arrival)
+            need = self._cache.num_pages_for(len(seq.tokens))
+            while need > self._cache.num_free_pages - promised and (victim := self._newest_suspended()):
+                self._preempt(victim)
+            if num_active and need > self._cache.num_free_pages - promised:
+                return
+            promised += need
+            num_active += 1
+            self.waiting.remove(seq)
+            self._run(seq)
             self._cache.add(seq.seq_id)
 
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """`child` begins with all that was computed of `parent`, in the same pages. `parent` runs."""
+        child.num_computed = parent.num_computed
+        self._cache.fork(parent.seq_id, child.seq_id)
+        self._run(child)
+
     def decide(self) -> Decision:
-        """Also reserves the pages. Suspended sequences get nothing, but may have to give up their pages."""
+        """Also reserves the pages. Suspended sequences get nothing, nor do the newest beyond the number of slots: forks
+        and sequences that woke may be more than that."""
         decision = Decision()
-        singles = sum(1 for seq in self.running if not seq.suspended and seq.num_pending == 1)
-        budget = self._max_batch_tokens - singles
-        at = 0
-        while at < len(self.running):
-            seq = self.running[at]
-            at += 1
+        active = [seq for seq in self.running if not seq.suspended][: self._max_num_seqs]
+        budget = self._max_batch_tokens - sum(seq.num_pending == 1 for seq in active)
+        for seq in active:
             num_tokens = min(seq.num_pending, 1 if seq.num_pending == 1 else budget)
-            if seq.suspended or num_tokens == 0:
+            if num_tokens == 0 or seq.phase is not Phase.RUNNING:
                 continue
             if not self._make_room(seq, num_tokens, decision):
                 continue
@@ -92,8 +105,8 @@ class Scheduler:
 
     def _make_room(self, seq: Sequence, num_tokens: int, decision: Decision) -> bool:
         while not self._cache.reserve(seq.seq_id, seq.num_computed + num_tokens):
-            # Later in order of arrival means not yet in the decision, so evicting it undoes nothing.
-            victim = self.running[-1]
+            # Suspended, or later in order of arrival, means not in the decision: evicting it undoes nothing.
+            victim = self._newest_suspended() or self.running[-1]
             self._preempt(victim)
             decision.preempted.append(victim.seq_id)
             if victim is seq:
@@ -107,9 +120,13 @@ class Scheduler:
         seq.num_computed = 0
         self.add(seq)
 
-    def _missing_pages(self, seq: Sequence) -> int:
-        return max(0, self._cache.num_pages_for(len(seq.tokens)) - len(self._cache.page_table(seq.seq_id)))
+    def _run(self, seq: Sequence) -> None:
+        seq.phase = Phase.RUNNING
+        insort(self.running, seq, key=_arrival)
+
+    def _newest_suspended(self) -> Sequence | None:
+        return next((seq for seq in reversed(self.running) if seq.suspended), None)
 
 
-def _arrival(seq: Sequence) -> int:
-    return seq.seq_id
+def _arrival(seq: Sequence) -> tuple[SeqId, SeqId]:
+    return seq.group.request_id, seq.seq_id

@@ -1,7 +1,11 @@
-"""One sequence's life in the engine. Touched by the engine's thread alone."""
+"""One sequence's life in the engine, and what those of one request share. Touched by the engine's thread alone."""
 
+import copy
+import itertools
 import random
+import time
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from enum import Enum, auto
 from typing import Any
 
@@ -9,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aici_engine.config import SamplingParams
-from aici_engine.events import FinishReason, Origin, Token, TokenScore
+from aici_engine.events import FinishEvent, FinishReason, Origin, Token, TokenScore
 from aici_engine.request import ControllerCall, Sink
 from aici_engine.text import TextStream
 from aici_runtime.errors import AiciError
@@ -25,10 +29,50 @@ class Phase(Enum):
     ENDED = auto()
 
 
+class Group:
+    """One request. `members`: its sequences that have not ended. `root_end`: how the root did, once it has.
+
+    Forks are numbered as they come into being; 0 is the root, the only one at first. `fuel`: what they have cost, and
+    one for each step in which a guest changed nothing: that costs a forward pass too.
+    """
+
+    def __init__(self, request_id: SeqId, sink: Sink) -> None:
+        self.request_id = request_id
+        self.sink = sink
+        self.members: list[Sequence] = []
+        self.root_end: FinishEvent | None = None
+        self.num_forks = 0
+        self.num_sampled = 0
+        self.num_forced = 0
+        self.num_idle = 0
+        self.rounds_suspended = 0
+
+    @property
+    def fuel(self) -> int:
+        return 2 * self.num_sampled + self.num_forced + self.num_idle
+
+    @property
+    def suspended(self) -> bool:
+        """Nobody in it can wake another."""
+        return all(seq.suspended for seq in self.members if seq.verdict is None)
+
+    def join(self, seq: "Sequence") -> int:
+        """Returns the number of the fork."""
+        self.members.append(seq)
+        self.num_forks += 1
+        return self.num_forks - 1
+
+    def end(self, reason: FinishReason, error: AiciError | None = None) -> None:
+        """Ask for the end of all of them."""
+        for seq in self.members:
+            seq.end(reason, error)
+
+
 class Sequence:
     """`tokens`: prompt, then output; the first `prompt_len` are the prompt. `num_computed` catches up with them.
 
-    `limit`: the most tokens, prompt included, that it may ever have. An EOS that a controller chose
+    `limit`: the most tokens, prompt included, that it may ever have. `num_forks`: into how many its controller wants it
+    to be forked, itself among them, when it is next sampled. An EOS that a controller chose
     to live through may stand in `tokens` as another token. `bias`: the tokens whose logits are to be biased, and by
     what. `scores`: those of the prompt's tokens from `score_from` on, so far; that is None when none is to be scored.
     """
@@ -51,7 +95,8 @@ class Sequence:
         self.sampling = sampling
         self.controller = controller
         self.limit = limit
-        self.sink = sink
+        self.group = Group(seq_id, sink)
+        self.fork = self.group.join(self)
         self.phase = Phase.STARTING if controller else Phase.WAITING
         self.num_computed = 0
         self.num_prompt_tokens = len(prompt)
@@ -67,7 +112,7 @@ class Sequence:
         # Control.
         self.bound = False
         self.suspended = False
-        self.rounds_suspended = 0
+        self.num_forks = 1
         self.last_was_eos = False
         self.logs: list[str] = []
         self.storage: list[dict[str, Any]] = []
@@ -78,9 +123,26 @@ class Sequence:
         # Set by whoever finds that it must end; the loop ends it.
         self.verdict: tuple[FinishReason, AiciError | None] | None = None
 
+    def clone(self, seq_id: SeqId) -> "tuple[Sequence, str]":
+        """A fork of it as it stands, without pages, and what that one's stream begins with.
+
+        Fork k of a request with a seed draws its numbers as a request with the seed `seed + k` does.
+        """
+        fork = copy.copy(self)
+        fork.seq_id = seq_id
+        fork.fork = self.group.join(fork)
+        fork.tokens, fork.output = list(self.tokens), list(self.output)
+        fork.text, begin = self.text.fork()
+        fork.logs, fork.storage = [], []
+        fork.num_prompt_tokens = fork.num_sampled = fork.num_forced = 0
+        fork.started_at, fork.first_token_at = time.monotonic(), None
+        seed = self.sampling.seed
+        fork.random = random.Random(None if seed is None else seed + fork.fork)
+        return fork, begin
+
     @property
     def req_id(self) -> str:
-        return f"r{self.seq_id}"
+        return f"r{self.group.request_id}"
 
     @property
     def num_pending(self) -> int:
@@ -102,12 +164,20 @@ class Sequence:
         self.output.append(token)
         if token.origin is Origin.SAMPLED:
             self.num_sampled += 1
+            self.group.num_sampled += 1
         else:
             self.num_forced += 1
+            self.group.num_forced += 1
         text = self.text.push(token.data)
         if self.text.stop is not None:
             self.end(FinishReason.STOP_STRING)
         return text
+
+    def num_kept(self, num_tokens: int, new: Seq[TokenId]) -> int:
+        """How many of its last tokens stay as they are, should they be removed and `new` take their place."""
+        tokens = [*self.tokens[: self.prompt_len], *(token.token_id for token in self.output)]
+        pairs = zip(tokens[len(tokens) - num_tokens :], new, strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def remove(self, num_tokens: int) -> None:
         """Forget the last tokens, of the prompt too once the output is used up. At least one token must remain."""

@@ -15,6 +15,7 @@ class TextStream:
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self.stop: str | None = None
+        self._stops = stops
         self._pieces: list[bytes] = []
         self._decoder = _decoder()
         self._arrow_due = False
@@ -40,6 +41,16 @@ class TextStream:
             text = self._complete()
             self._held = text[num_sent:]
             self._matcher.restart(text)
+
+    def fork(self) -> tuple["TextStream", str]:
+        """A stream that goes on from here by itself, and with what it begins: the true text, but for what is held back.
+
+        There what this one's listener has seen was never taken back, so no arrow is due.
+        """
+        copy = TextStream(self._stops)
+        begin = copy.push(b"".join(self._pieces))
+        copy._pieces = list(self._pieces)
+        return copy, begin
 
     def finish(self) -> str:
         """What the stream gains at the end: a replacement character if the last one stayed incomplete."""

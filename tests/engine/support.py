@@ -1,5 +1,6 @@
 """Tiny models with random weights, and a controller runtime whose guests are Python objects."""
 
+import copy
 import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -70,11 +71,16 @@ def wait_for_token(handle: RequestHandle) -> None:
 
 @dataclass
 class Guest:
-    """Allows everything, for ever. Subclasses override; `told` records what was posted, `says` is logged next."""
+    """Allows everything, for ever. Subclasses override; `told` records what was posted, `says` is logged next.
+
+    `branch`: which of those it is that were forked in this step, 0 if none. `variables`: shared with all forks.
+    """
 
     argument: Any = None
     told: list[tuple[list[TokenId], int]] = field(default_factory=list)
     says: str = ""
+    branch: int = 0
+    variables: dict[str, str] = field(default_factory=dict)
 
     def init_prompt(self, prompt: list[TokenId]) -> None: ...
 
@@ -90,6 +96,15 @@ class Guest:
         self.told.append((tokens, backtrack))
         return False
 
+    def clone(self) -> "Guest":
+        return copy.deepcopy(self, {id(self.variables): self.variables})
+
+
+@dataclass
+class Refused(Guest):
+    def pre(self) -> str:
+        return "Worker: refused"
+
 
 class ScriptedHost:
     """Keeps to the protocol's order and refuses whoever does not. `live` is what leaks."""
@@ -100,6 +115,7 @@ class ScriptedHost:
     def __init__(self, guests: dict[str, Callable[..., Guest]]) -> None:
         self.guests = guests
         self.max_guests = 1000
+        self.max_forks = 16
         self._started: dict[str, Guest] = {}
         self.live: dict[SeqId, Guest] = {}
         self.all: list[Guest] = []
@@ -172,7 +188,10 @@ class ScriptedHost:
         answers: dict[SeqId, SeqResult[Splice]] = {}
         rows = []
         for op in self._asked:
-            answer = self.live[op.id].mid()
+            self._clone(op)
+        for op in self._asked:
+            guest = self.live[op.id]
+            answer = f"Worker: too many forks (max={self.max_forks})" if isinstance(guest, Refused) else guest.mid()
             bits = 0
             if isinstance(answer, (Splice, str)):
                 answers[op.id] = result(answer)
@@ -183,6 +202,20 @@ class ScriptedHost:
         self._masks = b"".join(rows)
         self._asked = None
         return Mid(answers, len(rows))
+
+    def _clone(self, op: MidOp) -> None:
+        """Before any of them computes, as the runtime does."""
+        if op.clone_id is None:
+            self.live[op.id].branch = 0
+            return
+        assert op.id not in self.live
+        parent = self.live[op.clone_id]
+        family = [guest for guest in self.live.values() if guest.variables is parent.variables]
+        guest = parent.clone() if len(family) < self.max_forks else Refused()
+        assert self._asked is not None
+        guest.branch = [each.id for each in self._asked if op.clone_id in (each.id, each.clone_id)].index(op.id)
+        self.live[op.id] = guest
+        self.all.append(guest)
 
     def mask_rows(self, n: int) -> memoryview:
         assert n * 40 == len(self._masks)

@@ -106,11 +106,6 @@ class Forever(Guest):
         return Splice(1, ())
 
 
-class Fork(Guest):
-    def pre(self) -> Pre:
-        return Pre(suspend=False, num_forks=2, ff_tokens=())
-
-
 class FailPre(Guest):
     def pre(self) -> str:
         return "Error (pre): it broke"
@@ -121,7 +116,7 @@ class StopItself(Guest):
         return "Error (mid): so long\n*** aici_host_stop()"
 
 
-GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Forever, Fork, FailPre, StopItself)}
+GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Forever, FailPre, StopItself)}
 
 
 @pytest.fixture
@@ -269,7 +264,6 @@ def test_others_go_on_while_one_is_suspended(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("name", "argument", "message"),
     [
-        ("fork", None, "forks are not in this version"),
         ("failpre", None, r"Error \(pre\): it broke"),
         ("script", [encode("a"), "Error (mid): trap"], r"Error \(mid\): trap"),
         ("script", [[]], "allows no token"),

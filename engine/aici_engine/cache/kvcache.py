@@ -53,25 +53,34 @@ class KVCache:
         """An empty sequence."""
         self._tasks.add(seq_id, Task())
 
+    def num_missing(self, seq_id: SeqId, num_tokens: int) -> int:
+        """How many pages `reserve` would take."""
+        return self._num_new(seq_id, num_tokens) + len(self._shared(seq_id, num_tokens))
+
     def reserve(self, seq_id: SeqId, num_tokens: int) -> bool:
         """Make tokens `num_cached` to `num_tokens - 1` writable: pages of its own, or nothing changes and False.
 
         Shared pages that will be written are copied first.
         """
-        task = self._tasks[seq_id]
-        first = task.num_cached // self.page_size
-        last = self.num_pages_for(num_tokens)
-        shared = [i for i in range(first, min(last, len(task.pages))) if self._pool.is_shared(task.pages[i])]
-        num_new = max(0, last - len(task.pages))
-        if num_new + len(shared) > self._pool.num_free:
+        if self.num_missing(seq_id, num_tokens) > self._pool.num_free:
             return False
-        for i in shared:
+        pages = self._tasks[seq_id].pages
+        for i in self._shared(seq_id, num_tokens):
             [copy] = self._pool.take(1)
-            self._copier.copy_page(task.pages[i], copy)
-            self._pool.release([task.pages[i]])
-            task.pages[i] = copy
-        task.pages.extend(self._pool.take(num_new))
+            self._copier.copy_page(pages[i], copy)
+            self._pool.release([pages[i]])
+            pages[i] = copy
+        pages.extend(self._pool.take(self._num_new(seq_id, num_tokens)))
         return True
+
+    def _num_new(self, seq_id: SeqId, num_tokens: int) -> int:
+        return max(0, self.num_pages_for(num_tokens) - len(self._tasks[seq_id].pages))
+
+    def _shared(self, seq_id: SeqId, num_tokens: int) -> list[int]:
+        """Where in its page table the shared pages are that would be written."""
+        task = self._tasks[seq_id]
+        last = min(self.num_pages_for(num_tokens), len(task.pages))
+        return [i for i in range(task.num_cached // self.page_size, last) if self._pool.is_shared(task.pages[i])]
 
     def advance(self, seq_id: SeqId, num_tokens: int) -> None:
         """The keys and values of the first `num_tokens` tokens are written now."""

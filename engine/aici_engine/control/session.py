@@ -25,7 +25,8 @@ from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, PostOp, Pre, PreOp, SeqResult, Splice
 
 MAX_SUSPENDED_ROUNDS = 10
-"""After so many rounds in a row a suspended request is deadlocked: nobody but its own sequences could wake it."""
+"""After so many rounds in a row in which all forks of a request were suspended it is deadlocked: nobody but they could
+wake it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +37,30 @@ class Answer:
     bits: npt.NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """A fork that came into being. `begin`: what its stream begins with."""
+
+    parent: Sequence
+    child: Sequence
+    begin: str
+
+
 class Session:
     """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the host.
 
     A guest is a process, so at most `max_guests` live or start at a time; further ones start when others are dropped.
+    Forks are not among these: the runtime bounds them. `new_id` makes their sequences' ids.
     """
 
-    def __init__(self, host: GuestHost, output: Output, *, num_logits: int, max_guests: int) -> None:
+    def __init__(
+        self, host: GuestHost, output: Output, *, num_logits: int, max_guests: int, new_id: Callable[[], SeqId]
+    ) -> None:
         self._host = host
         self._output = output
         self._num_logits = num_logits
         self._max_guests = max_guests
+        self._new_id = new_id
         self._to_start: deque[tuple[Sequence, Callable[[BaseException | None], None]]] = deque()
         self._started: set[SeqId] = set()
         self._bound: dict[SeqId, Sequence] = {}
@@ -142,16 +156,36 @@ class Session:
                 self._apply_pre(seq, pre.result)
             if seq.room <= 0:
                 seq.end(FinishReason.LENGTH)
+        for group in {seq.group.request_id: seq.group for seq in self._bound.values()}.values():
+            group.rounds_suspended = group.rounds_suspended + 1 if group.suspended else 0
+            if group.rounds_suspended > MAX_SUSPENDED_ROUNDS:
+                group.end(FinishReason.DEADLOCK)
 
-    def ask(self, seqs: Seq[Sequence]) -> None:
-        """`seqs` are about to be sampled. If any, `answers` must follow, whatever becomes of the forward pass."""
+    def ask(self, seqs: Seq[Sequence]) -> list[Birth]:
+        """`seqs` are about to be sampled; those that want to fork do so, and their forks are asked with them.
+
+        If any, `answers` must follow, whatever becomes of the forward pass.
+        """
+        new = {seq.seq_id: [self._new_id() for _ in range(seq.num_forks - 1)] for seq in seqs}
         if seqs:
-            self._host.send_mid([MidOp(seq.seq_id) for seq in seqs])
-        # Only now: to a message that was refused comes no answer.
-        self._asked = list(seqs)
+            self._host.send_mid(
+                [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
+            )
+        # Only now: to a message that was refused comes no answer, and nobody was forked.
+        self._asked, births = [], []
+        for seq in seqs:
+            seq.num_forks = 1
+            forks = [Birth(seq, *seq.clone(seq_id)) for seq_id in new[seq.seq_id]]
+            self._asked += [seq, *(fork.child for fork in forks)]
+            self._bound |= {fork.child.seq_id: fork.child for fork in forks}
+            births += forks
+        return births
 
     def answers(self) -> dict[SeqId, Answer]:
-        """One for each sequence asked, but those that have a verdict now. Bits are valid until the next `ask`."""
+        """One for each sequence asked, but those that have a verdict now. Bits are valid until the next `ask`.
+
+        A fork that the runtime refuses has a verdict: its guest does not exist, but its id is taken until it is freed.
+        """
         asked, self._asked = self._asked, []
         if not asked:
             return {}
@@ -169,22 +203,24 @@ class Session:
         self._posts.append(PostOp(seq.seq_id, [token]))
 
     def splice(self, seq: Sequence, splice: Splice) -> None:
-        """Do what the guest wants instead of sampling, and tell it. ControllerError if that cannot be done."""
+        """Do what the guest wants instead of sampling, and tell it. ControllerError if that cannot be done.
+
+        What it takes back and puts in place again was never gone: neither are its keys and values, nor its text.
+        """
         self._check(splice.ff_tokens)
-        if splice.backtrack > 0:
-            # It counts the token that would have been sampled now, and that never was appended.
-            self._output.remove(seq, splice.backtrack - 1)
-        self._output.forced(seq, splice.ff_tokens)
-        seq.last_was_eos = False
+        # It counts the token that would have been sampled now, and that never was appended.
+        num_removed = max(0, splice.backtrack - 1)
+        num_kept = seq.num_kept(num_removed, splice.ff_tokens)
+        new = splice.ff_tokens[num_kept:]
+        self._output.remove(seq, num_removed - num_kept)
+        self._output.forced(seq, new)
+        if num_removed > num_kept or new:
+            seq.last_was_eos = False
+        else:
+            seq.group.num_idle += 1
         self._posts.append(PostOp(seq.seq_id, list(splice.ff_tokens), splice.backtrack))
 
     def _apply_pre(self, seq: Sequence, pre: Pre) -> None:
-        if pre.num_forks > 1:
-            seq.end(
-                FinishReason.FAIL,
-                ControllerError(f"the controller forked into {pre.num_forks}: forks are not in this version of aici"),
-            )
-            return
         try:
             self._check(pre.ff_tokens)
         except ControllerError as error:
@@ -197,9 +233,8 @@ class Session:
         if pre.num_forks == 0:
             seq.end(_stopped(seq))
         seq.suspended = pre.suspend
-        seq.rounds_suspended = seq.rounds_suspended + 1 if pre.suspend else 0
-        if seq.rounds_suspended > MAX_SUSPENDED_ROUNDS:
-            seq.end(FinishReason.DEADLOCK)
+        # If it is not sampled in this step, its guest is asked again, and says so again.
+        seq.num_forks = max(1, pre.num_forks)
 
     def _check(self, tokens: Seq[TokenId]) -> None:
         for token in tokens:

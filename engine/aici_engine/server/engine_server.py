@@ -14,8 +14,11 @@ from aici_engine.events import (
     Event,
     FinishEvent,
     FinishReason,
+    ForkedEvent,
+    ForkEvent,
     Origin,
     ScoreEvent,
+    Token,
     TokenEvent,
 )
 from aici_engine.request import ControllerCall, Request, RequestHandle
@@ -134,18 +137,27 @@ def _out(stream: int, event: Event) -> wire.StreamOut:
     match event:
         case AcceptedEvent():
             return wire.AcceptedOut(stream)
-        case TokenEvent(token, text):
-            forced = token.origin is Origin.FORCED
-            top = [(int(t), p) for t, p in token.top_logprobs]
-            return wire.TokenOut(stream, token.token_id, token.data, text, forced, token.logprob, top)
-        case BacktrackEvent(num_tokens):
-            return wire.BacktrackOut(stream, num_tokens)
         case ScoreEvent(scores):
             return wire.ScoreOut(
                 stream, [(s.token_id, s.logprob, [(int(t), p) for t, p in s.top_logprobs]) for s in scores]
             )
+        case ForkEvent(fork, inner):
+            return wire.ForkOut(stream, fork, _sequence_out(stream, inner))
+        case _:
+            return _sequence_out(stream, event)
+
+
+def _sequence_out(stream: int, event: Event) -> wire.SequenceOut:
+    """What may happen in any fork."""
+    match event:
+        case TokenEvent(token, text):
+            return _token_out(stream, token, text)
+        case BacktrackEvent(num_tokens):
+            return wire.BacktrackOut(stream, num_tokens)
         case ControlEvent(logs, storage):
             return wire.ControlOut(stream, logs, list(storage))
+        case ForkedEvent(parent, text, tokens):
+            return wire.ForkedOut(stream, parent, text, [_token_out(stream, token, "") for token in tokens])
         case FinishEvent():
             usage, timings = event.usage, event.timings
             return wire.FinishOut(
@@ -160,3 +172,10 @@ def _out(stream: int, event: Event) -> wire.StreamOut:
                 None if event.error is None else wire.Failure.of(event.error),
                 event.text,
             )
+        case _:
+            raise TypeError(f"{type(event).__name__} is no event of a fork")
+
+
+def _token_out(stream: int, token: Token, text: str) -> wire.TokenOut:
+    top = [(int(t), p) for t, p in token.top_logprobs]
+    return wire.TokenOut(stream, token.token_id, token.data, text, token.origin is Origin.FORCED, token.logprob, top)

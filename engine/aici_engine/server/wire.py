@@ -131,7 +131,7 @@ class UsageOut(Struct, frozen=True, array_like=True):
 
 class FinishOut(Struct, frozen=True, array_like=True, tag="finish"):
     """The end. `tail`: what the stream gains now. `stop`: the stop string, if one ended it. `failure` exactly if FAIL.
-    `text`: the true one, without what a controller took back.
+    `text`: the true one, without what a controller took back. The last one's `usage` is that of all forks.
 
     Times in seconds since the request was submitted; None for what never came.
     """
@@ -148,6 +148,26 @@ class FinishOut(Struct, frozen=True, array_like=True, tag="finish"):
     text: str = ""
 
 
+class ForkedOut(Struct, frozen=True, array_like=True, tag="forked"):
+    """The first event of a fork. `text`: with what its stream begins. `tokens`: its output so far, without texts."""
+
+    stream: int
+    parent: int
+    text: str
+    tokens: list[TokenOut]
+
+
+SequenceOut: TypeAlias = TokenOut | BacktrackOut | ControlOut | FinishOut | ForkedOut
+
+
+class ForkOut(Struct, frozen=True, array_like=True, tag="fork"):
+    """What happened in a fork; see `aici_engine.events.ForkEvent`. Who knows no forks skips it, and sees the root."""
+
+    stream: int
+    fork: int
+    event: SequenceOut
+
+
 class Reply(Struct, frozen=True, array_like=True, tag="reply"):
     call: int
     result: Any = None
@@ -155,7 +175,7 @@ class Reply(Struct, frozen=True, array_like=True, tag="reply"):
 
 
 ToEngine: TypeAlias = Submit | Abort | Call
-StreamOut: TypeAlias = AcceptedOut | TokenOut | BacktrackOut | ScoreOut | ControlOut | FinishOut
+StreamOut: TypeAlias = AcceptedOut | ScoreOut | SequenceOut | ForkOut
 FromEngine: TypeAlias = Ready | StreamOut | Reply
 
 _ERRORS: Mapping[str, type[AiciError]] = {
