@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from aici_controllers import zig
-from aici_controllers.abi_check import check_abi
 from aici_controllers.assemblyscript import ENTRY, build_assemblyscript
 from aici_controllers.build import build_guest
 from aici_controllers.rust import build_rust
 from aici_controllers.sdk import sdk_dir
+from aici_runtime.abi_check import check_abi
 from aici_runtime.cache import write_atomically
 from aici_runtime.errors import ControllerError, NotFoundError, UsageError
 

@@ -1,4 +1,4 @@
-"""Compile one Wasm file in a process of its own: `python -m aici_runtime.compiler IN OUT`.
+"""Compile one controller in a process of its own: `python -m aici_runtime.compiler IN OUT`.
 
 Compilation may use all cores here, because nothing is ever forked from this process. It ends when its standard input
 does, so that it does not outlive the one who asked.
@@ -11,11 +11,10 @@ from pathlib import Path
 import wasmtime
 
 from aici_runtime import process, wasm
+from aici_runtime.abi_check import check_module
 from aici_runtime.cache import write_atomically
+from aici_runtime.compiling import NO_CONTROLLER
 from aici_runtime.errors import UnavailableError
-
-NOT_WASM = os.EX_DATAERR
-"""Exit status: the module is at fault."""
 
 _MAX_REASON_CHARS = 10_000
 """Names in the module may be longer than a pipe that nobody reads before we have ended."""
@@ -26,14 +25,20 @@ def main(source: Path, target: Path) -> int:
     process.start_thread("stdin", _end_with_stdin)
     try:
         module = wasmtime.Module(wasm.new_engine(parallel=True), source.read_bytes())
+        if problems := check_module(module):
+            return _refuse("; ".join(["the module is no controller", *problems]))
         write_atomically(target, bytes(module.serialize()))
     except wasmtime.WasmtimeError as error:
-        sys.stderr.write(f"{str(error)[:_MAX_REASON_CHARS]}\n")
-        return NOT_WASM
+        return _refuse(f"cannot compile the module: {error}")
     except UnavailableError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"{why[:_MAX_REASON_CHARS]}\n")
+    return NO_CONTROLLER
 
 
 def _end_with_stdin() -> None:

@@ -2,7 +2,9 @@
 
 AiciError                     exit 1, HTTP 500
 ├── UsageError                exit 2, HTTP 400   the caller can mend it: bad flag, bad regex, prompt too long
-│   └── NotFoundError         exit 2, HTTP 404   unknown model, controller or tag
+│   ├── NotFoundError         exit 2, HTTP 404   unknown model, controller or tag
+│   └── InUseError            exit 2, HTTP 409   what is to be removed is still needed
+├── ForbiddenError            exit 1, HTTP 403   it belongs to somebody else, or a key may not do it
 ├── ControllerError           exit 1, HTTP 400   the guest trapped, stopped with an error, or broke a limit
 ├── RuntimeDiedError          exit 1, HTTP 503   the controller runtime process is gone
 ├── TimedOutError             exit 1, HTTP 408   it took longer than the server allows
@@ -35,6 +37,16 @@ class UsageError(AiciError):
 class NotFoundError(UsageError):
     http_status = 404
     code = "not_found_error"
+
+
+class InUseError(UsageError):
+    http_status = 409
+    code = "in_use_error"
+
+
+class ForbiddenError(AiciError):
+    http_status = 403
+    code = "permission_error"
 
 
 class ControllerError(AiciError):

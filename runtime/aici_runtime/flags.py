@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aici_runtime.cache import default_cache_dir
+from aici_runtime.cache import default_cache_dir, default_store_dir
 from aici_runtime.channel import MIB
 from aici_runtime.errors import UsageError
 from aici_runtime.masks import DTYPES, Dtype
@@ -48,6 +48,7 @@ class Settings:
     save_tokenizer: Path | None
     restricted: bool
     cache_dir: Path
+    store_dir: Path
     engine_pid: int | None
     verbose: bool
 
@@ -87,6 +88,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
         save_tokenizer=flags.save_tokenizer,
         restricted=flags.restricted,
         cache_dir=flags.cache_dir or default_cache_dir(),
+        store_dir=flags.cache_dir / "modules" if flags.cache_dir else default_store_dir(),
         engine_pid=flags.engine_pid,
         verbose=flags.verbose,
     )

@@ -64,7 +64,7 @@ def _install(settings: Settings) -> None:
     """`--module` and `--tag`, as the administrator of this machine."""
     path = Path(settings.module or "")
     auth = Auth("local", is_admin=True)
-    registry = Registry(settings.cache_dir / "modules", cache_key=wasm.cache_key())
+    registry = Registry(settings.store_dir, cache_key=wasm.cache_key())
     if path.suffix == ".wasm":
         if not path.is_file():
             raise UsageError(f"no such file: {path}")
@@ -117,9 +117,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
                 requests=side_requests,
                 responses=side_responses,
                 table=table,
-                registry=Registry(
-                    settings.cache_dir / "modules", cache_key=wasm.cache_key(), restricted=settings.restricted
-                ),
+                registry=Registry(settings.store_dir, cache_key=wasm.cache_key(), restricted=settings.restricted),
                 spawner=spawner.SpawnerClient(to_spawner),
                 news=News(to_stepper),
                 vocab_size=loaded.vocab_size,

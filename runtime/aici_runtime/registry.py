@@ -1,85 +1,188 @@
-"""Modules by the sha256 of their bytes, tags that name them, compiled code beside them; all in one folder.
-
-{sha256}.wasm              what was uploaded
-{sha256}-sys.json          when and by whom
-{sha256}-{key}.cwasm       compiled, for one wasmtime, one configuration and one kind of processor
-tags/{tag}.json            TagInfo
-"""
+"""Modules by the sha256 of their bytes, tags that name them, compiled code beside them."""
 
 import hashlib
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from aici_runtime.cache import write_atomically
-from aici_runtime.compiler import NOT_WASM
+from aici_runtime.cache import sync, write_atomically
+from aici_runtime.compiling import compile_module
 from aici_runtime.envelope import Auth
-from aici_runtime.errors import AiciError, NotFoundError, UnavailableError, UsageError
-from aici_runtime.tags import check_tag, is_module_id, is_tag
+from aici_runtime.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
+from aici_runtime.module_files import ModuleFiles, content_of, size_of
+from aici_runtime.tags import check_tag, is_module_id, is_tag, owns
 from aici_runtime.wire import ModuleInfo, TagInfo
 
-COMPILE_TIMEOUT_S = 60.0
-"""Six times the original's, whose machines had more cores."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """`compiled_size`: None while there is no code for this machine. `created`: Unix seconds; None: nobody knows."""
+
+    module_id: str
+    wasm_size: int
+    compiled_size: int | None
+    created: int | None
+    created_by: str | None
+    tags: tuple[str, ...]
 
 
 class Registry:
-    """Owns nothing but the folder, which other runtimes may share. Methods are called from any thread."""
+    """Owns nothing but the folder, which other processes may share. Methods are called from any thread.
 
-    def __init__(self, folder: Path, *, cache_key: str, restricted: bool = False) -> None:
-        self._folder = folder
+    `compile` makes a file of code from a file of Wasm, whole or not at all.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cache_key: str,
+        restricted: bool = False,
+        compile: Callable[[Path, Path], None] = compile_module,  # noqa: A002
+    ) -> None:
+        self._files = ModuleFiles(folder)
         self._cache_key = cache_key
         self._restricted = restricted
-        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._tags_lock = threading.Lock()
+        self._compile = compile
+        self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def sweep(self) -> None:
+        """Remove what those left behind that were killed."""
+        self._files.sweep()
 
     def add(self, binary: bytes, auth: Auth) -> ModuleInfo:
-        """Store and compile. Idempotent. Raises UsageError for what is not valid Wasm."""
+        """Compile and store. Idempotent: a module stays its first uploader's. UsageError for what is no controller."""
         self._refuse_if_restricted()
         started = time.monotonic()
         module_id = hashlib.sha256(binary).hexdigest()
-        source = self._source(module_id)
-        with self._locks[module_id]:
-            is_new = not (source.is_file() and source.stat().st_size == len(binary))
-            if is_new:
-                write_atomically(source, binary)
-            try:
-                compiled = self._compile(module_id)
-            except AiciError:
-                if is_new:
-                    source.unlink(missing_ok=True)
-                raise
-            if is_new:
-                record = {"created": int(time.time()), "auth": asdict(auth)}
-                write_atomically(self._folder / f"{module_id}-sys.json", orjson.dumps(record))
-        return ModuleInfo(module_id, len(binary), compiled.stat().st_size, int((time.monotonic() - started) * 1000))
+        with self._turns[module_id]:
+            size = self._sizes(module_id)
+            if size is None or size[0] != len(binary) or not size[1]:
+                size = self._bring_in(module_id, binary, auth)
+        return ModuleInfo(module_id, *size, int((time.monotonic() - started) * 1000))
+
+    def _bring_in(self, module_id: str, binary: bytes, auth: Auth) -> tuple[int, int]:
+        record = {"created": int(time.time()), "auth": asdict(auth)}
+        with self._files.arriving() as new:
+            (new / "wasm").write_bytes(binary)
+            (new / "record").write_bytes(orjson.dumps(record))
+            self._compile(new / "wasm", new / "code")
+            for path in new.iterdir():
+                sync(path)
+            size = (new / "code").stat().st_size
+            with self._files.changing():
+                (new / "code").rename(self._code(module_id))
+                if self._sizes(module_id) is None:
+                    (new / "record").rename(self._files.record(module_id))
+                (new / "wasm").rename(self._files.wasm(module_id))
+                sync(self._files.folder)
+        return len(binary), size
+
+    def compiled(self, module_id: str) -> Path:
+        """The file with the compiled code, made now if it is missing."""
+        if self._sizes(module_id) is None:
+            raise _no_module(module_id)
+        code = self._code(module_id)
+        with self._turns[module_id]:
+            if not code.is_file():
+                with self._files.arriving() as new:
+                    (new / "wasm").write_bytes(self.read(module_id))
+                    self._compile(new / "wasm", new / "code")
+                    sync(new / "code")
+                    with self._files.changing():
+                        if self._sizes(module_id) is None:
+                            raise _no_module(module_id)
+                        (new / "code").rename(code)
+        return code
+
+    def read(self, module_id: str) -> bytes:
+        content = content_of(self._files.wasm(module_id))
+        if content is None:
+            raise _no_module(module_id)
+        return content
+
+    def modules(self) -> list[Module]:
+        """All, newest first."""
+        names: dict[str, list[str]] = defaultdict(list)
+        for tag in self._read_tags().values():
+            names[tag.module_id].append(tag.tag)
+        found = []
+        for module_id in self._files.module_ids():
+            if (size := self._sizes(module_id)) is None:
+                continue  # it was removed just now
+            created, user = self._record(module_id)
+            found.append(
+                Module(
+                    module_id=module_id,
+                    wasm_size=size[0],
+                    compiled_size=size[1] or None,
+                    created=created,
+                    created_by=user,
+                    tags=tuple(sorted(names[module_id])),
+                )
+            )
+        return sorted(found, key=lambda module: (-(module.created or 0), module.module_id))
+
+    def remove(self, module_id: str, auth: Auth, *, force: bool = False) -> list[str]:
+        """Returns the tags that it took along, which only `force` lets it. Guests that run go on.
+
+        InUseError while tags name it; ForbiddenError unless it, and these, are the user's, or the user is an admin.
+        """
+        self._refuse_if_restricted()
+        _check_id(module_id)
+        with self._files.changing():
+            if self._sizes(module_id) is None:
+                raise _no_module(module_id)
+            if not auth.is_admin and self._record(module_id)[1] != auth.user:
+                raise ForbiddenError(f"module {module_id} was uploaded by somebody else")
+            known = self._read_tags()
+            names = sorted(tag.tag for tag in known.values() if tag.module_id == module_id)
+            if names and not force:
+                raise InUseError(
+                    f"module {module_id} has the tags {', '.join(names)}", hint="remove these, or force it"
+                )
+            for name in names:
+                _check_owner(name, auth)
+                del known[name]
+            if names:
+                self._write_tags(known)
+            self._files.remove(module_id)
+            sync(self._files.folder)
+        return names
 
     def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth) -> list[TagInfo]:
         """Point all `tags` at the module, or none of them."""
         self._refuse_if_restricted()
-        if not is_module_id(module_id):
-            raise UsageError("invalid module_id", hint="64 hex digits, as mk_module gives them")
+        _check_id(module_id)
         for tag in tags:
             check_tag(tag, auth)
-        compiled = self.compiled(module_id)
-        wasm_size, compiled_size = self._source(module_id).stat().st_size, compiled.stat().st_size
-        infos = [TagInfo(tag, module_id, int(time.time()), auth.user, wasm_size, compiled_size) for tag in tags]
-        with self._tags_lock:
-            for info in infos:
-                write_atomically(self._tag_file(info.tag), orjson.dumps(asdict(info)))
+        self.compiled(module_id)
+        with self._files.changing():
+            if (size := self._sizes(module_id)) is None:
+                raise _no_module(module_id)
+            now = int(time.time())
+            infos = [TagInfo(tag, module_id, now, auth.user, *size) for tag in tags]
+            self._write_tags(self._read_tags() | {info.tag: info for info in infos})
         return infos
+
+    def remove_tag(self, tag: str, auth: Auth) -> None:
+        """The module stays. ForbiddenError for a tag of somebody else's."""
+        self._refuse_if_restricted()
+        with self._files.changing():
+            known = self._read_tags()
+            if known.pop(tag, None) is None:
+                raise _no_tag(tag)
+            _check_owner(tag, auth)
+            self._write_tags(known)
 
     def get_tags(self) -> list[TagInfo]:
         """All, newest first."""
-        infos = [_read_tag(path) for path in (self._folder / "tags").glob("[!.]*.json")]
-        return sorted(infos, key=lambda info: (-info.updated_at, info.tag))
+        return sorted(self._read_tags().values(), key=lambda info: (-info.updated_at, info.tag))
 
     def resolve(self, name: str) -> str:
         """The module id that a module id or a tag means."""
@@ -87,52 +190,58 @@ class Registry:
             return name
         if name.startswith("gh:"):
             raise UsageError("controllers from GitHub are not supported", hint="download it, then upload the .wasm")
-        if not is_tag(name) or not self._tag_file(name).is_file():
-            raise NotFoundError(f"tag {name} not found", hint="upload and tag a controller, or list the tags")
-        return _read_tag(self._tag_file(name)).module_id
+        if not is_tag(name) or (info := self._read_tags().get(name)) is None:
+            raise _no_tag(name)
+        return info.module_id
 
-    def compiled(self, module_id: str) -> Path:
-        """The file with the compiled code, made now if it is missing."""
-        if not self._source(module_id).is_file():
-            raise NotFoundError(f"module {module_id} not found", hint="upload it first")
-        with self._locks[module_id]:
-            return self._compile(module_id)
+    def _code(self, module_id: str) -> Path:
+        return self._files.compiled(module_id, self._cache_key)
 
-    def _compile(self, module_id: str) -> Path:
-        target = self._folder / f"{module_id}-{self._cache_key}.cwasm"
-        if target.is_file():
-            return target
-        source = self._source(module_id)
-        command = [sys.executable, "-P", "-m", "aici_runtime.compiler", str(source), str(target)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        ) as child:
-            try:
-                # Standard input stays open: the child ends when it closes, which is when we do.
-                child.wait(COMPILE_TIMEOUT_S)
-            except subprocess.TimeoutExpired as error:
-                raise UsageError(f"compiling the module took more than {COMPILE_TIMEOUT_S:.0f} s") from error
-            finally:
-                child.kill()
-            if child.returncode != 0:
-                reason = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
-                text = f"cannot compile the module: {reason or f'exit status {child.returncode}'}"
-                if child.returncode != NOT_WASM:
-                    raise UnavailableError(text)
-                raise UsageError(text, hint="is it a WebAssembly module?")
-        return target
+    def _sizes(self, module_id: str) -> tuple[int, int] | None:
+        """Bytes of Wasm and of code, 0 while there is none; None without the module."""
+        wasm_size = size_of(self._files.wasm(module_id))
+        return None if wasm_size is None else (wasm_size, size_of(self._code(module_id)) or 0)
+
+    def _record(self, module_id: str) -> tuple[int | None, str | None]:
+        content = content_of(self._files.record(module_id))
+        if content is None:
+            return None, None
+        record = orjson.loads(content)
+        return record["created"], record["auth"]["user"]
+
+    def _read_tags(self) -> dict[str, TagInfo]:
+        content = content_of(self._files.tags)
+        if content is None:
+            return {}
+        try:
+            return {tag: TagInfo(**info) for tag, info in orjson.loads(content).items()}
+        except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
+            hint = "mend it, or remove it and tag the controllers anew"
+            raise UnavailableError(f"{self._files.tags} is not as aici wrote it: {error}", hint=hint) from error
+
+    def _write_tags(self, known: Mapping[str, TagInfo]) -> None:
+        """Inside `changing`."""
+        document = orjson.dumps({tag: asdict(info) for tag, info in known.items()})
+        write_atomically(self._files.tags, document)
 
     def _refuse_if_restricted(self) -> None:
         if self._restricted:
             raise UsageError("module upload disabled", hint="the runtime was started with --restricted")
 
-    def _source(self, module_id: str) -> Path:
-        return self._folder / f"{module_id}.wasm"
 
-    def _tag_file(self, tag: str) -> Path:
-        return self._folder / "tags" / f"{tag}.json"
+def _check_id(module_id: str) -> None:
+    if not is_module_id(module_id):
+        raise UsageError("invalid module_id", hint="64 hex digits, as mk_module gives them")
 
 
-def _read_tag(path: Path) -> TagInfo:
-    info: dict[str, Any] = orjson.loads(path.read_bytes())
-    return TagInfo(**info)
+def _check_owner(tag: str, auth: Auth) -> None:
+    if not owns(auth, tag):
+        raise ForbiddenError(f"the tag {tag} is somebody else's")
+
+
+def _no_module(module_id: str) -> NotFoundError:
+    return NotFoundError(f"module {module_id} not found", hint="upload it first")
+
+
+def _no_tag(tag: str) -> NotFoundError:
+    return NotFoundError(f"tag {tag} not found", hint="upload and tag a controller, or list the tags")

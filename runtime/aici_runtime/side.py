@@ -16,7 +16,7 @@ import orjson
 from aici_runtime import envelope, frames, process
 from aici_runtime.channel import Mailbox, MessageTooLargeError
 from aici_runtime.envelope import Request, RequestError, field, uints
-from aici_runtime.errors import ControllerError, UsageError
+from aici_runtime.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News
 from aici_runtime.slots import Slot, SlotTable
@@ -54,8 +54,16 @@ def main(config: SideConfig) -> NoReturn:
         os._exit(1)  # before a ping is answered: an engine that is told of readiness may rely on it
     side = _Side(config)
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
+        pool.submit(_sweep, config.registry)
         while True:
             side.accept(config.requests.receive(), pool)
+
+
+def _sweep(registry: Registry) -> None:
+    try:
+        registry.sweep()
+    except UnavailableError as error:  # a folder that may only be read serves as well
+        _log.info("nothing is swept: %s", error)
 
 
 class _Side:

@@ -22,8 +22,12 @@ def check_tag(tag: str, auth: Auth) -> None:
         raise UsageError("tag name looks too hex", hint="it could be taken for a module id")
     if not is_tag(tag):
         raise UsageError("tag name not identifier", hint="a letter, then letters, digits, `_`, `-` or `.`")
-    if not auth.is_admin and not tag.startswith(f"{auth.user}."):
+    if not owns(auth, tag):
         raise UsageError("permission denied for tag name", hint=f"begin it with `{auth.user}.`")
+
+
+def owns(auth: Auth, tag: str) -> bool:
+    return auth.is_admin or tag.startswith(f"{auth.user}.")
 
 
 def is_tag(tag: str) -> bool:

@@ -4,8 +4,10 @@ import hashlib
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import wasmtime
+if TYPE_CHECKING:
+    import wasmtime
 
 _CONFIG_VERSION = "1"
 """Raise it whenever `new_engine` changes what code is compiled."""
@@ -14,8 +16,10 @@ MAX_STACK_BYTES = 2 << 20
 """As much as wasmtime allows: interpreters in guests recurse for the scripts that they run."""
 
 
-def new_engine(*, parallel: bool = False) -> wasmtime.Engine:
+def new_engine(*, parallel: bool = False) -> "wasmtime.Engine":
     """`parallel` starts a thread pool at the first compilation, which no fork survives: for the compiler alone."""
+    import wasmtime
+
     config = wasmtime.Config()
     config.epoch_interruption = True
     config.parallel_compilation = parallel

@@ -71,15 +71,17 @@ def main(world: WorkerWorld, slot: Slot, setup: socket.socket, variables: Variab
 
 def _set_up(world: WorkerWorld, request: dict[str, Any]) -> tuple[Guest, Callbacks]:
     world.host.set_module_arg(request["module_arg"].encode())
+    compiled = Path(request["compiled"])
     try:
         guest = Guest(
             engine=world.engine,
             linker=world.linker.wasmtime,
-            compiled=Path(request["compiled"]),
+            compiled=compiled,
             memory_max_bytes=world.limits.memory_bytes,
         )
     except (GuestError, wasmtime.WasmtimeError) as error:
-        raise SetupError(f"Error (setup): {error}") from error
+        reason = error if compiled.is_file() else "the controller was removed while it was started"
+        raise SetupError(f"Error (setup): {reason}") from error
     world.host.memory = guest.memory
     callbacks = Callbacks(
         guest=guest,

@@ -5,7 +5,6 @@ AiciError's tree goes on here with what only a server can say:
 
 AiciError
 ├── UnauthorizedError   401   no key, or a wrong one
-├── ForbiddenError      403   a key that may not do this
 ├── TooLargeError       413   the body
 └── OverloadedError     429   the queue, or a limit of the key, is full; `retry_after_s`
 
@@ -36,11 +35,6 @@ Shape: TypeAlias = Callable[[int, AiciError], dict[str, Any]]
 class UnauthorizedError(AiciError):
     http_status = 401
     code = "authentication_error"
-
-
-class ForbiddenError(AiciError):
-    http_status = 403
-    code = "permission_error"
 
 
 class TooLargeError(AiciError):

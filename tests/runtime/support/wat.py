@@ -103,6 +103,10 @@ class Module:
         )
 
 
+def binary(text: str) -> bytes:
+    return bytes(wasmtime.wat2wasm(text))
+
+
 @cache
 def plain() -> bytes:
     """Allows tokens 1 and 2, always."""

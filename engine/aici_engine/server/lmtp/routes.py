@@ -9,6 +9,7 @@ from aici_engine.server import errors
 from aici_engine.server.lmtp.connection import Connection
 from aici_engine.server.service import Service
 from aici_engine.server.who import who
+from aici_runtime.errors import ForbiddenError
 
 _PAGE = """\
 aici serves {model} here.
@@ -41,7 +42,7 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
     @routes.websocket("/lmtp")
     async def lmtp(socket: WebSocket) -> None:
         if _is_foreign(socket, origins):
-            why = errors.ForbiddenError("this web page may not connect", hint="--cors-origin lets it")
+            why = ForbiddenError("this web page may not connect", hint="--cors-origin lets it")
             return await socket.send_denial_response(errors.response(socket.url.path, why))
         return await Connection(socket, service, who(socket)).serve()
 

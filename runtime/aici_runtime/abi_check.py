@@ -16,7 +16,7 @@ _OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {"env": abi.IMPOR
 
 
 def check_abi(wasm: bytes) -> list[str]:
-    """What keeps this module from being a controller, one line each; empty when it is one."""
+    """What keeps this module from being a controller, one line each; empty when it is one. Compiles it."""
     import wasmtime
 
     from aici_runtime.wasm import new_engine
@@ -25,6 +25,11 @@ def check_abi(wasm: bytes) -> list[str]:
         module = wasmtime.Module(new_engine(parallel=True), wasm)
     except wasmtime.WasmtimeError as error:
         return [f"it is not a WebAssembly module that aici runs: {error}"]
+    return [*check_module(module), *_memory_size(module)]
+
+
+def check_module(module: "wasmtime.Module") -> list[str]:
+    """The same of a compiled one, but for what the limits of a runtime decide."""
     return [*_imports(module), *_exports(module)]
 
 
@@ -49,8 +54,6 @@ def _exports(module: "wasmtime.Module") -> Iterator[str]:
         yield "does not export its memory (as `memory`)"
     elif not isinstance(memory, wasmtime.MemoryType):
         yield "exports something else than its memory as `memory`"
-    elif memory.limits.min > _MEMORY_MAX_PAGES:
-        yield f"begins with {memory.limits.min >> 4} MiB of memory; it may have {_MEMORY_MAX_PAGES >> 4}"
     for name, wanted in {**abi.EXPORTS, **abi.OPTIONAL_EXPORTS}.items():
         if name not in exports:
             if name in abi.EXPORTS:
@@ -58,6 +61,14 @@ def _exports(module: "wasmtime.Module") -> Iterator[str]:
                 yield f"does not export {name}" + (f" ({near[0]} is something else)" if near else "")
         elif (found := _signature(exports[name])) != wanted:
             yield f"exports {name} as {_show(found)}; it must be {_show(wanted)}"
+
+
+def _memory_size(module: "wasmtime.Module") -> Iterator[str]:
+    import wasmtime
+
+    for entry in module.exports:
+        if isinstance(entry.type, wasmtime.MemoryType) and entry.type.limits.min > _MEMORY_MAX_PAGES:
+            yield f"begins with {entry.type.limits.min >> 4} MiB of memory; it may have {_MEMORY_MAX_PAGES >> 4}"
 
 
 def _signature(kind: object) -> tuple[str, str] | None:

@@ -1,0 +1,58 @@
+"""Registries whose compiler is a fake, and what may be seen of one."""
+
+import hashlib
+from pathlib import Path
+
+from aici_runtime.cache import write_atomically
+from aici_runtime.envelope import Auth
+from aici_runtime.module_files import ModuleFiles
+from aici_runtime.registry import Registry
+
+ADMIN = Auth("root", is_admin=True)
+KEY = "key"
+
+
+def fake_compile(source: Path, target: Path) -> None:
+    write_atomically(target, b"code of " + source.read_bytes())
+
+
+def open_registry(folder: Path) -> Registry:
+    return Registry(folder, cache_key=KEY, compile=fake_compile)
+
+
+def wasm(name: str) -> tuple[str, bytes]:
+    """A module's id and bytes."""
+    content = b"\0asm" + name.encode() * 1000
+    return hashlib.sha256(content).hexdigest(), content
+
+
+def seen(folder: Path) -> tuple[frozenset[str], dict[str, str]]:
+    """The modules and the tags. Everything that is there is whole, and no tag names what is not."""
+    registry = open_registry(folder)
+    modules = {module.module_id: module for module in registry.modules()}
+    tags = {tag.tag: tag.module_id for tag in registry.get_tags()}
+    for module_id, module in modules.items():
+        content = registry.read(module_id)
+        assert hashlib.sha256(content).hexdigest() == module_id
+        assert module.created_by == "root"
+        code = ModuleFiles(folder).compiled(module_id, KEY)
+        assert not code.exists() or code.read_bytes() == b"code of " + content
+    assert set(tags.values()) <= modules.keys(), tags
+    return frozenset(modules), tags
+
+
+def seen_tags(registry: Registry) -> None:
+    """Two tags that are always set at once never part, whatever others do to one of them."""
+    tags = {tag.tag: tag.module_id for tag in registry.get_tags()}
+    for name, module_id in tags.items():
+        again = tags.get(f"{name}-again", module_id)
+        assert again == module_id, tags
+
+
+def leftovers(folder: Path) -> list[str]:
+    """What no module needs."""
+    files = ModuleFiles(folder)
+    kept = {files.tags, folder / ".lock"}
+    for module_id in files.module_ids():
+        kept |= {files.wasm(module_id), files.record(module_id), files.compiled(module_id, KEY)}
+    return sorted(path.name for path in folder.iterdir() if path not in kept)

@@ -1,0 +1,246 @@
+"""The registry by itself: who may do what, what goes with what, many processes at once, and death at any moment."""
+
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from aici_runtime.client import Runtime
+from aici_runtime.envelope import Auth
+from aici_runtime.errors import (
+    AiciError,
+    ControllerError,
+    ForbiddenError,
+    InUseError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
+from aici_runtime.module_files import ModuleFiles
+from aici_runtime.registry import Registry
+from aici_runtime.wasm import cache_key
+from tests.runtime.support import wat
+from tests.runtime.support.registries import ADMIN, KEY, fake_compile, leftovers, open_registry, seen, wasm
+
+ANN, BOB = Auth("ann"), Auth("bob")
+(ONE_ID, ONE), (TWO_ID, TWO) = wasm("one"), wasm("two")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return open_registry(tmp_path / "modules")
+
+
+def test_nothing_is_made_before_something_is_stored(registry: Registry, tmp_path: Path) -> None:
+    registry.sweep()
+    assert registry.modules() == registry.get_tags() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_stored_is_listed_with_whose_it_is(registry: Registry) -> None:
+    info = registry.add(ONE, ANN)
+    assert (info.module_id, info.wasm_size, info.compiled_size) == (ONE_ID, len(ONE), len(ONE) + 8)
+    assert registry.add(ONE, BOB).module_id == ONE_ID
+    registry.set_tags(ONE_ID, ["ann.x", "ann.b"], ANN)
+    [module] = registry.modules()
+    assert (module.created_by, module.tags, module.compiled_size) == ("ann", ("ann.b", "ann.x"), len(ONE) + 8)
+    assert module.created is not None
+    assert registry.read(registry.resolve("ann.x")) == ONE
+
+
+def test_code_for_another_machine_does_not_count(registry: Registry, tmp_path: Path) -> None:
+    registry.add(ONE, ANN)
+    other = Registry(tmp_path / "modules", cache_key="other", compile=fake_compile)
+    assert other.modules()[0].compiled_size is None
+    assert other.compiled(ONE_ID).read_bytes() == b"code of " + ONE
+    assert other.modules()[0].compiled_size == len(ONE) + 8
+    other.remove(ONE_ID, ANN)
+    assert [path.name for path in (tmp_path / "modules").iterdir()] == [".lock"]
+
+
+class TestRemoval:
+    def test_a_module_with_tags_stays_unless_forced(self, registry: Registry) -> None:
+        registry.add(ONE, ANN)
+        registry.set_tags(ONE_ID, ["ann.x", "ann.b"], ANN)
+        with pytest.raises(InUseError, match=r"has the tags ann\.b, ann\.x") as caught:
+            registry.remove(ONE_ID, ANN)
+        assert caught.value.hint
+        assert registry.remove(ONE_ID, ANN, force=True) == ["ann.b", "ann.x"]
+        assert registry.modules() == registry.get_tags() == []
+        with pytest.raises(NotFoundError):
+            registry.read(ONE_ID)
+
+    def test_it_belongs_to_its_uploader(self, registry: Registry) -> None:
+        registry.add(ONE, ANN)
+        with pytest.raises(ForbiddenError, match="uploaded by somebody else"):
+            registry.remove(ONE_ID, BOB)
+        registry.set_tags(ONE_ID, ["bob.x"], BOB)
+        with pytest.raises(ForbiddenError, match=r"the tag bob\.x is somebody else's"):
+            registry.remove(ONE_ID, ANN, force=True)
+        assert [tag.tag for tag in registry.get_tags()] == ["bob.x"]
+        assert registry.remove(ONE_ID, ADMIN, force=True) == ["bob.x"]
+
+    def test_of_a_tag(self, registry: Registry) -> None:
+        registry.add(ONE, ANN)
+        registry.set_tags(ONE_ID, ["ann.x", "ann.y"], ANN)
+        with pytest.raises(ForbiddenError):
+            registry.remove_tag("ann.x", BOB)
+        registry.remove_tag("ann.x", ANN)
+        assert [tag.tag for tag in registry.get_tags()] == ["ann.y"]
+        for name in ("ann.x", "../x", ""):
+            with pytest.raises(NotFoundError):
+                registry.remove_tag(name, ADMIN)
+        assert registry.read(ONE_ID) == ONE
+
+    @pytest.mark.parametrize("name", ["", "one", "../" + "0" * 61, "0" * 63])
+    def test_of_what_is_no_id(self, registry: Registry, name: str) -> None:
+        with pytest.raises(UsageError, match="invalid module_id"):
+            registry.remove(name, ADMIN)
+
+
+def test_what_does_not_compile_is_never_visible(tmp_path: Path) -> None:
+    folder = tmp_path / "modules"
+
+    def refuse(source: Path, target: Path) -> None:
+        assert Registry(folder, cache_key=KEY).modules() == []
+        raise UsageError("no")
+
+    registry = Registry(folder, cache_key=KEY, compile=refuse)
+    with pytest.raises(UsageError, match="no"):
+        registry.add(ONE, ADMIN)
+    assert leftovers(folder) == []
+    assert registry.modules() == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ('(module (memory (export "memory") 1))', "does not export aici_init"),
+        ("(module)", "does not export its memory"),
+        ('(module (import "env" "nope" (func)) (memory (export "memory") 1))', "imports env.nope, which the host does"),
+        ('(module (import "env" "aici_host_stop" (func (param i32))))', "imports env.aici_host_stop as (i32) -> ()"),
+        ('(module (memory (export "memory") 1) (func (export "aici_init") (param f64)))', "exports aici_init as"),
+    ],
+)
+def test_what_is_no_controller_is_refused(tmp_path: Path, module: str, text: str) -> None:
+    registry = Registry(tmp_path, cache_key=KEY)
+    with pytest.raises(UsageError) as caught:
+        registry.add(wat.binary(module), ADMIN)
+    assert caught.value.message.startswith("the module is no controller; ")
+    assert text in caught.value.message
+    assert seen(tmp_path) == (frozenset(), {})
+    assert leftovers(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    registry = open_registry(tmp_path / "file" / "modules")
+    assert registry.modules() == []
+    with pytest.raises(UnavailableError, match="cannot write") as caught:
+        registry.add(ONE, ADMIN)
+    assert "AICI_STORE_DIR" in caught.value.hint
+
+
+def test_tags_that_somebody_spoilt_are_said_to_be(registry: Registry, tmp_path: Path) -> None:
+    registry.add(ONE, ADMIN)
+    for content in (b"{", b"[]", b'{"a": {"tag": "a"}}'):
+        ModuleFiles(tmp_path / "modules").tags.write_bytes(content)
+        with pytest.raises(UnavailableError, match=r"tags\.json is not as aici wrote it"):
+            registry.get_tags()
+
+
+def test_death_at_every_write() -> None:
+    """`killed.py` says what is looked at after each."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # where nobody waits for a disk
+        command = [sys.executable, "-m", "tests.runtime.support.killed", folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    times = dict(line.split() for line in done.stdout.splitlines())
+    assert int(times["killed"]) > 100
+    assert int(times["torn"]) > 20
+
+
+def test_what_somebody_brings_in_right_now_is_not_swept(tmp_path: Path) -> None:
+    folder = tmp_path / "modules"
+    sweeper = open_registry(folder)
+
+    def compile_slowly(source: Path, target: Path) -> None:
+        sweeper.sweep()
+        fake_compile(source, target)
+
+    registry = Registry(folder, cache_key=KEY, compile=compile_slowly)
+    assert registry.add(ONE, ADMIN).module_id == ONE_ID
+    assert seen(folder)[0] == {ONE_ID}
+
+
+def test_a_module_that_is_removed_while_it_is_compiled_again_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "modules"
+    open_registry(folder).add(ONE, ADMIN)
+
+    def compile_slowly(source: Path, target: Path) -> None:
+        open_registry(folder).remove(ONE_ID, ADMIN)
+        fake_compile(source, target)
+
+    with pytest.raises(NotFoundError, match=f"module {ONE_ID} not found"):
+        Registry(folder, cache_key="other", compile=compile_slowly).compiled(ONE_ID)
+    assert leftovers(folder) == []
+
+
+def test_many_processes_at_once(tmp_path: Path) -> None:
+    """Half of them are killed in between. Nothing that one was told is done gets lost."""
+    folder = tmp_path / "modules"
+    command = [sys.executable, "-m", "tests.runtime.support.hammer", str(folder)]
+    workers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
+    told: list[list[str]] = [[] for _ in workers]
+
+    def listen(number: int) -> None:
+        stdout = workers[number].stdout
+        assert stdout is not None
+        with stdout:
+            for line in stdout:
+                told[number].append(line.strip())
+                if len(told[number]) == 10 * (number + 1):
+                    break
+
+    threads = [threading.Thread(target=listen, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for number, thread in enumerate(threads):
+        thread.join(60)
+        workers[number].send_signal(signal.SIGKILL)
+    assert [worker.wait(10) for worker in workers] == [-signal.SIGKILL] * 4
+    assert [len(each) for each in told] == [10, 20, 30, 40]
+    registry = open_registry(folder)
+    registry.sweep()
+    assert leftovers(folder) == []
+    tags = seen(folder)[1]
+    assert set(tags) >= {tag for each in told for tag in each}
+
+
+def test_removal_while_it_is_started(runtime: Runtime, cache_dir: Path) -> None:
+    """It starts, or is said to be gone. What has started goes on without its files."""
+    module = wat.Module()
+    content = module.build(pre=module.log("for removal") + module.answer(wat.PRE_GO))
+    registry = Registry(cache_dir / "modules", cache_key=cache_key())
+    said = set()
+    for number in range(16):
+        module_id = runtime.mk_module(content).module_id
+        started = runtime.instantiate(req_id=f"rm-{number}", prompt=[1], module_id=module_id, module_arg="")
+        if number % 2:
+            threading.Event().wait(number / 2000)
+        registry.remove(module_id, ADMIN, force=True)
+        error = started.exception()
+        said.add(None if error is None else _kind_of(error))
+        if error is None:
+            runtime.discard(f"rm-{number}")
+    assert said <= {None, "gone"}
+
+
+def _kind_of(error: BaseException) -> str:
+    assert isinstance(error, AiciError), error
+    is_gone = isinstance(error, NotFoundError) or (isinstance(error, ControllerError) and "was removed" in str(error))
+    return "gone" if is_gone else str(error)
