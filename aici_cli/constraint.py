@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aici_cli.files import check_utf8, read_bytes, read_text
 from aici_cli.grammar import read_grammar
 from aici_cli.output import say
-from aici_runtime.errors import UsageError
+from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.constraints import Constraint
@@ -136,7 +136,7 @@ def _lines(path: Path | None) -> list[str]:
 
 def _controller(controller: str, argument: str, *, on_server: bool) -> Control:
     from aici_controllers import constraints
-    from aici_controllers.catalog import guest_names, guest_path
+    from aici_controllers.catalog import guest_names
 
     if argument.startswith("@"):
         argument = read_text(Path(argument[1:]), f"--controller-arg {argument}", MAX_TEXT_BYTES)
@@ -145,8 +145,21 @@ def _controller(controller: str, argument: str, *, on_server: bool) -> Control:
         return Control(read_wasm(Path(controller)), argument, None)
     if on_server and controller not in guest_names():
         return Control(b"", argument, controller)
-    guest_path(controller)
+    if controller not in guest_names():
+        return Control(_kept(controller), argument, None)
     return _control(constraints.named(controller, argument))
+
+
+def _kept(name: str) -> bytes:
+    """A controller of this machine's store, by its id or tag."""
+    from aici_cli.places import Local
+    from aici_controllers.catalog import guest_path
+
+    try:
+        return Local().fetch(name)
+    except NotFoundError as error:
+        guest_path("regex")  # when nothing is built, that is the news
+        raise NotFoundError(f"no controller is called {name!r}", hint=error.hint) from error
 
 
 def read_wasm(path: Path) -> bytes:

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from aici_controllers.case_runner import Outcome
 
 app = typer.Typer(
-    help="Write, build and test controllers of your own, and give them to a server.",
+    help="Write, build, test and keep controllers of your own, here or on a server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.command(name="upload")(registry.upload)
+app.command(name="pull")(registry.pull)
+app.command(name="list")(registry.list_modules)
 app.command(name="tag")(registry.set_tags)
 app.command(name="tags")(registry.list_tags)
+app.command(name="rm")(registry.remove)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -101,13 +101,17 @@ def _installed(name: str, packages: list[str], otherwise: Verdict, hint: str) ->
 
 
 def _guests() -> Finding:
-    from aici_controllers.catalog import guest_names
+    from aici_controllers.catalog import SHIPPED, guest_names
+    from aici_controllers.third_party import known_sources
 
     names = guest_names()
-    if "regex" not in names:
-        return Finding(
-            "controllers", "broken", "the shipped guests are not built", "reinstall aici, or run `make guests`"
-        )
+    said_below = {source.guest for source in known_sources().values()}
+    missing = [name for name in SHIPPED if name not in names and name not in said_below]
+    hint = "reinstall aici, or run `make guests`"
+    if "regex" in missing:
+        return Finding("controllers", "broken", f"not built: {', '.join(missing)}", hint)
+    if missing:
+        return Finding("controllers", "absent", f"{', '.join(names)}; not built: {', '.join(missing)}", hint)
     return Finding("controllers", "ok", ", ".join(names))
 
 
@@ -125,6 +129,20 @@ def _third_party() -> Finding:
         return Finding("scripted controllers", "absent", detail, hint)
     built = ", ".join(f"{source.guest} ({source.name} {source.version})" for source in known_sources().values())
     return Finding("scripted controllers", "ok", built)
+
+
+def _store() -> Finding:
+    from aici_controllers.store import Store
+    from aici_runtime.errors import UnavailableError
+
+    store = Store()
+    try:
+        stored = store.registry.modules()
+    except UnavailableError as error:
+        return Finding("store", "broken", error.message, error.hint)
+    size = sum(module.wasm_size + (module.compiled_size or 0) for module in stored)
+    tags = len(store.tags())
+    return Finding("store", "ok", f"{store.folder}: {len(stored)} controllers, {tags} tags, {size / (1 << 20):.1f} MiB")
 
 
 def _model() -> Finding:
@@ -157,6 +175,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _toolchain,
     _guests,
     _third_party,
+    _store,
     _model,
     _accelerator,
 )

@@ -1,6 +1,7 @@
-"""`aici ctrl upload | tag | tags`: the controllers of a server."""
+"""`aici ctrl upload | pull | list | tag | tags | rm`: the controllers of a server, or of this machine."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,84 +9,173 @@ import typer
 
 from aici_cli.constraint import read_wasm
 from aici_cli.output import print_json, say
-from aici_runtime.errors import NotFoundError
+from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Sequence
 
-    from aici_cli.remote import Remote
+    from aici_runtime.registry import Module
+    from aici_runtime.wire import TagInfo
 
 Server = Annotated[
     str | None,
-    typer.Option(envvar="AICI_API_BASE", help="Its URL (default: http://127.0.0.1:4242); a key behind #key=."),
+    typer.Option(envvar="AICI_API_BASE", help="The URL of a server, a key behind #key= (default: this machine's own)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def upload(
-    wasm: Annotated[Path, typer.Argument(metavar="FILE.wasm", help="The controller.")],
-    tag: Annotated[list[str] | None, typer.Option(help="A name for it there; several times.")] = None,
+    wasm: Annotated[str, typer.Argument(metavar="[NAME=]FILE.wasm", help="The controller; NAME is a tag for it.")],
+    tag: Annotated[list[str] | None, typer.Option(help="A name for it; several times.")] = None,
     server: Server = None,
     json: Json = False,
 ) -> None:
-    """Give a controller to a server, and print its id there. The same one again is no error."""
-    module = read_wasm(wasm)
-    remote = _remote(server)
-    told = remote.upload(module)
-    tags = remote.set_tags(told["module_id"], tag) if tag else []
+    """Keep a controller, and print its id. The same one again is no error."""
+    name, path = _named(wasm)
+    tags = _checked([*name, *(tag or [])])
+    module = read_wasm(path)
+    from aici_cli.places import place
+
+    there = place(server)
+    told = there.upload(module)
+    infos = there.set_tags(told.module_id, tags) if tags else []
     if json:
-        print_json(told | {"tags": tags})
+        # As a server says it.
+        sizes = {"wasm_size": told.wasm_size, "compiled_size": told.compiled_size, "time": told.time_ms}
+        print_json({"module_id": told.module_id, **sizes, "tags": [asdict(info) for info in infos]})
         return
-    print(told["module_id"])
-    say(f"{told['wasm_size']:,} bytes, compiled {told['compiled_size']:,} bytes")
-    for each in tags:
-        say(f"tagged {each['tag']}")
+    print(told.module_id)
+    say(f"{told.wasm_size:,} bytes, compiled {told.compiled_size:,} bytes")
+    for info in infos:
+        say(f"tagged {info.tag}")
+
+
+def pull(
+    name: Annotated[str, typer.Argument(metavar="ID|TAG", help="Of the server's controllers.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A file for it, instead of this machine's own.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A name for it on this machine; several times.")] = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Bring a controller from a server to this machine, and print its id; or write any of them to a file."""
+    from aici_cli.places import Local, id_of, place
+    from aici_runtime.cache import write_atomically
+
+    if out is None and server is None:
+        raise UsageError("there is no server to pull from", hint="--server URL; or -o FILE for one of this machine's")
+    if out is not None and tag:
+        raise UsageError("--tag is for a controller that is kept: it does not go with -o")
+    tags = _checked(tag or [])
+    module = place(server).fetch(name)
+    module_id = id_of(module)
+    if out is not None:
+        write_atomically(out, module, hint="-o names another place")
+    else:
+        local = Local()
+        local.upload(module)
+        if tags:
+            local.set_tags(module_id, tags)
+    if json:
+        path = None if out is None else str(out)
+        print_json({"module_id": module_id, "wasm_size": len(module), "path": path, "tags": tags})
+    else:
+        print(module_id)
+
+
+def list_modules(server: Server = None, json: Json = False) -> None:
+    """List the controllers: id, size, size of the code (- while there is none), when and by whom, names."""
+    from aici_cli.places import place
+
+    modules = place(server).modules()
+    if json:
+        print_json([asdict(module) for module in modules])
+        return
+    for module in modules:
+        print(_module_line(module))
 
 
 def set_tags(
-    controller: Annotated[str, typer.Argument(help="A module's id, or a tag that it has.")],
+    controller: Annotated[str, typer.Argument(help="A module's id, or a name that it has.")],
     tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Its new names.")],
     server: Server = None,
     json: Json = False,
 ) -> None:
-    """Name a controller on a server. A name that another one has goes over to this one."""
-    from aici_runtime.tags import is_module_id
+    """Name a controller. A name that another one has goes over to this one."""
+    from aici_cli.places import find, place
 
-    remote = _remote(server)
-    module_id = controller if is_module_id(controller) else _by_tag(remote, controller)
-    told = remote.set_tags(module_id, tags)
-    if json:
-        print_json(told)
-        return
-    for tag in told:
-        print(_line(tag))
+    _checked(tags)
+    there = place(server)
+    _show(there.set_tags(find(there, controller), tags), json=json)
 
 
 def list_tags(server: Server = None, json: Json = False) -> None:
-    """List the names of a server's controllers."""
-    told = _remote(server).tags()
+    """List the names that were given to controllers."""
+    from aici_cli.places import place
+
+    _show(sorted(place(server).tags(), key=lambda info: info.tag), json=json)
+
+
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="ID|TAG...", help="A tag: it alone. An id: the controller.")],
+    force: Annotated[bool, typer.Option("--force", help="The tags of a controller go with it.")] = False,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Remove tags, and controllers that have none."""
+    from aici_cli.places import place
+    from aici_runtime.tags import is_module_id
+
+    there = place(server)
+    removed: list[dict[str, object]] = []
+    for name in names:
+        if is_module_id(name):
+            removed.append({"module_id": name, "tags": there.remove(name, force=force)})
+        else:
+            there.remove_tag(name)
+            removed.append({"tag": name})
+        if not json:
+            print(name)
     if json:
-        print_json(told)
+        print_json(removed)
+
+
+def _named(argument: str) -> tuple[list[str], Path]:
+    """What stands before a `=` is a tag, unless it has a slash: ./a=b.wasm is a file."""
+    name, equals, file = argument.partition("=")
+    return ([name], Path(file)) if equals and "/" not in name else ([], Path(argument))
+
+
+def _checked(tags: "list[str]") -> "list[str]":
+    """Before anything is sent: what would be refused afterwards leaves a controller without a name."""
+    from aici_controllers.store import check_free
+    from aici_runtime.envelope import Auth
+    from aici_runtime.tags import check_tag
+
+    check_free(tags)
+    for tag in tags:
+        try:
+            check_tag(tag, Auth(is_admin=True))
+        except UsageError as error:
+            raise UsageError(f"{tag!r}: {error.message}", hint=error.hint) from error
+    return tags
+
+
+def _show(tags: "Sequence[TagInfo]", *, json: bool) -> None:
+    if json:
+        print_json([asdict(tag) for tag in tags])
         return
-    for tag in sorted(told, key=lambda tag: str(tag["tag"])):
-        print(_line(tag))
+    for tag in tags:
+        size = f"{tag.wasm_size:>10,} bytes"
+        print(f"{tag.tag:<24} {tag.module_id[:8]}  {size}  {_date(tag.updated_at)} by {tag.updated_by}")
 
 
-def _remote(url: str | None) -> "Remote":
-    from aici_cli.remote import DEFAULT_URL, Remote
-
-    return Remote(url or DEFAULT_URL)
-
-
-def _by_tag(remote: "Remote", tag: str) -> str:
-    for known in remote.tags():
-        if known["tag"] == tag:
-            return str(known["module_id"])
-    raise NotFoundError(f"the server has no controller called {tag}", hint="`aici ctrl tags` lists them")
+def _module_line(module: "Module") -> str:
+    code = "-" if module.compiled_size is None else f"{module.compiled_size:,}"
+    made = f"{_date(module.created)} by {module.created_by or '?'}"
+    return f"{module.module_id}  {module.wasm_size:>10,}  {code:>11}  {made:<28}  {' '.join(module.tags)}".rstrip()
 
 
-def _line(tag: "Mapping[str, Any]") -> str:
-    date = time.strftime("%Y-%m-%d %H:%M", time.localtime(tag["updated_at"]))
-    sizes = f"{tag['wasm_size']:>10,} bytes"
-    return f"{tag['tag']:<24} {tag['module_id'][:8]}  {sizes}  {date} by {tag['updated_by']}"
+def _date(unix_s: int | None) -> str:
+    return f"{'-':<16}" if unix_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(unix_s))

@@ -1,15 +1,19 @@
 """A server as the command line sees it: AICI REST, with nothing but the standard library."""
 
 import contextlib
+import hashlib
 import http.client
 import json
 import signal
 import socket
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
+from aici_runtime.registry import Module
+from aici_runtime.tags import is_module_id
+from aici_runtime.wire import ModuleInfo, TagInfo
 
 DEFAULT_URL = "http://127.0.0.1:4242"
 _CONNECT_S = 10.0
@@ -42,25 +46,51 @@ class Remote:
         self._path = parts.path
         self._shown = base.removesuffix("/v1")
 
-    def upload(self, wasm: bytes) -> dict[str, Any]:
-        module: dict[str, Any] = self._call("POST", "/controllers", wasm)
-        return module
+    def upload(self, wasm: bytes) -> ModuleInfo:
+        with self._told("POST", "/controllers", wasm) as told:
+            return ModuleInfo(told["module_id"], told["wasm_size"], told["compiled_size"], told["time"])
 
-    def tags(self) -> list[dict[str, Any]]:
-        tags: list[dict[str, Any]] = self._call("GET", "/controllers/tags")["tags"]
-        return tags
+    def fetch(self, name: str) -> bytes:
+        """Of a module id or a name. What has come is what the server's id says, or an AiciError."""
+        with contextlib.closing(self._send("GET", f"/controllers/{_quote(name)}", None)) as connection:
+            with _said(self._shown):
+                response = _answer(connection)
+                wasm = response.read()
+            module_id = name if is_module_id(name) else (response.headers["ETag"] or "").strip('"')
+            if hashlib.sha256(wasm).hexdigest() != module_id:
+                raise AiciError(f"what {self._shown} sent is not the module {module_id}", hint="try again")
+            return wasm
 
-    def set_tags(self, module_id: str, tags: list[str]) -> list[dict[str, Any]]:
-        request = {"module_id": module_id, "tags": tags}
-        done: list[dict[str, Any]] = self._call("POST", "/controllers/tags", _encode(request))["tags"]
-        return done
+    def modules(self) -> list[Module]:
+        with self._told("GET", "/controllers") as told:
+            return [Module(**module | {"tags": tuple(module["tags"])}) for module in told["controllers"]]
+
+    def tags(self) -> list[TagInfo]:
+        with self._told("GET", "/controllers/tags") as told:
+            return [TagInfo(**tag) for tag in told["tags"]]
+
+    def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]:
+        request = {"module_id": module_id, "tags": list(tags)}
+        with self._told("POST", "/controllers/tags", _encode(request)) as told:
+            return [TagInfo(**tag) for tag in told["tags"]]
+
+    def remove(self, module_id: str, *, force: bool) -> list[str]:
+        """Returns the tags that went with it."""
+        with self._told("DELETE", f"/controllers/{module_id}{'?force=true' if force else ''}") as told:
+            return list(told["tags"])
+
+    def remove_tag(self, tag: str) -> None:
+        with self._told("DELETE", f"/controllers/tags/{_quote(tag)}"):
+            pass
 
     def start(self, request: Mapping[str, object]) -> "RemoteRun":
         return RemoteRun(self._send("POST", "/run", _encode(request)), self._shown)
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
+    @contextlib.contextmanager
+    def _told(self, method: str, path: str, body: bytes | None = None) -> Iterator[Any]:
+        """The answer's JSON; whoever finds in it what AICI REST does not say, says so."""
         with contextlib.closing(self._send(method, path, body)) as connection, _said(self._shown):
-            return json.loads(_answer(connection).read())
+            yield json.loads(_answer(connection).read())
 
     def _send(self, method: str, path: str, body: bytes | None) -> http.client.HTTPConnection:
         connection = self._kind(self._host, self._port, timeout=_CONNECT_S)
@@ -120,6 +150,10 @@ class RemoteRun:
         self._connection.close()
 
 
+def _quote(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
 def _encode(request: Mapping[str, object]) -> bytes:
     return json.dumps(request, ensure_ascii=False).encode()
 
@@ -138,7 +172,7 @@ def _error(status: int, body: bytes) -> AiciError:
         message, hint, code = said["message"], said.get("hint") or "", said.get("code")
     except (ValueError, KeyError, AttributeError):
         message, hint, code = body.decode(errors="replace").strip() or f"HTTP status {status}", "", None
-    is_usage = status in (400, 404, 422)
+    is_usage = status in (400, 404, 409, 422)
     return _KINDS.get(str(code), UsageError if is_usage else AiciError)(message, hint=hint)
 
 
@@ -158,5 +192,5 @@ def _said(shown: str) -> Iterator[None]:
         yield
     except (OSError, http.client.HTTPException) as error:
         raise AiciError(f"the connection to {shown} broke: {error!r}") from error
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise AiciError(f"{shown} does not speak AICI REST: {error}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aici_cli.completions import SHELLS, command_tree
+from aici_controllers.catalog import SHIPPED, guest_names
 from tests.support.cli import AICI, aici
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,12 @@ def test_doctor_finds_this_machine_fit() -> None:
     done = aici("doctor", "--json")
     findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, findings
-    assert findings["controllers"]["verdict"] == "ok"
+    # One that needs what could not be fetched is missing, and named.
+    verdicts = [findings[name]["verdict"] for name in ("controllers", "scripted controllers")]
+    assert ("absent" in verdicts) == (set(guest_names()) != set(SHIPPED))
+    details = findings["controllers"]["detail"] + findings["scripted controllers"]["detail"]
+    assert all(name in details for name in SHIPPED)
+    assert "controllers, " in findings["store"]["detail"]
     assert findings["engine"]["verdict"] == "ok"
 
 

@@ -101,7 +101,7 @@ def test_samples_and_chat(server: Server) -> None:
     assert texts == [sample["text"] for sample in again["samples"]]
 
 
-def test_upload_tag_list_and_run(server: Server) -> None:
+def test_from_upload_to_removal(server: Server, tmp_path: Path) -> None:
     url = {"AICI_API_BASE": f"{server.url}/v1/#key=not-asked-for"}
     done = aici("ctrl", "upload", str(build_test_guest("vars")), "--tag", "cli-vars", env=url)
     assert done.returncode == 0, done.stderr
@@ -109,9 +109,19 @@ def test_upload_tag_list_and_run(server: Server) -> None:
     assert aici("ctrl", "tag", "cli-vars", "cli-other", env=url).stdout.startswith("cli-other")
     tags = {tag["tag"]: tag["module_id"] for tag in json.loads(aici("ctrl", "tags", "--json", env=url).stdout)}
     assert tags["cli-vars"] == tags["cli-other"] == module_id
+    listed = {module["module_id"]: module for module in json.loads(aici("ctrl", "list", "--json", env=url).stdout)}
+    assert listed[module_id]["tags"] == ["cli-other", "cli-vars"]
     ran = aici("run", "--controller", "cli-other", "--log", "x", env=url)
     assert ran.returncode == 0
     assert ran.stderr.startswith("missing\nx=one\n")
+    here = {"AICI_STORE_DIR": str(tmp_path)}
+    assert aici("ctrl", "pull", "cli-other", "--tag", "pulled", env=url | here).stdout.strip() == module_id
+    [tag] = json.loads(aici("ctrl", "tags", "--json", env=here).stdout)
+    assert (tag["tag"], tag["module_id"]) == ("pulled", module_id)
+    assert aici("ctrl", "rm", module_id, env=url).returncode == 2
+    assert aici("ctrl", "rm", "cli-vars", module_id, "--force", env=url).stdout.split() == ["cli-vars", module_id]
+    gone = aici("run", "--controller", "cli-other", "x", env=url)
+    assert "tag cli-other not found" in gone.stderr
 
 
 @pytest.mark.parametrize(
@@ -123,8 +133,8 @@ def test_upload_tag_list_and_run(server: Server) -> None:
         (["run", "--controller", str(build_test_guest("trap")), "x"], 1, "unreachable"),
         (["run", "--regex", "a(", "x"], 2, "missing ')'"),
         (["ctrl", "tag", "regex", "no tag"], 2, "tag name not identifier"),
-        (["ctrl", "tag", "nobody", "it"], 2, "no controller called nobody"),
-        (["ctrl", "tag", "choices", "regex"], 2, "regex is a name of the server's own"),
+        (["ctrl", "tag", "nobody", "it"], 2, "no controller is called nobody"),
+        (["ctrl", "tag", "choices", "regex"], 2, "regex is a name of aici's own"),
     ],
 )
 def test_what_the_server_refuses(server: Server, args: list[str], code: int, said: str) -> None:

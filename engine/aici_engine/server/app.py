@@ -15,6 +15,7 @@ from aici_engine.server.gate import Gate
 from aici_engine.server.keys import Keys
 from aici_engine.server.lmtp import routes as lmtp
 from aici_engine.server.openai import routes as openai
+from aici_engine.server.rest import controllers
 from aici_engine.server.rest import routes as rest
 from aici_engine.server.service import Service
 
@@ -42,6 +43,7 @@ def create_app(
     app.add_middleware(Access, observers=[AccessLog(), service.metrics, *observers])
     errors.install(app)
     app.include_router(health.router(service))
+    app.include_router(controllers.router(service))
     app.include_router(rest.router(service))
     app.include_router(openai.router(service))
     app.include_router(lmtp.router(service, origins=cors_origins))

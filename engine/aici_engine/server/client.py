@@ -158,12 +158,12 @@ class EngineClient:
         if self._link is not None:
             self._link.send(wire.Abort(stream.number))
 
-    async def call(self, method: str, **arguments: object) -> Any:
+    async def call(self, method: str) -> Any:
         link = self._connected()
         number = next(self._numbers)
         future = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
-            _send(link, wire.Call(number, method, arguments))
+            _send(link, wire.Call(number, method))
             return await future
         finally:
             self._calls.pop(number, None)

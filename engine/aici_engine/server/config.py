@@ -28,7 +28,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """`port` 0 takes a free one. `max_queue`: sequences that may wait beyond those that run. `modules`: tag → file.
+    """`port` 0 takes a free one. `max_queue`: sequences that may wait beyond those that run. `modules`: controllers
+    that are there from the start, name → file.
 
     `api_key_file` None lets everybody in, who can reach `host`. `cors_origins` empty: no other page's script may read
     an answer.

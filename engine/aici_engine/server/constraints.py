@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from aici_controllers import constraints
@@ -22,7 +22,9 @@ _SHOWN_CHARS = 80
 class Constraints:
     """Checks run in threads, a few at a time: they may take long. What passed is remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, fixed: Mapping[str, str]) -> None:
+        """`fixed`: name → module id of the controllers that are there from the start."""
+        self._fixed = fixed
         self._known: dict[tuple[object, ...], ControllerCall] = {}
         self._turns = asyncio.Semaphore(2)
 
@@ -55,7 +57,8 @@ class Constraints:
         who.check_controller(name)
         text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names():
-            return ControllerCall(name, text)
+            # No tag can stand in the place of a name that is fixed.
+            return ControllerCall(self._fixed.get(name, name), text)
         return await self._call((name, "argument", text), lambda: constraints.named(name, text))
 
     async def _call(self, key: tuple[object, ...], check: Callable[[], Constraint]) -> ControllerCall:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 import msgspec
 import zmq
@@ -25,8 +25,6 @@ from aici_runtime.errors import AiciError
 
 PROCESS_NAME = "aici-engine"
 _JSON_SIZE_MIB = 32
-MAX_MODULE_BYTES = (_JSON_SIZE_MIB - 1) * 3 // 4 << 20
-"""An upload travels as base64 in one message to the runtime."""
 _MAX_QUICK_DEATHS = 3
 _QUICK_S = 10.0
 
@@ -34,13 +32,14 @@ _log = logging.getLogger(__name__)
 
 
 class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`requests`, `events`: addresses that the parent has bound. `modules`: tag → .wasm file, there from the start."""
+    """`requests`, `events`: addresses that the parent has bound. `modules`: .wasm files that are compiled
+    before the first request."""
 
     requests: str
     events: str
     parent_pid: int
     engine: EngineConfig
-    modules: Mapping[str, str] = {}
+    modules: tuple[str, ...] = ()
     log_level: str = "WARNING"
     log_format: LogFormat = "text"
 
@@ -68,15 +67,11 @@ class Outbox:
 class RuntimeKeeper:
     """Keeps a controller runtime alive: when it dies, the engine gets another with the same modules."""
 
-    def __init__(self, config: RuntimeConfig, modules: Mapping[str, str]) -> None:
+    def __init__(self, config: RuntimeConfig, modules: Sequence[str]) -> None:
         self._config = config
         self._modules = modules
         self._runtime: Runtime | None = Runtime(config)
         self._closing = False
-
-    @property
-    def runtime(self) -> Runtime | None:
-        return self._runtime
 
     def wait_ready(self) -> Runtime:
         assert self._runtime is not None
@@ -114,10 +109,9 @@ class RuntimeKeeper:
 
     def _make_ready(self, runtime: Runtime) -> None:
         runtime.wait_ready()
-        for tag, path in self._modules.items():
+        for path in self._modules:
             with open(path, "rb") as file:
-                module = runtime.mk_module(file.read())
-            runtime.set_tags(module.module_id, [tag])
+                runtime.mk_module(file.read())
 
 
 def main() -> None:
@@ -157,7 +151,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox)
         import_engine()
         host = keeper.wait_ready()
         engine = stack.enter_context(Engine(config.engine, host=host, on_step=outbox.flush))
-        server = EngineServer(engine, send=outbox.send, flush=outbox.flush, modules=lambda: keeper.runtime)
+        server = EngineServer(engine, send=outbox.send, flush=outbox.flush)
         stack.callback(server.close)
         threading.Thread(target=keeper.keep, args=(engine.use_host,), name="aici-keeper", daemon=True).start()
         info = wire.EngineInfo(

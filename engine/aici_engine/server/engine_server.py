@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from typing import Any, Protocol
 
 from aici_engine.engine import Engine
 from aici_engine.events import (
@@ -23,41 +21,20 @@ from aici_engine.events import (
 )
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_engine.server import wire
-from aici_runtime.errors import AiciError, RuntimeDiedError
+from aici_runtime.errors import AiciError
 from aici_runtime.ids import TokenId
-from aici_runtime.wire import ModuleInfo, TagInfo
 
 _log = logging.getLogger(__name__)
 
 
-class Modules(Protocol):
-    """Where controllers are kept. `aici_runtime.client.Runtime` has this shape."""
-
-    def mk_module(self, wasm: bytes, *, user: str, is_admin: bool) -> ModuleInfo: ...
-
-    def set_tags(self, module_id: str, tags: list[str], *, user: str, is_admin: bool) -> list[TagInfo]: ...
-
-    def get_tags(self) -> list[TagInfo]: ...
-
-
 class EngineServer:
-    """`handle` belongs to one thread. `send` is called from several, once a message; who sends flushes at a step's end.
+    """`handle` belongs to one thread. `send` is called from several, once a message; who sends flushes at a step's
+    end."""
 
-    `modules` answers with the runtime of the moment, or None while there is none.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        send: Callable[[wire.FromEngine], None],
-        flush: Callable[[], None],
-        modules: Callable[[], Modules | None],
-    ) -> None:
+    def __init__(self, engine: Engine, *, send: Callable[[wire.FromEngine], None], flush: Callable[[], None]) -> None:
         self._engine = engine
         self._send = send
         self._flush = flush
-        self._modules = modules
         self._handles: dict[int, RequestHandle] = {}
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="aici-call")
 
@@ -104,7 +81,7 @@ class EngineServer:
 
     def _answer(self, call: wire.Call) -> None:
         try:
-            reply = wire.Reply(call.call, self._call(call.method, call.arguments))
+            reply = wire.Reply(call.call, self._call(call.method))
         except Exception as error:  # noqa: BLE001 whoever called must get an answer
             if not isinstance(error, AiciError):
                 _log.exception("call %s failed", call.method)
@@ -112,18 +89,9 @@ class EngineServer:
         self._send(reply)
         self._flush()
 
-    def _call(self, method: str, arguments: dict[str, Any]) -> object:
+    def _call(self, method: str) -> object:
         if method == "stats":
             return dict(self._engine.get_stats())
-        modules = self._modules()
-        if modules is None:
-            raise RuntimeDiedError("the controller runtime is not up", hint="it is being started anew: try again")
-        if method == "add_module":
-            return asdict(modules.mk_module(**arguments))
-        if method == "set_tags":
-            return [asdict(tag) for tag in modules.set_tags(**arguments)]
-        if method == "get_tags":
-            return [asdict(tag) for tag in modules.get_tags()]
         raise AiciError(f"the engine has no method {method}")
 
 

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from aici_engine.server import errors
 from aici_engine.server.errors import Shape
 
-_STATUSES = (400, 401, 403, 404, 405, 408, 413, 422, 429, 500, 503)
+_STATUSES = (400, 401, 403, 404, 405, 408, 409, 413, 422, 429, 500, 503)
 _STREAMED = ("/v1/run", "/v1/chat/completions", "/v1/completions", "/v1/messages")
 _TEXT = {"type": "string"}
 _FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")

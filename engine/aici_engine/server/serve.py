@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable
 
+from aici_controllers.store import Store
 from aici_engine.server import http, tracing
 from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
@@ -53,7 +54,10 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         loop.add_signal_handler(signal.SIGHUP, keys.reload)
     async with contextlib.AsyncExitStack() as stack:
         supervisor = Supervisor(
-            config.engine, modules=config.modules, log_level=config.log_level, log_format=config.log_format
+            config.engine,
+            modules=list(config.modules.values()),
+            log_level=config.log_level,
+            log_format=config.log_format,
         )
         stopping = loop.create_task(stop.wait())
         loading = loop.create_task(stack.enter_async_context(supervisor))
@@ -100,6 +104,7 @@ def _service(config: ServerConfig, client: EngineClient) -> Service:
         aliases=config.aliases,
         admission=Admission(client.info.max_num_seqs + config.max_queue),
         limits=config.limits,
+        store=Store(fixed=config.modules),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aici_controllers.store import Store
 from aici_engine.chat import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.request import ControllerCall
@@ -32,7 +33,7 @@ class Generation:
 
 
 class Service:
-    """For one model. `name`: what it is called to clients; `aliases` are accepted too."""
+    """For one model. `name`: what it is called to clients; `aliases` are accepted too. `store`: of controllers."""
 
     def __init__(
         self,
@@ -43,13 +44,15 @@ class Service:
         admission: Admission,
         aliases: Sequence[str] = (),
         limits: Limits | None = None,
+        store: Store | None = None,
     ) -> None:
         self.client = client
         self.name = name
         self.admission = admission
         self.metrics = Metrics()
         self.limits = limits or Limits()
-        self.constraints = Constraints()
+        self.store = store or Store()
+        self.constraints = Constraints(self.store.fixed)
         self.vocabulary = Vocabulary(model_dir)
         self.template = ChatTemplate.of(model_dir)
         self._names = {name, str(model_dir), "default", *aliases}

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -40,7 +40,7 @@ class Supervisor:
         self,
         engine: EngineConfig,
         *,
-        modules: Mapping[str, Path],
+        modules: Sequence[Path],
         log_level: str = "WARNING",
         log_format: LogFormat = "text",
     ) -> None:
@@ -49,7 +49,7 @@ class Supervisor:
             events="",
             parent_pid=os.getpid(),
             engine=engine,
-            modules={tag: str(path) for tag, path in modules.items()},
+            modules=tuple(str(path) for path in modules),
             log_level=log_level,
             log_format=log_format,
         )

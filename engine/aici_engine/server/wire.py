@@ -40,11 +40,10 @@ class Abort(Struct, frozen=True, array_like=True, tag="abort"):
 
 
 class Call(Struct, frozen=True, array_like=True, tag="call"):
-    """`method`: stats | add_module | set_tags | get_tags."""
+    """`method`: stats."""
 
     call: int
     method: str
-    arguments: dict[str, Any] = {}
 
 
 class Failure(Struct, frozen=True, array_like=True):

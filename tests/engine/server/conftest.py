@@ -9,7 +9,7 @@ from aici_engine.control.host import GuestHost
 from aici_engine.engine import Engine
 from aici_engine.server import wire
 from aici_engine.server.client import EngineClient
-from aici_engine.server.engine_server import EngineServer, Modules
+from aici_engine.server.engine_server import EngineServer
 
 
 class Joined:
@@ -22,9 +22,7 @@ class Joined:
 
 
 @asynccontextmanager
-async def joined(
-    config: EngineConfig, *, host: GuestHost | None = None, modules: Modules | None = None
-) -> AsyncIterator[EngineClient]:
+async def joined(config: EngineConfig, *, host: GuestHost | None = None) -> AsyncIterator[EngineClient]:
     loop = asyncio.get_running_loop()
     client = EngineClient()
     waiting: list[wire.FromEngine] = []
@@ -36,7 +34,7 @@ async def joined(
             loop.call_soon_threadsafe(client.receive, again)
 
     with Engine(config, host=host, on_step=flush) as engine:
-        server = EngineServer(engine, send=waiting.append, flush=flush, modules=lambda: modules)
+        server = EngineServer(engine, send=waiting.append, flush=flush)
         client.connected(Joined(server), wire.EngineInfo(engine.vocab_size, engine.max_len, config.max_num_seqs))
         yield client
         assert client.num_streams == 0

@@ -16,13 +16,14 @@ from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.app import create_app
-from aici_engine.server.errors import ForbiddenError, OverloadedError
+from aici_engine.server.errors import OverloadedError
 from aici_engine.server.lmtp import messages
 from aici_engine.server.lmtp.connection import MAX_STREAMS, CancelledStreamError
 from aici_engine.server.lmtp.outbox import Outbox
 from aici_runtime.errors import (
     AiciError,
     ControllerError,
+    ForbiddenError,
     NotFoundError,
     RuntimeDiedError,
     TimedOutError,

@@ -38,13 +38,11 @@ GOOD: dict[str, dict[str, object]] = {
     "/v1/chat/completions": {"model": "it", "messages": [{"role": "user", "content": "Hi"}]},
     "/v1/messages": {"model": "it", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]},
 }
-MODULE = {"module_id": "0" * 64, "wasm_size": 1, "time": 1}
 
 
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
-    calls = {"stats": {"active_requests": 0}, "add_module": MODULE, "set_tags": [], "get_tags": []}
-    engine = FakeEngine([answer], calls=dict(calls))
+    engine = FakeEngine([answer], calls={"stats": {"active_requests": 0}})
     return create_app(Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8)))
 
 

@@ -15,7 +15,6 @@ from aici_engine.server import wire
 from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.constraints import module_id
-from aici_engine.server.engine_process import MAX_MODULE_BYTES
 from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
@@ -26,8 +25,6 @@ from tests.support.model import default_model_dir
 
 JSON = {"Content-Type": "application/json"}
 HEX = "0123456789abcdef" * 4
-WASM = b"\0asm\1\0\0\0"
-MODULE = {"module_id": HEX, "wasm_size": 8, "compiled_size": 99, "time_ms": 7}
 
 BODY = b'{"controller": "none", "controller_arg": "Hello"}'
 HEAD = b"POST /v1/run HTTP/1.1\r\nHost: it\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -286,46 +283,10 @@ def test_a_client_that_leaves_before_the_answer_begins_ends_its_run() -> None:
     asyncio.run(asyncio.wait_for(talk(), 20))
 
 
-def test_upload_and_tags() -> None:
-    tag = {"tag": "mine", "module_id": HEX, "updated_at": 1, "updated_by": "localhost"}
-    engine = FakeEngine(calls={"add_module": dict(MODULE), "set_tags": [tag], "get_tags": [tag]})
-    api = client(engine)
-    answer = api.post("/v1/controllers", content=WASM)
-    assert answer.json() == {"module_id": HEX, "wasm_size": 8, "compiled_size": 99, "time": 7}
-    assert api.post("/v1/controllers/tags", json={"module_id": HEX, "tags": ["mine"]}).json() == {"tags": [tag]}
-    assert api.get("/v1/controllers/tags").json() == {"tags": [tag]}
-    upload, set_tags, _ = engine.called
-    assert upload.arguments == {"wasm": WASM, "user": "localhost", "is_admin": True}
-    assert set_tags.arguments["tags"] == ["mine"]
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status", "said"),
-    [
-        ("controllers", b"#!/bin/sh", 400, "no WebAssembly module"),
-        ("controllers", WASM + bytes(MAX_MODULE_BYTES), 413, "larger than"),
-        ("controllers/tags", b'{"module_id": "x", "tags": ["regex"]}', 400, "regex is a name of the server's own"),
-        ("controllers/tags", b'{"module_id": "x", "tags": ["none"]}', 400, "none is a name of the server's own"),
-        ("controllers/tags", b'{"module_id": "x", "tags": []}', 400, "at least one"),
-        ("controllers/tags", b'{"module_id": "x"}', 400, "tags is missing"),
-        ("controllers/tags", b"{", 400, "not JSON"),
-        ("controllers/tags", b"[]", 422, "not a JSON object"),
-    ],
-)
-def test_uploads_that_are_refused(path: str, body: bytes, status: int, said: str) -> None:
-    engine = FakeEngine()
-    headers = {} if path == "controllers" else JSON
-    answer = client(engine).post(f"/v1/{path}", content=body, headers=headers)
-    assert answer.status_code == status
-    assert said in answer.json()["message"]
-    assert not engine.called
-
-
 KEYS = """
 [keys.alice]
 key = "a-key"
 controllers = ["regex"]
-upload = false
 
 [keys.bob]
 key = "b-key"
@@ -333,27 +294,14 @@ key = "b-key"
 
 
 def test_what_keys_may(tmp_path: Path) -> None:
-    engine = FakeEngine(calls={"add_module": dict(MODULE), "set_tags": []})
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    service = Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
     api = TestClient(create_app(service, keys=Keys(key_file(tmp_path, KEYS))))
 
-    def post(path: str, key: str, body: object) -> tuple[int, str]:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        kind = {} if isinstance(body, bytes) else JSON
-        answer = api.post(f"/v1/{path}", content=content, headers=kind | {"api-key": key})
-        return answer.status_code, answer.text
+    def run(key: str, controller: str) -> int:
+        request = {"controller": controller, "controller_arg": "a"}
+        return api.post("/v1/run", json=request, headers={"api-key": key}).status_code
 
-    tags = {"module_id": HEX, "tags": ["it"]}
-    assert post("controllers", "no-key", WASM)[0] == 401
-    for status, said in (post("controllers", "a-key", WASM), post("controllers/tags", "a-key", tags)):
-        assert status == 403
-        assert "alice may not upload" in said
-    assert post("controllers", "b-key", WASM)[0] == post("controllers/tags", "b-key", tags)[0] == 200
-    # The runtime decides by these which tags may be set.
-    assert engine.called[-1].arguments["user"] == "bob"
-    assert engine.called[-1].arguments["is_admin"] is False
-    request = {"controller": HEX, "controller_arg": "a"}
-    assert post("run", "a-key", request)[0] == 403
-    assert post("run", "a-key", request | {"controller": "regex"})[0] == 200
-    assert post("run", "a-key", request | {"controller": "none"})[0] == 200
-    assert post("run", "b-key", request)[0] == 200
+    assert run("no-key", "regex") == 401
+    assert run("a-key", HEX) == 403
+    assert run("a-key", "regex") == run("a-key", "none") == 200
+    assert run("b-key", HEX) == 200
