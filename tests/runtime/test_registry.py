@@ -191,7 +191,7 @@ def test_a_module_that_is_removed_while_it_is_compiled_again_is_gone(tmp_path: P
 
 
 def test_many_processes_at_once(tmp_path: Path) -> None:
-    """Half of them are killed in between. Nothing that one was told is done gets lost."""
+    """They are killed one after the other. Nothing gets lost that one of them has said to be done."""
     folder = tmp_path / "modules"
     command = [sys.executable, "-m", "tests.runtime.support.hammer", str(folder)]
     workers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
@@ -204,16 +204,15 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
             for line in stdout:
                 told[number].append(line.strip())
                 if len(told[number]) == 10 * (number + 1):
-                    break
+                    workers[number].kill()
 
     threads = [threading.Thread(target=listen, args=[number]) for number in range(4)]
     for thread in threads:
         thread.start()
-    for number, thread in enumerate(threads):
+    for thread in threads:
         thread.join(60)
-        workers[number].send_signal(signal.SIGKILL)
     assert [worker.wait(10) for worker in workers] == [-signal.SIGKILL] * 4
-    assert [len(each) for each in told] == [10, 20, 30, 40]
+    assert all(len(each) >= 10 * (number + 1) for number, each in enumerate(told))
     registry = open_registry(folder)
     registry.sweep()
     assert leftovers(folder) == []
