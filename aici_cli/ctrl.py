@@ -58,6 +58,24 @@ def new(
     say(f"next: aici ctrl build {folder}")
 
 
+@app.command(name="init-js")
+def init_js(
+    folder: Annotated[Path, typer.Argument(help="Where the files go.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a script in JavaScript to start from, and what editors check it by."""
+    from aici_controllers.templates import write_script_starter
+
+    files = write_script_starter("javascript", folder, force=force)
+    if json:
+        print_json({"path": str(folder), "files": [str(path) for path in files]})
+        return
+    for path in files:
+        print(path)
+    say(f"next: aici run {folder / 'hello.js'}")
+
+
 @app.command()
 def build(
     path: Annotated[Path, typer.Argument(help="A source file, or a folder with all its sources.")],

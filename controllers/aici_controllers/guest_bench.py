@@ -29,7 +29,8 @@ class Anything extends NextToken {
   midProcess() { return MidProcessResult.bias(this.mask); }
   postProcess(backtrack, tokens) { this.count = (this.count ?? 0) + tokens.length; }
 }
-await new Anything().run();
+const anything = new Anything();
+for (;;) await anything.run();
 """,
     "pyctrl": """
 import aici

@@ -1,4 +1,5 @@
-"""What `aici ctrl new` writes: the files of `starters/common` and of one language, with the name filled in."""
+"""What `aici ctrl new` writes: the files of `starters/common` and of one language, with the name filled in. And what
+scripts start from, which need no building: the files of `script_starters`."""
 
 import re
 import shutil
@@ -8,6 +9,7 @@ from typing import Final
 from aici_runtime.errors import UsageError
 
 _STARTERS: Final = Path(__file__).resolve().parent / "starters"
+_SCRIPT_STARTERS: Final = Path(__file__).resolve().parent / "script_starters"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _MARK: Final = "@NAME@"
 
@@ -31,3 +33,22 @@ def write_template(name: str, language: str, folder: Path) -> Path:
             if _MARK in text:
                 path.write_text(text.replace(_MARK, name))
     return target
+
+
+def write_script_starter(language: str, folder: Path, *, force: bool = False) -> list[Path]:
+    """Writes the files of the starter into `folder`, and returns them. One that is there with another content is only
+    replaced with `force`, and else nothing is written."""
+    sources = sorted(path for path in (_SCRIPT_STARTERS / language).iterdir() if path.is_file())
+    targets = [folder / source.name for source in sources]
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder")
+    changed = [t for s, t in zip(sources, targets, strict=True) if t.exists() and t.read_bytes() != s.read_bytes()]
+    if changed and not force:
+        raise UsageError(f"{changed[0]} is there already", hint="nothing was written; --force replaces it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source, target in zip(sources, targets, strict=True):
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}") from error
+    return targets

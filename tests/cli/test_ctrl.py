@@ -79,6 +79,23 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+def test_a_starter_for_scripts(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "scripts"
+    done = aici("ctrl", "init-js", str(folder), "--json")
+    assert json.loads(done.stdout)["files"] == [
+        str(folder / name) for name in ("aici.d.ts", "hello.js", "tsconfig.json")
+    ]
+    assert aici("ctrl", "init-js", str(folder)).returncode == 0
+    (folder / "hello.js").write_text("mine")
+    done = aici("ctrl", "init-js", str(folder))
+    assert done.returncode == 2
+    assert "hello.js is there already" in done.stderr
+    assert (folder / "hello.js").read_text() == "mine"
+    assert aici("ctrl", "init-js", "--force", str(folder)).returncode == 0
+    assert "aici run hello.js" in (folder / "hello.js").read_text()
+    assert aici("ctrl", "init-js", str(folder / "hello.js")).returncode == 2
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
