@@ -141,7 +141,7 @@ def _store() -> Finding:
     except UnavailableError as error:
         return Finding("store", "broken", error.message, error.hint)
     size = sum(module.wasm_size + (module.compiled_size or 0) for module in stored)
-    tags = len(store.tags())
+    tags = len(store.registry.get_tags())
     return Finding("store", "ok", f"{store.folder}: {len(stored)} controllers, {tags} tags, {size / (1 << 20):.1f} MiB")
 
 

@@ -111,7 +111,7 @@ def set_tags(
 
 
 def list_tags(server: Server = None, json: Json = False) -> None:
-    """List the names that were given to controllers."""
+    """List the names of controllers."""
     from aici_cli.places import place
 
     _show(sorted(place(server).tags(), key=lambda info: info.tag), json=json)

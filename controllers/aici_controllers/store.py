@@ -75,8 +75,15 @@ class Store:
             )
 
     def tags(self) -> list[TagInfo]:
-        """All but the names that are fixed, newest first."""
-        return [tag for tag in self.registry.get_tags() if tag.tag not in self.fixed]
+        """All, also the names that are fixed, newest first. `compiled_size` of one that never ran here is 0."""
+        given = [tag for tag in self.registry.get_tags() if tag.tag not in self.fixed]
+        return sorted([*given, *self._fixed_tags()], key=lambda info: (-info.updated_at, info.tag))
+
+    def _fixed_tags(self) -> Iterator[TagInfo]:
+        for module in self.modules()[: len(self.fixed)]:
+            name = module.tags[0]
+            since = int(self._fixed[name].stat().st_mtime)
+            yield TagInfo(name, module.module_id, since, SHIPPED_BY, module.wasm_size, module.compiled_size or 0)
 
     def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth) -> list[TagInfo]:
         """Point all `tags` at the module, or none of them. A tag that another one has goes over."""
@@ -92,8 +99,7 @@ class Store:
         try:
             return self.registry.resolve(name)
         except NotFoundError as error:
-            known = [*self.fixed, *(tag.tag for tag in self.tags())]
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, [tag.tag for tag in self.tags()], n=1)
             raise NotFoundError(error.message, hint=f"did you mean {near[0]}?" if near else error.hint) from error
 
     def read(self, name: str) -> bytes:

@@ -116,8 +116,8 @@ def test_from_upload_to_removal(server: Server, tmp_path: Path) -> None:
     assert ran.stderr.startswith("missing\nx=one\n")
     here = {"AICI_STORE_DIR": str(tmp_path)}
     assert aici("ctrl", "pull", "cli-other", "--tag", "pulled", env=url | here).stdout.strip() == module_id
-    [tag] = json.loads(aici("ctrl", "tags", "--json", env=here).stdout)
-    assert (tag["tag"], tag["module_id"]) == ("pulled", module_id)
+    there = {tag["tag"]: tag["module_id"] for tag in json.loads(aici("ctrl", "tags", "--json", env=here).stdout)}
+    assert there["pulled"] == module_id
     assert aici("ctrl", "rm", module_id, env=url).returncode == 2
     assert aici("ctrl", "rm", "cli-vars", module_id, "--force", env=url).stdout.split() == ["cli-vars", module_id]
     gone = aici("run", "--controller", "cli-other", "x", env=url)

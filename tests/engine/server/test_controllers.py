@@ -67,12 +67,18 @@ def listed(ask: Ask) -> dict[str, dict[str, Any]]:
     return {each["module_id"]: each for each in ask("GET", "").json()["controllers"]}
 
 
+def tags(ask: Ask) -> dict[str, dict[str, Any]]:
+    told = ask("GET", "/tags").json()["tags"]
+    assert [tag["updated_at"] for tag in told] == sorted((tag["updated_at"] for tag in told), reverse=True)
+    return {tag["tag"]: tag for tag in sorted(told, key=lambda tag: str(tag["tag"]))}
+
+
 def test_from_upload_to_removal(ask: Ask) -> None:
     uploaded = ask("POST", "", content=WASM).json()
     assert set(uploaded) == {"module_id", "wasm_size", "compiled_size", "time"}
     assert (uploaded["module_id"], uploaded["wasm_size"]) == (HEX, len(WASM))
     [told] = tag(ask, "mine").json()["tags"]
-    assert told == ask("GET", "/tags").json()["tags"][0]
+    assert tags(ask)["mine"] == told
     assert (told["tag"], told["module_id"], told["updated_by"]) == ("mine", HEX, "root")
     assert (told["wasm_size"], told["compiled_size"]) == (len(WASM), uploaded["compiled_size"])
     module = listed(ask)[HEX]
@@ -87,12 +93,13 @@ def test_from_upload_to_removal(ask: Ask) -> None:
     assert ask("DELETE", f"/{HEX}?force=true").json() == {"module_id": HEX, "tags": ["mine"]}
     assert ask("DELETE", f"/{HEX}").status_code == 404
     assert HEX not in listed(ask)
-    assert ask("GET", "/tags").json() == {"tags": []}
+    assert list(tags(ask)) == list(shipped())
 
 
 def test_what_ships_is_there_from_the_start(ask: Ask) -> None:
     modules = ask("GET", "").json()["controllers"]
-    assert [module["tags"][0] for module in modules] == list(shipped())
+    assert [module["tags"][0] for module in modules] == list(shipped()) == list(tags(ask))
+    assert (tags(ask)["regex"]["updated_by"], tags(ask)["regex"]["module_id"]) == ("aici", REGEX)
     regex = listed(ask)[REGEX]
     assert (regex["compiled_size"], regex["created_by"]) == (None, "aici")
     assert ask("GET", "/regex").content == shipped()["regex"].read_bytes()
@@ -168,7 +175,7 @@ def test_what_is_refused_changes_nothing(ask: Ask, path: str, given: dict[str, A
     assert answer.status_code == status, answer.text
     assert said in answer.json()["message"]
     assert listed(ask) == before
-    assert ask("GET", "/tags").json() == {"tags": []}
+    assert list(tags(ask)) == list(shipped())
 
 
 def test_a_name_that_is_fixed_runs_what_it_is_fixed_to(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.get("/tags")
     async def tags() -> dict[str, Any]:
-        """All, newest first, but for the names of the server's own."""
+        """All, newest first, also the names of the server's own."""
         return {"tags": [asdict(tag) for tag in await asyncio.to_thread(store.tags)]}
 
     @routes.post("/tags")
