@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aici_controllers import zig
+from aici_controllers import micropython, zig
 from aici_controllers.objects import Part, digest, objects_of
-from aici_controllers.recipe import NAME, Recipe, read_recipe, third_party_parts
+from aici_controllers.recipe import NAME, Recipe, include_folders, read_recipe, source_files, third_party_parts
 from aici_controllers.sdk import sdk_dir, sdk_headers, sdk_objects, sdk_sources
 from aici_controllers.third_party import notice, source_tree
 from aici_runtime.cache import write_atomically
@@ -19,6 +19,7 @@ from aici_runtime.errors import UnavailableError, UsageError
 __all__ = ["build_guest", "build_shipped", "sdk_dir", "sdk_sources"]
 
 _INPUTS: Final = {*zig.C_SUFFIXES, ".h", ".hpp", ".js", ".py"}
+_HEADERS: Final = {"micropython": micropython.make_headers}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class Guest:
     root: Path | None = None
     parts: Sequence[Part] = ()
     includes: Sequence[Path] = ()
+    flags: Sequence[str] = ()
     link_flags: Sequence[str] = ()
 
 
@@ -72,9 +74,8 @@ def _unit(guest: Guest, number: int, folder: Path) -> zig.Unit:
     out = folder / f"{number}-{re.sub(r'[^A-Za-z0-9_.]', '_', source.name)}.o"
     theirs = [f"-isystem{path}" for path in guest.includes]  # their headers do not pass our warnings
     includes = [sdk_dir() / "include"]
-    return zig.Unit(
-        source=source, out=out, root=guest.root or source.parent, includes=includes, flags=["-UNDEBUG", *theirs]
-    )
+    flags = ["-UNDEBUG", *theirs, *guest.flags]
+    return zig.Unit(source=source, out=out, root=guest.root or source.parent, includes=includes, flags=flags)
 
 
 def build_shipped(sources: Path, out: Path) -> list[Path]:
@@ -84,6 +85,11 @@ def build_shipped(sources: Path, out: Path) -> list[Path]:
     A guest is left as it is while NAME.hash beside it says that neither its sources, nor the SDK, nor the toolchain
     changed. One whose source of others cannot be had is left out, and stderr says so. Returns all modules, sorted.
     """
+    with tempfile.TemporaryDirectory(prefix="aici-made-") as made:
+        return _build_stale(sources, out, Path(made))
+
+
+def _build_stale(sources: Path, out: Path, made: Path) -> list[Path]:
     modules: list[Path] = []
     stale: list[Guest] = []
     notes: dict[Path, str] = {}
@@ -100,7 +106,7 @@ def build_shipped(sources: Path, out: Path) -> list[Path]:
         if not module.exists() or not note.exists() or note.read_text() != state:
             note.unlink(missing_ok=True)
             try:
-                stale.append(_guest(folder, files, module, recipe))
+                stale.append(_guest(folder, files, module, recipe, made / folder.name))
             except UnavailableError as error:
                 module.unlink(missing_ok=True)  # it is not what the sources say
                 hint = f" ({error.hint})" if error.hint else ""
@@ -115,16 +121,27 @@ def build_shipped(sources: Path, out: Path) -> list[Path]:
     return modules
 
 
-def _guest(folder: Path, files: Sequence[Path], module: Path, recipe: Recipe) -> Guest:
-    """Fetches what it needs of others, and writes their notices beside the module."""
+def _guest(folder: Path, files: Sequence[Path], module: Path, recipe: Recipe, made: Path) -> Guest:
+    """Fetches what it needs of others, and writes their notices beside the module. What is made of theirs before it is
+    compiled goes into `made`."""
     if recipe.source is None:
         return Guest(out=module, sources=files, root=folder.parent, link_flags=recipe.link_flags)
     tree = source_tree(recipe.source)
-    write_atomically(module.with_suffix(".NOTICE"), notice(recipe.source, tree).encode(), hint="name another folder")
-    parts = third_party_parts(recipe, tree, folder)
-    includes = [tree / name for name in recipe.include]
+    own = folder / "NOTICE"
+    notices = notice(recipe.source, tree) + ("\n" + own.read_text("utf-8") if own.exists() else "")
+    write_atomically(module.with_suffix(".NOTICE"), notices.encode(), hint="name another folder")
+    includes = [*include_folders(recipe, tree, made), folder / recipe.port]
+    if recipe.headers:
+        sources = [*source_files(recipe, tree), *(path for path in files if path.suffix == ".c")]
+        _HEADERS[recipe.headers](tree, sources, includes, [*recipe.common_flags, *recipe.flags], made)
     return Guest(
-        out=module, sources=files, root=folder.parent, parts=parts, includes=includes, link_flags=recipe.link_flags
+        out=module,
+        sources=files,
+        root=folder.parent,
+        parts=third_party_parts(recipe, tree, folder, made),
+        includes=includes,
+        flags=recipe.common_flags,
+        link_flags=recipe.link_flags,
     )
 
 

@@ -96,10 +96,11 @@ class CaseRunner:
 
     def run(self, case: Case) -> Outcome:
         req_id = f"case-{next(self._ids)}"
+        prompt = self._tokens.prompt(case.prompt)
         try:
             self._runtime.instantiate(
                 req_id=req_id,
-                prompt=self._tokens.prompt(case.prompt),
+                prompt=prompt,
                 module_id=self._module_id,
                 module_arg=case.argument,
             ).result()
@@ -109,7 +110,7 @@ class CaseRunner:
         if case.error or not case.steps:
             self._runtime.discard(req_id)
             return Outcome(case.name, 0, f"the guest started; expected: {case.error}" if case.error else "", "")
-        story = _Story(self._runtime, self._tokens, req_id, self._ids)
+        story = _Story(self._runtime, self._tokens, req_id, self._ids, prompt)
         try:
             for number, step in enumerate(case.steps, 1):
                 try:
@@ -127,8 +128,8 @@ class _DiffersError(Exception):
 
 @dataclass(slots=True)
 class _Fork:
-    """One sequence. `pre` and `mid` are what the guest answered and no step has looked at yet; `done`: a step has seen
-    its end."""
+    """One sequence. `taken` is its text, the prompt included; `pre` and `mid` are what the guest answered and no step
+    has looked at yet; `done`: a step has seen its end."""
 
     seq_id: SeqId
     taken: list[TokenId] = field(default_factory=list)
@@ -142,11 +143,13 @@ class _Fork:
 
 
 class _Story:
-    def __init__(self, runtime: Runtime, tokens: Tokens, req_id: str, ids: Iterator[int]) -> None:
+    def __init__(
+        self, runtime: Runtime, tokens: Tokens, req_id: str, ids: Iterator[int], prompt: Sequence[TokenId]
+    ) -> None:
         self._runtime = runtime
         self._tokens = tokens
         self._ids = ids
-        self._forks = [_Fork(SeqId(next(ids)))]
+        self._forks = [_Fork(SeqId(next(ids)), list(prompt))]
         self._variables: dict[str, bytes] = {}
         self.log = ""
         self._round([PreOp(self._forks[0].seq_id, req_id)])

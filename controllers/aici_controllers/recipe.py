@@ -3,7 +3,10 @@
 third_party = "NAME"      a source of third_party.toml
 sources = ["dir/*.c"]     what of it is compiled
 include = ["dir"]         folders of it that headers are found in, by the guest's sources too
+port = "dir"              folder of the guest with the headers that these sources want of who uses them; else all of it
+headers = "micropython"   headers are made of both first, by this module of aici_controllers
 flags = ["-Os"]           for the sources of others only
+common_flags = ["-g"]     for these and for the guest's own
 stack_bytes = 1048576     of the guest
 link = ["-Wl,..."]        more flags for the linker
 """
@@ -26,7 +29,10 @@ class Recipe:
     third_party: str = ""
     sources: Sequence[str] = ()
     include: Sequence[str] = ()
+    port: str = ""
+    headers: str = ""
     flags: Sequence[str] = ()
+    common_flags: Sequence[str] = ()
     stack_bytes: int = zig.STACK_BYTES
     link: Sequence[str] = ()
 
@@ -53,11 +59,21 @@ def read_recipe(folder: Path) -> Recipe:
     return Recipe(**table)
 
 
-def third_party_parts(recipe: Recipe, tree: Path, folder: Path) -> list[Part]:
-    """The sources of others in `tree`, to be compiled for the guest in `folder`, whose headers they may include."""
+def third_party_parts(recipe: Recipe, tree: Path, folder: Path, made: Path) -> list[Part]:
+    """The sources of others in `tree`, to be compiled for the guest in `folder`, whose headers they may include, and
+    those that were made for it in `made`."""
     source = recipe.source
-    context = f"{source.sha256 if source else ''} {digest(list(folder.rglob('*.h')), folder)}"
-    includes = [*(tree / name for name in recipe.include), folder]
-    paths = sorted({path for pattern in recipe.sources for path in tree.glob(pattern)})
-    flags = ["-w", *recipe.flags]  # their warnings are theirs
+    headers = [(path, root) for root in (folder / recipe.port, made) for path in [list(root.rglob("*.h"))]]
+    context = " ".join([source.sha256 if source else "", *(digest(paths, root) for paths, root in headers)])
+    includes = [*include_folders(recipe, tree, made), folder / recipe.port]
+    flags = ["-w", *recipe.common_flags, *recipe.flags]  # their warnings are theirs
+    paths = source_files(recipe, tree)
     return [Part(source=path, root=tree, includes=includes, context=context, flags=flags) for path in paths]
+
+
+def source_files(recipe: Recipe, tree: Path) -> list[Path]:
+    return sorted({path for pattern in recipe.sources for path in tree.glob(pattern)})
+
+
+def include_folders(recipe: Recipe, tree: Path, made: Path) -> list[Path]:
+    return [made, *(tree / name for name in recipe.include)]

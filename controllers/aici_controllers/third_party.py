@@ -1,6 +1,6 @@
 """Sources of others that guests are built from: fetched once, by pinned version and hash, into the cache.
 
-The standard library only: the build hook imports this. Nothing of what is fetched is run.
+The standard library only: the build hook imports this. Nothing of what is fetched is run here.
 """
 
 import hashlib
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from aici_runtime.cache import default_cache_dir
 from aici_runtime.errors import UnavailableError
 
 _TABLE: Final = Path(__file__).with_name("third_party.toml")
 _TIMEOUT_S: Final = 300
+APT_HELPER: Final = "/usr/lib/apt/apt-helper"
 _STUB_BACKEND: Final = """
 def prepare_metadata_for_build_wheel(folder, settings=None):
     import os
@@ -78,14 +80,25 @@ def source_tree(source: Source, *, cache_dir: Path | None = None) -> Path:
 
 
 def notice(source: Source, tree: Path) -> str:
-    """The copyright notices of the source, which its licence asks to go where the compiled form goes."""
-    files = sorted({path for pattern in source.notices for path in tree.glob(pattern)})
-    comments = [text[text.find("/*") : text.find("*/") + 2] for text in (path.read_text("utf-8") for path in files)]
-    distinct = list(dict.fromkeys(comment for comment in comments if "Copyright" in comment))
+    """The copyright notices of the source, which its licence asks to go where the compiled form goes: the terms once,
+    below the names of all whose they are."""
+    owners: dict[str, dict[str, None]] = {}
+    for path in sorted({path for pattern in source.notices for path in tree.glob(pattern)}):
+        lines = _first_comment(path.read_text("utf-8")).splitlines()
+        names = [line for line in lines if "Copyright" in line]
+        if names:
+            terms = "\n".join(line for line in lines if "Copyright" not in line)
+            owners.setdefault(terms, {}).update(dict.fromkeys(names))
     head = (
         f"The guest {source.guest} is built from {source.name} {source.version} ({source.license}), whose notices are:"
     )
-    return "\n\n".join([head, *distinct]) + "\n"
+    return "\n\n".join([head, *("\n".join([*names, terms]) for terms, names in owners.items())]) + "\n"
+
+
+def _first_comment(text: str) -> str:
+    """All of what is no C."""
+    start, end = text.find("/*"), text.find("*/")
+    return text[start : end + 2] if 0 <= start < end else text.strip()
 
 
 def _archive(source: Source, folder: Path) -> Path:
@@ -138,7 +151,49 @@ def _from_pypi(source: Source, folder: Path) -> Path:
     )
 
 
-_FETCHERS: Final[Mapping[str, Callable[[Source, Path], Path]]] = {"pypi": _from_pypi}
+def _from_debian(source: Source, folder: Path) -> Path:
+    """By apt, from the archives that the machine is configured for, whichever release of Debian that is: they keep the
+    sources of all releases that are maintained. Needs no root, and no list of packages is fetched."""
+    pool = f"pool/main/{source.name[0]}/{source.name}/{quote(source.file)}"
+    path = folder / source.file
+    why = "no archive of Debian is configured"
+    try:
+        listing = _apt("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian")
+        for archive in dict.fromkeys(listing.split()):
+            fetch = ("-o", "APT::Sandbox::User=root", "download-file", f"{archive.rstrip('/')}/{pool}", str(path))
+            try:
+                _apt(APT_HELPER, *fetch, f"SHA256:{source.sha256}")
+                return path
+            except subprocess.CalledProcessError as error:
+                errors = [line for line in error.stdout.splitlines() if line.startswith("E: ")]
+                why = errors[-1].removeprefix("E: ") if errors else error.stdout.strip() or "it said nothing"
+    except subprocess.CalledProcessError as error:
+        why = error.stdout.strip()
+    except FileNotFoundError:
+        why = "there is no apt here"
+    except subprocess.TimeoutExpired:
+        why = f"no answer within {_TIMEOUT_S} s"
+    raise UnavailableError(
+        f"{source.name} {source.version} cannot be fetched with apt: {why}",
+        hint=f"put {source.file} into a folder and name that in AICI_SOURCES_DIR",
+    )
+
+
+def _apt(*command: str) -> str:
+    return subprocess.run(
+        command,
+        env={**os.environ, "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=True,
+        timeout=_TIMEOUT_S,
+    ).stdout
+
+
+_FETCHERS: Final[Mapping[str, Callable[[Source, Path], Path]]] = {"pypi": _from_pypi, "debian": _from_debian}
 
 
 def _unpack(archive: Path, into: Path) -> Path:

@@ -7,6 +7,7 @@ a build after that takes about a second. What a file is called and where it lies
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
@@ -69,6 +70,17 @@ def _compile(unit: Unit) -> Command:
     flags = (*TARGET, *COMPILE, *language, f"-ffile-prefix-map={unit.root}=.", *folders, *unit.flags)
     wrong = f"{unit.source} does not compile"
     return _zig(wrong, driver, *flags, "-c", _as_path(unit.source), "-o", str(unit.out))
+
+
+def preprocess(source: Path, includes: Sequence[Path], flags: Sequence[str]) -> str:
+    """One source: of several, the driver would forget its own headers."""
+    with tempfile.TemporaryDirectory(prefix="aici-cpp-") as name:
+        out = Path(name) / "out.i"
+        folders = [f"-I{path}" for path in includes]
+        run(
+            _zig(f"{source} cannot be preprocessed", "cc", *TARGET, "-E", *folders, *flags, str(source), "-o", str(out))
+        )
+        return out.read_text("utf-8")
 
 
 def link(objects: Sequence[Path], out: Path, flags: Sequence[str] = ()) -> str:

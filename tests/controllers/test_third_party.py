@@ -1,13 +1,15 @@
 import hashlib
 import io
+import os
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aici_controllers.build import build_shipped
 from aici_controllers.recipe import read_recipe
-from aici_controllers.third_party import Source, known_sources, notice, source_tree
+from aici_controllers.third_party import APT_HELPER, Source, known_sources, notice, source_tree
 from aici_runtime.errors import UnavailableError, UsageError
 
 _C = b"/*\n * Copyright (c) 2001 A. Author\n */\nint f(void) { return 1; }\n"
@@ -112,3 +114,49 @@ def test_the_table() -> None:
     for source in known_sources().values():
         assert len(source.sha256) == 64
         assert source.notices
+
+
+def test_a_source_that_apt_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = replace(_source("0" * 64), origin="debian")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        UnavailableError, match=r"aici-none 1\.0 cannot be fetched with apt: there is no apt here"
+    ) as error:
+        source_tree(source, cache_dir=tmp_path / "cache")
+    assert "AICI_SOURCES_DIR" in error.value.hint
+
+
+def test_a_source_that_no_archive_of_debian_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    _apt_that_lists(tmp_path, archive, monkeypatch)
+    with pytest.raises(UnavailableError, match=r"aici-none 1\.0 cannot be fetched with apt: "):
+        source_tree(replace(_source("0" * 64), origin="debian"), cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.skipif(not Path(APT_HELPER).exists(), reason="there is no apt here")
+def test_a_source_from_an_archive_of_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = tmp_path / "archive" / "pool" / "main" / "a" / "aici-none"
+    pool.mkdir(parents=True)
+    sha256 = _archive(pool / "aici_none-1.0+ds.tar.gz", {"aici-none/a.c": _C})
+    _apt_that_lists(tmp_path, tmp_path / "archive", monkeypatch)
+    source = replace(_source(sha256), origin="debian", file="aici_none-1.0+ds.tar.gz")
+    assert (source_tree(source, cache_dir=tmp_path / "cache") / "a.c").read_bytes() == _C
+
+
+def _apt_that_lists(folder: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An apt-get whose one configured archive is a folder."""
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "apt-get").write_text(f"#!/bin/sh\necho file:{archive}/\n")
+    (tools / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+
+
+def test_a_licence_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("/* Copyright A\n * The terms.\n */\n")
+    (tmp_path / "b.c").write_text("/* Copyright B\n * The terms.\n */\n")
+    (tmp_path / "LICENSE").write_text("Copyright C\nOther terms.\n")
+    told = notice(replace(_source(""), notices=["*.c", "LICENSE"]), tmp_path)
+    assert told.count("The terms.") == told.count("Other terms.") == 1
+    assert all(f"Copyright {name}" in told for name in "ABC")

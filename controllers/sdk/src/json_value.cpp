@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aici/json_string.hpp"
+#include "aici/sort.hpp"
 #include "aici/utf8.hpp"
 
 namespace aici::json {
@@ -76,7 +77,7 @@ class Parser {
   bool keys_differ(const std::vector<Text>& keys, const std::vector<size_t>& places) {
     std::vector<uint32_t> order(keys.size());
     for (uint32_t i = 0; i < order.size(); i++) order[i] = i;
-    std::sort(order.begin(), order.end(), [&keys](uint32_t x, uint32_t y) {
+    sort(order, [&keys](uint32_t x, uint32_t y) {
       int sign = keys[x].view().compare(keys[y].view());
       return sign ? sign < 0 : x < y;
     });

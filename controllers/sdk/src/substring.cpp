@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aici/regex/intern.hpp"
+#include "aici/sort.hpp"
 #include "aici/suffix_array.hpp"
 
 namespace aici {
@@ -47,7 +48,7 @@ std::vector<uint32_t> rank(std::string_view text, const std::vector<Word>& words
   num_ranks = static_cast<uint32_t>(first.size());
   std::vector<uint32_t> order(num_ranks), rank_of(num_ranks);
   for (uint32_t number = 0; number < num_ranks; number++) order[number] = number;
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+  sort(order, [&](uint32_t a, uint32_t b) {
     std::string_view left = word(a), right = word(b);
     size_t common = std::min(left.size(), right.size());
     if (int sign = left.substr(0, common).compare(right.substr(0, common))) return sign < 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "aici/sort.hpp"
+
 namespace aici::grammar {
 
 Items::Items(const Grammar& grammar, const SymbolFacts& facts) : num_words_(facts.num_words()) {
@@ -116,7 +118,7 @@ void Automaton::take_kernel(SymbolId symbol) {
   kernel_items_.clear();
   std::vector<const Step*> sorted;
   for (uint32_t at = step_heads_[symbol]; at != NONE; at = steps_[at].next) sorted.push_back(&steps_[at]);
-  std::sort(sorted.begin(), sorted.end(), [](const Step* x, const Step* y) { return x->item < y->item; });
+  sort(sorted, [](const Step* x, const Step* y) { return x->item < y->item; });
   kernel_sets_.resize(sorted.size() * num_words_);
   for (const Step* step : sorted) {
     std::copy(step->set, step->set + num_words_, &kernel_sets_[kernel_items_.size() * num_words_]);

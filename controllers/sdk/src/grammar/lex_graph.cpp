@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aici/sort.hpp"
 #include "sample.hpp"
 #include "terminals.hpp"
 
@@ -10,7 +11,7 @@ namespace aici::grammar {
 LexTerminals::LexTerminals(const Grammar& grammar) {
   const std::vector<Terminal>& all = grammar.terminals;
   for (SymbolId id = 1; id < all.size(); id++) order_.push_back(id);
-  std::sort(order_.begin(), order_.end(), [&](SymbolId x, SymbolId y) {
+  sort(order_, [&](SymbolId x, SymbolId y) {
     if (all[x].kind != all[y].kind) return all[x].kind == Terminal::Kind::Keyword;
     return all[x].text.size() != all[y].text.size() ? all[x].text.size() > all[y].text.size() : x < y;
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aici/sort.hpp"
 #include "terminals.hpp"
 
 namespace aici::grammar {
@@ -15,7 +16,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
     everywhere_.push_back(terminals[id].skip || terminals[id].never);
     if (terminals[id].kind != Terminal::Kind::End) order_.push_back(id);
   }
-  std::sort(order_.begin(), order_.end(), [&](SymbolId x, SymbolId y) {
+  sort(order_, [&](SymbolId x, SymbolId y) {
     const Terminal &p = terminals[x], &q = terminals[y];
     if (p.kind != q.kind) return p.kind == Terminal::Kind::Keyword;
     return p.text.size() != q.text.size() ? p.text.size() > q.text.size() : x < y;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aici/sort.hpp"
 #include "automaton.hpp"
 #include "conflicts.hpp"
 #include "sure_lookaheads.hpp"
@@ -74,8 +75,7 @@ class TableFiller {
     for (SymbolId head : closure.nonterminals)
       for (ProductionId p : parts_.facts.productions_of(head))
         if (parts_.grammar.productions[p].body.empty()) reductions_.push_back({p, closure.follow(head)});
-    std::sort(reductions_.begin(), reductions_.end(),
-              [](const Reduction& x, const Reduction& y) { return x.production < y.production; });
+    sort(reductions_, [](const Reduction& x, const Reduction& y) { return x.production < y.production; });
   }
 
   void add_reductions(StateId state) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "aici/sort.hpp"
+
 namespace aici::schema {
 
 using json::Value;
@@ -65,7 +67,7 @@ ConjId Evaluator::meet(ConjId x, ConjId y) {
   if (y == ANYTHING || x == NEVER) return x;
   std::vector<LiteralId> literals(conjs_[x]);
   literals.insert(literals.end(), conjs_[y].begin(), conjs_[y].end());
-  std::sort(literals.begin(), literals.end(), [](LiteralId a, LiteralId b) { return a < b; });
+  sort(literals, [](LiteralId a, LiteralId b) { return a < b; });
   literals.erase(std::unique(literals.begin(), literals.end()), literals.end());
   for (size_t i = 1; i < literals.size(); i++)
     if (literals[i] == (literals[i - 1] | 1) && literals[i] != literals[i - 1]) return NEVER;
@@ -180,7 +182,7 @@ Shapes Evaluator::of_constants(const std::vector<Value>& values) {
     } else {
       unite(all, of_constant(value));
     }
-  std::sort(strings.values->begin(), strings.values->end(), [](std::string_view x, std::string_view y) { return x < y; });
+  sort(*strings.values, [](std::string_view x, std::string_view y) { return x < y; });
   strings.values->erase(std::unique(strings.values->begin(), strings.values->end()), strings.values->end());
   if (!strings.values->empty()) all.strings.push_back(static_cast<Strings&&>(strings));
   return all;
@@ -238,7 +240,7 @@ void unite(Shapes& shapes, Shapes other) {
     }
     std::vector<std::string_view>& values = *same->values;
     values.insert(values.end(), strings.values->begin(), strings.values->end());
-    std::sort(values.begin(), values.end(), [](std::string_view x, std::string_view y) { return x < y; });
+    sort(values, [](std::string_view x, std::string_view y) { return x < y; });
     values.erase(std::unique(values.begin(), values.end()), values.end());
   }
   for (Numbers& numbers : other.numbers) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "aici/sort.hpp"
+
 namespace aici::schema {
 namespace {
 
@@ -79,7 +81,7 @@ const Value* text_of(const Value& schema, std::string_view keyword) {
 References::References(const Value& root) {
   resources_.push_back({Text(), &root});
   walk(root, 0, 0);
-  std::sort(bases_.begin(), bases_.end(), [](const Based& x, const Based& y) { return std::less<>()(x.schema, y.schema); });
+  sort(bases_, [](const Based& x, const Based& y) { return std::less<>()(x.schema, y.schema); });
 }
 
 // The depth of a document is bounded by its parser.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aici/regex/code_points.hpp"
+#include "aici/sort.hpp"
 #include "aici/utf8.hpp"
 
 namespace aici::schema {
@@ -98,7 +99,7 @@ Text StringLanguages::canonical_quoted(std::string_view text) { return Text("\""
 ExprId StringLanguages::quoted_list(const std::vector<std::string_view>& texts) {
   std::vector<Text> spelled;
   for (std::string_view text : texts) spelled.push_back(canonical(text) << '"');
-  std::sort(spelled.begin(), spelled.end(), [](const Text& x, const Text& y) { return x.view() < y.view(); });
+  sort(spelled, [](const Text& x, const Text& y) { return x.view() < y.view(); });
   return exprs_.concat(literal("\"", exprs_), tree(spelled, 0, exprs_));
 }
 
@@ -141,7 +142,7 @@ bool intersect(const Strings& x, const Strings& y, StringLanguages& languages, S
   both.min_len = std::max(x.min_len, y.min_len);
   both.max_len = std::min(x.max_len, y.max_len);
   both.languages.insert(both.languages.end(), y.languages.begin(), y.languages.end());
-  std::sort(both.languages.begin(), both.languages.end(), [](ExprId a, ExprId b) { return a < b; });
+  sort(both.languages, [](ExprId a, ExprId b) { return a < b; });
   both.languages.erase(std::unique(both.languages.begin(), both.languages.end()), both.languages.end());
   if (x.values && y.values) {
     std::erase_if(*both.values, [&y](std::string_view value) { return !std::ranges::binary_search(*y.values, value); });

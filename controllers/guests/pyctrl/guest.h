@@ -1,0 +1,110 @@
+// Between the interpreter, which is C, and the controller, which is C++. Neither a longjmp nor an error of Python crosses
+// from one to the other: what can fail says so.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Borrowed: what is returned lives until the next call of anything here.
+typedef struct PyText {
+  const char* data;
+  size_t size;
+} PyText;
+
+typedef struct PyTokens {
+  const uint32_t* data;
+  size_t size;
+} PyTokens;
+
+// ---- What the interpreter asks of the controller.
+
+PyTokens guest_tokens(void);  // of the sequence so far
+size_t guest_prompt_len(void);
+uint32_t guest_vocab_size(void);
+uint32_t guest_eos(void);
+uint32_t guest_seq_id(void);
+PyTokens guest_tokenize(PyText text);
+PyText guest_decode(PyTokens tokens);
+PyText guest_valid_text(PyText bytes);  // U+FFFD in place of what is not UTF-8
+
+bool guest_get_variable(PyText name, PyText* value);  // false: it was never set
+void guest_set_variable(PyText name, PyText value);
+void guest_append_variable(PyText name, PyText value);
+
+void guest_print(PyText text);
+
+// What the program waits for from now on. False when it waits for something else already.
+typedef struct GuestConstraint GuestConstraint;
+bool guest_await_fixed(PyTokens tokens, const size_t* keep);  // null: all of the sequence is kept
+bool guest_await_gen(GuestConstraint* constraint, uint32_t max_tokens, PyText stop_at, PyText variable);  // takes it
+bool guest_await_fork(uint32_t num);
+bool guest_await_variables(const PyText* names, size_t num);
+bool guest_await_pause(void);
+bool guest_await_own(void);
+bool guest_is_waiting(void);
+
+typedef struct GuestTokenSet GuestTokenSet;
+GuestTokenSet* guest_set_new(void);
+void guest_set_delete(GuestTokenSet* set);
+bool guest_set_has(const GuestTokenSet* set, uint32_t token);
+void guest_set_put(GuestTokenSet* set, uint32_t token, bool allowed);
+void guest_set_put_all(GuestTokenSet* set, bool allowed);
+uint32_t guest_set_count(const GuestTokenSet* set);
+
+typedef enum ConstraintKind {
+  ANYTHING,
+  REGEX,
+  GRAMMAR,
+  JSON_SCHEMA,
+  SUBSTRING,  // of the first text, up to the second
+  CHOICES,    // one of the texts
+  OPTIONS,    // one of the texts, in the tokens that the tokenizer makes of it
+} ConstraintKind;
+
+// Null, and `problem`, when it cannot be made.
+GuestConstraint* guest_constraint_new(ConstraintKind kind, const PyText* texts, size_t num, PyText* problem);
+void guest_constraint_delete(GuestConstraint* constraint);
+bool guest_eos_allowed(GuestConstraint* constraint);
+bool guest_eos_forced(GuestConstraint* constraint);
+bool guest_token_allowed(GuestConstraint* constraint, uint32_t token);
+void guest_allow_tokens(GuestConstraint* constraint, GuestTokenSet* set);  // adds those that may come next
+bool guest_append_token(GuestConstraint* constraint, uint32_t token);      // false: it was not allowed
+const char* guest_constraint_error(const GuestConstraint* constraint);     // null: none
+
+// ---- What the controller asks of the interpreter. False: the program failed, and py_problem says how.
+
+typedef enum OwnKind { SAMPLE, SPLICE, HOLD, SKIP, STOP } OwnKind;
+
+typedef struct PyOwn {
+  OwnKind kind;
+  GuestTokenSet* mask;
+  uint32_t backtrack;
+  PyTokens tokens;
+} PyOwn;
+
+// What came of what was awaited: at most one of these.
+typedef enum PyOutcomeKind { NOTHING, TOKENS, NUMBER, VALUES } PyOutcomeKind;
+
+typedef struct PyOutcome {
+  PyOutcomeKind kind;
+  PyTokens tokens;
+  uint32_t number;
+  const PyText* values;
+  size_t num_values;
+} PyOutcome;
+
+bool py_compile(PyText script);  // once, first
+bool py_start(void);
+bool py_resume(const PyOutcome* outcome);
+bool py_own_step(PyTokens fork_group, PyOwn* own);
+bool py_own_done(uint32_t backtrack, PyTokens tokens, bool* over);
+int py_log_level(void);
+PyText py_problem(void);
+
+#ifdef __cplusplus
+}
+#endif

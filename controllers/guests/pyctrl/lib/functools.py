@@ -1,0 +1,36 @@
+def partial(function, *arguments, **named):
+    def call(*more, **more_named):
+        all_named = dict(named)
+        all_named.update(more_named)
+        return function(*(arguments + more), **all_named)
+
+    return call
+
+
+def reduce(function, items, *initial):
+    items = iter(items)
+    value = initial[0] if initial else next(items)
+    for item in items:
+        value = function(value, item)
+    return value
+
+
+def wraps(wrapped):
+    return lambda wrapper: wrapper
+
+
+def lru_cache(maxsize=128):
+    def decorate(function):
+        known = {}
+
+        def call(*arguments):
+            if arguments not in known:
+                known[arguments] = function(*arguments)
+            return known[arguments]
+
+        return call
+
+    return decorate(maxsize) if callable(maxsize) else decorate
+
+
+cache = lru_cache(None)

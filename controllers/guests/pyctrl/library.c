@@ -1,0 +1,54 @@
+// The modules that are written in Python, which `import` finds as if they were files.
+#include <string.h>
+
+#include "py/builtin.h"
+#include "py/lexer.h"
+#include "py/mperrno.h"
+#include "py/runtime.h"
+
+static const char aici[] = {
+#embed "lib/aici.py"
+};
+static const char pyaici[] = {
+#embed "lib/pyaici.py"
+};
+static const char abc[] = {
+#embed "lib/abc.py"
+};
+static const char functools[] = {
+#embed "lib/functools.py"
+};
+static const char typing[] = {
+#embed "lib/typing.py"
+};
+
+static const struct {
+  const char* path;
+  const char* text;
+  size_t size;
+} files[] = {
+    {"aici.py", aici, sizeof(aici)},
+    {"pyaici/__init__.py", pyaici, sizeof(pyaici)},
+    {"abc.py", abc, sizeof(abc)},
+    {"functools.py", functools, sizeof(functools)},
+    {"typing.py", typing, sizeof(typing)},
+};
+
+mp_import_stat_t mp_import_stat(const char* path) {
+  if (strcmp(path, "pyaici") == 0) return MP_IMPORT_STAT_DIR;
+  for (size_t i = 0; i < MP_ARRAY_SIZE(files); i++)
+    if (strcmp(files[i].path, path) == 0) return MP_IMPORT_STAT_FILE;
+  return MP_IMPORT_STAT_NO_EXIST;
+}
+
+mp_lexer_t* mp_lexer_new_from_file(qstr path) {
+  for (size_t i = 0; i < MP_ARRAY_SIZE(files); i++)
+    if (strcmp(files[i].path, qstr_str(path)) == 0) return mp_lexer_new_from_str_len(path, files[i].text, files[i].size, 0);
+  mp_raise_OSError(MP_ENOENT);
+}
+
+static mp_obj_t no_open(size_t num, const mp_obj_t* arguments, mp_map_t* named) {
+  (void)num, (void)arguments, (void)named;
+  mp_raise_msg(&mp_type_OSError, MP_ERROR_TEXT("there are no files here"));
+}
+MP_DEFINE_CONST_FUN_OBJ_KW(mp_builtin_open_obj, 0, no_open);
