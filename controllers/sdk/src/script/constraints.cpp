@@ -42,8 +42,12 @@ MadeConstraint json_schema_constraint(const TokTrie& trie, std::string_view sche
     Text why("the schema is not JSON: line ");
     return {.problem = why << problem->line << ", column " << problem->column << ": " << problem->message};
   }
+  return json_schema_constraint(trie, value);
+}
+
+MadeConstraint json_schema_constraint(const TokTrie& trie, const json::Value& schema) {
   schema::Report report;
-  std::optional<RegexRecognizer> recognizer = compile_json_schema(value, {}, report);
+  std::optional<RegexRecognizer> recognizer = compile_json_schema(schema, {}, report);
   if (!recognizer) return {.problem = schema::describe(report.problems, "json schema error")};
   return constraint_of(trie, static_cast<RegexRecognizer&&>(*recognizer));
 }
@@ -54,7 +58,7 @@ MadeConstraint choices_constraint(const TokTrie& trie, std::span<const Text> cho
   json << ']';
   std::optional<json::Problem> problem;
   std::optional<ChoiceList> list = read_choices(json, problem);
-  if (!list) return {.problem = Text(json::describe(*problem, json))};
+  if (!list) return {.problem = Text(problem->message)};
   return constraint_of(trie, ChoicesRecognizer(static_cast<ChoiceList&&>(*list)));
 }
 
@@ -63,7 +67,7 @@ MadeConstraint substring_constraint(const TokTrie& trie, std::string_view text, 
   json << json::quoted(text) << ",\"end\":" << json::quoted(end) << '}';
   std::optional<json::Problem> problem;
   std::optional<SubstringArgument> argument = read_substring(json, problem);
-  if (!argument) return {.problem = Text(json::describe(*problem, json))};
+  if (!argument) return {.problem = Text(problem->message)};
   return constraint_of(trie, SubstringRecognizer(static_cast<SubstringArgument&&>(*argument)));
 }
 

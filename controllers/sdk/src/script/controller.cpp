@@ -48,19 +48,26 @@ MidResult ScriptController::mid_process(Tokens fork_group) {
     resume({.fork = static_cast<uint32_t>(self - fork_group.begin())});
     settle();
   }
-  while (awaited<Own>() && !is_pending()) {
-    OwnStep own = program_->own_step(fork_group);
-    if (own.kind != OwnStep::Kind::Skip) return answer(static_cast<OwnStep&&>(own));
-    resume({});
-    settle();
+  for (;; settle()) {
+    if (is_pending()) {
+      sent_ = Sent::Known;
+      return MidResult::splice(std::exchange(backtrack_, 0), std::exchange(forced_, {}));
+    }
+    if (has_ended_) return MidResult::stop();
+    if (awaited<Own>()) {
+      OwnStep own = program_->own_step(fork_group);
+      if (own.kind != OwnStep::Kind::Skip) return answer(static_cast<OwnStep&&>(own));
+      resume({});
+    } else if (Gen* gen = awaited<Gen>()) {
+      if (try_find_mask(*gen)) {
+        sent_ = Sent::Gen;
+        return MidResult::sample(mask_);
+      }
+      generated_.over = true;
+    } else {
+      return hold();
+    }
   }
-  if (is_pending()) {
-    sent_ = Sent::Known;
-    return MidResult::splice(std::exchange(backtrack_, 0), std::exchange(forced_, {}));
-  }
-  if (has_ended_) return MidResult::stop();
-  if (Gen* gen = awaited<Gen>()) return sample(*gen);
-  return hold();
 }
 
 bool ScriptController::post_process(Tokens tokens, uint32_t backtrack) {
@@ -117,16 +124,16 @@ void ScriptController::force(const Fixed& fixed) {
     backtrack_ += static_cast<uint32_t>(num_removed - num_unsent);
     tokens.resize(*fixed.keep);
     sequence_.prompt_len_ = std::min(sequence_.prompt_len_, tokens.size());
+    if (tokens.empty() && fixed.tokens.empty()) fail("all tokens of the sequence were removed: at least one must stay");
   }
   sequence_.log(1, Text("FIXED ") << json::quoted(sequence_.trie_.decode(fixed.tokens)));
   forced_.insert(forced_.end(), fixed.tokens.begin(), fixed.tokens.end());
   tokens.insert(tokens.end(), fixed.tokens.begin(), fixed.tokens.end());
-  if (tokens.empty()) fail("all tokens of the sequence were removed: at least one must stay");
 }
 
 void ScriptController::begin(const Gen& gen) {
   generated_ = {};
-  generated_.over = gen.max_tokens == 0 || (gen.constraint && gen.constraint->is_complete());
+  generated_.over = gen.max_tokens == 0 || gen.max_bytes == 0u || gen.max_words == 0u || (gen.constraint && gen.constraint->is_complete());
 }
 
 void ScriptController::generated(TokenId token) {
@@ -139,12 +146,15 @@ void ScriptController::generated(TokenId token) {
     return;
   }
   generated_.text << sequence_.trie_.token(token);
+  generated_.words.append(sequence_.trie_.token(token));
   if (gen->constraint && !gen->constraint->append(token)) {
     if (const char* why = gen->constraint->error()) fail(why);
     fail(Text("token ") << token << " (" << json::quoted(sequence_.trie_.token(token)) << ") is not allowed here");
   }
   bool has_stop = !gen->stop_at.empty() && generated_.text.view().find(gen->stop_at) != std::string_view::npos;
-  generated_.over = has_stop || generated_.tokens.size() >= gen->max_tokens || (gen->constraint && gen->constraint->is_complete());
+  bool has_words = gen->max_words && generated_.words.num >= *gen->max_words && !generated_.words.is_inside;
+  bool is_full = generated_.tokens.size() >= gen->max_tokens || generated_.text.size() == gen->max_bytes;
+  generated_.over = has_stop || has_words || is_full || (gen->constraint && gen->constraint->is_complete());
 }
 
 void ScriptController::finish_gen() {
@@ -166,19 +176,38 @@ bool ScriptController::try_resume_wait(const Wait& wait) {
   return true;
 }
 
-MidResult ScriptController::sample(Gen& gen) {
+// What may be sampled; false when that is nothing, because of a limit.
+bool ScriptController::try_find_mask(Gen& gen) {
   if (gen.constraint) {
     mask_.assign(gen.constraint->mask());
     if (const char* why = gen.constraint->error()) fail(why);
   } else {
     mask_.allow_all();
   }
+  TokenId eos = sequence_.trie_.eos();
   if (mask_.empty()) {
     sequence_.log(1, "Constraint doesn't allow any tokens; adding EOS");
-    mask_.allow(sequence_.trie_.eos());
+    mask_.allow(eos);
+  } else if (gen.max_bytes || gen.max_words) {
+    bool has_eos = mask_.allows(eos);
+    mask_.disallow(eos);
+    limit(gen);
+    if (mask_.empty()) return false;
+    if (has_eos) mask_.allow(eos);
   }
-  sent_ = Sent::Gen;
-  return MidResult::sample(mask_);
+  return true;
+}
+
+void ScriptController::limit(const Gen& gen) {
+  const TokTrie& trie = sequence_.trie_;
+  for (TokenId token = 0; token < trie.vocab_size(); token++) {
+    if (!mask_.allows(token)) continue;
+    std::string_view text = trie.token(token);
+    WordCount words = generated_.words;
+    if (gen.max_words) words.append(text);
+    bool is_too_long = gen.max_bytes && generated_.text.size() + text.size() > *gen.max_bytes;
+    if (is_too_long || (gen.max_words && words.num > *gen.max_words)) mask_.disallow(token);
+  }
 }
 
 MidResult ScriptController::answer(OwnStep own) {
@@ -197,6 +226,7 @@ MidResult ScriptController::answer(OwnStep own) {
 
 // The last token again: no step of the protocol does nothing.
 MidResult ScriptController::hold() {
+  if (sequence_.tokens_.empty()) fail("a step can be let pass only when the sequence has a token: its prompt is empty");
   sent_ = Sent::Known;
   return MidResult::splice(1, {sequence_.tokens_.back()});
 }

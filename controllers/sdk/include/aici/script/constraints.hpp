@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "aici/constraint.hpp"
+#include "aici/json_value.hpp"
 #include "aici/text.hpp"
 
 namespace aici::script {
@@ -19,6 +20,7 @@ struct MadeConstraint {
 MadeConstraint regex_constraint(const TokTrie& trie, std::string_view pattern);
 MadeConstraint grammar_constraint(const TokTrie& trie, std::string_view grammar);           // text of a .y file
 MadeConstraint json_schema_constraint(const TokTrie& trie, std::string_view schema);         // JSON text
+MadeConstraint json_schema_constraint(const TokTrie& trie, const json::Value& schema);
 MadeConstraint choices_constraint(const TokTrie& trie, std::span<const Text> choices);       // in any tokens
 MadeConstraint substring_constraint(const TokTrie& trie, std::string_view text, std::string_view end);
 

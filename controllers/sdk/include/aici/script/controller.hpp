@@ -4,6 +4,7 @@
 
 #include "aici/controller.hpp"
 #include "aici/script/program.hpp"
+#include "aici/script/word_count.hpp"
 
 namespace aici::script {
 
@@ -28,6 +29,7 @@ class ScriptController : public aici::Controller {
   struct Generated {
     std::vector<TokenId> tokens{};
     Text text{};
+    WordCount words{};
     bool over = false;
   };
 
@@ -42,7 +44,8 @@ class ScriptController : public aici::Controller {
   void generated(TokenId token);
   void finish_gen();
   bool try_resume_wait(const Wait& wait);
-  MidResult sample(Gen& gen);
+  void limit(const Gen& gen);
+  bool try_find_mask(Gen& gen);
   MidResult answer(OwnStep own);
   MidResult hold();
   bool is_pending() const { return backtrack_ > 0 || !forced_.empty(); }

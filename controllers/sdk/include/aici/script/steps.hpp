@@ -19,12 +19,16 @@ struct Fixed {
 };
 
 // Tokens are sampled until EOS, which is one of them; until the constraint is complete; until their text has `stop_at` in
-// it; or until there are `max_tokens`. Their text goes to `variable`, if that has a name. Outcome: the tokens.
+// it; or until there are `max_tokens`. No token is sampled that would make the text longer than `max_bytes`, or that begins
+// a word beyond `max_words` (words end at a space, tab or newline): where no other may come, it is over. Their text goes
+// to `variable`, if that has a name. Outcome: the tokens.
 struct Gen {
   static constexpr uint32_t DEFAULT_MAX_TOKENS = 20;
 
   std::unique_ptr<Constraint> constraint{};  // null: anything
   uint32_t max_tokens = DEFAULT_MAX_TOKENS;
+  std::optional<uint32_t> max_bytes{};
+  std::optional<uint32_t> max_words{};
   Text stop_at{};
   Text variable{};
 };
