@@ -146,6 +146,14 @@ def run_cases(
     raise typer.Exit(1 if failed else 0)
 
 
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of declarative steps (declctrl), which editors check and complete them with."""
+    from aici_controllers.catalog import script_schema_path
+
+    print(script_schema_path("declctrl").read_text("utf-8"), end="")
+
+
 def _tokenizer(name: str) -> Path:
     path = Path(name).expanduser()
     if path.exists():

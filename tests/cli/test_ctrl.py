@@ -173,3 +173,9 @@ def test_cases_on_the_vocabulary_of_a_model(tmp_path: Path) -> None:
     )
     done = aici("ctrl", "test", str(guest_path("regex")), str(tmp_path / "cases.toml"), "--tokenizer", str(tokenizer))
     assert done.returncode == 0, done.stdout
+
+
+def test_the_schema_of_declarative_steps() -> None:
+    done = aici("ctrl", "schema")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["title"] == "Declarative steps"
