@@ -17,6 +17,7 @@ class Step:
 
     fork: int = 0
     suspended: bool = False
+    holds: bool = False
     forks: int = 1
     backtrack: int = 0
     forced: str = ""
@@ -64,7 +65,7 @@ _CASE: Final[Mapping[str, type]] = {
 }
 _STEP: Final[Mapping[str, type]] = {
     **dict.fromkeys(("fork", "forks", "backtrack"), int),
-    **dict.fromkeys(("suspended", "end", "sample_end", "stop"), bool),
+    **dict.fromkeys(("suspended", "holds", "end", "sample_end", "stop"), bool),
     **dict.fromkeys(("forced", "sample", "error"), str),
     **dict.fromkeys(("allowed", "refused", "exactly", "log", "sample_tokens"), list),
     "variables": dict,

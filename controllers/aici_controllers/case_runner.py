@@ -6,7 +6,7 @@ forks and variables are those that it will have, and what breaks a rule there br
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -126,16 +126,27 @@ class _DiffersError(Exception):
     """The controller did something else than the case expects."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a splice does; when it puts back what it takes, that is to let the step pass."""
+
+    backtrack: int
+    forced: bytes
+    holds: bool
+
+
 @dataclass(slots=True)
 class _Fork:
-    """One sequence. `taken` is its text, the prompt included; `pre` and `mid` are what the guest answered and no step
-    has looked at yet; `done`: a step has seen its end."""
+    """One sequence: `taken` is its prompt and what followed. `pre` and `mid` are what the guest answered and no step
+    has looked at yet; a splice of `mid` is done nevertheless, and told with the next round. `has_waited`: so `pre`
+    says, in a step of another fork, after which that may be over. `done`: a step has seen its end."""
 
     seq_id: SeqId
-    taken: list[TokenId] = field(default_factory=list)
+    taken: list[TokenId]
     post: PostOp | None = None
     pre: Pre | None = None
-    mid: tuple[Splice | None, set[TokenId]] | None = None
+    has_waited: bool = False
+    mid: tuple[_Change | None, set[TokenId]] | None = None
     stopped: bool = False
     error: str = ""
     log: str = ""
@@ -152,7 +163,7 @@ class _Story:
         self._forks = [_Fork(SeqId(next(ids)), list(prompt))]
         self._variables: dict[str, bytes] = {}
         self.log = ""
-        self._round([PreOp(self._forks[0].seq_id, req_id)])
+        self._round(self._forks[0], [PreOp(self._forks[0].seq_id, req_id)])
 
     def end(self) -> None:
         self._runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[fork.seq_id for fork in self._forks])
@@ -178,58 +189,68 @@ class _Story:
 
     def _decide(self, fork: _Fork, step: Step) -> None:
         """What the controller does before and in this step, then what is sampled."""
-        if fork.pre is None and not fork.error:
-            self._round()
-        if fork.error or fork.pre is None:
-            _expect_no_token(step, "the guest failed before the next token", unless=not step.error)
-            return
-        pre, fork.pre = fork.pre, None
-        forced = self._tokens.decode(pre.ff_tokens)
-        fork.taken += pre.ff_tokens
-        _expect(pre.suspend == step.suspended, f"the controller {'waits' if pre.suspend else 'does not wait'}")
-        if pre.num_forks == 0:
-            _expect(step.forks == 1, "the controller does not fork")
-            _expect(step.backtrack == 0, "the controller takes nothing back")
-            _expect_no_token(step, "the controller stopped before the next token")
-            _expect_text("forced", forced, step.forced)
-            fork.stopped = True
-            return
-        _expect(
-            pre.num_forks == step.forks,
-            f"the controller forks into {pre.num_forks}" if pre.num_forks > 1 else "the controller does not fork",
-        )
-        if pre.suspend or pre.num_forks > 1:
-            _expect_no_token(step, "the controller waits or forks, which is a step of its own")
-            _expect(step.backtrack == 0, "the controller takes nothing back")
-            _expect_text("forced", forced, step.forced)
-            if pre.num_forks > 1:
-                self._fork(fork, pre.num_forks)
-            return
+        forced = b""
         if fork.mid is None:
+            if not fork.error and (fork.pre is None or fork.has_waited):
+                self._round(fork)
+            if fork.error or fork.pre is None:
+                _expect_no_token(step, "the guest failed before the next token", unless=not step.error)
+                return
+            pre, fork.pre = fork.pre, None
+            forced = self._tokens.decode(pre.ff_tokens)
+            fork.taken += pre.ff_tokens
+            _expect(pre.suspend == step.suspended, f"the controller {'waits' if pre.suspend else 'does not wait'}")
+            if pre.suspend or pre.num_forks != 1:
+                self._before_token(fork, step, pre.num_forks, forced)
+                return
             self._ask([MidOp(fork.seq_id)])
+        _expect(step.forks == 1, "the controller does not fork")
+        _expect(not step.suspended, "the controller does not wait")
         if fork.error or fork.mid is None:
             _expect_no_token(step, "the guest failed before the next token", unless=not step.error)
             return
-        (splice, allowed), fork.mid = fork.mid, None
-        if splice is None:
+        (change, allowed), fork.mid = fork.mid, None
+        if change is None:
             _expect_text("forced", forced, step.forced)
-            _expect(step.backtrack == 0, "the controller takes nothing back")
+            _expect_no_change(step)
             self._expect_mask(allowed, step)
             self._sample(fork, step, allowed)
-        else:
-            self._splice(fork, step, splice, forced)
+            return
+        holds = "lets the step pass" if change.holds else "does not let the step pass"
+        _expect(change.holds == step.holds, f"the controller {holds}")
+        _expect_text("forced", forced + change.forced, step.forced)
+        _expect(change.backtrack == step.backtrack, f"the controller takes back {change.backtrack} tokens")
+        _expect_no_token(step, "nothing is sampled where the controller splices")
+        if fork.post is not None:
+            self._round(fork)
 
-    def _splice(self, fork: _Fork, step: Step, splice: Splice, forced: bytes) -> None:
+    def _before_token(self, fork: _Fork, step: Step, num_forks: int, forced: bytes) -> None:
+        """The controller waits, forks or stops."""
+        forks = f"forks into {num_forks}" if num_forks > 1 else "does not fork"
+        _expect(step.forks == max(num_forks, 1), f"the controller {forks}")
+        _expect_no_change(step)
+        stops = "stopped before the next token" if num_forks == 0 else "waits or forks, which is a step of its own"
+        _expect_no_token(step, f"the controller {stops}")
+        _expect_text("forced", forced, step.forced)
+        fork.stopped = num_forks == 0
+        if num_forks > 1:
+            self._fork(fork, num_forks)
+
+    def _splice(self, fork: _Fork, splice: Splice) -> _Change:
         # The wire counts the token that would have been sampled, and that nobody sees.
         backtrack = max(0, splice.backtrack - 1)
-        _expect_text("forced", forced + self._tokens.decode(splice.ff_tokens), step.forced)
-        _expect(backtrack == step.backtrack, f"the controller takes back {backtrack} tokens")
-        _expect_no_token(step, "nothing is sampled where the controller splices")
-        _expect(backtrack <= len(fork.taken), f"the controller takes back {backtrack} of {len(fork.taken)} tokens")
-        del fork.taken[len(fork.taken) - backtrack :]
+        num_tokens = len(fork.taken)
+        _expect(
+            backtrack < num_tokens or (backtrack == num_tokens and bool(splice.ff_tokens)),
+            f"the controller takes back {backtrack} of {num_tokens} tokens",
+        )
+        removed = fork.taken[num_tokens - backtrack :]
+        del fork.taken[num_tokens - backtrack :]
         fork.taken += splice.ff_tokens
         fork.post = PostOp(fork.seq_id, list(splice.ff_tokens), splice.backtrack)
-        self._round()
+        if removed == list(splice.ff_tokens):
+            return _Change(0, b"", holds=True)
+        return _Change(backtrack, self._tokens.decode(splice.ff_tokens), holds=False)
 
     def _expect_mask(self, allowed: set[TokenId], step: Step) -> None:
         tokens = self._tokens
@@ -256,7 +277,7 @@ class _Story:
         if not sampled:
             # The mask alone was asked for. That only the end may come is how a controller stops here.
             fork.stopped = step.stop and allowed == {self._tokens.eos}
-            fork.pre, fork.mid = Pre(False, 1, ()), (None, allowed)
+            fork.mid = (None, allowed)
             return
         for number, token in enumerate(sampled):
             if number:
@@ -266,7 +287,7 @@ class _Story:
             _expect(token in allowed, f"{self._tokens.show(token)} cannot be sampled; allowed: {self._list(allowed)}")
             fork.taken.append(token)
             fork.post = PostOp(fork.seq_id, [token])
-            self._round()
+            self._round(fork)
             if fork.error:
                 return
             last = number == len(sampled) - 1
@@ -296,11 +317,9 @@ class _Story:
         fresh = [_Fork(SeqId(next(self._ids)), list(parent.taken)) for _ in range(num_forks - 1)]
         self._forks += fresh
         self._ask([MidOp(parent.seq_id), *(MidOp(fork.seq_id, parent.seq_id) for fork in fresh)])
-        for fork in (parent, *fresh):
-            fork.pre = Pre(False, 1, ())
 
-    def _round(self, fresh: Sequence[PreOp] = ()) -> None:
-        """Tell the guests what was appended, and ask all what they want before the next token."""
+    def _round(self, played: _Fork, fresh: Sequence[PreOp] = ()) -> None:
+        """Tell the guests what was appended, and ask all what they want before the next token of `played`."""
         live = [fork for fork in self._forks if not fork.done]
         posts = [fork.post for fork in live if fork.post is not None]
         told = self._runtime.post_pre_process(post_ops=posts, pre_ops=fresh, freed=[])
@@ -313,6 +332,7 @@ class _Story:
             if not fork.stopped and not fork.error and self._noted(fork, pre) and pre.result is not None:
                 before = fork.pre.ff_tokens if fork.pre is not None else ()
                 fork.pre = Pre(pre.result.suspend, pre.result.num_forks, (*before, *pre.result.ff_tokens))
+                fork.has_waited = pre.result.suspend and fork is not played
 
     def _ask(self, ops: Sequence[MidOp]) -> None:
         self._runtime.send_mid(ops)
@@ -324,7 +344,8 @@ class _Story:
             fork = next(each for each in self._forks if each.seq_id == op.id)
             result = answers.seqs[op.id]
             if self._noted(fork, result):
-                fork.mid = (result.result, _tokens_of(bits[number * row_bytes : (number + 1) * row_bytes]))
+                change = None if result.result is None else self._splice(fork, result.result)
+                fork.mid = (change, _tokens_of(bits[number * row_bytes : (number + 1) * row_bytes]))
 
     def _noted(self, fork: _Fork, result: SeqResult[Any]) -> bool:
         """Keep logs and variables; False if the guest failed."""
@@ -357,6 +378,11 @@ def _expect_no_token(step: Step, why: str, *, unless: bool = False) -> None:
     """No mask is asked for and nothing sampled in this step, so what it says of these would be ignored."""
     said = [each.name for each in fields(step) if each.name in _TOKEN and getattr(step, each.name) != each.default]
     _expect(unless or not said, f"{why}, but the step has {' and '.join(said)}")
+
+
+def _expect_no_change(step: Step) -> None:
+    _expect(step.backtrack == 0, "the controller takes nothing back")
+    _expect(not step.holds, "the controller does not let the step pass")
 
 
 def _expect_text(what: str, found: bytes, expected: str) -> None:

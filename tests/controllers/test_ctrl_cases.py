@@ -17,6 +17,10 @@ from tests.support.guests import build_test_guest, shipped_guest
 Run = Callable[[str, str], Outcome]
 
 _TOKENS = ["ab", "é", "yes"]
+_WAITS_AFTER_FORK = (
+    '{"steps": [{"Fixed": {"text": {"String": {"str": "a"}}}}, {"Fork": {"branches": '
+    '[[{"Wait": {"vars": ["x"]}}], [{"Wait": {"vars": ["x"]}}]]}}]}'
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             "",
             """{ forks = 2, log = ["fork"] }, { fork = 1, sample = "a", log = [" of 2"] }, { sample = "b" },
             { fork = 1, sample_end = true, stop = true }, { sample = "b" }""",
+        ),
+        (
+            "declctrl",
+            _WAITS_AFTER_FORK,
+            "{ forced = 'a', forks = 2 }, { fork = 1, holds = true }, { fork = 1, suspended = true }, { holds = true }",
+        ),
+        (
+            "declctrl",
+            _WAITS_AFTER_FORK.replace('"a"', '""'),
+            "{ forks = 2, error = 'only when the sequence has a token: its prompt is empty' }",
         ),
         ("vars", "", "{ log = ['missing', 'x=one'], variables = { x = 'one, two' }, stop = true }"),
         ("trap", "", "{ error = 'unreachable', log = ['about to trap'] }"),
@@ -125,6 +139,10 @@ def test_other_cases_that_hold(run: Run) -> None:
             1,
             "failed before the next token, but the step has end",
         ),
+        ("splice", "ab", "{ forced = 'ab', holds = true }", 1, "does not let the step pass"),
+        ("regex", "a", "{ holds = true }", 1, "does not let the step pass"),
+        ("declctrl", _WAITS_AFTER_FORK, "{ forced = 'a', forks = 2 }, { fork = 1 }", 2, "lets the step pass"),
+        ("declctrl", _WAITS_AFTER_FORK, "{ forced = 'a', forks = 2 }, { suspended = true }", 2, "does not wait"),
         ("splice", "b", "{ forced = 'b' }, { sample = 'xy' }", 2, "splices inside what is sampled"),
         ("suspend", "", "{ end = true }", 1, "the controller waits"),
         ("fork", "", "{ end = true }", 1, "the controller forks into 2"),
