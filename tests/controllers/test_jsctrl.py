@@ -60,7 +60,7 @@ for (const [module, exports] of Object.entries({ aici, "aici/helpers": helpers }
 for (const name in aici) assert(globalThis[name] === aici[name]);
 console.log("EXPORTS" + JSON.stringify(shown));
 """
-_FIELDS = {"finished", "currTokens"}
+_FIELDS = {"finished", "currTokens", "ptr"}
 _HIDDEN = {"_done"}
 
 

@@ -1,5 +1,5 @@
 // The library of scripts, module "aici"; aici.d.ts describes it. All that it exports is there as a global, too.
-import * as native from "_aici";
+import * as native from "aici/native";
 import * as aici from "aici";
 
 export const { TokenSet, Constraint } = native;
@@ -60,13 +60,18 @@ function textOf(tokens) {
   return native.decode(native.detokenize(tokens));
 }
 
+// Text, or what is none in hexadecimal.
+function bytesRepr(bytes, open = 'b"', close = '"') {
+  const text = bytes.decode();
+  if (!text.includes("\ufffd")) return open + JSON.stringify(text).slice(1, -1) + close;
+  return `HEX[${bytes.reduce((hex, byte) => hex + byte.toString(16).padStart(2, "0"), "")}]`;
+}
+
 export function tokenRepr(token) {
   if (token === eosToken()) return "EOS";
-  if (!(token < allTokens().length)) return `OOB[${token}]`;
+  if (!(token < new TokenSet().length)) return `OOB[${token}]`;
   const bytes = detokenize([token]);
-  if (bytes.length === 0) return `EMPTY[${token}]`;
-  const text = bytes.decode();
-  return text.includes("\ufffd") ? `HEX[${bytes.reduce((hex, b) => hex + b.toString(16).padStart(2, "0"), "")}]` : JSON.stringify(text);
+  return bytes.length === 0 ? `EMPTY[${token}]` : bytesRepr(bytes, '"');
 }
 
 export function tokensRepr(tokens) {
@@ -140,7 +145,8 @@ export function fixed(text) {
 }
 
 export function $(strings, ...values) {
-  return fixed(strings.reduce((text, part, i) => text + inspect(values[i - 1]) + part));
+  const shown = values.map((value) => (value instanceof Uint8Array ? value.decode() : inspect(value)));
+  return fixed(strings.reduce((text, part, i) => text + shown[i - 1] + part));
 }
 
 export function genTokens(options = {}) {
@@ -151,6 +157,7 @@ export function genTokens(options = {}) {
   const { maxTokens = 20, stopAt = "", storeVar = "", substring, substringEnd } = options;
   need(substring !== undefined || substringEnd === undefined, "gen: substringEnd has no meaning without substring");
   const constraint = kinds.flatMap((name) => KINDS[name](options[name], substringEnd));
+  if (logLevel() >= 2) print("GEN-OPT", options);
   needText(stopAt, "stopAt");
   needText(storeVar, "storeVar");
   return native.gen(needCount(maxTokens, 1, "maxTokens"), stopAt, storeVar, ...constraint);
@@ -169,17 +176,17 @@ export async function getPrompt() {
 }
 
 export class Label {
-  #position = native.getNumTokens();
+  ptr = native.getNumTokens();
 
   tokensSince() {
-    assert(this.#position <= native.getNumTokens(), "the place of the label was removed");
-    return getTokens().slice(this.#position);
+    assert(this.ptr <= native.getNumTokens(), "the place of the label was removed");
+    return getTokens().slice(this.ptr);
   }
   textSince() {
     return textOf(this.tokensSince());
   }
   fixedAfter(text) {
-    return native.fixed(needText(text, "fixedAfter: its argument"), this.#position);
+    return native.fixed(needText(text, "fixedAfter: its argument"), this.ptr);
   }
 }
 
@@ -223,7 +230,7 @@ export class NextToken {
   }
   _done(backtrack, tokens) {
     this.currTokens = tokens;
-    if (tokens.includes(eosToken())) this.finished = true;
+    this.finished = tokens.includes(eosToken());
     this.postProcess(backtrack, tokens);
   }
 }
@@ -231,6 +238,21 @@ export class NextToken {
 export class StopToken extends NextToken {
   midProcess() {
     return MidProcessResult.stop();
+  }
+}
+
+export class FixedTokens extends NextToken {
+  #text;
+  #following;
+
+  constructor(text, following = null) {
+    super();
+    this.#text = text;
+    this.#following = following;
+  }
+  midProcess() {
+    const backtrack = this.#following ? this.#following.tokensSince().length : 0;
+    return MidProcessResult.splice(backtrack, tokenize(this.#text));
   }
 }
 
@@ -279,8 +301,8 @@ export function getConfig(name) {
   return ["fork", "backtrack", "ff_tokens"].includes(name) ? 1 : 0;
 }
 
-export function waitVars(...names) {
-  need(names.length > 0, "waitVars: name one variable at least");
+export async function waitVars(...names) {
+  if (names.length === 0) return [];
   return native.waitVars(names.map((name) => needText(name, "waitVars: a name")));
 }
 
@@ -299,6 +321,10 @@ export function appendVar(name, value) {
 export function checkVar(name, expected) {
   const value = getVar(name)?.decode();
   assert(value === expected, `the variable ${name} is ${inspect(value, 1)}, not ${inspect(expected, 1)}`);
+}
+
+export function checkVars(expected) {
+  for (const [name, value] of Object.entries(expected)) checkVar(name, value);
 }
 
 // --- Programs
@@ -336,6 +362,7 @@ export function inspect(value, depth = 0) {
   const inner = (one) => inspect(one, depth + 1);
   if (value instanceof Map) return listed("Map {", [...value].map(([key, one]) => `${inner(key)} => ${inner(one)}`), "}");
   if (value instanceof Set) return listed("Set {", [...value].map(inner), "}");
+  if (value instanceof Uint8Array) return bytesRepr(value);
   if (ArrayBuffer.isView(value)) return listed(`${value.constructor.name} [`, [...value.slice?.(0, MOST_ELEMENTS + 1) ?? []].map(inner), "]");
   if (Array.isArray(value)) return listed("[", value.slice(0, MOST_ELEMENTS + 1).map(inner), "]");
   const name = value.constructor === Object || !value.constructor ? "" : `${value.constructor.name} `;

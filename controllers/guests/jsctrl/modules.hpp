@@ -11,7 +11,7 @@ std::string_view library_source();
 
 void use_modules(JSRuntime* runtime);
 
-// The module "_aici": what the library is made of.
+// The module "aici/native": what the library is made of.
 JSModuleDef* add_natives(JSContext* ctx);
 
 }  // namespace jsctrl

@@ -1,4 +1,4 @@
-// The module "_aici": what the library in aici.js is made of. Arguments are checked there where a check needs words.
+// The module "aici/native": what the library in aici.js is made of. Arguments are checked there where a check needs words.
 #include "aici/variables.hpp"
 #include "classes.hpp"
 #include "modules.hpp"
@@ -173,7 +173,7 @@ int fill(JSContext* ctx, JSModuleDef* module) {
 }  // namespace
 
 JSModuleDef* add_natives(JSContext* ctx) {
-  JSModuleDef* module = JS_NewCModule(ctx, "_aici", fill);
+  JSModuleDef* module = JS_NewCModule(ctx, "aici/native", fill);
   if (!module) return nullptr;
   JS_AddModuleExport(ctx, module, "TokenSet");
   JS_AddModuleExport(ctx, module, "Constraint");

@@ -7,7 +7,8 @@ declare module "aici" {
 
   // --- Steps. Each is awaited before the next begins.
 
-  /** Appends text, as a template. Values are shown as console.log shows them. The text goes to the model in one piece with
+  /** Appends text, as a template. Values are shown as console.log shows them, bytes
+   * as text. The text goes to the model in one piece with
    * what is forced after it; nothing is sampled. Gives the tokens. */
   export function $(strings: TemplateStringsArray, ...values: unknown[]): Promise<Token[]>;
 
@@ -54,6 +55,8 @@ declare module "aici" {
 
   /** A place in the text: where it was made. */
   export class Label {
+    /** How many tokens are before it. */
+    ptr: number;
     /** The tokens from here on. */
     tokensSince(): Token[];
     /** The text from here on. */
@@ -85,6 +88,8 @@ declare module "aici" {
 
   /** Throws unless the variable has this text. */
   export function checkVar(name: string, expected: string): void;
+  /** The same for several variables. */
+  export function checkVars(expected: Record<string, string>): void;
 
   // --- Tokens and text
 
@@ -184,6 +189,11 @@ declare module "aici" {
   /** Ends the sequence. */
   export class StopToken extends NextToken {}
 
+  /** The step that appends text, after taking back what follows the label. */
+  export class FixedTokens extends NextToken {
+    constructor(text: string, following?: Label | null);
+  }
+
   /** A token that a constraint allows; the constraint is made when it is needed. `finished` when it is complete. */
   export class ConstrainedToken extends NextToken {
     constructor(make: () => Constraint);
@@ -206,7 +216,7 @@ declare module "aici" {
 
   /** A value as text, as console.log shows it: 20 elements at most, three levels deep. */
   export function inspect(value: unknown, depth?: number): string;
-  /** 0: only what the script logs. 1, the default: what came of each step. 2: what steps are to do, too. */
+  /** 0: only what the script logs. 1, the default: what came of each step. 2: what gen and ConstrainedToken were told, too. */
   export function setLogLevel(level: number): void;
   export function logLevel(): number;
 
@@ -281,6 +291,9 @@ declare const start: typeof import("aici").start;
 declare const test: typeof import("aici").test;
 declare const AssertionError: typeof import("aici").AssertionError;
 type AssertionError = import("aici").AssertionError;
+declare const checkVars: typeof import("aici").checkVars;
+declare const FixedTokens: typeof import("aici").FixedTokens;
+type FixedTokens = import("aici").FixedTokens;
 declare const assert: typeof import("aici").assert;
 declare const panic: typeof import("aici").panic;
 declare const inspect: typeof import("aici").inspect;
