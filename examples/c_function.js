@@ -4,12 +4,13 @@
 
 const grammar = String.raw`
 %%
-function : "int larger(int a, int b)\n{\n" body "}\n" ;
-body : "    return " expr ";\n" | "    if (" condition ")\n        return " expr ";\n    return " expr ";\n" ;
+function : "int larger(int a, int b) {" statement "}" ;
+statement : "return " expr ";" | "if (" condition ") return " expr "; else return " expr ";" ;
 condition : expr " > " expr | expr " < " expr | expr " == " expr ;
 expr : name | name " + " name | name " - " name | name " * " name ;
 name : "a" | "b" ;
 `;
 
 await $`/* Returns the larger of a and b. */\n`;
-await gen({ yacc: grammar.replaceAll("\n\"", "\""), maxTokens: 80 });
+const body = await gen({ yacc: grammar, maxTokens: 60 });
+setVar("body", body);
