@@ -136,6 +136,8 @@ Text quoted(std::string_view text) {
     auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out << '\\' << c;
+    } else if (c == '\n') {
+      out << "\\n";
     } else if (byte < 0x20) {
       out << "\\u00" << HEX[byte >> 4] << HEX[byte & 15];
     } else {
