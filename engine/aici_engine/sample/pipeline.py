@@ -1,4 +1,4 @@
-"""The steps from a row of logits to a token: penalties, temperature, top-k, top-p, min-p, multinomial.
+"""The steps from a row of logits to a token: penalties, temperature, top-k, top-p, min-p, one draw.
 
 A row is all there is: nothing here depends on what else is in the batch, so neither does the token. The definitions are
 those of transformers' logits processors; ties at the edge of top-k are all kept.
@@ -29,8 +29,12 @@ def penalize(row: Logits, params: SamplingParams, *, prompt: Sequence[TokenId], 
         row[seen] -= (params.presence_penalty + params.frequency_penalty * counts).astype(np.float32)
 
 
-def choose(row: Logits, params: SamplingParams, uniform: float) -> TokenId:
-    """The token at `uniform` (0 <= u < 1) of the cumulative distribution, candidates in the order of the vocabulary.
+def choose(row: Logits, params: SamplingParams, draw: int) -> TokenId:
+    """The token that the random number `draw` (64 bits) picks, each candidate as often as its probability says.
+
+    Candidates race: each has an exponential waiting time with its probability as the rate, and the first one wins. A
+    token's luck depends on `draw` and on itself alone, so rounding errors of another batch change the outcome only if
+    the first two arrive together; a draw from the cumulative distribution they would shift for the whole vocabulary.
 
     ValueError if the row has no finite logit or a NaN.
     """
@@ -41,16 +45,34 @@ def choose(row: Logits, params: SamplingParams, uniform: float) -> TokenId:
         return TokenId(int(row.argmax()))
     ids = top_k(row, params.top_k)
     # Differences first, then the temperature: a small one would overflow the logits themselves.
-    weights = np.exp((row[ids].astype(np.float64) - top) / params.temperature)
+    exact = np.float64 if params.top_p < 1.0 or params.min_p > 0.0 else np.float32  # sums and edges need it
+    weights = np.exp((row[ids].astype(exact) - exact(top)) / exact(params.temperature))
     if params.top_p < 1.0:
         keep = _top_p(weights, params.top_p)
         ids, weights = ids[keep], weights[keep]
     if params.min_p > 0.0:
         keep = np.flatnonzero(weights >= params.min_p * weights.max())
         ids, weights = ids[keep], weights[keep]
-    cumulative = weights.cumsum()
-    at = int(cumulative.searchsorted(uniform * cumulative[-1], side="right"))
-    return TokenId(int(ids[min(at, len(ids) - 1)]))
+    with np.errstate(divide="ignore", over="ignore"):  # who is that unlikely arrives never
+        return TokenId(int(ids[(_exponentials(draw, ids) / weights.astype(np.float32)).argmin()]))
+
+
+def _exponentials(draw: int, ids: Ids) -> npt.NDArray[np.float32]:
+    """Exponential variates with mean 1, by a hash of each id (the finalizer of murmur3, with better constants)."""
+    bits = ids.astype(np.uint32)
+    bits *= np.uint32(0x9E3779B9)
+    bits += np.uint32(draw & 0xFFFFFFFF)
+    bits ^= bits >> np.uint32(16)
+    bits *= np.uint32(0x7FEB352D)
+    bits ^= np.uint32(draw >> 32)
+    bits ^= bits >> np.uint32(15)
+    bits *= np.uint32(0x846CA68B)
+    bits ^= bits >> np.uint32(16)
+    uniform = bits.astype(np.float32)
+    uniform += np.float32(0.5)
+    # Above -1. The early ones count, and near 0 the numbers are dense.
+    uniform *= np.float32((2.0**-24 - 1) * 2.0**-32)
+    return -np.log1p(uniform)
 
 
 def top_k(row: Logits, k: int) -> Ids:

@@ -27,9 +27,9 @@ class Sampler:
         unpenalized = None if seq.sampling.logprobs is None else row.copy()
         prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]
         penalize(row, seq.sampling, prompt=prompt, output=output)
-        uniform = 0.0 if seq.sampling.greedy else seq.random.random()
+        draw = 0 if seq.sampling.greedy else seq.random.getrandbits(64)
         try:
-            token = choose(row, seq.sampling, uniform)
+            token = choose(row, seq.sampling, draw)
         except ValueError as error:
             raise AiciError(str(error)) from error
         if unpenalized is None or seq.sampling.logprobs is None:
