@@ -45,8 +45,8 @@ def choose(row: Logits, params: SamplingParams, draw: int) -> TokenId:
         return TokenId(int(row.argmax()))
     ids = top_k(row, params.top_k)
     # Differences first, then the temperature: a small one would overflow the logits themselves.
-    exact = np.float64 if params.top_p < 1.0 or params.min_p > 0.0 else np.float32  # sums and edges need it
-    weights = np.exp((row[ids].astype(exact) - exact(top)) / exact(params.temperature))
+    exact = np.dtype(np.float64 if params.top_p < 1.0 or params.min_p > 0.0 else np.float32)  # sums and edges need it
+    weights = np.exp((row[ids].astype(exact) - top) / exact.type(params.temperature))
     if params.top_p < 1.0:
         keep = _top_p(weights, params.top_p)
         ids, weights = ids[keep], weights[keep]
