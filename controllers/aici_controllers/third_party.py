@@ -5,6 +5,7 @@ The standard library only: the build hook imports this. Nothing of what is fetch
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -158,9 +159,8 @@ def _from_debian(source: Source, folder: Path) -> Path:
     path = folder / source.file
     why = "no archive of Debian is configured"
     try:
-        listing = _apt("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian")
-        for archive in dict.fromkeys(listing.split()):
-            fetch = ("-o", "APT::Sandbox::User=root", "download-file", f"{archive.rstrip('/')}/{pool}", str(path))
+        for archive in _configured_archives(folder / "lists"):
+            fetch = ("-o", "APT::Sandbox::User=root", "download-file", f"{archive}/{pool}", str(path))
             try:
                 _apt(APT_HELPER, *fetch, f"SHA256:{source.sha256}")
                 return path
@@ -177,6 +177,13 @@ def _from_debian(source: Source, folder: Path) -> Path:
         f"{source.name} {source.version} cannot be fetched with apt: {why}",
         hint=f"put {source.file} into a folder and name that in AICI_SOURCES_DIR",
     )
+
+
+def _configured_archives(lists: Path) -> list[str]:
+    """What `apt-get update` would ask, whether or not it was ever run here. `lists`: an empty place for its state."""
+    (lists / "partial").mkdir(parents=True)
+    uris = _apt("apt-get", "-o", f"Dir::State::lists={lists}", "--print-uris", "update")
+    return list(dict.fromkeys(re.findall(r"^'(.+?)/dists/", uris, re.MULTILINE)))
 
 
 def _apt(*command: str) -> str:
