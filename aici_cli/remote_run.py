@@ -8,7 +8,19 @@ from typing import Any
 from aici_cli.constraint import Control
 from aici_cli.remote import Remote, RemoteRun
 from aici_engine.config import SamplingParams
-from aici_engine.events import Event, FinishEvent, FinishReason, Origin, Timings, Token, TokenEvent, Usage
+from aici_engine.events import (
+    ControlEvent,
+    Event,
+    FinishEvent,
+    FinishReason,
+    ForkedEvent,
+    ForkEvent,
+    Origin,
+    Timings,
+    Token,
+    TokenEvent,
+    Usage,
+)
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError
 from aici_runtime.ids import TokenId
 
@@ -66,47 +78,77 @@ class RemoteEvents:
         self.model = ""
 
     def __iter__(self) -> Iterator[Event]:
-        """A TokenEvent for each token, then the FinishEvent. Several tokens may have come with one text."""
-        output: list[Token] = []
-        num = {Origin.SAMPLED: 0, Origin.FORCED: 0}
-        logs: list[str] = []
-        storage: list[Any] = []
+        """Each token, what controllers wrote, and at the end how each fork ended, the root last.
+
+        Several tokens may have come with one text, and a fork's first tokens are those of before.
+        """
+        forks: dict[int, _Fork] = {}
         for told in self._run.objects():
             if told["object"] == "initial-run":
                 self.model = told["model"]
                 continue
-            fork = told["forks"][0]
-            logs.append(fork["logs"])
-            storage += fork["storage"]
-            text = fork["text"]
-            for entry in fork["tokens"]:
-                if "backtrack" in entry:
-                    del output[max(0, len(output) - entry["backtrack"]) :]
-                else:
-                    output.append(_token(entry))
-                    num[output[-1].origin] += 1
-                    yield TokenEvent(output[-1], text)
-                    text = ""
-            if reason := fork.get("finish_reason"):
-                usage = Usage(
-                    prompt_tokens=told["usage"]["prompt_tokens"],
-                    sampled_tokens=num[Origin.SAMPLED],
-                    ff_tokens=num[Origin.FORCED],
-                )
-                yield FinishEvent(
-                    reason=FinishReason(reason),
-                    text=_text(output, fork.get("stop")),
-                    tail=text,
-                    tokens=tuple(output),
-                    usage=usage,
-                    timings=_timings(told["timings"]),
-                    logs="".join(logs),
-                    storage=tuple(storage),
-                    error=ControllerError(fork["error"]) if reason == FinishReason.FAIL else None,
-                    stop=fork.get("stop"),
-                )
+            # Forks that are new first: then it is known that there are some.
+            for gain in sorted(told["forks"], key=lambda gain: "parent" not in gain or gain["index"] in forks):
+                number = gain["index"]
+                events = forks.setdefault(number, _Fork()).take(gain)
+                yield from (ForkEvent(number, event) for event in events) if number else events
+            if "timings" in told:
+                for number, fork in reversed(forks.items()):
+                    end = fork.end(told)
+                    yield ForkEvent(number, end) if number else end
                 return
         raise AiciError("the server ended the run without saying why")
+
+
+class _Fork:
+    """One sequence, as it is told."""
+
+    def __init__(self) -> None:
+        self._output: list[Token] = []
+        self._logs: list[str] = []
+        self._storage: list[Any] = []
+        self._tail = ""
+        self._last: Mapping[str, Any] = {}
+        self._error = ""
+
+    def take(self, gain: Mapping[str, Any]) -> Iterator[Event]:
+        if not self._last and "parent" in gain:
+            yield ForkedEvent(gain["parent"], "", ())
+        self._last = gain
+        self._error = self._error or gain["error"]
+        self._logs.append(gain["logs"])
+        self._storage += gain["storage"]
+        if gain["storage"]:
+            yield ControlEvent(gain["logs"], tuple(gain["storage"]))
+        text = gain["text"]
+        for entry in gain["tokens"]:
+            if "backtrack" in entry:
+                del self._output[max(0, len(self._output) - entry["backtrack"]) :]
+            else:
+                self._output.append(_token(entry))
+                yield TokenEvent(self._output[-1], text)
+                text = ""
+        self._tail = text
+
+    def end(self, told: Mapping[str, Any]) -> FinishEvent:
+        """`told`: the last object of the run, whose usage is that of all forks."""
+        reason, stop, usage = self._last["finish_reason"], self._last.get("stop"), told["usage"]
+        return FinishEvent(
+            reason=FinishReason(reason),
+            text=_text(self._output, stop),
+            tail=self._tail,
+            tokens=tuple(self._output),
+            usage=Usage(
+                prompt_tokens=usage["prompt_tokens"],
+                sampled_tokens=usage["sampled_tokens"],
+                ff_tokens=usage["forced_tokens"],
+            ),
+            timings=_timings(told["timings"]),
+            logs="".join(self._logs),
+            storage=tuple(self._storage),
+            error=ControllerError(self._error) if reason == FinishReason.FAIL else None,
+            stop=stop,
+        )
 
 
 def _token(entry: Mapping[str, Any]) -> Token:

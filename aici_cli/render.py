@@ -2,27 +2,66 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aici_engine.events import Event, FinishEvent, Token
 
 
-def stream_text(events: "Iterable[Event]", *, quiet: bool) -> "FinishEvent":
-    """Write text raw as it comes, unless `quiet`; answer with the end. On a terminal a newline closes the text."""
-    from aici_engine.events import FinishEvent, TokenEvent
+@dataclass(slots=True)
+class Answer:
+    """`forks`: how each but the root ended, by its number; `parents`: which they were forked from. `storage`: what all
+    of them wrote, as it came."""
+
+    end: "FinishEvent"
+    forks: "dict[int, FinishEvent]"
+    parents: dict[int, int]
+    storage: list[Mapping[str, Any]]
+
+    @property
+    def ends(self) -> "dict[int, FinishEvent]":
+        return {0: self.end, **dict(sorted(self.forks.items()))}
+
+
+def stream_text(events: "Iterable[Event]", *, quiet: bool) -> Answer:
+    """Write text raw as it comes, unless `quiet`. On a terminal a newline closes the text.
+
+    Where the text forks the stream stops; the text of each fork follows when all have ended.
+    """
+    from aici_engine.events import ControlEvent, FinishEvent, ForkedEvent, ForkEvent, TokenEvent
 
     written = ""
+    forks: dict[int, FinishEvent] = {}
+    parents: dict[int, int] = {}
+    storage: list[Mapping[str, Any]] = []
     for event in events:
-        if isinstance(event, FinishEvent):
+        number, inner = (event.fork, event.event) if isinstance(event, ForkEvent) else (0, event)
+        if isinstance(inner, ForkedEvent):
+            parents[number] = inner.parent
+        elif isinstance(inner, ControlEvent):
+            storage += inner.storage
+        elif isinstance(inner, FinishEvent) and number:
+            forks[number] = inner
+        elif isinstance(event, FinishEvent):
+            answer = Answer(event, forks, parents, storage)
             if not quiet:
-                written = _write(event.tail) or written
-                if sys.stdout.isatty() and not written.endswith("\n"):
-                    _write("\n")
-            return event
-        if isinstance(event, TokenEvent) and not quiet:
+                _close(answer, written)
+            return answer
+        elif isinstance(event, TokenEvent) and not quiet and not parents:
             written = _write(event.text) or written
     raise AssertionError("a request ended without its last event")
+
+
+def _close(answer: Answer, written: str) -> None:
+    if answer.forks:
+        if written and not written.endswith("\n"):
+            _write("\n")
+        written = _write("\n".join(f"[{number}] {end.text}" for number, end in answer.ends.items()))
+    else:
+        written = _write(answer.end.tail) or written
+    if sys.stdout.isatty() and not written.endswith("\n"):
+        _write("\n")
 
 
 def _write(text: str) -> str:
@@ -31,20 +70,18 @@ def _write(text: str) -> str:
     return text
 
 
-def document(prompt: str, model: str, ends: "Sequence[FinishEvent]") -> dict[str, Any]:
+def document(prompt: str, model: str, answers: Sequence[Answer]) -> dict[str, Any]:
     """What `--json` prints: one sample stands by itself, several in a list."""
-    samples = [_sample(end) for end in ends]
+    samples = [_sample(answer) for answer in answers]
     head = {"model": model, "prompt": prompt}
     return head | samples[0] if len(samples) == 1 else head | {"samples": samples}
 
 
-def _sample(end: "FinishEvent") -> dict[str, Any]:
+def _sample(answer: Answer) -> dict[str, Any]:
+    end = answer.end
     usage, timings = end.usage, end.timings
     return {
-        "text": end.text,
-        "tokens": [_token(token) for token in end.tokens],
-        "finish_reason": str(end.reason),
-        **({} if end.stop is None else {"stop": end.stop}),
+        **_sequence(end),
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
             "sampled_tokens": usage.sampled_tokens,
@@ -56,8 +93,22 @@ def _sample(end: "FinishEvent") -> dict[str, Any]:
             "first_token_s": timings.first_token_s,
             "total_s": timings.total_s,
         },
+        "variables": _variables(answer.storage),
+        **({"forks": [_fork(answer, number) for number in answer.ends]} if answer.forks else {}),
+    }
+
+
+def _fork(answer: Answer, number: int) -> dict[str, Any]:
+    return {"index": number, "parent": answer.parents.get(number), **_sequence(answer.ends[number])}
+
+
+def _sequence(end: "FinishEvent") -> dict[str, Any]:
+    return {
+        "text": end.text,
+        "tokens": [_token(token) for token in end.tokens],
+        "finish_reason": str(end.reason),
+        **({} if end.stop is None else {"stop": end.stop}),
         "logs": end.logs,
-        "variables": _variables(end.storage),
         "error": end.error.message if end.error else None,
     }
 

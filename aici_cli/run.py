@@ -11,24 +11,26 @@ import typer
 from aici_cli.constraint import Control, Flags, control_from, script_control
 from aici_cli.files import bounded, check_utf8
 from aici_cli.output import print_json, say
-from aici_cli.render import document, stream_text
+from aici_cli.render import Answer, document, stream_text
+from aici_cli.report import report
 from aici_cli.script import script_from
 from aici_controllers.schema_check import Whitespace
-from aici_runtime.errors import ControllerError, UsageError
+from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeAlias
 
     from aici_engine.config import SamplingParams
-    from aici_engine.events import Event, FinishEvent
+    from aici_engine.events import Event
     from aici_runtime.ids import TokenId
 
-    Answers: TypeAlias = tuple[Callable[[], str], Sequence[Iterable[Event]]]
+    Samples: TypeAlias = tuple[Callable[[], str], Sequence[Iterable[Event]]]
     """The model's name, known once there is an answer, and the events of each sample."""
 
 
 DEFAULT_MAX_TOKENS = 256
+DEFAULT_MAX_FORKS = 16
 MAX_PROMPT_BYTES = 16 << 20
 PROMPT_HINT = "give it as an argument, or pipe it to stdin"
 
@@ -65,6 +67,9 @@ def run(
     controller_arg: Annotated[str | None, typer.Option(help="The controller's argument: text, or @FILE.")] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many tokens (default: 256; of a script: the context).")
+    ] = None,
+    max_forks: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Sequences that a controller may make of one (default: 16).")
     ] = None,
     stop: Annotated[
         list[str], typer.Option(metavar="<str>", help="End before this text, or that of another --stop.")
@@ -108,6 +113,8 @@ def run(
             raise UsageError("there are two prompts, an argument and --prompt")
     if logprobs is not None and not json:
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
+    if max_forks is not None and server is not None:
+        raise UsageError("--max-forks is not for --server", hint="the limit is the server's: aici serve --max-forks")
     for each in stop:
         check_utf8(each, "--stop")
     # A script begins by itself.
@@ -128,12 +135,12 @@ def run(
         for number in range(num_samples)
     ]
     job = Job(text, sampling, control=control, model=model, chat=chat)
-    with _on_server(job, server) if server is not None else _here(job) as (name, answers):
-        ends = _write(answers, quiet=json)
-        shown = document(text, name(), ends)
+    with _on_server(job, server) if server is not None else _here(job, max_forks) as (name, samples):
+        answers = _write(samples, quiet=json)
+        shown = document(text, name(), answers)
     if json:
         print_json(shown)
-    _report(ends, log=log, constrained=control is not None)
+    report(answers, log=log, constrained=control is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ class Job:
 
 
 @contextlib.contextmanager
-def _here(job: Job) -> "Iterator[Answers]":
+def _here(job: Job, max_forks: int | None) -> "Iterator[Samples]":
     from aici_engine.chat import chat_prompt
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine, import_engine
@@ -156,7 +163,8 @@ def _here(job: Job) -> "Iterator[Answers]":
     model_dir = resolve_model(job.model, say=say)
     with contextlib.ExitStack() as stack:
         # The runtime comes up on the other core while this process imports torch.
-        runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=model_dir))) if job.control else None
+        config = RuntimeConfig(tokenizer=model_dir, max_forks=max_forks or DEFAULT_MAX_FORKS)
+        runtime = stack.enter_context(Runtime(config)) if job.control else None
         import_engine()
         if runtime:
             runtime.wait_ready()
@@ -178,7 +186,7 @@ def _here(job: Job) -> "Iterator[Answers]":
 
 
 @contextlib.contextmanager
-def _on_server(job: Job, url: str) -> "Iterator[Answers]":
+def _on_server(job: Job, url: str) -> "Iterator[Samples]":
     from aici_cli.remote import Remote
     from aici_cli.remote_run import RemoteEvents, started
 
@@ -203,27 +211,11 @@ def _prompt(given: str | None) -> str:
     return text
 
 
-def _write(answers: "Sequence[Iterable[Event]]", *, quiet: bool) -> "list[FinishEvent]":
+def _write(samples: "Sequence[Iterable[Event]]", *, quiet: bool) -> list[Answer]:
     """Their texts in order, each as it comes, parted by newlines."""
-    ends = []
-    for number, events in enumerate(answers):
+    answers = []
+    for number, events in enumerate(samples):
         if number and not quiet:
             print(flush=True)
-        ends.append(stream_text(events, quiet=quiet))
-    return ends
-
-
-def _report(ends: "Sequence[FinishEvent]", *, log: bool, constrained: bool) -> None:
-    from aici_engine.events import FinishReason
-
-    for end in ends:
-        if log and end.logs:
-            say(end.logs.rstrip("\n"))
-        if end.error:
-            raise end.error
-        if end.reason is FinishReason.DEADLOCK:
-            raise ControllerError("the controller waits, and nobody is left who could wake it")
-        if end.reason is FinishReason.OUT_OF_FUEL:
-            raise ControllerError("the controller used up ten contexts' worth of tokens without an end")
-        if end.reason is FinishReason.LENGTH and constrained:
-            say("note: stopped at --max-tokens or the end of the context; the constraint may be unfinished")
+        answers.append(stream_text(events, quiet=quiet))
+    return answers

@@ -27,6 +27,7 @@ def serve(
     ] = None,
     max_queue: Annotated[int, typer.Option(min=0, help="Sequences that may wait; more are refused.")] = 256,
     max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences that run at a time.")] = 32,
+    max_forks: Annotated[int, typer.Option(min=1, max=256, help="Sequences that a controller may make of one.")] = 16,
     max_batch_tokens: Annotated[int, typer.Option(min=2, help="Tokens of one forward pass.")] = 512,
     max_context: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a sequence, if fewer than the model's.")
@@ -80,6 +81,7 @@ def serve(
         port=port,
         api_key_file=api_key_file,
         max_queue=max_queue,
+        max_forks=max_forks,
         limits=Limits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         drain_timeout_s=drain_timeout,
         cors_origins=tuple(cors_origin or ()),

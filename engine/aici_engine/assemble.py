@@ -86,6 +86,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             output,
             num_logits=model.vocab_size,
             max_guests=config.max_num_seqs + _GUESTS_AHEAD,
+            eos_tokens=eos_tokens,
             new_id=new_id,
         ),
         sampler=Sampler(

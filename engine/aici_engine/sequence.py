@@ -173,11 +173,15 @@ class Sequence:
             self.end(FinishReason.STOP_STRING)
         return text
 
-    def num_kept(self, num_tokens: int, new: Seq[TokenId]) -> int:
-        """How many of its last tokens stay as they are, should they be removed and `new` take their place."""
+    def num_kept(self, num_tokens: int, new: Seq[TokenId], eos_tokens: frozenset[TokenId]) -> int:
+        """How many of its last tokens stay as they are, should they be removed and `new` take their place.
+
+        To a controller `eos_tokens` are one and the same.
+        """
         tokens = [*self.tokens[: self.prompt_len], *(token.token_id for token in self.output)]
         pairs = zip(tokens[len(tokens) - num_tokens :], new, strict=False)
-        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1] or eos_tokens.issuperset(pair), pairs)
+        return sum(1 for _ in same)
 
     def remove(self, num_tokens: int) -> None:
         """Forget the last tokens, of the prompt too once the output is used up. At least one token must remain."""

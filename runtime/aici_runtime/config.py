@@ -8,7 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    """`tokenizer`: a folder with a `tokenizer.json`, or that file. `extra_args`: more flags of `aicirt`; the last wins.
+    """`tokenizer`: a folder with a `tokenizer.json`, or that file. `max_forks`: guests of one request, the first
+    included. `extra_args`: more flags of `aicirt`; the last wins.
 
     The time limits are wider than the original's (4 and 150 ms), made for a core per guest: a guest is stopped for
     running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to each.
@@ -21,6 +22,7 @@ class RuntimeConfig:
     max_pre_step_time_ms: int = 250
     max_step_time_ms: int = 1000
     max_init_time_ms: int = 5000
+    max_forks: int = 16
     verbose: bool = False
     extra_args: tuple[str, ...] = ()
 
@@ -39,6 +41,7 @@ class RuntimeConfig:
             f"--wasm-max-pre-step-time={self.max_pre_step_time_ms}",
             f"--wasm-max-step-time={self.max_step_time_ms}",
             f"--wasm-max-init-time={self.max_init_time_ms}",
+            f"--wasm-max-forks={self.max_forks}",
             f"--engine-pid={os.getpid()}",
             *([f"--cache-dir={self.cache_dir}"] if self.cache_dir else []),
             *(["--verbose"] if self.verbose else []),

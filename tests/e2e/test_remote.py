@@ -34,12 +34,12 @@ def document(server: Server, *args: str) -> dict[str, Any]:
 
 def at_home(engine: Engine, runtime: Runtime, wasm: Path | None, argument: str, max_tokens: int) -> dict[str, Any]:
     """What `aici run --json` says of the same without a server."""
-    from aici_cli.render import document
+    from aici_cli.render import document, stream_text
 
     call = None if wasm is None else ControllerCall(runtime.mk_module(wasm.read_bytes()).module_id, argument)
     sampling = SamplingParams(temperature=0.0, top_k=0, max_tokens=max_tokens)
-    end = engine.submit(Request(prompt=PROMPT, sampling=sampling, controller=call)).wait()
-    return document(PROMPT, "", [end])
+    events = engine.submit(Request(prompt=PROMPT, sampling=sampling, controller=call)).events()
+    return document(PROMPT, "", [stream_text(events, quiet=True)])
 
 
 SCHEMA = '{"type":"object","properties":{"size":{"enum":["big","small"]}},"required":["size"]}'

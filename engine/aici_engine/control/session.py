@@ -54,12 +54,20 @@ class Session:
     """
 
     def __init__(
-        self, host: GuestHost, output: Output, *, num_logits: int, max_guests: int, new_id: Callable[[], SeqId]
+        self,
+        host: GuestHost,
+        output: Output,
+        *,
+        num_logits: int,
+        max_guests: int,
+        eos_tokens: frozenset[TokenId],
+        new_id: Callable[[], SeqId],
     ) -> None:
         self._host = host
         self._output = output
         self._num_logits = num_logits
         self._max_guests = max_guests
+        self._eos_tokens = eos_tokens
         self._new_id = new_id
         self._to_start: deque[tuple[Sequence, Callable[[BaseException | None], None]]] = deque()
         self._started: set[SeqId] = set()
@@ -210,7 +218,7 @@ class Session:
         self._check(splice.ff_tokens)
         # It counts the token that would have been sampled now, and that never was appended.
         num_removed = max(0, splice.backtrack - 1)
-        num_kept = seq.num_kept(num_removed, splice.ff_tokens)
+        num_kept = seq.num_kept(num_removed, splice.ff_tokens, self._eos_tokens)
         new = splice.ff_tokens[num_kept:]
         self._output.remove(seq, num_removed - num_kept)
         self._output.forced(seq, new)

@@ -50,22 +50,24 @@ class Stream:
             yield event
 
     async def groups(self) -> AsyncIterator[list[wire.StreamOut]]:
-        """The events as by iteration, but those that came together in one list, with at most one sampled token.
+        """The events as by iteration, but those that came together in one list, with at most one sampled token a fork.
 
         To who keeps up that is one list a step, or two: what guests force comes before the forward pass.
         """
         group: list[wire.StreamOut] = []
-        has_sample = False
+        sampled: set[int] = set()
         async for event in self:
-            is_sample = isinstance(event, wire.TokenOut) and not event.forced
-            if is_sample and has_sample:
+            fork, inner = (event.fork, event.event) if isinstance(event, wire.ForkOut) else (0, event)
+            is_sample = isinstance(inner, wire.TokenOut) and not inner.forced
+            if is_sample and fork in sampled:
                 yield group
-                group, has_sample = [], False
+                group, sampled = [], set()
             group.append(event)
-            has_sample = has_sample or is_sample
+            if is_sample:
+                sampled.add(fork)
             if self._events.empty():
                 yield group
-                group, has_sample = [], False
+                group, sampled = [], set()
 
     def result(self) -> wire.FinishOut:
         """The end, once it has come. Raises what made it fail, or end as nobody asked for."""

@@ -28,8 +28,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """`port` 0 takes a free one. `max_queue`: sequences that may wait beyond those that run. `modules`: controllers
-    that are there from the start, name → file.
+    """`port` 0 takes a free one. `max_queue`: sequences that may wait beyond those that run. `max_forks`: those that
+    one may become. `modules`: controllers that are there from the start, name → file.
 
     `api_key_file` None lets everybody in, who can reach `host`. `cors_origins` empty: no other page's script may read
     an answer.
@@ -42,6 +42,7 @@ class ServerConfig:
     port: int = 4242
     api_key_file: Path | None = None
     max_queue: int = 256
+    max_forks: int = 16
     limits: Limits = field(default_factory=Limits)
     drain_timeout_s: float = 30.0
     cors_origins: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     events: str
     parent_pid: int
     engine: EngineConfig
+    max_forks: int
     modules: tuple[str, ...] = ()
     log_level: str = "WARNING"
     log_format: LogFormat = "text"
@@ -144,7 +145,8 @@ def main() -> None:
 def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox) -> None:
     with contextlib.ExitStack() as stack:
         keeper = RuntimeKeeper(
-            RuntimeConfig(tokenizer=config.engine.model_dir, json_size_mib=_JSON_SIZE_MIB), config.modules
+            RuntimeConfig(tokenizer=config.engine.model_dir, json_size_mib=_JSON_SIZE_MIB, max_forks=config.max_forks),
+            config.modules,
         )
         stack.callback(keeper.close)
         # Torch is imported while the runtime comes up on the other core.

@@ -56,6 +56,7 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         supervisor = Supervisor(
             config.engine,
             modules=list(config.modules.values()),
+            max_forks=config.max_forks,
             log_level=config.log_level,
             log_format=config.log_format,
         )

@@ -41,6 +41,7 @@ class Supervisor:
         engine: EngineConfig,
         *,
         modules: Sequence[Path],
+        max_forks: int,
         log_level: str = "WARNING",
         log_format: LogFormat = "text",
     ) -> None:
@@ -49,6 +50,7 @@ class Supervisor:
             events="",
             parent_pid=os.getpid(),
             engine=engine,
+            max_forks=max_forks,
             modules=tuple(str(path) for path in modules),
             log_level=log_level,
             log_format=log_format,

@@ -63,7 +63,13 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     assert first == {
         "object": "run",
         "forks": [{"index": 0, "text": "Hello", "error": "", "logs": "", "storage": []}],
-        "usage": {"prompt_tokens": prompt_len, "sampled_tokens": 1, "ff_tokens": prompt_len, "cost": 2 + prompt_len},
+        "usage": {
+            "prompt_tokens": prompt_len,
+            "sampled_tokens": 1,
+            "ff_tokens": prompt_len,
+            "cost": 2 + prompt_len,
+            "forced_tokens": 0,
+        },
     }
     fork = {"index": 0, "finish_reason": "eos", "text": " there", "error": "", "logs": "", "storage": []}
     assert last["forks"] == [fork]
@@ -100,6 +106,57 @@ def test_what_a_controller_does_is_told_as_it_comes() -> None:
     assert runs[-1]["usage"]["sampled_tokens"] == 1
     # The model was given the prompt and all that was appended, what was taken back too.
     assert runs[-1]["usage"]["ff_tokens"] == runs[-1]["usage"]["prompt_tokens"] + 4
+
+
+def forked(submit: wire.Submit) -> Iterable[wire.StreamOut]:
+    """Two forks of the root, which ends before the second."""
+    number = submit.stream
+
+    def say(token: int, text: str) -> wire.TokenOut:
+        return wire.TokenOut(number, token, text.encode(), text, False, None, [])
+
+    def end(reason: FinishReason, sampled: int, failure: wire.Failure | None = None) -> wire.FinishOut:
+        return wire.FinishOut(number, reason, "", wire.UsageOut(len(submit.prompt), sampled, 0), failure=failure)
+
+    yield wire.AcceptedOut(number)
+    yield say(1, "a")
+    yield wire.ForkOut(number, 1, wire.ForkedOut(number, 0, "a", [say(1, "")]))
+    yield wire.ForkOut(number, 2, wire.ForkedOut(number, 0, "a", [say(1, "")]))
+    yield say(2, "b")
+    yield wire.ForkOut(number, 1, say(3, "c"))
+    yield wire.ForkOut(number, 2, say(4, "d"))
+    yield wire.ForkOut(number, 0, end(FinishReason.STOP, 2))
+    yield wire.ForkOut(number, 1, wire.ControlOut(number, "log\n", []))
+    yield wire.ForkOut(number, 1, say(5, "e"))
+    yield wire.ForkOut(number, 1, end(FinishReason.FAIL, 2, wire.Failure("controller_error", "trap")))
+    yield wire.ForkOut(number, 2, say(6, "f"))
+    if submit.sampling.seed is None:
+        yield wire.ForkOut(number, 2, end(FinishReason.EOS, 2))
+        yield end(FinishReason.STOP, 6)
+    else:
+        yield end(FinishReason.FAIL, 0, wire.Failure("timed_out_error", "too long"))
+
+
+def test_each_object_lists_every_fork() -> None:
+    _, [_, *runs] = run(FakeEngine([forked]), controller=HEX, return_tokens=True)
+    rows = [[fork["text"] for fork in each["forks"]] for each in runs]
+    assert rows == [["a", "a", "a"], ["b", "c", "d"], ["", "e", "f"]]
+    assert [fork.get("parent") for fork in runs[-1]["forks"]] == [None, 0, 0]
+    assert [fork.get("finish_reason") for fork in runs[1]["forks"]] == ["aici-stop", None, None]
+    assert [fork["finish_reason"] for fork in runs[2]["forks"]] == ["aici-stop", "fail", "eos"]
+    assert [fork["error"] for fork in runs[2]["forks"]] == ["", "trap", ""]
+    assert runs[1]["forks"][1]["logs"] == "log\n"
+    assert [token["id"] for each in runs for token in each["forks"][1]["tokens"]] == [1, 3, 5]
+    usage = runs[-1]["usage"]
+    assert (usage["sampled_tokens"], usage["ff_tokens"]) == (6, usage["prompt_tokens"] + 3)
+    assert "timings" in runs[-1]
+    assert not any("timings" in each for each in runs[:-1])
+
+
+def test_what_the_server_ends_ends_with_all_forks() -> None:
+    _, [_, *_, last] = run(FakeEngine([forked]), controller=HEX, seed=1)
+    assert [fork["finish_reason"] for fork in last["forks"]] == ["aici-stop", "fail", "fail"]
+    assert [fork["error"] for fork in last["forks"]] == ["", "trap", "too long"]
 
 
 def test_log_probabilities_come_with_the_tokens() -> None:

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from aici_engine.server import sse, wire
 from aici_engine.server.admission import Principal
 from aici_engine.server.client import Stream
@@ -30,15 +32,12 @@ async def run_events(
         _raise_failed_start(first[0])
         run_id, created = f"run-{uuid.uuid4()}", int(time.time())
         yield sse.event({"id": run_id, "object": "initial-run", "created": created, "model": service.name})
-        forks = [Fork(0, with_tokens, stream.prompt_len)]
-        for event in first:
-            forks[0].take(event)
-        if forks[0].gained:
-            yield sse.event(_run(forks, stream))
+        run = Run(stream, with_tokens)
+        if run.take(first):
+            yield sse.event(run.give())
         async for group in groups:
-            for event in group:
-                forks[0].take(event)
-            yield sse.event(_run(forks, stream))
+            run.take(group)
+            yield sse.event(run.give())
         yield sse.DONE
 
 
@@ -52,16 +51,56 @@ def _raise_failed_start(event: wire.StreamOut) -> None:
     raise error
 
 
+class Run:
+    """All of its forks. `take` adds up what happens, `give` answers with it and begins anew."""
+
+    def __init__(self, stream: Stream, with_tokens: bool) -> None:
+        self._stream = stream
+        self._with_tokens = with_tokens
+        self._forks = [Fork(0, with_tokens)]
+
+    def take(self, events: list[wire.StreamOut]) -> bool:
+        """False if there is nothing to tell of them."""
+        gains = [self._take(event) for event in events]
+        return any(gains)
+
+    def _take(self, event: wire.StreamOut) -> bool:
+        if isinstance(event, wire.ForkOut):
+            if isinstance(event.event, wire.ForkedOut):
+                self._forks.append(Fork(event.fork, self._with_tokens, event.event.parent))
+            return self._forks[event.fork].take(event.event)
+        if isinstance(event, wire.FinishOut):
+            # What the server itself ends, ends with all of its forks.
+            for fork in self._forks[1:]:
+                fork.take(msgspec.structs.replace(event, tail="", stop=None))
+        return self._forks[0].take(event)
+
+    def give(self) -> dict[str, Any]:
+        prompt_len, finish = self._stream.prompt_len, self._stream.finish
+        sampled = sum(fork.num_sampled for fork in self._forks)
+        computed = prompt_len + sum(fork.num_computed for fork in self._forks)
+        usage = {"prompt_tokens": prompt_len, "sampled_tokens": sampled, "ff_tokens": computed}
+        usage["cost"] = 2 * sampled + computed
+        usage["forced_tokens"] = sum(fork.num_forced for fork in self._forks)
+        run: dict[str, Any] = {"object": "run", "forks": [fork.give() for fork in self._forks], "usage": usage}
+        if finish is not None:
+            run["timings"] = {
+                "started_s": finish.started_s,
+                "first_token_s": finish.first_token_s,
+                "total_s": finish.total_s,
+            }
+        return run
+
+
 @dataclass(slots=True)
 class Fork:
-    """One sequence of a run. `take` adds up what happens, `give` answers with it and begins anew."""
+    """One sequence of a run; `parent`: the one that it was forked from. Its end is told once, and stays."""
 
     index: int
     with_tokens: bool
-    prompt_len: int
+    parent: int | None = None
     num_sampled: int = 0
-    num_output: int = 0
-    gained: bool = False
+    num_forced: int = 0
     _last_is_sample: bool = False
     _text: str = ""
     _logs: str = ""
@@ -70,12 +109,17 @@ class Fork:
     _tokens: list[dict[str, Any]] = field(default_factory=list)
     _end: dict[str, str] = field(default_factory=dict)
 
-    def take(self, event: wire.StreamOut) -> None:
+    def take(self, event: wire.StreamOut | wire.ForkedOut) -> bool:
+        if self._end:
+            return False
         match event:
+            case wire.ForkedOut():
+                self._text += event.text
+                self._tokens += map(_token, event.tokens)
             case wire.TokenOut():
                 self._text += event.text
-                self.num_output += 1
                 self.num_sampled += not event.forced
+                self.num_forced += event.forced
                 self._last_is_sample = not event.forced
                 self._tokens.append(_token(event))
             case wire.BacktrackOut():
@@ -91,36 +135,23 @@ class Fork:
                 if event.failure is not None:
                     self._error = text_of(event.failure.error())
             case _:
-                return
-        self.gained = True
+                return False
+        return True
 
     def give(self) -> dict[str, Any]:
         given: dict[str, Any] = {"index": self.index, **self._end}
+        if self.parent is not None:
+            given["parent"] = self.parent
         given |= {"text": self._text, "error": self._error, "logs": self._logs, "storage": self._storage}
         if self.with_tokens:
             given["tokens"] = self._tokens
-        self._text, self._logs, self._storage, self._tokens, self.gained = "", "", [], [], False
+        self._text, self._logs, self._error, self._storage, self._tokens = "", "", "", [], []
         return given
 
     @property
     def num_computed(self) -> int:
-        """Tokens that the model was given: all but the last, if that was just sampled."""
-        return self.prompt_len + self.num_output - self._last_is_sample
-
-
-def _run(forks: list[Fork], stream: Stream) -> dict[str, Any]:
-    sampled = sum(fork.num_sampled for fork in forks)
-    computed = sum(fork.num_computed for fork in forks)
-    usage = {"prompt_tokens": stream.prompt_len, "sampled_tokens": sampled, "ff_tokens": computed}
-    usage["cost"] = 2 * sampled + computed
-    run: dict[str, Any] = {"object": "run", "forks": [fork.give() for fork in forks], "usage": usage}
-    if (finish := stream.finish) is not None:
-        run["timings"] = {
-            "started_s": finish.started_s,
-            "first_token_s": finish.first_token_s,
-            "total_s": finish.total_s,
-        }
-    return run
+        """Tokens of its own that the model was given: all but the last, if that was just sampled."""
+        return self.num_sampled + self.num_forced - self._last_is_sample
 
 
 def _token(event: wire.TokenOut) -> dict[str, Any]:
