@@ -17,7 +17,7 @@ NATIVE: Final = {
     "regex": r"(.|\n)*",
     "declctrl": json.dumps({"steps": [{"Gen": {"max_tokens": 100000}}]}),
     "jsctrl": "await gen({ maxTokens: 100000 });",
-    "pyctrl": "import aici\n\nasync def main():\n    await aici.gen_tokens(max_tokens=100000)\n\naici.start(main())\n",
+    "pyctrl": "import aici\nawait aici.gen_tokens(max_tokens=100000)\n",
 }
 """Programs that let through anything, the guest's own code at work."""
 
@@ -48,10 +48,9 @@ class Anything(aici.NextToken):
     def post_process(self, backtrack, tokens):
         self.count += len(tokens)
 
-async def main():
-    await Anything().run()
-
-aici.start(main())
+step = Anything()
+while True:
+    await step
 """,
 }
 """The same, the program deciding about each token: two calls of the interpreter a step."""
