@@ -58,22 +58,32 @@ def new(
     say(f"next: aici ctrl build {folder}")
 
 
+Folder = Annotated[Path, typer.Argument(help="Where the files go.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")]
+
+
 @app.command(name="init-js")
-def init_js(
-    folder: Annotated[Path, typer.Argument(help="Where the files go.")] = Path(),
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")] = False,
-    json: Json = False,
-) -> None:
+def init_js(folder: Folder = Path(), force: Force = False, json: Json = False) -> None:
     """Write a script in JavaScript to start from, and what editors check it by."""
+    _write_starter("javascript", folder, "hello.js", force=force, json=json)
+
+
+@app.command(name="init-py")
+def init_py(folder: Folder = Path(), force: Force = False, json: Json = False) -> None:
+    """Write a script in Python to start from, and what editors check it by."""
+    _write_starter("python", folder, "hello.py", force=force, json=json)
+
+
+def _write_starter(language: str, folder: Path, script: str, *, force: bool, json: bool) -> None:
     from aici_controllers.templates import write_script_starter
 
-    files = write_script_starter("javascript", folder, force=force)
+    files = write_script_starter(language, folder, force=force)
     if json:
         print_json({"path": str(folder), "files": [str(path) for path in files]})
         return
     for path in files:
         print(path)
-    say(f"next: aici run {folder / 'hello.js'}")
+    say(f"next: aici run {folder / script}")
 
 
 @app.command()

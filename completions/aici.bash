@@ -2,7 +2,7 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench masks" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench masks" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
@@ -16,7 +16,7 @@ _aici() {
         "aici models pull") words="--json --help" ;;
         "aici models list") words="--json --help" ;;
         "aici models path") words="--json --help" ;;
-        "aici ctrl") words="upload pull list tag tags rm new init-js build test schema --help" ;;
+        "aici ctrl") words="upload pull list tag tags rm new init-js init-py build test schema --help" ;;
         "aici ctrl upload") words="--tag --server --json --help" ;;
         "aici ctrl pull") words="--out --tag --server --json --help" ;;
         "aici ctrl list") words="--server --json --help" ;;
@@ -25,6 +25,7 @@ _aici() {
         "aici ctrl rm") words="--force --server --json --help" ;;
         "aici ctrl new") words="--lang --dir --json --help" ;;
         "aici ctrl init-js") words="--force --json --help" ;;
+        "aici ctrl init-py") words="--force --json --help" ;;
         "aici ctrl build") words="--out --json --help" ;;
         "aici ctrl test") words="--tokenizer --json --help" ;;
         "aici ctrl schema") words="--help" ;;

@@ -94,6 +94,8 @@ def test_a_starter_for_scripts(tmp_path: Path) -> None:
     assert aici("ctrl", "init-js", "--force", str(folder)).returncode == 0
     assert "aici run hello.js" in (folder / "hello.js").read_text()
     assert aici("ctrl", "init-js", str(folder / "hello.js")).returncode == 2
+    done = aici("ctrl", "init-py", str(folder), "--json")
+    assert json.loads(done.stdout)["files"] == [str(folder / name) for name in ("aici.pyi", "hello.py")]
 
 
 @pytest.mark.parametrize(
