@@ -119,7 +119,7 @@ def test_what_the_readme_says_is_not_there(runner: CaseRunner, line: str, says: 
 
 
 def test_what_the_readme_says_is_there(runner: CaseRunner) -> None:
-    line = "import array, binascii, collections, gc, heapq, io, json, math, random, re, struct, sys, typing, abc, functools"
-    script = f"{line}\nif (x := 3) == 3: collections.deque((), 2)\nraise ValueError(f'{{x}}')\n"
+    modules = "abc, array, binascii, collections, functools, gc, heapq, io, json, math, random, re, struct, sys, typing"
+    script = f"import {modules}\nif (x := 3) == 3: collections.deque((), 2)\nraise ValueError(f'{{x}}')\n"
     outcome = runner.run(Case(name="", argument=script, prompt="", error="ValueError: 3", steps=()))
     assert outcome.ok, outcome.message

@@ -1,7 +1,7 @@
 """What scripts of the guest pyctrl import, as `aici` or as `pyaici.server`.
 
-What is awaited is a step of the sequence: text that is appended, text that the model generates, a fork, a wait. One step
-is awaited at a time, outside functions or in a coroutine that is started.
+What is awaited is a step of the sequence: text that is appended, text that the model generates, a fork, a wait. One
+step is awaited at a time, outside functions or in a coroutine that is started.
 
     import aici
 
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, 
 from typing import Any, Literal, final
 
 log_level: int
-"""0: only what the script prints; 1, the default: what came of steps; 2: what steps are to do too; 3: every callback."""
+"""0: only what the script prints; 1, as it is at first: what came of steps; 2: also what they are to do; 3: all."""
 
 def start(coroutine: Coroutine[Any, Any, Any]) -> None:
     """Runs the coroutine when the script has been read; the sequence ends when it ends. At most one can be started."""
@@ -72,8 +72,8 @@ async def gen_tokens(
     choices: Sequence[str] | None = None,
     json_schema: str | bool | Mapping[str, Any] | None = None,
 ) -> list[int]:
-    """Lets the model generate until it ends the text, the constraint can only end, the text has `stop_at` in it (which stays,
-    and so does the rest of that token), or there are `max_tokens`.
+    """Lets the model generate until it ends the text, the constraint can only end, the text has `stop_at` in it (which
+    stays, and so does the rest of that token), or there are `max_tokens`.
 
     At most one of: `regex`; `yacc`, the text of a grammar (.y); `substring`, any part of this text that begins with a
     word, then `substring_end`; `choices`, one of these texts; `options`, one of these texts in the tokens that the
@@ -96,8 +96,8 @@ async def gen_text(
     """The text of `gen_tokens`; what is no UTF-8 in it becomes U+FFFD."""
 
 async def fork(branches: int | Sequence[Branch | MidProcessResult]) -> int:
-    """So many copies of the program go on, this one among them. The result is the number of this one, from 0. With a list,
-    each copy takes its own first step."""
+    """So many copies of the program go on, this one among them. The result is the number of this one, from 0. With a
+    list, each copy takes its own first step."""
 
 async def wait_vars(*names: str) -> list[bytes]:
     """Waits until all these variables are set: by another fork. Returns their values."""
@@ -209,8 +209,8 @@ class MidProcessResult:
         """This step is not taken; what comes after it may use it."""
 
 class NextToken(Awaitable[list[int] | None]):
-    """One step that the script decides about: a subclass defines `mid_process`. Awaiting it takes the step, and can be done
-    again and again. The result are the tokens that were appended, None when the step was skipped."""
+    """One step that the script decides about: a subclass defines `mid_process`. Awaiting it takes the step, and can be
+    done again and again. The result are the tokens that were appended, None when the step was skipped."""
 
     curr_tokens: list[int] | None
     fork_group: Sequence[int]
