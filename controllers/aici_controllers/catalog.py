@@ -30,6 +30,11 @@ def guest_path(name: str) -> Path:
             "the shipped controllers are not built",
             hint="pip install 'aici[build]', then python -m aici_controllers.build",
         )
+    if name in SHIPPED:
+        raise UnavailableError(
+            f"the controller {name} was left out when aici was built: what it is made of could not be fetched",
+            hint="`aici doctor` says what it needs; python -m aici_controllers.build in a checkout tries again",
+        )
     raise NotFoundError(f"no shipped controller is called {name!r}", hint=_near(name, names))
 
 
