@@ -94,6 +94,12 @@ def test_variables_are_shared_and_waiting_ends_when_they_are_set(tiny: Engine, t
     assert sorted(texts(forks)) == sorted(["aaa!c"] * 3 + ["bbbbbbbbb!c"] * 3)
 
 
+def test_variables_outlive_the_root(tiny: Engine, tiny_runtime: Runtime) -> None:
+    forks = run(tiny, tiny_runtime, "set x 1", "fork 3", "1:gen b{9}", "1:set y 1", "2:wait y", "2:wait x", "2:gen c")
+    assert texts(forks) == ["", "b" * 9, "c"]
+    assert errors(forks) == [""] * 3
+
+
 def test_forks_that_all_wait_are_deadlocked(tiny: Engine, tiny_runtime: Runtime) -> None:
     forks = run(tiny, tiny_runtime, "fork 3", "0:gen ab", "0:wait x", "1:wait y", "2:gen c")
     assert texts(forks) == ["ab", "", "c"]

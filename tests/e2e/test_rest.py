@@ -68,7 +68,8 @@ def test_plain_generation(server: Server) -> None:
     out = run(server, max_tokens=6)
     assert out["reason"] == "length"
     assert out["num_runs"] == 6  # one a step
-    assert out["usage"] == {"prompt_tokens": 2, "sampled_tokens": 6, "ff_tokens": 7, "cost": 19}
+    usage = {"prompt_tokens": 2, "sampled_tokens": 6, "ff_tokens": 7, "cost": 19, "forced_tokens": 0}
+    assert out["usage"] == usage
     assert run(server, max_tokens=6, prompt=None, controller_arg="Once upon")["text"] == out["text"]
 
 

@@ -216,6 +216,18 @@ def test_a_suspended_sequence_gives_its_pages_to_one_that_waits() -> None:
     assert old.num_computed == 0
 
 
+def test_one_that_sleeps_gives_its_pages_before_one_that_works() -> None:
+    scheduler, cache = make(4, 4, 16)
+    old, new = sequence(1, 7, 16), sequence(2, 8, 16)
+    for seq in (old, new):
+        scheduler.add(seq)
+    scheduler.admit()
+    perform(scheduler.decide(), cache)
+    old.suspended = True
+    decision = scheduler.decide()
+    assert ([work.seq for work in decision.work], decision.preempted) == ([new], [old.seq_id])
+
+
 def test_a_late_fork_is_older_than_requests_that_came_after_its_own() -> None:
     scheduler, cache = make(16, 2, 16)
     first, second = sequence(1, 3, 9), sequence(2, 3, 9)
