@@ -20,6 +20,8 @@ void ScriptController::init_prompt(Tokens prompt) {
   sequence_.prompt_len_ = prompt.size();
   program_->start();
   has_ended_ = !sequence_.is_waiting();
+  // What comes first is made ready here, where no step waits for it.
+  settle();
 }
 
 PreResult ScriptController::pre_process() {
@@ -182,7 +184,7 @@ bool ScriptController::try_find_mask(Gen& gen) {
     mask_.assign(gen.constraint->mask());
     if (const char* why = gen.constraint->error()) fail(why);
   } else {
-    mask_.allow_all();
+    mask_.assign(anything());
   }
   TokenId eos = sequence_.trie_.eos();
   if (mask_.empty()) {
@@ -196,6 +198,15 @@ bool ScriptController::try_find_mask(Gen& gen) {
     if (has_eos) mask_.allow(eos);
   }
   return true;
+}
+
+// Special tokens but EOS are no text.
+const TokenSet& ScriptController::anything() {
+  const TokTrie& trie = sequence_.trie_;
+  if (anything_.empty())
+    for (TokenId token = 0; token < trie.vocab_size(); token++)
+      if (token == trie.eos() || !trie.token(token).empty()) anything_.allow(token);
+  return anything_;
 }
 
 void ScriptController::limit(const Gen& gen) {
