@@ -25,11 +25,11 @@ BUILD = NATIVE / ".build"
 GUEST_ONLY = {"host.cpp", "runtime.cpp", "variables.cpp"}
 """Sources that hand addresses to a host of 32 bits, or replace the C library's allocation."""
 UNUSED = {
-    **dict.fromkeys(("choices", "exprs", "regex", "substring"), ("grammar", "schema")),
-    **dict.fromkeys(("grammar", "grammar_walk"), ("schema",)),
-    "schema": ("grammar",),
+    **dict.fromkeys(("choices", "exprs", "regex", "substring"), ("grammar", "schema", "script")),
+    **dict.fromkeys(("grammar", "grammar_walk"), ("schema", "script")),
+    "schema": ("grammar", "script"),
 }
-"""Folders of sources that a target does without: compiling under sanitizers takes long."""
+"""Folders of sources that a target does without: compiling under sanitizers takes long, and scripts need a host."""
 
 FLAGS = ("-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", f"-I{SDK / 'include'}", f"-I{NATIVE}", f"-I{SDK}")
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
