@@ -39,6 +39,13 @@ def test_cases(runner: CaseRunner, case: Case) -> None:
     assert outcome.ok, f"step {outcome.step}: {outcome.message}\n{outcome.log}"
 
 
+def test_the_notices_of_the_interpreter_go_where_the_guest_goes(runner: CaseRunner) -> None:
+    text = catalog.guest_path("jsctrl").with_suffix(".NOTICE").read_text()
+    assert "quickjs-ng 0.17" in text
+    assert "Fabrice Bellard" in text
+    assert "Permission is hereby granted" in text
+
+
 _DECLARATIONS = Path(templates.__file__).parent / "script_starters" / "javascript" / "aici.d.ts"
 _LIST_EXPORTS = """
 import * as aici from "aici";

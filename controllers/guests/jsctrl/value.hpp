@@ -36,15 +36,9 @@ class Value {
   JSValue value_ = JS_UNDEFINED;
 };
 
-// As UTF-8; nullopt, and an exception is pending, where it cannot be made a string.
-inline std::optional<aici::Text> to_text(JSContext* ctx, JSValueConst value) {
-  size_t len = 0;
-  const char* chars = JS_ToCStringLen(ctx, &len, value);
-  if (!chars) return std::nullopt;
-  aici::Text text(std::string_view(chars, len));
-  JS_FreeCString(ctx, chars);
-  return text;
-}
+// As UTF-8; nullopt, and an exception is pending, where it cannot be made a string. Halves of surrogate pairs, which are no
+// characters, become U+FFFD.
+std::optional<aici::Text> to_text(JSContext* ctx, JSValueConst value);
 
 // Of a string, or the bytes of a Uint8Array.
 inline std::optional<aici::Text> to_bytes(JSContext* ctx, JSValueConst value) {
