@@ -357,7 +357,7 @@ export function inspect(value, depth = 0) {
   if (typeof value !== "object" || value === null) return String(value);
   if (value instanceof Error) return `${value.name}: ${value.message}`;
   if (value instanceof RegExp || value instanceof TokenSet) return String(value);
-  if (value instanceof Date) return value.toISOString();
+  if (value instanceof Date) return isNaN(value) ? "Invalid Date" : value.toISOString();
   if (depth > MOST_DEPTH) return "[...]";
   const inner = (one) => inspect(one, depth + 1);
   if (value instanceof Map) return listed("Map {", [...value].map(([key, one]) => `${inner(key)} => ${inner(one)}`), "}");
