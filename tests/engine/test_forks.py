@@ -293,25 +293,6 @@ def test_a_fork_that_the_runtime_refuses_to_hear_of_makes_no_sequences(engine: E
     assert texts(run(engine, ("say", "on it goes"))) == ["on it goes"]
 
 
-def test_when_the_model_fails_in_a_fork_all_of_it_fails(tiny_model: Path, host: ScriptedHost) -> None:
-    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), host=host) as engine:
-        model = engine._parts.loop._model
-        forward = model.forward
-
-        class Fails:
-            context, vocab_size = model.context, model.vocab_size
-
-            def forward(self, storage: Any, chunks: Any) -> Any:
-                if len(host._asked or ()) > 1:
-                    raise RuntimeError("no memory")
-                return forward(storage, chunks)
-
-        engine._parts.loop._model = Fails()  # type: ignore[assignment]
-        forks = run(engine, ("say", "a"), ("fork", [[("say", "b")]] * 3))
-        assert errors(forks) == ["the model failed: no memory"] * 3
-        nothing_left(engine, host)
-
-
 @pytest.mark.parametrize("num_pages", [70, 24, 12])
 def test_forks_with_few_pages_say_the_same(tiny_model: Path, host: ScriptedHost, num_pages: int) -> None:
     config = EngineConfig(model_dir=tiny_model, num_pages=num_pages, page_size=4, max_num_seqs=4, max_batch_tokens=16)
