@@ -178,9 +178,12 @@ class Loop:
         answers: dict[SeqId, Answer] = {}
         self._guests(lambda _: answers.update(self._session.answers()), None)
         for work, rows in zip(decision.work, logits, strict=False):
-            for seq in self._family(work.seq, births):
+            family = self._family(work.seq, births)
+            for seq in family:
+                # Sampling spoils a row.
+                own = rows if seq is family[-1] else [row.copy() for row in rows]
                 if seq.verdict is None and rows:
-                    self._commit(seq, work.samples, rows, answers.get(seq.seq_id))
+                    self._commit(seq, work.samples, own, answers.get(seq.seq_id))
         self._bury()
 
     def _family(self, seq: Sequence, births: list[Birth]) -> list[Sequence]:
@@ -221,7 +224,7 @@ class Loop:
             elif answer is not None and answer.splice is not None:
                 self._session.splice(seq, answer.splice)
             else:
-                self._take(seq, self._sampler.sample(seq, rows[-1].copy(), None if answer is None else answer.bits))
+                self._take(seq, self._sampler.sample(seq, rows[-1], None if answer is None else answer.bits))
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
