@@ -14,6 +14,7 @@ from aici_cli.output import print_json, say
 from aici_cli.render import Answer, document, stream_text
 from aici_cli.report import report
 from aici_cli.script import script_from
+from aici_controllers.constraints import SCRIPT_GUESTS
 from aici_controllers.schema_check import Whitespace
 from aici_runtime.errors import UsageError
 
@@ -117,8 +118,9 @@ def run(
         raise UsageError("--max-forks is not for --server", hint="the limit is the server's: aici serve --max-forks")
     for each in stop:
         check_utf8(each, "--stop")
-    # A script begins by itself.
-    text = "" if script is not None and prompt is None else _prompt(argument if prompt is None else prompt)
+    given = prompt if script is not None or argument is None else argument
+    is_script = script is not None or controller in SCRIPT_GUESTS.values()
+    text = "" if is_script and not given else _prompt(given)  # a script begins by itself
 
     from aici_engine.config import SamplingParams
 
