@@ -57,7 +57,8 @@ def _close(answer: Answer, written: str) -> None:
     if answer.forks:
         if written and not written.endswith("\n"):
             _write("\n")
-        written = _write("\n".join(f"[{number}] {end.text}" for number, end in answer.ends.items()))
+        for number, end in answer.ends.items():
+            written = _write(f"[{number}] {end.text}" + ("" if end.text.endswith("\n") else "\n"))
     else:
         written = _write(answer.end.tail) or written
     if sys.stdout.isatty() and not written.endswith("\n"):

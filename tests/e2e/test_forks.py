@@ -197,7 +197,7 @@ def test_run_prints_each_fork(server: Server) -> None:
 
 def test_run_tells_forks_apart_in_text(server: Server) -> None:
     done = aici(*run_args("--log", "--server", server.url))
-    blocks = "[0] The capital of France is Paris\n[1] The capital of Italy is Rome"
+    blocks = "[0] The capital of France is Paris\n[1] The capital of Italy is Rome\n"
     # What came before the fork was known is a stream; how much of it depends on what came together.
     begin, _, shown = done.stdout.partition("[0]")
     assert (done.returncode, "[0]" + shown) == (0, blocks)
@@ -206,7 +206,7 @@ def test_run_tells_forks_apart_in_text(server: Server) -> None:
     failed = aici("run", "--controller", str(build_test_guest("lines")), "--server", server.url,
                   "--controller-arg", "fixed a\nfork 3\n1:wait x\n2:wait y", "x")  # fmt: skip
     assert failed.returncode == 1
-    assert failed.stdout.endswith("[0] a\n[1] a\n[2] a")
+    assert failed.stdout.endswith("[0] a\n[1] a\n[2] a\n")
     assert failed.stderr.count("nobody is left who could wake it") == 2
     assert "error: [1] the controller waits" in failed.stderr
 
