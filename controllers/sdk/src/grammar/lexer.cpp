@@ -9,6 +9,12 @@ namespace aici::grammar {
 
 using regex::ExprId, regex::NOTHING;
 
+namespace {
+
+constexpr size_t FEW_STATES = 256;  // see regex::Dfa
+
+}  // namespace
+
 Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), contextual_(grammar.contextual) {
   const std::vector<Terminal>& terminals = grammar.terminals;
   for (SymbolId id = 0; id < terminals.size(); id++) {
@@ -27,8 +33,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
   for (unsigned byte = 0; byte < 256; byte++)
     if (classes_[byte] >= class_bytes_.size()) class_bytes_.resize(classes_[byte] + 1u, static_cast<uint8_t>(byte));
   for (unsigned byte = 0; byte < 256; byte++) class_bytes_[classes_[byte]] = static_cast<uint8_t>(byte);
-  rows_.reserve(MAX_STATES * 256);  // address space, not memory: pages that are never touched cost nothing
-  row_data_ = rows_.data();
+  rows_.reserve(FEW_STATES * 256);
   reset_states();
 }
 
@@ -83,7 +88,10 @@ Lexer::State Lexer::add_state(const std::vector<Member>& wanted, bool fresh) {
     if (winner == NONE && exprs_.nullable(member.rest)) winner = order_[member.rank];
   states_.push_back({static_cast<uint32_t>(members_.size()), static_cast<uint32_t>(wanted.size()), winner, fresh});
   members_.insert(members_.end(), wanted.begin(), wanted.end());
+  // Room for all at once: address space, not memory, since pages that are never touched cost nothing.
+  if (rows_.size() == rows_.capacity()) rows_.reserve(MAX_STATES * 256);
   rows_.resize(rows_.size() + 256, UNKNOWN);
+  row_data_ = rows_.data();
   reach_.push_back(TerminalSets::UNKNOWN);
   return static_cast<State>(states_.size() - 1);
 }

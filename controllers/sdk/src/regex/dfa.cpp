@@ -4,13 +4,13 @@ namespace aici::regex {
 namespace {
 
 constexpr size_t FEW_EXPRS = 8192;  // what most texts take
+constexpr size_t FEW_STATES = 256;  // what most patterns have: a script may hold many
 
 }  // namespace
 
 Dfa::Dfa(Exprs exprs, ExprId start) : exprs_(static_cast<Exprs&&>(exprs)) {
   start = exprs_.settle(start);
-  // Address space, not memory: pages that are never touched cost nothing.
-  rows_.reserve(MAX_STATES * 256), states_.reserve(FEW_EXPRS);
+  rows_.reserve(FEW_STATES * 256), states_.reserve(FEW_EXPRS);
   exprs_.reserve(FEW_EXPRS);
   add_dead_state();
   start_ = state_of(start);
@@ -50,6 +50,8 @@ StateId Dfa::state_of(ExprId expr) {
   }
   states_[expr] = static_cast<StateId>(state_exprs_.size());
   state_exprs_.push_back(expr);
+  // Room for all at once: address space, not memory, since pages that are never touched cost nothing.
+  if (rows_.size() == rows_.capacity()) rows_.reserve(MAX_STATES * 256);
   rows_.resize(rows_.size() + 256, UNKNOWN);
   return states_[expr];
 }

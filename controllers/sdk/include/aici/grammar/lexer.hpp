@@ -103,7 +103,7 @@ class Lexer {
   std::vector<Member> members_;
   std::vector<StateInfo> states_;
   std::vector<State> rows_;    // (states, 256)
-  State* row_data_;            // of rows_, which never moves
+  State* row_data_;            // of rows_
   std::vector<SetId> reach_;   // (states,)
   std::vector<State> starts_;  // (sets,) of a contextual lexer
   regex::InternTable table_;
