@@ -32,6 +32,36 @@ def fails(failure: wire.Failure, *texts: str) -> Script:
     return script
 
 
+def forked(submit: wire.Submit) -> Iterable[wire.StreamOut]:
+    """Two forks of the root, which ends before the second."""
+    number = submit.stream
+
+    def say(token: int, text: str) -> wire.TokenOut:
+        return wire.TokenOut(number, token, text.encode(), text, False, None, [])
+
+    def end(reason: FinishReason, sampled: int, failure: wire.Failure | None = None) -> wire.FinishOut:
+        usage = wire.UsageOut(len(submit.prompt), sampled, 0)
+        return wire.FinishOut(number, reason, "", usage, failure=failure, text="ab")
+
+    yield wire.AcceptedOut(number)
+    yield say(1, "a")
+    yield wire.ForkOut(number, 1, wire.ForkedOut(number, 0, "a", [say(1, "")]))
+    yield wire.ForkOut(number, 2, wire.ForkedOut(number, 0, "a", [say(1, "")]))
+    yield say(2, "b")
+    yield wire.ForkOut(number, 1, say(3, "c"))
+    yield wire.ForkOut(number, 2, say(4, "d"))
+    yield wire.ForkOut(number, 0, end(FinishReason.STOP, 2))
+    yield wire.ForkOut(number, 1, wire.ControlOut(number, "log\n", []))
+    yield wire.ForkOut(number, 1, say(5, "e"))
+    yield wire.ForkOut(number, 1, end(FinishReason.FAIL, 2, wire.Failure("controller_error", "trap")))
+    yield wire.ForkOut(number, 2, say(6, "f"))
+    if submit.sampling.seed is None:
+        yield wire.ForkOut(number, 2, end(FinishReason.EOS, 2))
+        yield end(FinishReason.STOP, 6)
+    else:
+        yield end(FinishReason.FAIL, 0, wire.Failure("timed_out_error", "too long"))
+
+
 def silent(submit: wire.Submit) -> Iterable[wire.StreamOut]:
     """Until it is aborted."""
     return ()

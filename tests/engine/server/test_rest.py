@@ -19,7 +19,7 @@ from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
 from tests.engine.server.test_keys import key_file
-from tests.support.fake_engine import FakeEngine, fails, says, silent
+from tests.support.fake_engine import FakeEngine, fails, forked, says, silent
 from tests.support.http import listening
 from tests.support.model import default_model_dir
 
@@ -106,35 +106,6 @@ def test_what_a_controller_does_is_told_as_it_comes() -> None:
     assert runs[-1]["usage"]["sampled_tokens"] == 1
     # The model was given the prompt and all that was appended, what was taken back too.
     assert runs[-1]["usage"]["ff_tokens"] == runs[-1]["usage"]["prompt_tokens"] + 4
-
-
-def forked(submit: wire.Submit) -> Iterable[wire.StreamOut]:
-    """Two forks of the root, which ends before the second."""
-    number = submit.stream
-
-    def say(token: int, text: str) -> wire.TokenOut:
-        return wire.TokenOut(number, token, text.encode(), text, False, None, [])
-
-    def end(reason: FinishReason, sampled: int, failure: wire.Failure | None = None) -> wire.FinishOut:
-        return wire.FinishOut(number, reason, "", wire.UsageOut(len(submit.prompt), sampled, 0), failure=failure)
-
-    yield wire.AcceptedOut(number)
-    yield say(1, "a")
-    yield wire.ForkOut(number, 1, wire.ForkedOut(number, 0, "a", [say(1, "")]))
-    yield wire.ForkOut(number, 2, wire.ForkedOut(number, 0, "a", [say(1, "")]))
-    yield say(2, "b")
-    yield wire.ForkOut(number, 1, say(3, "c"))
-    yield wire.ForkOut(number, 2, say(4, "d"))
-    yield wire.ForkOut(number, 0, end(FinishReason.STOP, 2))
-    yield wire.ForkOut(number, 1, wire.ControlOut(number, "log\n", []))
-    yield wire.ForkOut(number, 1, say(5, "e"))
-    yield wire.ForkOut(number, 1, end(FinishReason.FAIL, 2, wire.Failure("controller_error", "trap")))
-    yield wire.ForkOut(number, 2, say(6, "f"))
-    if submit.sampling.seed is None:
-        yield wire.ForkOut(number, 2, end(FinishReason.EOS, 2))
-        yield end(FinishReason.STOP, 6)
-    else:
-        yield end(FinishReason.FAIL, 0, wire.Failure("timed_out_error", "too long"))
 
 
 def test_each_object_lists_every_fork() -> None:
