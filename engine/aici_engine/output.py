@@ -80,9 +80,9 @@ class Output:
             seq.storage.extend(storage)
             self._tell(seq, ControlEvent(logs, tuple(storage)))
 
-    def remove(self, seq: Sequence, num_tokens: int) -> None:
-        """ControllerError if nothing would remain."""
-        if num_tokens >= len(seq.tokens):
+    def remove(self, seq: Sequence, num_tokens: int, *, num_new: int) -> None:
+        """ControllerError if nothing would be left with the `num_new` that are appended then."""
+        if num_tokens > len(seq.tokens) or len(seq.tokens) - num_tokens + num_new == 0:
             raise ControllerError(f"the controller removed {num_tokens} tokens of a sequence of {len(seq.tokens)}")
         if num_tokens:
             seq.remove(num_tokens)

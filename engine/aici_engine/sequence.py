@@ -184,7 +184,7 @@ class Sequence:
         return sum(1 for _ in same)
 
     def remove(self, num_tokens: int) -> None:
-        """Forget the last tokens, of the prompt too once the output is used up. At least one token must remain."""
+        """Forget the last tokens, of the prompt too once the output is used up. At least one must come or remain."""
         del self.tokens[len(self.tokens) - num_tokens :]
         del self.output[max(0, len(self.output) - num_tokens) :]
         self.text.backtrack(num_tokens)

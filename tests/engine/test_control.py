@@ -219,7 +219,7 @@ def test_backtracking_removes_tokens_and_marks_the_stream(engine: Engine, host: 
     assert bytes(token.token_id for token in end.tokens) == b"aXYz"
 
 
-@pytest.mark.parametrize(("backtrack", "ff"), [(3, "XY"), (3, ""), (1, "Q"), (1, ""), (4, "a"), (6, "")])
+@pytest.mark.parametrize(("backtrack", "ff"), [(3, "XY"), (3, ""), (1, "Q"), (1, ""), (4, "a"), (6, ""), (9, "Z")])
 def test_after_a_splice_the_model_sees_what_is_left(engine: Engine, backtrack: int, ff: str) -> None:
     # After the splice it is free: the greedy text must be that of a prompt which ends as the spliced sequence does.
     anything = range(255)
@@ -236,9 +236,10 @@ def test_after_a_splice_the_model_sees_what_is_left(engine: Engine, backtrack: i
     assert [t.token_id for t in end.tokens][-6:] == [t.token_id for t in fresh.tokens]
 
 
-@pytest.mark.parametrize("backtrack", [9, 100])
-def test_removing_everything_fails_alone(engine: Engine, backtrack: int) -> None:
-    end = submit(engine, "script", [encode("a"), encode("b"), encode("c"), Splice(backtrack, ())]).wait()
+@pytest.mark.parametrize(("backtrack", "ff"), [(9, ""), (100, ""), (10, "Z")])
+def test_removing_everything_fails_alone(engine: Engine, backtrack: int, ff: str) -> None:
+    splice = Splice(backtrack, tuple(encode(ff)))
+    end = submit(engine, "script", [encode("a"), encode("b"), encode("c"), splice]).wait()
     assert end.reason is FinishReason.FAIL
     assert "removed" in str(end.error)
 

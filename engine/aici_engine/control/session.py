@@ -220,7 +220,7 @@ class Session:
         num_removed = max(0, splice.backtrack - 1)
         num_kept = seq.num_kept(num_removed, splice.ff_tokens, self._eos_tokens)
         new = splice.ff_tokens[num_kept:]
-        self._output.remove(seq, num_removed - num_kept)
+        self._output.remove(seq, num_removed - num_kept, num_new=len(new))
         self._output.forced(seq, new)
         if num_removed > num_kept or new:
             seq.last_was_eos = False
