@@ -219,7 +219,9 @@ export class NextToken {
   currTokens = null;
 
   midProcess(_forkGroup) {
-    return MidProcessResult.bias(allTokens());
+    const anything = new TokenSet();
+    new Constraint().allowTokens(anything);
+    return MidProcessResult.bias(anything);
   }
   postProcess(_backtrack, _tokens) {}
   isFixed() {

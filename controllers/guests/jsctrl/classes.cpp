@@ -32,19 +32,6 @@ JSValue construct(JSContext* ctx, JSValueConst new_target, JSClassID id, void* o
   return object;
 }
 
-// Anything at all.
-class AnyConstraint final : public Constraint {
- public:
-  explicit AnyConstraint(const aici::TokTrie& trie) : mask_(trie.empty_set()) { mask_.allow_all(); }
-  bool eos_allowed() override { return true; }
-  bool is_complete() override { return false; }
-  const TokenSet& mask() override { return mask_; }
-  bool append(aici::TokenId) override { return true; }
-
- private:
-  TokenSet mask_;
-};
-
 // --- TokenSet
 
 JSValue new_token_set(JSContext* ctx, JSValueConst new_target, int, JSValueConst*) {
@@ -240,7 +227,7 @@ std::optional<std::vector<aici::TokenId>> to_tokens(JSContext* ctx, JSValueConst
 }
 
 std::unique_ptr<Constraint> make_constraint(JSContext* ctx, int argc, JSValueConst* argv) {
-  if (argc == 0) return std::make_unique<AnyConstraint>(trie_of(ctx));
+  if (argc == 0) return any_text(trie_of(ctx));
   std::optional<aici::Text> kind = to_text(ctx, argv[0]);
   if (!kind) return nullptr;
   JSValueConst arguments[] = {argc > 1 ? argv[1] : JS_UNDEFINED, argc > 2 ? argv[2] : JS_UNDEFINED};

@@ -48,18 +48,6 @@ void check(bool ran) {
   sequence->log_level = py_log_level();
 }
 
-class Anything final : public aici::Constraint {
- public:
-  explicit Anything() { mask_.allow_all(); }
-  bool eos_allowed() override { return true; }
-  bool is_complete() override { return false; }
-  const TokenSet& mask() override { return mask_; }
-  bool append(aici::TokenId) override { return true; }
-
- private:
-  TokenSet mask_ = sequence->trie().empty_set();
-};
-
 class PythonProgram final : public script::Program {
  public:
   void start() override { check(py_start()); }
@@ -110,7 +98,7 @@ script::MadeConstraint make_constraint(ConstraintKind kind, std::span<const Text
   const aici::TokTrie& trie = sequence->trie();
   switch (kind) {
     case ANYTHING:
-      return {.constraint = std::make_unique<Anything>()};
+      return {.constraint = script::any_text(trie)};
     case REGEX:
       return script::regex_constraint(trie, texts[0]);
     case GRAMMAR:

@@ -126,12 +126,12 @@ declare module "aici" {
     toString(): string;
   }
 
-  /** A set with all tokens in it. */
+  /** A set with all tokens in it, those of the model's own markup among them, which are no text. */
   export function allTokens(): TokenSet;
 
   // --- Constraints as objects, for programs that decide token by token
 
-  /** What may follow, token after token. The base class allows anything. */
+  /** What may follow, token after token. The base class allows any text, and its end. */
   export class Constraint {
     /** May the text end here? */
     eosAllowed(): boolean;
@@ -176,7 +176,8 @@ declare module "aici" {
     finished: boolean;
     /** What came of the last step. */
     currTokens: Token[] | null;
-    /** Called while the model computes: what is to happen? forkGroup: the sequences that were forked from one. */
+    /** Called while the model computes: what is to happen? Any text, unless overridden. forkGroup: the sequences that
+     * were forked from one. */
     midProcess(forkGroup?: number[]): MidProcessResult;
     /** Called afterwards: so many tokens were taken back, then these appended. */
     postProcess(backtrack: number, tokens: Token[]): void;

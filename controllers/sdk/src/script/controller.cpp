@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "aici/json.hpp"
+#include "aici/script/constraints.hpp"
 #include "aici/variables.hpp"
 
 namespace aici::script {
@@ -184,7 +185,8 @@ bool ScriptController::try_find_mask(Gen& gen) {
     mask_.assign(gen.constraint->mask());
     if (const char* why = gen.constraint->error()) fail(why);
   } else {
-    mask_.assign(anything());
+    if (!any_text_) any_text_ = any_text(sequence_.trie_);
+    mask_.assign(any_text_->mask());
   }
   TokenId eos = sequence_.trie_.eos();
   if (mask_.empty()) {
@@ -198,15 +200,6 @@ bool ScriptController::try_find_mask(Gen& gen) {
     if (has_eos) mask_.allow(eos);
   }
   return true;
-}
-
-// Special tokens but EOS are no text.
-const TokenSet& ScriptController::anything() {
-  const TokTrie& trie = sequence_.trie_;
-  if (anything_.empty())
-    for (TokenId token = 0; token < trie.vocab_size(); token++)
-      if (token == trie.eos() || !trie.token(token).empty()) anything_.allow(token);
-  return anything_;
 }
 
 void ScriptController::limit(const Gen& gen) {

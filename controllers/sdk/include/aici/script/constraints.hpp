@@ -24,6 +24,9 @@ MadeConstraint json_schema_constraint(const TokTrie& trie, const json::Value& sc
 MadeConstraint choices_constraint(const TokTrie& trie, std::span<const Text> choices);       // in any tokens
 MadeConstraint substring_constraint(const TokTrie& trie, std::string_view text, std::string_view end);
 
+// Whatever has a text, and the end at any time. Special tokens but EOS are no text.
+std::unique_ptr<Constraint> any_text(const TokTrie& trie);
+
 // One of some lists of tokens, as the tokenizer makes them of texts: no other tokens of the same text.
 MadeConstraint options_constraint(const TokTrie& trie, std::span<const Text> options);
 

@@ -46,14 +46,14 @@ class ScriptController : public aici::Controller {
   bool try_resume_wait(const Wait& wait);
   void limit(const Gen& gen);
   bool try_find_mask(Gen& gen);
-  const TokenSet& anything();
   MidResult answer(OwnStep own);
   MidResult hold();
   bool is_pending() const { return backtrack_ > 0 || !forced_.empty(); }
 
   Sequence sequence_;
   std::unique_ptr<Program> program_;
-  TokenSet mask_{sequence_.trie_.empty_set()}, anything_{sequence_.trie_.empty_set()};
+  TokenSet mask_{sequence_.trie_.empty_set()};
+  std::unique_ptr<Constraint> any_text_{};  // of steps Gen without a constraint, made when one is needed
   uint32_t backtrack_ = 0;         // tokens that the host is still to remove,
   std::vector<TokenId> forced_{};  // then to append
   Generated generated_{};
