@@ -1,0 +1,120 @@
+"""Scripts in Python as a user runs them: `aici run FILE.py`, the default model, the real runtime."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import aici
+
+pytestmark = pytest.mark.e2e
+
+SEED = r"""
+import aici
+await aici.FixedTokens("Ultimate answer is to the life, universe and everything is ")
+await aici.gen_text(regex=r"\d\d")
+"""
+
+SUITE = r"""
+import re
+
+import pyaici.server as aici
+
+
+async def prompt_backtrack():
+    prompt = await aici.GetPrompt()
+    assert aici.detokenize(prompt) == b"Once upon a time", prompt
+
+    class Back(aici.NextToken):
+        def mid_process(self):
+            return aici.MidProcessResult.splice(1, aici.tokenize(" day\n"))
+
+    await Back()
+    assert aici.detokenize(aici.get_tokens()) == b"Once upon a day\n"
+
+
+async def hello():
+    await aici.FixedTokens("Hello")
+    await aici.gen_tokens(regex=" [A-Z][a-z]+", store_var="hello", max_tokens=5)
+
+
+async def noop():
+    before = aici.get_tokens()
+    await aici.Noop()
+    assert aici.get_tokens() == before
+
+
+async def sample():
+    await aici.FixedTokens("\nThe word 'hello' in French is")
+    aici.set_var("french", await aici.gen_text(regex=' "[^"\n]+"', max_tokens=8))
+    await aici.FixedTokens("\nFive")
+    await aici.gen_tokens(options=[" pounds", " euros"], store_var="coins")
+    word = aici.RegexConstraint(" [a-z]+")
+    await aici.ConstrainedToken(lambda: word)
+
+
+async def backtrack():
+    await aici.FixedTokens("\n3+")
+    label = aici.Label()
+    await aici.FixedTokens("2")
+    await aici.gen_tokens(regex=r"=\d\d?\.", store_var="x")
+    await aici.FixedTokens("4", following=label)
+    await aici.gen_tokens(regex=r"=\d\d?\.", store_var="y")
+    assert re.match(r"^4=\d\d?\.$", label.text_since()), label.text_since()
+
+
+async def fork_and_wait():
+    me = await aici.fork(3)
+    if me > 0:
+        await aici.FixedTokens(f"\n{me}: ")
+        aici.set_var(f"of{me}", await aici.gen_text(regex="[a-z]+", max_tokens=3))
+        return
+    one, two = await aici.wait_vars("of1", "of2")
+    await aici.FixedTokens(f"\n{one.decode()} and {two.decode()}")
+
+
+async def main():
+    await prompt_backtrack()
+    await hello()
+    await noop()
+    await sample()
+    await backtrack()
+    await fork_and_wait()
+
+
+aici.test(main())
+"""
+
+
+def run(folder: Path, script: str, *args: str) -> tuple[int, dict[str, Any]]:
+    path = folder / "script.py"
+    path.write_text(script)
+    done = aici("run", "--json", "--log", str(path), *args)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {"stderr": done.stderr}
+
+
+def test_the_seeds_request(tmp_path: Path) -> None:
+    code, out = run(tmp_path, SEED)
+    assert code == 0, out
+    assert re.fullmatch(r"Ultimate answer is to the life, universe and everything is \d\d", out["text"])
+    assert out["finish_reason"] == "aici-stop"
+
+
+def test_the_suite(tmp_path: Path) -> None:
+    code, out = run(tmp_path, SUITE, "--prompt", "Once upon a time", "--seed", "1")
+    assert code == 0, out
+    assert out["logs"].endswith("\nTEST OK\n")
+    assert out["finish_reason"] == "aici-stop"
+    assert re.search(r"\n3\+4=\d\d?\.\n[a-z]+ and [a-z]+$", out["text"])
+    assert set(out["variables"]) >= {"hello", "french", "coins", "x", "y", "of1", "of2"}
+    assert out["variables"]["coins"] in (" pounds", " euros")
+
+
+def test_an_error_says_where(tmp_path: Path) -> None:
+    code, out = run(tmp_path, "import aici\nawait aici.gen_tokens(max_tokens=2)\nnone_of_it()\n")
+    assert code == 1
+    assert out["finish_reason"] == "fail"
+    assert "File \"main.py\", line 3, in <module>\nNameError: name 'none_of_it' isn't defined" in out["error"]
+    assert out["text"]
