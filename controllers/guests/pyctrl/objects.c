@@ -27,7 +27,8 @@ PyTokens py_tokens_of(mp_obj_t list) {
 
 PyText py_text_of(mp_obj_t text) {
   mp_buffer_info_t buffer;
-  mp_get_buffer_raise(text, &buffer, MP_BUFFER_READ);
+  if (!mp_get_buffer(text, &buffer, MP_BUFFER_READ))
+    mp_raise_msg_varg(&mp_type_TypeError, MP_ERROR_TEXT("a string or bytes are needed, not %s"), mp_obj_get_type_str(text));
   return (PyText){buffer.buf, buffer.len};
 }
 

@@ -208,6 +208,8 @@ class MidProcessResult:
 
     @staticmethod
     def splice(backtrack, tokens):
+        if backtrack < 0:
+            raise ValueError(f"backtrack is {backtrack}")
         return MidProcessResult(_SPLICE, None, backtrack, tokens)
 
     @staticmethod
