@@ -11,7 +11,7 @@ from typing import Final
 from aici_controllers import micropython, zig
 from aici_controllers.objects import Part, digest, objects_of
 from aici_controllers.recipe import NAME, Recipe, include_folders, read_recipe, source_files, third_party_parts
-from aici_controllers.sdk import sdk_dir, sdk_headers, sdk_objects, sdk_sources
+from aici_controllers.sdk import RUNS_ONCE, sdk_dir, sdk_headers, sdk_objects, sdk_sources
 from aici_controllers.third_party import notice, source_tree
 from aici_runtime.cache import write_atomically
 from aici_runtime.errors import UnavailableError, UsageError
@@ -93,7 +93,9 @@ def _build_stale(sources: Path, out: Path, made: Path) -> list[Path]:
     modules: list[Path] = []
     stale: list[Guest] = []
     notes: dict[Path, str] = {}
-    common = f"{digest([*sdk_sources(), *sdk_headers()], sdk_dir())[:16]} {zig.version()} {zig.FLAGS}"
+    common = (
+        f"{digest([*sdk_sources(), *sdk_headers()], sdk_dir())[:16]} {zig.version()} {zig.FLAGS} {RUNS_ONCE.pattern}"
+    )
     for folder in sorted(path for path in sources.iterdir() if path.is_dir()):
         files = sorted(path for path in folder.rglob("*") if path.suffix in zig.C_SUFFIXES)
         if not files:

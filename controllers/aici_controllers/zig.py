@@ -6,10 +6,11 @@ a build after that takes about a second. What a file is called and where it lies
 
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -25,8 +26,9 @@ TARGET: Final = ("-target", "wasm32-wasi", "-O3", "-g0")
 CXX: Final = ("-std=c++20", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics")
 COMPILE: Final = ("-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra")
 LINK: Final = ("-mexec-model=reactor", "-s", "-Wl,--gc-sections", f"-Wl,-z,stack-size={STACK_BYTES}")
+COMPACT: Final = ("-O2", "--compress-relocations")
 ZIG: Final = ("-target", "wasm32-freestanding", "-O", "ReleaseFast", "-fstrip", "-fno-entry", "-rdynamic")
-FLAGS: Final = (TARGET, CXX, COMPILE, LINK, ZIG)
+FLAGS: Final = (TARGET, CXX, COMPILE, LINK, COMPACT, ZIG)
 
 
 def version() -> str:
@@ -87,14 +89,27 @@ def link(objects: Sequence[Path], out: Path, flags: Sequence[str] = ()) -> str:
     """As C when that is enough: the C++ standard library is header-only as far as the SDK uses it, and building the
     rest of it takes as long as the C library again. A controller that needs it (std::string) is linked a second time.
     """
-    names = [str(path) for path in objects]
-    wrong = "the controller does not link"
     try:
-        return run(_zig(wrong, "cc", *TARGET, *LINK, *flags, *names, "-o", str(out)))
+        return _link("cc", objects, out, flags)
     except ControllerError as error:
         if "std::__1::" not in error.message:
             raise
-        return run(_zig(wrong, "c++", *TARGET, *LINK, *flags, *names, "-o", str(out)))
+        return _link("c++", objects, out, flags)
+
+
+def _link(driver: str, objects: Sequence[Path], out: Path, flags: Sequence[str]) -> str:
+    """Twice: the driver knows what belongs to a module, but not the option by which calls and addresses take the bytes
+    that they need instead of five each, which is a sixteenth of a module. So it is asked to say how it links."""
+    out = out.resolve()
+    wrong = "the controller does not link"
+    names = [str(path.resolve()) for path in objects]
+    command = _zig(wrong, driver, *TARGET, *LINK, *flags, *names, "-o", str(out))
+    said = run(replace(command, env={**os.environ, "ZIG_VERBOSE_LINK": "1"})).splitlines(keepends=True)
+    how = next(line for line in said if line.startswith("wasm-ld "))
+    options, _, inputs = how.strip().partition(f" -o {out} ")
+    between = r"(?<=\.[oa]) (?=/)"  # the driver quotes nothing, and a folder may have a space in its name
+    run(_zig(wrong, *options.split(" "), *COMPACT, "-o", str(out), *re.split(between, inputs)))
+    return "".join(line for line in said if line is not how)
 
 
 def build_zig(root: Path, out: Path, *, binding: Path) -> str:

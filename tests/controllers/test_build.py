@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from aici_controllers import zig
 from aici_controllers.build import build_guest, build_shipped
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.sdk import sdk_dir, sdk_objects
@@ -131,6 +132,22 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) 
     host = FakeHost(GuestModule(tmp_path / "one" / "here.wasm"), _VOCABULARY, eos=3)
     host.mid_process()
     assert host.log == b"here.cpp"
+
+
+def test_calls_take_the_bytes_that_they_need(tmp_path: Path) -> None:
+    """Also where folders have spaces in their names."""
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    source = folder / "calls.c"
+    source.write_text(
+        """extern int rand(void);
+        __attribute__((export_name("sum"))) int sum(void) { return rand() + rand(); }"""
+    )
+    unit = zig.Unit(source=source, out=folder / "calls.o", root=folder, includes=[])
+    assert zig.compile([unit]) + zig.link([unit.out], folder / "calls.wasm") == ""
+    module = (folder / "calls.wasm").read_bytes()
+    assert b"sum" in module
+    assert b"\x80\x80\x80\x00" not in module
 
 
 def test_sources_of_the_sdk_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
