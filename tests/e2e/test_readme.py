@@ -15,7 +15,8 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.e2e
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 _SHOWN = re.findall(r"^\$ ((?:.*\\\n)*.*)$", README, re.MULTILINE)
 _SERVER = "http://127.0.0.1:4242"
 COMMANDS = [command for command in _SHOWN if "aici run" in command and _SERVER not in command]
@@ -27,6 +28,7 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
 def folder(tmp_path: Path) -> Path:
     """Holds the files that the examples name."""
     shutil.copy(guest_path("regex"), tmp_path / "my.wasm")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "rules.txt").write_text("[a-z ]{5,20}")
     return tmp_path
 
