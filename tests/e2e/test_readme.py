@@ -33,10 +33,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def run(command: list[str], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=100, input="", env=os.environ | {"PATH": path}
+        command, cwd=folder, capture_output=True, text=True, timeout=100, input="", env=os.environ | env
     )
 
 
@@ -47,8 +47,9 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands(command: str, folder: Path) -> None:
-    done = run(["bash", "-c", command], folder)
+def test_commands(command: str, folder: Path, server: Server) -> None:
+    """On a server that is up already, which says the same as the process itself: `test_remote.py`."""
+    done = run(["bash", "-c", command], folder, AICI_API_BASE=server.url)
     assert done.returncode == 0, done.stderr
     assert done.stdout or (folder / "answer.json").stat().st_size
 
