@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test check fmt guests generated native fuzz clean
+.PHONY: help run test model check fmt guests generated native fuzz clean
 
 help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
@@ -12,9 +12,11 @@ help:  ## these lines
 run: guests  ## answer with two digits, from model to Wasm and back
 	$(BIN)/aici run --regex '\d\d' "The answer to life, the universe and everything is "
 
-test: guests  ## all tests, with the real model and runtime
-	$(BIN)/aici models pull
+test: guests model  ## all tests, with the real model and runtime
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20
+
+model: $(READY)  ## fetch the default model
+	$(BIN)/aici models pull
 
 check: $(READY)  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Path:
     shutil.copy(guest_path("regex"), tmp_path / "my.wasm")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "rules.txt").write_text("[a-z ]{5,20}")
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
     return tmp_path
 
 
