@@ -104,10 +104,13 @@ class Store:
 
     def read(self, name: str) -> bytes:
         module_id = self.resolve(name)
-        for fixed, fixed_id in self.fixed.items():
-            if fixed_id == module_id:
-                return self._fixed[fixed].read_bytes()
-        return self.registry.read(module_id)
+        try:
+            return self.registry.read(module_id)
+        except NotFoundError:
+            for fixed, fixed_id in self.fixed.items():
+                if fixed_id == module_id:
+                    return self._fixed[fixed].read_bytes()
+            raise
 
     def remove(self, module_id: str, auth: Auth, *, force: bool = False) -> list[str]:
         """As `Registry.remove`."""
