@@ -76,6 +76,26 @@ static mp_obj_t set_subscr(mp_obj_t self, mp_obj_t index, mp_obj_t value) {
   return mp_const_none;
 }
 
+typedef struct SetIterator {
+  mp_obj_base_t base;
+  mp_fun_1_t next;
+  mp_obj_t set;
+  uint32_t token;
+} SetIterator;
+
+static mp_obj_t set_next(mp_obj_t iterator) {
+  SetIterator* self = MP_OBJ_TO_PTR(iterator);
+  if (self->token == guest_vocab_size()) return MP_OBJ_STOP_ITERATION;
+  return mp_obj_new_bool(guest_set_has(py_token_set(self->set), self->token++));
+}
+
+static mp_obj_t set_iterate(mp_obj_t self, mp_obj_iter_buf_t* buffer) {
+  _Static_assert(sizeof(SetIterator) <= sizeof(mp_obj_iter_buf_t), "the interpreter lends as much memory as this");
+  SetIterator* iterator = (SetIterator*)buffer;
+  *iterator = (SetIterator){{&mp_type_polymorph_iter}, set_next, self, 0};
+  return MP_OBJ_FROM_PTR(iterator);
+}
+
 static mp_obj_t set_unary(mp_unary_op_t operator, mp_obj_t self) {
   if (operator == MP_UNARY_OP_LEN) return mp_obj_new_int_from_uint(guest_vocab_size());
   if (operator == MP_UNARY_OP_BOOL) return mp_obj_new_bool(guest_set_count(py_token_set(self)) > 0);
@@ -95,7 +115,7 @@ static const mp_rom_map_elem_t set_names[] = {
 static MP_DEFINE_CONST_DICT(set_dict, set_names);
 
 MP_DEFINE_CONST_OBJ_TYPE(py_type_token_set, MP_QSTR_TokenSet, MP_TYPE_FLAG_NONE, make_new, set_make, print, set_print, unary_op,
-                         set_unary, subscr, set_subscr, locals_dict, &set_dict);
+                         set_unary, iter, set_iterate, subscr, set_subscr, locals_dict, &set_dict);
 
 // ---- Constraint.
 

@@ -9,7 +9,7 @@ step is awaited at a time, outside functions or in a coroutine that is started.
     city = await aici.gen_text(regex="[A-Z][a-z]+", max_tokens=10)
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any, Literal, final
 
 log_level: int
@@ -136,6 +136,7 @@ class TokenSet:
         """The number of all tokens. `bool()` says whether any is in the set."""
 
     def __bool__(self) -> bool: ...
+    def __iter__(self) -> Iterator[bool]: ...
     def __getitem__(self, token: int) -> bool: ...
     def __setitem__(self, token: int, allowed: bool) -> None: ...
     def set_all(self, allowed: bool) -> None: ...
