@@ -17,7 +17,7 @@ enum {
   // Deeper recursion is a RuntimeError. Where it is not caught, WebAssembly's own stack of 512 KiB would end the guest: a
   // call takes about three times as much there.
   MAX_STACK_BYTES = 96 * 1024,
-  // Garbage is collected after so much was allocated.
+  // Garbage is collected after so much was allocated, or a quarter of the heap.
   COLLECT_EVERY_BYTES = 64 * 1024,
 };
 
@@ -38,12 +38,19 @@ void gc_collect(void) { is_garbage_wanted = true; }
 
 size_t gc_get_max_new_split(void) { return MAX_HEAP_BYTES; }
 
+static void plan_collection(void) {
+  size_t heap = 0;
+  for (mp_state_mem_area_t* area = &MP_STATE_MEM(area); area; area = area->next) heap += (size_t)(area->gc_pool_end - area->gc_pool_start);
+  MP_STATE_MEM(gc_alloc_threshold) = MAX(COLLECT_EVERY_BYTES, heap / 4) / MICROPY_BYTES_PER_GC_BLOCK;
+}
+
 // Only where no frame of the interpreter is live.
 static void collect_garbage(void) {
   if (!is_garbage_wanted) return;
   is_garbage_wanted = false;
   gc_collect_start();
   gc_collect_end();
+  plan_collection();
 }
 
 // ---- Output: a line is one call of the host.
@@ -120,7 +127,7 @@ bool py_compile(PyText script) {
   char* heap = malloc(FIRST_HEAP_BYTES);
   mp_cstack_init_with_sp_here(MAX_STACK_BYTES);
   gc_init(heap, heap + FIRST_HEAP_BYTES);
-  MP_STATE_MEM(gc_alloc_threshold) = COLLECT_EVERY_BYTES / MICROPY_BYTES_PER_GC_BLOCK;
+  plan_collection();
   mp_init();
   return try(compile, &script);
 }
