@@ -7,9 +7,10 @@ later; the oldest can never be evicted, and any one sequence fits the cache alon
 
 Suspended sequences keep their pages and take no slot: whom they wait for may need one. They are the first to give up
 their pages to a sequence that can go on, and come back when they wake. Older means of an older request, or forked
-before.
+before. A fork that comes back shares pages again with another of its request.
 """
 
+import itertools
 from bisect import insort
 from dataclasses import dataclass, field
 
@@ -69,16 +70,17 @@ class Scheduler:
         for seq in [seq for seq in self.waiting if not seq.suspended]:
             if num_active >= self._max_num_seqs:
                 return
-            need = self._cache.num_pages_for(len(seq.tokens))
-            while need > self._cache.num_free_pages - promised and (victim := self._newest_suspended()):
+            while self._num_needed(seq) > self._cache.num_free_pages - promised and (
+                victim := self._newest_suspended()
+            ):
                 self._preempt(victim)
+            need = self._num_needed(seq)
             if num_active and need > self._cache.num_free_pages - promised:
                 return
             promised += need
             num_active += 1
             self.waiting.remove(seq)
-            self._run(seq)
-            self._cache.add(seq.seq_id)
+            self._start(seq)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """`child` begins with all that was computed of `parent`, in the same pages. `parent` runs."""
@@ -119,6 +121,31 @@ class Scheduler:
         self._cache.free(seq.seq_id)
         seq.num_computed = 0
         self.add(seq)
+
+    def _num_needed(self, seq: Sequence) -> int:
+        """Pages to admit it: what it can share, it need not have."""
+        _, num_shared = self._relative(seq)
+        return self._cache.num_pages_for(len(seq.tokens)) - num_shared // self._cache.page_size
+
+    def _start(self, seq: Sequence) -> None:
+        """A fork that was preempted shares again what it has in common with the oldest of its request."""
+        relative, num_shared = self._relative(seq)
+        if relative is None:
+            self._cache.add(seq.seq_id)
+        else:
+            self._cache.fork(relative.seq_id, seq.seq_id)
+            self._cache.truncate(seq.seq_id, num_shared)
+        seq.num_computed = num_shared
+        self._run(seq)
+
+    def _relative(self, seq: Sequence) -> tuple[Sequence | None, int]:
+        """The oldest other one of its request that runs, and how many computed tokens they begin with in common."""
+        for other in self.running:
+            if other.group is seq.group:
+                # One stays to be computed: logits come from the last token.
+                pairs = zip(seq.tokens[:-1], other.tokens[: other.num_computed], strict=False)
+                return other, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return None, 0
 
     def _run(self, seq: Sequence) -> None:
         seq.phase = Phase.RUNNING

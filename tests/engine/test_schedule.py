@@ -228,6 +228,38 @@ def test_one_that_sleeps_gives_its_pages_before_one_that_works() -> None:
     assert ([work.seq for work in decision.work], decision.preempted) == ([new], [old.seq_id])
 
 
+def test_a_fork_that_comes_back_shares_again() -> None:
+    scheduler, cache = make(8, 4, 32)
+    root, other = sequence(1, 18, 26), sequence(2, 3, 16)
+    for seq in (root, other):
+        scheduler.add(seq)
+    scheduler.admit()
+    decision = scheduler.decide()
+    compute(decision, cache)
+    fork(scheduler, decision.work[0], [3])
+    child = scheduler.running[1]
+    child.tokens[-1] = TokenId(2)
+    for seq, token in ((root, 1), (other, 0)):
+        seq.tokens.append(TokenId(token))
+    child.suspended = True
+    # Of 8 pages, `other` comes to need 4, and the root 5.
+    while child.phase is Phase.RUNNING:
+        perform(scheduler.decide(), cache)
+    assert not cache.holds(child.seq_id)
+    scheduler.remove(other)
+    child.suspended = False
+    scheduler.admit()
+    cache.check_integrity()
+    # 19 tokens, of which the last is its own.
+    assert (child.num_computed, len(child.tokens)) == (18, 19)
+    assert cache.page_table(child.seq_id) == cache.page_table(root.seq_id)[:5]
+    [_, work] = scheduler.decide().work
+    assert (work.num_tokens, work.samples) == (1, True)
+    assert cache.page_table(child.seq_id)[:4] == cache.page_table(root.seq_id)[:4]
+    assert cache.page_table(child.seq_id)[4] != cache.page_table(root.seq_id)[4]
+    cache.check_integrity()
+
+
 def test_a_late_fork_is_older_than_requests_that_came_after_its_own() -> None:
     scheduler, cache = make(16, 2, 16)
     first, second = sequence(1, 3, 9), sequence(2, 3, 9)
