@@ -64,7 +64,7 @@ async def gen_tokens(
     regex: str | None = None,
     yacc: str | None = None,
     substring: str | None = None,
-    substring_end: str = '"',
+    substring_end: str | None = None,
     options: Sequence[str] | None = None,
     store_var: str | None = None,
     stop_at: str | None = None,
@@ -76,8 +76,8 @@ async def gen_tokens(
     stays, and so does the rest of that token), or there are `max_tokens`.
 
     At most one of: `regex`; `yacc`, the text of a grammar (.y); `substring`, any part of this text that begins with a
-    word, then `substring_end`; `choices`, one of these texts; `options`, one of these texts in the tokens that the
-    tokenizer makes of it; `json_schema`, as JSON or as what `json.dumps` makes JSON of.
+    word, then `substring_end` (a double quote when there is none); `choices`, one of these texts; `options`, one of
+    these in the tokens that the tokenizer makes of it; `json_schema`, as JSON or as what `json.dumps` makes JSON of.
     `store_var` is the variable that the text goes to.
     """
 
@@ -85,7 +85,7 @@ async def gen_text(
     regex: str | None = None,
     yacc: str | None = None,
     substring: str | None = None,
-    substring_end: str = '"',
+    substring_end: str | None = None,
     options: Sequence[str] | None = None,
     store_var: str | None = None,
     stop_at: str | None = None,

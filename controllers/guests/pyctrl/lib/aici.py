@@ -46,7 +46,7 @@ async def gen_tokens(
     regex=None,
     yacc=None,
     substring=None,
-    substring_end='"',
+    substring_end=None,
     options=None,
     store_var=None,
     stop_at=None,
@@ -57,7 +57,7 @@ async def gen_tokens(
     constraints = {
         "regex": (RegexConstraint, regex),
         "yacc": (CfgConstraint, yacc),
-        "substring": (lambda text: SubStrConstraint(text, substring_end), substring),
+        "substring": (lambda text: SubStrConstraint(text, substring_end or '"'), substring),
         "options": (ChooseConstraint, options),
         "choices": (ChoicesConstraint, choices),
         "json_schema": (JsonSchemaConstraint, json_schema),
@@ -65,6 +65,8 @@ async def gen_tokens(
     given = [name for name, (_, value) in constraints.items() if value is not None]
     if len(given) > 1:
         raise ValueError("only one can constrain what is generated: " + ", ".join(sorted(given)))
+    if substring is None and substring_end is not None:
+        raise ValueError("substring_end means nothing without substring")
     constraint = None
     if given:
         make, value = constraints[given[0]]
