@@ -16,6 +16,7 @@ from aici_controllers import catalog
 from aici_controllers.byte_tokenizer import write_byte_tokenizer
 from aici_controllers.case_file import Case, read_cases
 from aici_controllers.case_runner import CaseRunner, Tokens
+from aici_runtime.abi import UNBOUND_SEQ_ID
 from aici_runtime.client import Runtime, RuntimeConfig
 from tests.support.fake_host import FakeHost, GuestStoppedError
 from tests.support.guests import shipped_guest
@@ -206,6 +207,14 @@ def test_options_of_variables_that_cannot_be_chosen_from() -> None:
     host = _start({"steps": [{"Choose": {"options": {"Var": {"var": "none"}}}}]})
     with pytest.raises(GuestStoppedError, match=r"^#/steps/0/Choose/options: there must be at least one choice"):
         host.init_prompt([1])
+
+
+def test_a_host_that_makes_no_forks() -> None:
+    host = _start({"steps": [{"Fork": {"branches": [[_fixed()], [_fixed()]]}}]})
+    host.init_prompt([1])
+    assert host.pre_process()["num_forks"] == 2
+    with pytest.raises(GuestStoppedError, match="the host has made 1 forks where the program wants 2"):
+        host.mid_process([int(UNBOUND_SEQ_ID)])
 
 
 _PIECES = st.sampled_from([*"ab1 é.\n", r"\d", r"\W", r"\s", "[ab]", "[^a-c\\d]", "[é\\n-]", "^", "$", "(?:a|ab)"])

@@ -46,8 +46,10 @@ PreResult ScriptController::pre_process() {
 }
 
 MidResult ScriptController::mid_process(Tokens fork_group) {
-  if (awaited<Fork>() && !is_pending()) {
+  if (Fork* fork = awaited<Fork>(); fork && !is_pending()) {
     auto self = std::find(fork_group.begin(), fork_group.end(), self_seq_id());
+    if (fork_group.size() != fork->num || self == fork_group.end())
+      fail(Text("the host has made ") << fork_group.size() << " forks where the program wants " << fork->num);
     resume({.fork = static_cast<uint32_t>(self - fork_group.begin())});
     settle();
   }
