@@ -159,9 +159,9 @@ def run_cases(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of declarative steps (declctrl), which editors check and complete them with."""
-    from aici_controllers.catalog import script_schema_path
+    from aici_controllers.catalog import steps_schema_path
 
-    print(script_schema_path("declctrl").read_text("utf-8"), end="")
+    print(steps_schema_path().read_text("utf-8"), end="")
 
 
 def _tokenizer(name: str) -> Path:

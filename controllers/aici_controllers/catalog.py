@@ -38,11 +38,9 @@ def guest_path(name: str) -> Path:
     raise NotFoundError(f"no shipped controller is called {name!r}", hint=_near(name, names))
 
 
-def script_schema_path(name: str) -> Path:
-    """The JSON Schema of what the controller `name` runs: in the package, or beside it in a checkout."""
-    file = f"{name}.schema.json"
-    installed = guests_dir() / file
-    return installed if installed.exists() else Path(__file__).resolve().parents[1] / "guests" / name / file
+def steps_schema_path() -> Path:
+    """The JSON Schema of declarative steps, which the controller declctrl runs."""
+    return Path(__file__).resolve().parent / "declctrl.schema.json"
 
 
 def grammars_dir() -> Path:

@@ -21,11 +21,15 @@ from aici_runtime.client import Runtime, RuntimeConfig
 from tests.support.fake_host import FakeHost, GuestStoppedError
 from tests.support.guests import shipped_guest
 from tests.support.scale import scaled
+from tests.support.scripts.nodes import Step
+from tests.support.scripts.printers import declarative
+from tests.support.scripts.programs import programs
 
 _CASES = Path(__file__).resolve().parents[2] / "controllers" / "guests" / "declctrl" / "cases.toml"
 _FILE = read_cases(_CASES)
 _ARGUMENTS = [case["argument"] for case in tomllib.loads(_CASES.read_text())["case"]]
-_SCHEMA = jsonschema.Draft202012Validator(json.loads(catalog.script_schema_path("declctrl").read_text()))
+_EXAMPLES = [json.loads(path.read_text()) for path in sorted((_CASES.parents[3] / "examples").glob("*.json"))]
+_SCHEMA = jsonschema.Draft202012Validator(json.loads(catalog.steps_schema_path().read_text()))
 _VOCABULARY = [*(bytes([byte]) for byte in range(256)), b""]
 
 
@@ -46,9 +50,15 @@ def test_cases(runner: CaseRunner, case: Case) -> None:
     assert outcome.ok, f"step {outcome.step}: {outcome.message}\n{outcome.log}"
 
 
-@pytest.mark.parametrize("argument", _ARGUMENTS)
+@pytest.mark.parametrize("argument", [*_ARGUMENTS, *_EXAMPLES])
 def test_the_schema_takes_what_the_guest_takes(argument: Any) -> None:
     _SCHEMA.validate(argument)
+
+
+@settings(max_examples=scaled(50), deadline=None)
+@given(program=programs(is_script=False))
+def test_the_schema_takes_any_program(program: list[Step]) -> None:
+    _SCHEMA.validate(json.loads(declarative(program)))
 
 
 def _text(text: str = "x") -> dict[str, Any]:
