@@ -5,6 +5,7 @@ modules and roots of the collector there are. Its own scripts make them; the pre
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -20,32 +21,37 @@ def make_headers(
     tree: Path, sources: Sequence[Path], includes: Sequence[Path], flags: Sequence[str], into: Path
 ) -> None:
     """Into `into`/genhdr. `sources` are all C sources of the guest, `tree` is MicroPython's."""
-    headers, scratch = into / "genhdr", into / "scratch"
+    headers = into / "genhdr"
     headers.mkdir(parents=True)
-    scratch.mkdir()
     version = re.search(r"micropython-([\d.]+)", tree.name)
     tag = f"v{version[1]}" if version else "unknown"
     (headers / "mpversion.h").write_text(
         f'#define MICROPY_GIT_TAG "{tag}"\n#define MICROPY_GIT_HASH ""\n#define MICROPY_BUILD_DATE ""\n'
     )
-    together = scratch / "together.c"
+    with tempfile.TemporaryDirectory(prefix="aici-names-") as name:
+        scratch = Path(name)
+        _collect(tree / "py", sources, includes, flags, scratch)
+        for made, script in _SCRIPTS.items():
+            (headers / f"{made}.h").write_text(_run(tree / "py" / script, scratch / made), "utf-8")
+        # Names are quoted so that the preprocessor, which decides which of them are wanted, leaves them alone.
+        names = (tree / "py" / "qstrdefs.h").read_text("utf-8") + (scratch / "qstrdefs").read_text("utf-8")
+        quoted, wanted = scratch / "names.c", scratch / "names.h"
+        quoted.write_text(re.sub(r"(?m)^Q\(.*\)", r'"\g<0>"', names), "utf-8")
+        text = zig.preprocess(quoted, includes, ["-w", *flags])
+        wanted.write_text(re.sub(r'(?m)^"(Q\(.*\))"', r"\1", text), "utf-8")
+        (headers / "qstrdefs.generated.h").write_text(_run(tree / "py" / "makeqstrdata.py", wanted), "utf-8")
+
+
+def _collect(
+    scripts: Path, sources: Sequence[Path], includes: Sequence[Path], flags: Sequence[str], scratch: Path
+) -> None:
+    """What the sources register, one file for each kind."""
+    together, preprocessed = scratch / "together.c", scratch / "together.i"
     together.write_text("".join(f'#include "{path.resolve()}"\n' for path in sources))
-    preprocessed = scratch / "together.i"
     preprocessed.write_text(zig.preprocess(together, includes, ["-w", "-DNO_QSTR", *flags]), "utf-8")
-    scripts = tree / "py"
     for mode, name in _MODES.items():
         _run(scripts / "makeqstrdefs.py", "split", mode, preprocessed, scratch / mode, "_")
         _run(scripts / "makeqstrdefs.py", "cat", mode, "_", scratch / mode, scratch / name)
-    for name, script in _SCRIPTS.items():
-        (headers / f"{name}.h").write_text(_run(scripts / script, scratch / name), "utf-8")
-    # Names are quoted so that the preprocessor, which decides which of them are wanted, leaves them alone.
-    names = (scripts / "qstrdefs.h").read_text("utf-8") + (scratch / "qstrdefs").read_text("utf-8")
-    quoted = scratch / "names.c"
-    quoted.write_text(re.sub(r"(?m)^Q\(.*\)", r'"\g<0>"', names), "utf-8")
-    wanted = scratch / "names.h"
-    text = zig.preprocess(quoted, includes, ["-w", *flags])
-    wanted.write_text(re.sub(r'(?m)^"(Q\(.*\))"', r"\1", text), "utf-8")
-    (headers / "qstrdefs.generated.h").write_text(_run(scripts / "makeqstrdata.py", wanted), "utf-8")
 
 
 def _run(script: Path, *arguments: object) -> str:

@@ -63,8 +63,8 @@ def third_party_parts(recipe: Recipe, tree: Path, folder: Path, made: Path) -> l
     """The sources of others in `tree`, to be compiled for the guest in `folder`, whose headers they may include, and
     those that were made for it in `made`."""
     source = recipe.source
-    headers = [(path, root) for root in (folder / recipe.port, made) for path in [list(root.rglob("*.h"))]]
-    context = " ".join([source.sha256 if source else "", *(digest(paths, root) for paths, root in headers)])
+    headers = [digest(list(root.rglob("*.h")), root) for root in (folder / recipe.port, made)]
+    context = " ".join([source.sha256 if source else "", *headers])
     includes = [*include_folders(recipe, tree, made), folder / recipe.port]
     flags = ["-w", *recipe.common_flags, *recipe.flags]  # their warnings are theirs
     paths = source_files(recipe, tree)
