@@ -53,7 +53,7 @@ class _Watched:
 
 
 def test_forks_are_runs_that_share_the_prompt() -> None:
-    config = RuntimeConfig(tokenizer=default_model_dir(), extra_args=(f"--wasm-max-forks={NUM_FORKS}",))
+    config = RuntimeConfig(tokenizer=default_model_dir(), max_forks=NUM_FORKS)
     with Runtime(config) as runtime:
         runtime.wait_ready()
         module_id = runtime.mk_module(guest_path("jsctrl").read_bytes()).module_id
