@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aici_controllers import catalog
 from aici_controllers.byte_tokenizer import write_byte_tokenizer
@@ -21,6 +22,8 @@ from tests.support.scripts.programs import programs
 from tests.support.scripts.simulator import simulate
 
 Engines = Callable[[str], ScriptEngine]
+
+_SEEDS = st.integers(0, 99)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +45,8 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
         yield engine
 
 
-def _check(engine: ScriptEngine, source: str, program: Steps, why: str) -> None:
-    outcome, errors = engine.run(source)
+def _check(engine: ScriptEngine, source: str, program: Steps, why: str, seed: int = 0) -> None:
+    outcome, errors = engine.run(source, seed)
     expected = simulate(program)
     if outcome.variables is None:
         expected = replace(expected, variables=None)
@@ -52,21 +55,21 @@ def _check(engine: ScriptEngine, source: str, program: Steps, why: str) -> None:
 
 
 @settings(max_examples=scaled(120), deadline=None)
-@given(program=programs(is_script=False))
-def test_declarative_steps(engines: Engines, program: list[Step]) -> None:
-    _check(engines("declctrl"), printers.declarative(program), program, "must stay|must be at least one choice")
+@given(program=programs(is_script=False), seed=_SEEDS)
+def test_declarative_steps(engines: Engines, program: list[Step], seed: int) -> None:
+    _check(engines("declctrl"), printers.declarative(program), program, "must stay|must be at least one choice", seed)
 
 
 @settings(max_examples=scaled(60), deadline=None)
-@given(program=programs(is_script=True))
-def test_javascript(engines: Engines, program: list[Step]) -> None:
-    _check(engines("jsctrl"), printers.javascript(program), program, "boom")
+@given(program=programs(is_script=True), seed=_SEEDS)
+def test_javascript(engines: Engines, program: list[Step], seed: int) -> None:
+    _check(engines("jsctrl"), printers.javascript(program), program, "boom", seed)
 
 
 @settings(max_examples=scaled(60), deadline=None)
-@given(program=programs(is_script=True))
-def test_python(engines: Engines, program: list[Step]) -> None:
-    _check(engines("pyctrl"), printers.python(program), program, "boom")
+@given(program=programs(is_script=True), seed=_SEEDS)
+def test_python(engines: Engines, program: list[Step], seed: int) -> None:
+    _check(engines("pyctrl"), printers.python(program), program, "boom", seed)
 
 
 def test_text_that_is_too_long_to_be_forced_at_once(engines: Engines) -> None:

@@ -1,6 +1,10 @@
-"""Drives a program in the real runtime as an engine does: all forks in lockstep, one token or splice of each a step."""
+"""Drives a program in the real runtime as an engine does: step by step, one token or splice of some of its forks each.
+
+Who is left out of a step is asked again what it wants before the next, as where memory or the batch is full.
+"""
 
 import itertools
+import random
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -36,8 +40,8 @@ class ScriptEngine:
         self._runtime = runtime
         self._module_id = module_id
 
-    def run(self, argument: str) -> tuple[Outcome, list[str]]:
-        """What came of it, and the messages of forks that failed."""
+    def run(self, argument: str, seed: int) -> tuple[Outcome, list[str]]:
+        """What came of it, and the messages of forks that failed. `seed` decides who is left out of which step."""
         prompt = model.tokenize(model.PROMPT)
         req_id = f"script-{next(_ids)}"
         ready = self._runtime.instantiate(
@@ -51,7 +55,7 @@ class ScriptEngine:
             return Outcome([_result(failed)], None), [error.message]
         request = _Request(self._runtime, req_id, prompt)
         try:
-            request.run()
+            request.run(random.Random(seed))
         finally:
             request.free()
         forks = sorted(request.forks, key=lambda fork: fork.path)
@@ -78,7 +82,7 @@ class _Request:
         self.forks = [_Fork(SeqId(next(_ids)), (), prompt)]
         self.variables: dict[str, str] = {}
 
-    def run(self) -> None:
+    def run(self, chance: random.Random) -> None:
         rounds_suspended = 0
         for _ in range(_MAX_STEPS):
             self._round()
@@ -91,8 +95,9 @@ class _Request:
                 for fork in live:
                     fork.end = "deadlock"
                 return
-            if running:
-                self._step(running)
+            chosen = [fork for fork in running if chance.random() < 0.7]
+            if chosen:
+                self._step(chosen)
         raise AssertionError("the program does not end")
 
     def free(self) -> None:
