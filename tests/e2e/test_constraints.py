@@ -17,7 +17,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall, Request
 from aici_runtime.client import Runtime
-from tests.support.cli import aici
+from tests.support.warm import warm_aici
 
 pytestmark = pytest.mark.e2e
 
@@ -77,7 +77,7 @@ def test_all_kinds_in_one_batch(runtime: Runtime, engine: Engine) -> None:
 
 
 def test_a_grammar_that_ships_by_its_name() -> None:
-    done = aici("run", "--grammar", "arithmetic", "--max-tokens", "24", "Compute: ")
+    done = warm_aici("run", "--grammar", "arithmetic", "--max-tokens", "24", "Compute: ")
     assert done.returncode == 0, done.stderr
     shipped = grammar_path("arithmetic").read_text()
     assert constraints.grammar(shipped).argument == shipped
@@ -86,16 +86,16 @@ def test_a_grammar_that_ships_by_its_name() -> None:
 
 def test_a_grammar_file(tmp_path: Path) -> None:
     (tmp_path / "yes.y").write_text('%start s\n%%\ns: "yes" | "no" ", " /* why */ "because";\n')
-    done = aici("run", "--grammar", str(tmp_path / "yes.y"), "Is water wet? ")
+    done = warm_aici("run", "--grammar", str(tmp_path / "yes.y"), "Is water wet? ")
     assert done.stdout in {"yes", "no, because"}, done.stderr
 
 
 def test_schema_from_a_file_and_what_is_dropped_is_said(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA | {"sorted": True}))
-    refused = aici("run", "--json-schema", str(tmp_path / "schema.json"), "A toy: ")
+    refused = warm_aici("run", "--json-schema", str(tmp_path / "schema.json"), "A toy: ")
     assert refused.returncode == 2
     assert "#/sorted" in refused.stderr
-    done = aici("run", "--json-schema", str(tmp_path / "schema.json"), "--lenient", "--json", "A toy: ")
+    done = warm_aici("run", "--json-schema", str(tmp_path / "schema.json"), "--lenient", "--json", "A toy: ")
     assert done.returncode == 0, done.stderr
     assert "note: dropped #/sorted" in done.stderr
     jsonschema.validate(json.loads(json.loads(done.stdout)["text"]), SCHEMA)
@@ -103,13 +103,13 @@ def test_schema_from_a_file_and_what_is_dropped_is_said(tmp_path: Path) -> None:
 
 def test_choices_from_flags_and_a_file(tmp_path: Path) -> None:
     (tmp_path / "colours").write_text("dark red\nblue\n\n")
-    done = aici("run", "--choice", "green", "--choices", str(tmp_path / "colours"), "My favourite colour is ")
+    done = warm_aici("run", "--choice", "green", "--choices", str(tmp_path / "colours"), "My favourite colour is ")
     assert done.stdout in {"green", "dark red", "blue"}, done.stderr
 
 
 def test_substring_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "source").write_text(SOURCE + "\n")
-    done = aici("run", "--substring", str(tmp_path / "source"), "An animal: ")
+    done = warm_aici("run", "--substring", str(tmp_path / "source"), "An animal: ")
     assert is_words_of_source(done.stdout), done.stdout
 
 
@@ -131,7 +131,7 @@ def test_substring_of_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_loaded(flags: list[str], said: str) -> None:
-    done = aici("run", *flags, "x")
+    done = warm_aici("run", *flags, "x")
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr

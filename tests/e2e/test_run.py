@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cli import aici
 from tests.support.guests import build_test_guest
+from tests.support.warm import warm_aici
 
 pytestmark = pytest.mark.e2e
 
@@ -16,7 +17,7 @@ ULTIMATE = "The answer to life, the universe and everything is "
 
 
 def document(*args: str, stdin: str = "") -> dict[str, Any]:
-    done = aici("run", "--json", *args, stdin=stdin)
+    done = warm_aici("run", "--json", *args, stdin=stdin)
     assert done.returncode == 0, done.stderr
     parsed: dict[str, Any] = json.loads(done.stdout)
     return parsed
@@ -64,8 +65,8 @@ def test_stop_strings_and_log_probabilities() -> None:
     for token in out["tokens"]:
         assert token["top_logprobs"][0] == {"id": token["id"], "logprob": token["logprob"]}
         assert token["top_logprobs"][1]["logprob"] <= token["logprob"] <= 0.0
-    assert aici("run", "--stop", " 6", *counting).stdout == ", 4, 5,"
-    refused = aici("run", "--logprobs", "2", *counting)
+    assert warm_aici("run", "--stop", " 6", *counting).stdout == ", 4, 5,"
+    refused = warm_aici("run", "--logprobs", "2", *counting)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "add --json" in refused.stderr
 
@@ -98,7 +99,9 @@ def test_a_controller_file_can_force_text() -> None:
 
 def test_the_argument_of_a_controller_can_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("from a file")
-    done = aici("run", "--controller", str(build_test_guest("forced")), "--controller-arg", f"@{tmp_path}/text", "x")
+    done = warm_aici(
+        "run", "--controller", str(build_test_guest("forced")), "--controller-arg", f"@{tmp_path}/text", "x"
+    )
     assert done.stdout == "from a file"
 
 
@@ -113,13 +116,13 @@ def test_chat_uses_the_template() -> None:
 
 
 def test_log_goes_to_stderr() -> None:
-    done = aici("run", "--log", "--regex", "ab", "x")
+    done = warm_aici("run", "--log", "--regex", "ab", "x")
     assert done.stdout == "ab"
     assert "regex constraint" in done.stderr
 
 
 def test_a_trap_is_exit_1_with_the_controllers_message() -> None:
-    done = aici("run", "--controller", str(build_test_guest("trap")), "x")
+    done = warm_aici("run", "--controller", str(build_test_guest("trap")), "x")
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "unreachable" in done.stderr
@@ -130,7 +133,7 @@ def test_a_trap_is_exit_1_with_the_controllers_message() -> None:
     ("pattern", "position"), [(r"a\bc", 1), ("a(b", 1), ("[z-a]", 1), ("é(?=x)", 1), ("a{3,2}", 1), ("*a", 0)]
 )
 def test_a_bad_regex_is_exit_2_with_the_position_marked(pattern: str, position: int) -> None:
-    done = aici("run", "--regex", pattern, "x")
+    done = warm_aici("run", "--regex", pattern, "x")
     assert done.returncode == 2
     lines = done.stderr.splitlines()
     assert lines[0].startswith("error: ")
@@ -151,14 +154,14 @@ def test_a_bad_regex_is_exit_2_with_the_position_marked(pattern: str, position: 
     ],
 )
 def test_wrong_use_is_exit_2_and_says_what_is_wrong(args: list[str], said: str) -> None:
-    done = aici("run", *args)
+    done = warm_aici("run", *args)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stdout == ""
 
 
 def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths() -> None:
-    done = aici("run", "--max-tokens", "1", stdin="word " * 9000)
+    done = warm_aici("run", "--max-tokens", "1", stdin="word " * 9000)
     assert done.returncode == 2
     assert "8192" in done.stderr
     assert re.search(r"\b9\d{3}\b", done.stderr)
