@@ -124,7 +124,7 @@ const KINDS = {
   options: (options) => ["options", options],
   substring: (text, end = '"') => ["substring", needText(text, "substring"), needText(end, "substringEnd")],
 };
-const OPTIONS = [...Object.keys(KINDS), "substringEnd", "maxTokens", "stopAt", "storeVar"];
+const OPTIONS = [...Object.keys(KINDS), "substringEnd", "maxTokens", "maxBytes", "maxWords", "stopAt", "storeVar"];
 
 export const regexConstraint = (regex) => new Constraint(...KINDS.regex(regex));
 export const cfgConstraint = (grammar) => new Constraint(...KINDS.yacc(grammar));
@@ -154,13 +154,15 @@ export function genTokens(options = {}) {
     need(OPTIONS.includes(name), `gen has no option ${name}; it has ${OPTIONS.join(", ")}`);
   const kinds = Object.keys(KINDS).filter((name) => options[name] !== undefined);
   need(kinds.length <= 1, `gen: ${kinds.join(" and ")} exclude each other`);
-  const { maxTokens = 20, stopAt = "", storeVar = "", substring, substringEnd } = options;
+  const { maxTokens = 20, maxBytes, maxWords, stopAt = "", storeVar = "", substring, substringEnd } = options;
   need(substring !== undefined || substringEnd === undefined, "gen: substringEnd has no meaning without substring");
   const constraint = kinds.flatMap((name) => KINDS[name](options[name], substringEnd));
   if (logLevel() >= 2) print("GEN-OPT", options);
   needText(stopAt, "stopAt");
   needText(storeVar, "storeVar");
-  return native.gen(needCount(maxTokens, 1, "maxTokens"), stopAt, storeVar, ...constraint);
+  const bound = (most, what) => (most === undefined ? 0 : needCount(most, 1, what));
+  const bounds = [needCount(maxTokens, 1, "maxTokens"), bound(maxBytes, "maxBytes"), bound(maxWords, "maxWords")];
+  return native.gen(...bounds, stopAt, storeVar, ...constraint);
 }
 
 export async function gen(options) {

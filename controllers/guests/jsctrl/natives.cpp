@@ -29,13 +29,17 @@ JSValue fixed(JSContext* ctx, JSValueConst, int argc, JSValueConst* argv) {
   return JsProgram::of(ctx).wait_for(static_cast<Fixed&&>(step), JsProgram::Gives::Tokens, "fixed");
 }
 
-// (most tokens, stop text, variable, kind of constraint, its arguments...)
+// (most tokens, most bytes, most words, stop text, variable, kind of constraint, its arguments...); 0: no such bound
 JSValue gen(JSContext* ctx, JSValueConst, int argc, JSValueConst* argv) {
   Gen step;
-  std::optional<aici::Text> stop_at = to_text(ctx, argv[1]), variable = to_text(ctx, argv[2]);
+  uint32_t max_bytes = 0, max_words = 0;
+  std::optional<aici::Text> stop_at = to_text(ctx, argv[3]), variable = to_text(ctx, argv[4]);
   if (!stop_at || !variable || JS_ToUint32(ctx, &step.max_tokens, argv[0]) < 0) return JS_EXCEPTION;
+  if (JS_ToUint32(ctx, &max_bytes, argv[1]) < 0 || JS_ToUint32(ctx, &max_words, argv[2]) < 0) return JS_EXCEPTION;
+  if (max_bytes > 0) step.max_bytes = max_bytes;
+  if (max_words > 0) step.max_words = max_words;
   step.stop_at = *stop_at, step.variable = *variable;
-  if (argc > 3 && !(step.constraint = make_constraint(ctx, argc - 3, argv + 3))) return JS_EXCEPTION;
+  if (argc > 5 && !(step.constraint = make_constraint(ctx, argc - 5, argv + 5))) return JS_EXCEPTION;
   return JsProgram::of(ctx).wait_for(static_cast<Gen&&>(step), JsProgram::Gives::Tokens, "gen");
 }
 
@@ -140,7 +144,7 @@ JSValue set_log_level(JSContext* ctx, JSValueConst, int, JSValueConst* argv) {
 // The number of arguments is also how many are there at least when the function is called.
 const JSCFunctionListEntry NATIVES[] = {
     JS_CFUNC_DEF("fixed", 1, fixed),
-    JS_CFUNC_DEF("gen", 3, gen),
+    JS_CFUNC_DEF("gen", 5, gen),
     JS_CFUNC_DEF("fork", 1, fork),
     JS_CFUNC_DEF("waitVars", 1, wait_vars),
     JS_CFUNC_DEF("pause", 0, pause),

@@ -15,6 +15,11 @@ typedef struct PyText {
   size_t size;
 } PyText;
 
+// 0: there is none.
+typedef struct PyBounds {
+  uint32_t max_bytes, max_words;
+} PyBounds;
+
 typedef struct PyTokens {
   const uint32_t* data;
   size_t size;
@@ -40,7 +45,8 @@ void guest_print(PyText text);
 // What the program waits for from now on. False when it waits for something else already.
 typedef struct GuestConstraint GuestConstraint;
 bool guest_await_fixed(PyTokens tokens, const size_t* keep);  // null: all of the sequence is kept
-bool guest_await_gen(GuestConstraint* constraint, uint32_t max_tokens, PyText stop_at, PyText variable);  // takes it
+// It takes the constraint.
+bool guest_await_gen(GuestConstraint* constraint, uint32_t max_tokens, PyBounds bounds, PyText stop_at, PyText variable);
 bool guest_await_fork(uint32_t num);
 bool guest_await_variables(const PyText* names, size_t num);
 bool guest_await_pause(void);

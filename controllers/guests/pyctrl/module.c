@@ -67,17 +67,24 @@ static mp_obj_t fixed(mp_obj_t tokens, mp_obj_t keep) {
 }
 static MP_DEFINE_CONST_FUN_OBJ_2(fixed_obj, fixed);
 
-// (constraint or None, max_tokens, stop_at, variable); "" where there is none.
+static uint32_t bound_of(mp_obj_t most) {
+  mp_int_t num = most == mp_const_none ? 0 : mp_obj_get_int(most);
+  if (most != mp_const_none && num < 1) mp_raise_ValueError(MP_ERROR_TEXT("max_bytes and max_words are 1 or more"));
+  return (uint32_t)num;
+}
+
+// (constraint or None, max_tokens, stop_at, variable, max_bytes or None, max_words or None); "" where there is none.
 static mp_obj_t gen(size_t num, const mp_obj_t* arguments) {
   (void)num;
+  PyBounds bounds = {.max_bytes = bound_of(arguments[4]), .max_words = bound_of(arguments[5])};
   mp_int_t max_tokens = mp_obj_get_int(arguments[1]);
   if (max_tokens < 0) mp_raise_ValueError(MP_ERROR_TEXT("max_tokens is negative"));
   PyText stop_at = py_text_of(arguments[2]), variable = py_text_of(arguments[3]);
   GuestConstraint* constraint = arguments[0] == mp_const_none ? NULL : py_take_constraint(arguments[0]);
-  check_awaited(guest_await_gen(constraint, (uint32_t)max_tokens, stop_at, variable));
+  check_awaited(guest_await_gen(constraint, (uint32_t)max_tokens, bounds, stop_at, variable));
   return mp_const_none;
 }
-static MP_DEFINE_CONST_FUN_OBJ_VAR_BETWEEN(gen_obj, 4, 4, gen);
+static MP_DEFINE_CONST_FUN_OBJ_VAR_BETWEEN(gen_obj, 6, 6, gen);
 
 static mp_obj_t fork(mp_obj_t number) {
   mp_int_t num = mp_obj_get_int(number);

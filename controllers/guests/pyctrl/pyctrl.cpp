@@ -165,8 +165,10 @@ bool guest_await_fixed(PyTokens tokens, const size_t* keep) {
   return await(std::move(step), TOKENS);
 }
 
-bool guest_await_gen(GuestConstraint* constraint, uint32_t max_tokens, PyText stop_at, PyText variable) {
+bool guest_await_gen(GuestConstraint* constraint, uint32_t max_tokens, PyBounds bounds, PyText stop_at, PyText variable) {
   script::Gen step{.max_tokens = max_tokens, .stop_at = Text(view(stop_at)), .variable = Text(view(variable))};
+  if (bounds.max_bytes > 0) step.max_bytes = bounds.max_bytes;
+  if (bounds.max_words > 0) step.max_words = bounds.max_words;
   if (constraint) step.constraint = std::move(constraint->made);
   guest_constraint_delete(constraint);
   return await(std::move(step), TOKENS);

@@ -147,6 +147,7 @@ _JS = _Language(
     stop="return;",
     fail='throw new Error("boom");',
     names={"regex": "regex: {}", "choices": "choices: {}", "options": "options: {}", "max_tokens": "maxTokens: {}",
+           "max_bytes": "maxBytes: {}", "max_words": "maxWords: {}",
            "stop_at": "stopAt: {}", "store_var": "storeVar: {}"},
     constraints={"regex": "regexConstraint({})", "choices": "choicesConstraint({})",
                  "options": "new ChooseConstraint({})"},
@@ -174,6 +175,7 @@ _PY = _Language(
     stop="return",
     fail='raise ValueError("boom")',
     names={"regex": "regex={}", "choices": "choices={}", "options": "options={}", "max_tokens": "max_tokens={}",
+           "max_bytes": "max_bytes={}", "max_words": "max_words={}",
            "stop_at": "stop_at={}", "store_var": "store_var={}"},
     constraints={"regex": "RegexConstraint({})", "choices": "ChoicesConstraint({})",
                  "options": "ChooseConstraint({})"},
@@ -240,8 +242,9 @@ class _Printer:
     def _options(self, step: Gen) -> Iterator[str]:
         names = self._to.names
         yield _constraint(step.language, names)
-        if step.max_tokens is not None:
-            yield names["max_tokens"].format(step.max_tokens)
+        for name in ("max_tokens", "max_bytes", "max_words"):
+            if (most := getattr(step, name)) is not None:
+                yield names[name].format(most)
         if step.stop_at is not None:
             yield names["stop_at"].format(_quoted(step.stop_at))
         for stmt in step.stmts[:1]:

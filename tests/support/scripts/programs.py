@@ -57,7 +57,7 @@ class _Scope:
 
 @st.composite
 def programs(draw: st.DrawFn, *, is_script: bool) -> list[Step]:
-    """`is_script`: of what only JavaScript and Python have, rather than of what only declarative steps have."""
+    """`is_script`: of what only JavaScript and Python have, rather than what only declarative steps have."""
     labels = [] if is_script else ["prompt"]
     return _steps(draw, _Scope(_Budget(), labels, [], "own", is_script=is_script), least=0)
 
@@ -156,7 +156,7 @@ def _gen(draw: st.DrawFn, scope: _Scope) -> Gen:
         limits["max_tokens"] = draw(st.integers(1, 6))
     if draw(st.integers(0, 2)) == 0:
         limits["stop_at"] = draw(st.sampled_from(["a", "b", " ", "ab", "c"]))
-    if not scope.is_script and draw(st.integers(0, 2)) == 0:
+    if draw(st.integers(0, 2)) == 0:
         limits |= draw(st.sampled_from([{"max_bytes": 1}, {"max_bytes": 3}, {"max_words": 1}, {"max_words": 2}]))
     return Gen(language=language, label=label, stmts=_stmts(draw, scope), **limits)
 

@@ -34,6 +34,10 @@ declare module "aici" {
     substringEnd?: string;
     /** So many tokens at most; 20 unless told. The text is cut off there, whatever the constraint. */
     maxTokens?: number;
+    /** No token makes the text longer than so many bytes of UTF-8: where no other may come, it ends. */
+    maxBytes?: number;
+    /** No token begins a word beyond so many; words end at a space, tab or newline. */
+    maxWords?: number;
     /** Ends where the text has this in it; it is part of the text, as is the rest of its last token. */
     stopAt?: string;
     /** The text is put into this variable, too. */

@@ -71,9 +71,13 @@ async def gen_tokens(
     max_tokens: int = 20,
     choices: Sequence[str] | None = None,
     json_schema: str | bool | Mapping[str, Any] | None = None,
+    max_bytes: int | None = None,
+    max_words: int | None = None,
 ) -> list[int]:
     """Lets the model generate until it ends the text, the constraint can only end, the text has `stop_at` in it (which
-    stays, and so does the rest of that token), or there are `max_tokens`.
+    stays, and so does the rest of that token), or there are `max_tokens`. No token makes the text longer than
+    `max_bytes` or begins a word beyond `max_words` (words end at a space, tab or newline): where no other may come, it
+    is over.
 
     At most one of: `regex`; `yacc`, the text of a grammar (.y); `substring`, any part of this text that begins with a
     word, then `substring_end` (a double quote when there is none); `choices`, one of these texts; `options`, one of
@@ -92,6 +96,8 @@ async def gen_text(
     max_tokens: int = 20,
     choices: Sequence[str] | None = None,
     json_schema: str | bool | Mapping[str, Any] | None = None,
+    max_bytes: int | None = None,
+    max_words: int | None = None,
 ) -> str:
     """The text of `gen_tokens`; what is no UTF-8 in it becomes U+FFFD."""
 

@@ -53,6 +53,8 @@ async def gen_tokens(
     max_tokens=20,
     choices=None,
     json_schema=None,
+    max_bytes=None,
+    max_words=None,
 ):
     constraints = {
         "regex": (RegexConstraint, regex),
@@ -71,7 +73,7 @@ async def gen_tokens(
     if given:
         make, value = constraints[given[0]]
         constraint = make(value)
-    return await _step(_aici.gen, constraint, max_tokens, stop_at or "", store_var or "")
+    return await _step(_aici.gen, constraint, max_tokens, stop_at or "", store_var or "", max_bytes, max_words)
 
 
 async def gen_text(**options):
