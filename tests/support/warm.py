@@ -1,4 +1,4 @@
-"""`aici` in a process of its own that is forked from one which has imported torch: three seconds of a processor less.
+"""`aici` in a process of its own that is forked from one which has imported torch: four seconds of a processor less.
 
 Some tests start a fresh interpreter, as a user does (`tests.support.cli.aici`); those that look at what a model says do
 not need to.
