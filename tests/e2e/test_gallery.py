@@ -17,7 +17,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import Event, FinishEvent, ForkEvent
 from aici_engine.request import ControllerCall, Request
 from aici_runtime.client import Runtime
-from tests.support.cli import aici
+from tests.support.warm import warm_aici
 
 pytestmark = pytest.mark.e2e
 
@@ -95,7 +95,7 @@ def test_scratchpad(run_example: Any) -> None:
 def test_best_of_n() -> None:
     script = EXAMPLES / "best_of_n"
     flags = ["--json", "--logprobs", "0", "--temperature", "0.9", "--seed", "1"]
-    done = aici("run", *flags, str(script / "candidates.js"))
+    done = warm_aici("run", *flags, str(script / "candidates.js"))
     assert done.returncode == 0, done.stderr
     forks = json.loads(done.stdout)["forks"]
     assert len({fork["text"] for fork in forks}) > 1

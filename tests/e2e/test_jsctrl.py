@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import aici
+from tests.support.warm import warm_aici
 
 pytestmark = pytest.mark.e2e
 
@@ -80,7 +80,7 @@ test(async () => {
 def run(folder: Path, script: str, *args: str) -> tuple[int, dict[str, Any]]:
     path = folder / "script.js"
     path.write_text(script)
-    done = aici("run", "--json", "--log", str(path), *args)
+    done = warm_aici("run", "--json", "--log", str(path), *args)
     return done.returncode, json.loads(done.stdout) if done.stdout else {"stderr": done.stderr}
 
 
