@@ -27,11 +27,15 @@ def script_from(given: str | None, controller: str | None, *, is_free: bool) -> 
         if given is None:
             raise UsageError(f"--controller {controller} needs a script", hint="name its file, or - for stdin")
         return Script(controller, read_text(Path(given), "the script", MAX_TEXT_BYTES))
-    suffix = Path(given).suffix if given else ""
-    if given is None or not is_free or suffix not in SCRIPT_GUESTS:
+    if given is None or Path(given).suffix not in SCRIPT_GUESTS:
         return None
-    if os.path.exists(given):
+    suffix, is_there = Path(given).suffix, os.path.exists(given)
+    if is_there and not is_free:
+        raise UsageError(
+            f"{given} is a script, which says itself what may come", hint="give what is a prompt with --prompt"
+        )
+    if is_there:
         return Script(SCRIPT_GUESTS[suffix], read_text(Path(given), "the script", MAX_TEXT_BYTES))
-    if len(given.split()) > 1:
+    if len(given.split()) > 1 or not is_free:
         return None
     raise NotFoundError(f"there is no script {given}", hint="give what is a prompt with --prompt")

@@ -1,6 +1,7 @@
-# The model thinks aloud, then answers; the thoughts are taken back, so that the reader sees the answer only.
+# The model thinks aloud, then answers; the thoughts are taken back. A stream has shown them by then (what comes after the
+# arrow replaces them); the text has the answer only.
 #
-#   aici run scratchpad.py
+#   aici run --json scratchpad.py
 
 import aici
 

@@ -126,7 +126,7 @@ def named(guest: str, argument: str) -> Constraint:
 
 def script(guest: str, program: str) -> Constraint:
     """`program` decides what comes. Its own interpreter reads it when the guest starts, and says what is wrong."""
-    _check_size(program)
+    _check_size(program, "script")
     if not program.strip():
         raise UsageError("the script is empty")
     try:
@@ -136,10 +136,10 @@ def script(guest: str, program: str) -> Constraint:
     return Constraint(guest, program)
 
 
-def _check_size(argument: str) -> None:
+def _check_size(argument: str, what: str = "constraint") -> None:
     """Before it is looked at, which would take long."""
     if len(argument.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
-        raise UsageError(f"the constraint is larger than {MAX_ARGUMENT_BYTES >> 20} MiB")
+        raise UsageError(f"the {what} is larger than {MAX_ARGUMENT_BYTES >> 20} MiB")
 
 
 def _check_json(guest: str, argument: str) -> None:

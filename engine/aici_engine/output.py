@@ -57,8 +57,9 @@ class Output:
         self._append(seq, score, b"", Origin.SAMPLED, kept_as)
 
     def forced(self, seq: Sequence, token_ids: Seq[TokenId]) -> None:
-        """As many as there is room for, up to the end of a stop string."""
-        for token_id in token_ids[: max(0, seq.room)]:
+        """As many as there is room for, up to the end of a stop string. No room for all is the end."""
+        room = max(0, seq.room)
+        for token_id in token_ids[:room]:
             if seq.text.stop is not None:
                 return
             score = TokenScore(token_id)
@@ -66,6 +67,8 @@ class Output:
                 # Nothing else could have come.
                 score = TokenScore(token_id, 0.0, ((token_id, 0.0),)[: seq.sampling.logprobs])
             self._append(seq, score, self._bytes(token_id), Origin.FORCED)
+        if len(token_ids) > room and seq.text.stop is None:
+            seq.end(FinishReason.LENGTH)
 
     def scored(self, seq: Sequence) -> None:
         """Report the scores of the prompt once they are complete."""

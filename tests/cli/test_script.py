@@ -17,7 +17,8 @@ def test_the_suffix_tells_the_controller(name: str, guest: str, tmp_path: Path) 
     script = script_from(str(tmp_path / name), None, is_free=True)
     assert script is not None
     assert (script.guest, script.text) == (guest, "é")
-    assert script_from(str(tmp_path / name), None, is_free=False) is None, "a constraint makes it the prompt"
+    with pytest.raises(UsageError, match="is a script"):
+        script_from(str(tmp_path / name), None, is_free=False)
 
 
 def test_a_named_controller_takes_any_file(tmp_path: Path) -> None:

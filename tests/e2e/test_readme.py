@@ -28,9 +28,8 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
 def folder(tmp_path: Path) -> Path:
     """Holds the files that the examples name."""
     shutil.copy(guest_path("regex"), tmp_path / "my.wasm")
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "rules.txt").write_text("[a-z ]{5,20}")
-    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     return tmp_path
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.control.session import MAX_FORKS_IN_ALL
 from aici_engine.engine import Engine
 from aici_engine.events import BacktrackEvent, ControlEvent, Event, FinishEvent, FinishReason, ForkEvent, Origin
 from aici_engine.request import ControllerCall, Request, RequestHandle
@@ -194,6 +195,15 @@ def test_forks_beyond_the_limit_fail_alone_and_say_why(engine: Engine, host: Scr
     assert errors(forks)[3:] == ["Worker: too many forks (max=3)"] * 2
 
 
+def test_forks_for_ever_end_the_request(engine: Engine) -> None:
+    """Each is short-lived, so that the limit of those that live at a time says nothing."""
+    forever = ("fork", ([], [("say", "x")], [("say", "x")], [("say", "x")]))
+    forks = run(engine, *[forever] * 400)
+    assert MAX_FORKS_IN_ALL - 40 <= len(forks) <= MAX_FORKS_IN_ALL
+    assert reasons(forks)[0] is FinishReason.FAIL
+    assert errors(forks)[0] == f"the controller forked into more than {MAX_FORKS_IN_ALL} sequences in all"
+
+
 def test_an_abort_ends_all_forks(engine: Engine) -> None:
     forks: dict[int, Told] = {}
     for early in (True, False):
@@ -232,6 +242,15 @@ def test_fuel_is_the_requests(tmp_path: Path, host: ScriptedHost) -> None:
         [told] = run(engine, ("idle", 10**9)).values()
         assert told.end is not None
         assert (told.end.reason, told.end.text) == (FinishReason.OUT_OF_FUEL, "")
+
+
+def test_forced_text_that_has_no_room_was_cut_by_the_length(engine: Engine) -> None:
+    [told] = run(engine, ("force", "Hello"), max_tokens=3).values()
+    assert told.end is not None
+    assert (told.end.text, told.end.reason) == ("Hel", FinishReason.LENGTH)
+    [told] = run(engine, ("force", "Hello"), max_tokens=5).values()
+    assert told.end is not None
+    assert (told.end.text, told.end.reason) == ("Hello", FinishReason.STOP)
 
 
 def test_max_tokens_bounds_each_fork(engine: Engine) -> None:

@@ -29,6 +29,10 @@ MAX_SUSPENDED_ROUNDS = 10
 wake it."""
 
 
+MAX_FORKS_IN_ALL = 1024
+"""Sequences of one request, those that have ended and those that the runtime refused included: each is listed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """For one sequence: either a splice, or the bits of its mask."""
@@ -241,6 +245,9 @@ class Session:
         if pre.num_forks == 0:
             seq.end(_stopped(seq))
         seq.suspended = pre.suspend
+        if seq.group.num_forks + pre.num_forks > MAX_FORKS_IN_ALL:
+            why = f"the controller forked into more than {MAX_FORKS_IN_ALL} sequences in all"
+            seq.group.end(FinishReason.FAIL, ControllerError(why))
         # If it is not sampled in this step, its guest is asked again, and says so again.
         seq.num_forks = max(1, pre.num_forks)
 
