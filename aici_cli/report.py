@@ -10,6 +10,9 @@ from aici_runtime.errors import AiciError, ControllerError
 if TYPE_CHECKING:
     from aici_engine.events import FinishEvent
 
+MAX_TOLD = 16
+"""Failures of forks: a fork bomb has a thousand."""
+
 
 def report(answers: Sequence[Answer], *, log: bool, constrained: bool) -> None:
     """Raises the first failure; those of further forks are told before."""
@@ -22,8 +25,10 @@ def report(answers: Sequence[Answer], *, log: bool, constrained: bool) -> None:
             for line in end.logs.splitlines() if log else ():
                 say(mark[number] + line)
         failures = [(mark[number], error) for number, end in ends.items() if (error := _failure(end))]
-        for where, error in failures[1:]:
+        for where, error in failures[1:MAX_TOLD]:
             say(f"{where}{error.message}")
+        if len(failures) > MAX_TOLD:
+            say(f"and {len(failures) - MAX_TOLD} more")
         for where, error in failures[:1]:
             raise type(error)(where + error.message, hint=error.hint) if where else error
         if constrained and any(end.reason is FinishReason.LENGTH for end in ends.values()):
