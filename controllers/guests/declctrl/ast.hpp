@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "aici/script/constraints.hpp"
 #include "aici/script/steps.hpp"
 #include "aici/text.hpp"
 #include "extract.hpp"
@@ -27,12 +28,19 @@ struct Set {
   Expr value;
 };
 
+// Where a text has `after` in it, one of the options comes next.
+struct InnerRule {
+  Text after;
+  Expr options;
+};
+
 struct Step {
   enum class Kind : uint8_t { Fixed, Choose, Gen, Fork, Wait, Stop };
   Kind kind = Kind::Stop;
-  Text pointer{};                                // of Choose: where its options stand in the argument
+  Text pointer{};                                // of Choose its options, of Gen its inner: where that stands
   Expr expr{};                                   // of Fixed its text, of Choose its options
-  aici::script::Gen gen{};                       // of Gen, and of a Choose whose options are known from the start
+  aici::script::Gen gen{};                       // of Gen and Choose; without a constraint if that depends on variables
+  std::vector<InnerRule> inner{};                // Gen
   std::optional<Text> following{};               // Fixed
   std::vector<std::vector<Step>> branches{};     // Fork
   std::vector<Text> variables{};                 // Wait
@@ -58,5 +66,6 @@ std::vector<Text> split_list(std::string_view list);
 Text value_of(const Expr& expr, std::string_view current);
 // Whether the value depends on no variable.
 bool is_constant(const Expr& expr);
+aici::script::MadeConstraint inner_constraint(const std::vector<InnerRule>& rules, const aici::TokTrie& trie);
 
 }  // namespace declctrl

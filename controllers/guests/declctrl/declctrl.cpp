@@ -72,9 +72,10 @@ class Program final : public script::Program {
       case Step::Kind::Fixed:
         return script::Fixed{.tokens = aici::tokenize(value_of(step.expr, {})), .keep = keep};
       case Step::Kind::Choose:
-        if (!step.gen.constraint) choose(step);
-        [[fallthrough]];
+        if (!step.gen.constraint) constrain(step, script::choices_constraint(sequence_.trie(), split_list(value_of(step.expr, {}))));
+        return static_cast<script::Gen&&>(step.gen);
       case Step::Kind::Gen:
+        if (!step.gen.constraint) constrain(step, inner_constraint(step.inner, sequence_.trie()));
         return static_cast<script::Gen&&>(step.gen);
       case Step::Kind::Fork:
         return script::Fork{.num = static_cast<uint32_t>(step.branches.size())};
@@ -95,8 +96,7 @@ class Program final : public script::Program {
     return position;
   }
 
-  void choose(Step& step) {
-    script::MadeConstraint made = script::choices_constraint(sequence_.trie(), split_list(value_of(step.expr, {})));
+  static void constrain(Step& step, script::MadeConstraint made) {
     if (!made.constraint) aici::fail(Text(step.pointer) << ": " << made.problem);
     step.gen.constraint = static_cast<std::unique_ptr<aici::Constraint>&&>(made.constraint);
   }

@@ -60,4 +60,10 @@ bool is_constant(const Expr& expr) {
   return true;
 }
 
+aici::script::MadeConstraint inner_constraint(const std::vector<InnerRule>& rules, const aici::TokTrie& trie) {
+  std::vector<aici::script::Inner> known;
+  for (const InnerRule& rule : rules) known.push_back({rule.after, split_list(value_of(rule.options, {}))});
+  return aici::script::inner_constraint(trie, known);
+}
+
 }  // namespace declctrl

@@ -41,12 +41,10 @@ class Reader {
       std::string_view key = value.keys[i];
       const Value& item = value.items[i];
       if (std::find(known.begin(), known.end(), key) != known.end() || item.is(Value::Kind::Null)) continue;
-      bool is_inner = key == "inner", is_about_attention = key == "mask_tags" || key == "tag";
-      if ((is_inner || is_about_attention) && item.is(Value::Kind::Array) && item.items.empty()) continue;
+      bool is_about_attention = key == "mask_tags" || key == "tag";
+      if (is_about_attention && item.is(Value::Kind::Array) && item.items.empty()) continue;
       is_good = false;
-      if (is_inner) {
-        refuse(item, "inner is not honoured: write steps of their own, with a Choose where there are options");
-      } else if (is_about_attention) {
+      if (is_about_attention) {
         refuse(item, "masks of attention are not honoured: leave this out");
       } else {
         refuse(item, with_list(Text("this key is not known here"), known));
@@ -172,9 +170,10 @@ class Reader {
     step.kind = Step::Kind::Gen;
     if (!check_keys(value,
                     {"rx", "yacc", "json_schema", "choices", "substring", "substring_end", "stop_at", "max_tokens", "max_words",
-                     "max_bytes", "stmts", "label"},
+                     "max_bytes", "inner", "stmts", "label"},
                     {}))
       return;
+    if (const Value* inner = get(value, "inner")) read_inner(*inner, step);
     constrain(value, step);
     if (const Value* stop_at = get(value, "stop_at")) {
       step.gen.stop_at = string(*stop_at);
@@ -211,7 +210,21 @@ class Reader {
       }
     }
     if (const Value* end = get(value, "substring_end"); end && first != "substring") refuse(*end, "substring_end belongs to substring");
-    if (first.empty()) take(value, step, script::regex_constraint(trie_, "(.|\\n)+"));
+    const Value* inner = get(value, "inner");
+    if (!first.empty() && !step.inner.empty()) refuse(*inner, Text("inner and ") << first << " exclude each other");
+    bool is_known = std::all_of(step.inner.begin(), step.inner.end(), [](const InnerRule& rule) { return is_constant(rule.options); });
+    if (first.empty() && is_known) take(inner ? *inner : value, step, inner_constraint(step.inner, trie_));
+  }
+
+  void read_inner(const Value& value, Step& step) {
+    if (!value.is(Value::Kind::Array)) return refuse(value, "expected an array of objects");
+    step.pointer = Text("#") << aici::json::pointer_to(root_, value);
+    for (const Value& item : value.items) {
+      if (!check_keys(item, {"after", "options"}, {"after", "options"})) continue;
+      const Value& after = *item.find("after");
+      step.inner.push_back({string(after), expr(*item.find("options"), false)});
+      if (step.inner.back().after.empty()) refuse(after, "an empty text is everywhere");
+    }
   }
 
   void take(const Value& place, Step& step, script::MadeConstraint made) {

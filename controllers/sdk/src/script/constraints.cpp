@@ -71,4 +71,32 @@ MadeConstraint substring_constraint(const TokTrie& trie, std::string_view text, 
   return constraint_of(trie, SubstringRecognizer(static_cast<SubstringArgument&&>(*argument)));
 }
 
+namespace {
+
+regex::ExprId literal(regex::Exprs& exprs, std::string_view text) {
+  regex::ExprId e = regex::EMPTY;
+  for (size_t i = text.size(); i-- > 0;) e = exprs.concat(exprs.bytes(regex::ByteSet::of(static_cast<uint8_t>(text[i]))), e);
+  return e;
+}
+
+}  // namespace
+
+MadeConstraint inner_constraint(const TokTrie& trie, std::span<const Inner> rules) {
+  regex::Exprs exprs;
+  std::optional<regex::Problem> problem;
+  std::vector<regex::ExprId> all{regex::parse("(.|\\n)+", exprs, problem)};
+  for (const Inner& rule : rules) {
+    if (rule.options.empty()) return {.problem = Text("there is no option after ") << json::quoted(rule.after)};
+    std::vector<regex::ExprId> options;
+    for (const Text& option : rule.options) options.push_back(literal(exprs, option));
+    // No text before which there is `after` and that begins with none of the options.
+    regex::ExprId wrong = exprs.complement(exprs.concat(exprs.alt(static_cast<std::vector<regex::ExprId>&&>(options)), exprs.all()));
+    all.push_back(exprs.complement(exprs.concat(exprs.all(), exprs.concat(literal(exprs, rule.after), wrong))));
+  }
+  regex::ExprId text = exprs.both(static_cast<std::vector<regex::ExprId>&&>(all));
+  if (exprs.error()) return {.problem = Text(exprs.error())};
+  if (!regex::Dfa::fits(exprs, text)) return {.problem = Text("these options are too many: the automaton would outgrow its bounds")};
+  return constraint_of(trie, RegexRecognizer(regex::Dfa(static_cast<regex::Exprs&&>(exprs), text)));
+}
+
 }  // namespace aici::script

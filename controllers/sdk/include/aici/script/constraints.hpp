@@ -30,4 +30,13 @@ std::unique_ptr<Constraint> any_text(const TokTrie& trie);
 // One of some lists of tokens, as the tokenizer makes them of texts: no other tokens of the same text.
 MadeConstraint options_constraint(const TokTrie& trie, std::span<const Text> options);
 
+// Wherever the text has `after` in it, one of the options comes next.
+struct Inner {
+  Text after;
+  std::vector<Text> options;
+};
+
+// Text of one character at least that keeps all of these.
+MadeConstraint inner_constraint(const TokTrie& trie, std::span<const Inner> rules);
+
 }  // namespace aici::script
