@@ -6,9 +6,12 @@ import tempfile
 
 import pytest
 
-# Behind `nohup` or a shell's `&` SIGINT is ignored, and every child would ignore it too: Ctrl-C could not be tested.
+# Behind a shell's `&` SIGINT is ignored, behind `nohup` SIGHUP is, and every child would ignore them too: neither Ctrl-C
+# nor the end of a terminal could be tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:
