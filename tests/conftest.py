@@ -6,8 +6,8 @@ import tempfile
 
 import pytest
 
-# Behind a shell's `&` SIGINT is ignored, behind `nohup` SIGHUP is, and every child would ignore them too: neither Ctrl-C
-# nor the end of a terminal could be tested.
+# Behind a shell's `&` SIGINT is ignored, behind `nohup` SIGHUP is, and every child would ignore them too: neither
+# Ctrl-C nor the end of a terminal could be tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
