@@ -13,8 +13,8 @@ from aici_runtime.ids import TokenId
 
 
 class FinishReason(StrEnum):
-    """`EOS`: sampled, in plain generation or right before the controller stopped. `STOP`: the controller stopped.
-    `STOP_STRING`: the text reached one of the request's stop strings."""
+    """`EOS`: the model ended the text, in plain generation or right before the controller stopped. `STOP`: the
+    controller did. `STOP_STRING`: the text reached one of the request's stop strings."""
 
     EOS = "eos"
     STOP_STRING = "stop"

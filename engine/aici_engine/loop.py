@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import Storage
 from aici_engine.cache.view import KvcacheView
@@ -224,7 +227,8 @@ class Loop:
             elif answer is not None and answer.splice is not None:
                 self._session.splice(seq, answer.splice)
             else:
-                self._take(seq, self._sampler.sample(seq, rows[-1], None if answer is None else answer.bits))
+                bits = None if answer is None else answer.bits
+                self._take(seq, self._sampler.sample(seq, rows[-1], bits), bits)
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
@@ -238,16 +242,18 @@ class Loop:
         if seq.group.fuel > FUEL_PER_CONTEXT * self._model.context:
             seq.group.end(FinishReason.OUT_OF_FUEL)
 
-    def _take(self, seq: Sequence, score: TokenScore) -> None:
-        seq.last_was_eos = score.token_id in self._eos_tokens
+    def _take(self, seq: Sequence, score: TokenScore, bits: npt.NDArray[np.uint8] | None) -> None:
+        is_eos = score.token_id in self._eos_tokens
+        # Where nothing else may come, it is the controller that ends the text, not the model.
+        seq.last_was_eos = is_eos and (bits is None or int(np.bitwise_count(bits).sum()) > 1)
         if seq.controller is None:
-            if seq.last_was_eos:
+            if is_eos:
                 self._output.sampled_eos(seq, score)
                 if not seq.sampling.ignore_eos:
                     seq.end(FinishReason.EOS)
             else:
                 self._output.sampled(seq, score)
-        elif seq.last_was_eos:
+        elif is_eos:
             # The controller decides what EOS means; if it goes on, the model had better not see it.
             self._output.sampled_eos(seq, score, kept_as=self._kept_eos)
             self._session.sampled(seq, self._eos_for_guests)

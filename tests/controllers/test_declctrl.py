@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aici_controllers import catalog
-from aici_controllers.byte_tokenizer import write_byte_tokenizer
 from aici_controllers.case_file import Case, read_cases
-from aici_controllers.case_runner import CaseRunner, Tokens
+from aici_controllers.case_runner import CaseRunner
 from aici_runtime.abi import UNBOUND_SEQ_ID
-from aici_runtime.client import Runtime, RuntimeConfig
 from tests.support.fake_host import FakeHost, GuestStoppedError
+from tests.support.guest_cases import running_cases
 from tests.support.guests import shipped_guest
 from tests.support.scale import scaled
 from tests.support.scripts.nodes import Step
@@ -35,13 +34,8 @@ _VOCABULARY = [*(bytes([byte]) for byte in range(256)), b""]
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CaseRunner]:
-    shipped_guest("declctrl")
-    tokenizer = write_byte_tokenizer(tmp_path_factory.mktemp("bytes"), _FILE.tokens)
-    with Runtime(RuntimeConfig(tokenizer=tokenizer, max_init_time_ms=5000)) as runtime:
-        tokens = Tokens(tokenizer)
-        runtime.wait_ready()
-        module = runtime.mk_module(catalog.guest_path("declctrl").read_bytes())
-        yield CaseRunner(runtime, tokens, module.module_id)
+    with running_cases("declctrl", _FILE, tmp_path_factory.mktemp("bytes")) as runner:
+        yield runner
 
 
 @pytest.mark.parametrize("case", _FILE.cases, ids=lambda case: case.name)

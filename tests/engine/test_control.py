@@ -148,7 +148,7 @@ def submit(engine: Engine, name: str, argument: Any = None, **sampling: Any) -> 
 
 def test_the_mask_decides(engine: Engine, host: ScriptedHost) -> None:
     end = submit(engine, "spell", "forty-two, said the é", temperature=1.0).wait()
-    assert (end.text, end.reason, end.error) == ("forty-two, said the é", FinishReason.EOS, None)
+    assert (end.text, end.reason, end.error) == ("forty-two, said the é", FinishReason.STOP, None)
     assert end.usage.sampled_tokens == len("forty-two, said the é".encode()) + 1
     [guest] = host.all
     assert guest.told[0] == ([ord("f")], 0)
@@ -400,7 +400,7 @@ def test_aborted_half_way(engine: Engine, host: ScriptedHost) -> None:
     assert handle.wait().reason is FinishReason.ABORT
 
 
-@pytest.mark.parametrize(("max_tokens", "reason"), [(3, FinishReason.LENGTH), (8, FinishReason.EOS)])
+@pytest.mark.parametrize(("max_tokens", "reason"), [(3, FinishReason.LENGTH), (8, FinishReason.STOP)])
 def test_max_tokens_counts_forced_and_sampled(engine: Engine, max_tokens: int, reason: FinishReason) -> None:
     end = submit(engine, "spell", "abcdefg", max_tokens=max_tokens).wait()
     assert (end.text, end.reason) == ("abcdefg"[:max_tokens], reason)
@@ -437,9 +437,11 @@ def test_the_bit_of_eos_opens_every_eos_and_the_guest_is_told_of_its_own(tmp_pat
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with Engine(EngineConfig(model_dir=folder, num_pages=64), host=host) as engine:
         end = submit(engine, "spell", "").wait()
+        chosen = submit(engine, "script", [[EOS, 65]]).wait()
         closed = submit(engine, "script", [range(VOCAB_SIZE - 50)]).wait()
     assert [token.token_id for token in end.tokens] == [EOT]
-    assert (end.text, end.reason) == ("", FinishReason.EOS)
+    assert (end.text, end.reason) == ("", FinishReason.STOP), "the controller let nothing else come"
+    assert (chosen.text, chosen.reason) == ("", FinishReason.EOS), "the model ended it"
     assert host.all[0].told == [([EOS], 0)]
     assert EOT not in [token.token_id for token in closed.tokens]
 
@@ -655,7 +657,7 @@ def test_a_guest_that_starts_while_the_runtime_dies_does_not_wait_for_the_next_r
         ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
         engine.submit(Request(prompt="Hello", controller=ControllerCall("missing")), sink=ends.put)
         try:
-            assert last.wait().reason is FinishReason.EOS
+            assert last.wait().reason is FinishReason.STOP
             assert isinstance(ends.get(timeout=5).error, RuntimeDiedError)
         finally:
             host.hold.set()
