@@ -14,7 +14,7 @@ from aici_cli.output import print_json, say
 from aici_cli.render import Answer, document, stream_text
 from aici_cli.report import report
 from aici_cli.script import script_from
-from aici_controllers.constraints import SCRIPT_GUESTS
+from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.schema_check import Whitespace
 from aici_runtime.errors import UsageError
 
@@ -109,7 +109,6 @@ def run(
         control: Control | None = script_control(script.guest, script.text, on_server=server is not None)
     else:
         control = control_from(flags, on_server=server is not None)
-        max_tokens = max_tokens or DEFAULT_MAX_TOKENS
         if prompt is not None and argument is not None:
             raise UsageError("there are two prompts, an argument and --prompt")
     if logprobs is not None and not json:
@@ -120,6 +119,7 @@ def run(
         check_utf8(each, "--stop")
     given = prompt if script is not None or argument is None else argument
     is_script = script is not None or controller in SCRIPT_GUESTS.values()
+    max_tokens = max_tokens or (None if is_script else DEFAULT_MAX_TOKENS)
     text = "" if is_script and not given else _prompt(given)  # a script begins by itself
 
     from aici_engine.config import SamplingParams

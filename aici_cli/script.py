@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aici_cli.constraint import MAX_TEXT_BYTES
 from aici_cli.files import read_text
-from aici_controllers.constraints import SCRIPT_GUESTS
+from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_runtime.errors import NotFoundError, UsageError
 
 

@@ -9,6 +9,9 @@ from aici_runtime.errors import NotFoundError, UnavailableError
 SHIPPED: Final = ("choices", "declctrl", "grammar", "jsctrl", "json_schema", "pyctrl", "regex", "substring")
 """All that should be there. A guest whose interpreter could not be fetched when aici was built is not."""
 
+SCRIPT_GUESTS: Final = {".js": "jsctrl", ".mjs": "jsctrl", ".py": "pyctrl", ".json": "declctrl"}
+"""The shipped controllers whose argument is a program, by the suffixes of its files."""
+
 
 def guests_dir() -> Path:
     """Where the built guests are; it need not exist."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.grammar_check import check_grammar
 from aici_controllers.regex_check import check_regex
 from aici_controllers.schema_check import Whitespace, check_schema, parse_report, schema_argument
@@ -17,10 +18,6 @@ from aici_runtime.errors import UsageError
 
 MAX_ARGUMENT_BYTES: Final = 4 << 20
 """Half of what a message to the runtime may have, because JSON may double it."""
-
-
-SCRIPT_GUESTS: Final = {".js": "jsctrl", ".mjs": "jsctrl", ".py": "pyctrl", ".json": "declctrl"}
-"""The shipped controllers whose argument is a program, by the suffixes of its files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from aici_controllers.catalog import guest_path
 from aici_controllers.in_process import InProcess, InProcessGuest
 from aici_runtime.client import Runtime
+from aici_runtime.errors import ControllerError
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, PreOp
 
@@ -118,6 +119,9 @@ def _step_s(guest: InProcessGuest, token: TokenId, steps: int) -> float:
         guest.consume(token)
         guest.mask()
         times.append(time.perf_counter() - started)
+        # A guest that has ended is fast.
+        if not guest.bits()[token >> 3] >> (token & 7) & 1:
+            raise ControllerError("the guest did not go on: what was timed is no step")
     return statistics.median(times)
 
 
@@ -130,7 +134,9 @@ def _fork_bytes(runtime: Runtime, guest: str, first: SeqId, token: TokenId) -> i
 
     def step(ops: list[MidOp]) -> None:
         runtime.send_mid(ops)
-        runtime.recv_mid()
+        for result in runtime.recv_mid().seqs.values():
+            if result.error or result.result is not None:
+                raise ControllerError(f"the guest {guest} did not go on: {result.error or result.result}")
         posts = [PostOp(op.id, [token]) for op in ops]
         runtime.post_pre_process(post_ops=posts, pre_ops=[], freed=[])
 

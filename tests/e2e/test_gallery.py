@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from aici_controllers.catalog import guest_path
-from aici_controllers.constraints import SCRIPT_GUESTS
+from aici_controllers.catalog import SCRIPT_GUESTS, guest_path
 from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import Event, FinishEvent, ForkEvent
