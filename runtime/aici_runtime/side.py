@@ -4,29 +4,27 @@ import base64
 import logging
 import os
 import signal
-import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
 import orjson
 
-from aici_runtime import envelope, frames, process
+from aici_runtime import envelope, process
+from aici_runtime.births import Births
 from aici_runtime.channel import Mailbox, MessageTooLargeError
-from aici_runtime.envelope import Request, RequestError, field, uints
-from aici_runtime.errors import ControllerError, UnavailableError, UsageError
+from aici_runtime.envelope import Request, RequestError, field
+from aici_runtime.errors import UnavailableError
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News
-from aici_runtime.slots import Slot, SlotTable
+from aici_runtime.slots import SlotTable
 from aici_runtime.spawner import SpawnerClient
 
 PROCESS_NAME = "aicirt-side"
-GRACE_S = 0.2
 _NUM_THREADS = 16
 _MAX_REQ_ID_CHARS = 1000
-_TIMEOUT_TEXT = "instantiate: timeout"
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +68,14 @@ class _Side:
     def __init__(self, config: SideConfig) -> None:
         self._config = config
         self._responses_lock = threading.Lock()
-        self._spawn_lock = threading.Lock()
+        self._births = Births(
+            table=config.table,
+            registry=config.registry,
+            spawner=config.spawner,
+            news=config.news,
+            vocab_size=config.vocab_size,
+            max_init_s=config.max_init_s,
+        )
         self._in_flight_lock = threading.Lock()
         self._in_flight: dict[str, bool] = {}  # req_id → discarded meanwhile
         self._ops: dict[str, Callable[[Request], bytes]] = {
@@ -170,69 +175,10 @@ class _Side:
     def _instantiate(self, request: Request) -> bytes:
         req_id = field(request.body, "req_id", str)  # `accept` has registered it
         try:
-            self._start_guest(req_id, self._setup(request))
+            self._births.instantiate(req_id, request)
         finally:
             self._end(req_id)
         return b"{}"
-
-    def _setup(self, request: Request) -> dict[str, object]:
-        """What the worker needs to know."""
-        if isinstance(request.body.get("prompt"), str):
-            raise UsageError("a prompt as text is not supported", hint="send its tokens")
-        prompt = uints(request.body, "prompt")
-        for token in prompt:
-            if token >= self._config.vocab_size:
-                raise UsageError(f"prompt token out of range: {token}")
-        module_id = self._config.registry.resolve(field(request.body, "module_id", str))
-        return {
-            "compiled": str(self._config.registry.compiled(module_id)),
-            "module_arg": _module_arg(request.body.get("module_arg")),
-            "prompt": prompt,
-        }
-
-    def _start_guest(self, req_id: str, setup: Mapping[str, object]) -> None:
-        """Returns when the guest waits for its first step and the stepper has been told of it."""
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs, self._spawn_lock:
-                slot = self._config.table.take(self._config.table.side)
-                try:
-                    pid, pidfd = self._config.spawner.spawn(slot.index, theirs)
-                except BaseException:
-                    slot.free()  # no process ever knew of it
-                    raise
-            try:
-                error = self._await_setup(ours, setup)
-                self._announce(req_id, slot, pid, pidfd, error)
-            finally:
-                os.close(pidfd)
-
-    def _await_setup(self, sock: socket.socket, setup: Mapping[str, object]) -> str:
-        """Empty when all is well."""
-        sock.settimeout(self._config.max_init_s + GRACE_S)
-        try:
-            frames.send(sock, orjson.dumps(setup))
-            answer = frames.receive(sock)
-        except TimeoutError:
-            return _TIMEOUT_TEXT
-        except (BrokenPipeError, ConnectionResetError):
-            answer = None
-        return "Worker: died during setup" if answer is None else str(orjson.loads(answer)["error"])
-
-    def _announce(self, req_id: str, slot: Slot, pid: int, pidfd: int, error: str) -> None:
-        if not error:
-            self._config.news.ready(req_id=req_id, slot=slot, pid=pid, pidfd=pidfd)
-            return
-        process.kill(pidfd)
-        self._config.news.failed(slot=slot, pid=pid, pidfd=pidfd)
-        raise ControllerError(error)
-
-
-def _module_arg(value: object) -> str:
-    try:
-        return value if isinstance(value, str) else orjson.dumps(value).decode()
-    except TypeError as error:
-        raise UsageError(f"module_arg is nested too deeply: {error}") from error
 
 
 def _bad_op(_: Request) -> bytes:
