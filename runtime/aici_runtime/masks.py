@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from aici_runtime.ids import TokenId
 
-Dtype = Literal["f32", "bool"]
+Dtype = Literal["f32", "f16", "bf16", "bool"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 _ALLOWED = Struct("<f").pack(0.0)

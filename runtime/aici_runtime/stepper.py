@@ -135,7 +135,7 @@ class Stepper:
             for row, op in enumerate(ops)
             if not refused.get(op.id)
         }
-        answers = self._ask(requests, self._limits.step_s)
+        answers = self._ask(requests, self._limits.step_limit_s("doc"))
         results = []
         for op in ops:
             answer = answers.get(op.id)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from aici_runtime import flags, vocabulary
-from aici_runtime.errors import UsageError
 from tests.runtime.support import wat
 
 
@@ -19,11 +18,12 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--server", "--futex"], "--futex is not yet supported"),
         (["--name", "aici0-"], "--name must start with /"),
         (["--name", "/a/b"], "--name is not that of a shared object"),
-        (["--bias-dtype", "f16"], "--bias-dtype f16 is not supported"),
+        (["--bias-dtype", "f64"], "--bias-dtype f64 is not supported"),
         (["--tag", "x"], "--tag needs --module"),
+        (["--run"], "--run needs --module"),
+        (["--bench"], "--bench has a command of its own"),
         ([], "missing --server"),
         (["-t", "llama"], "no tokenizer at llama"),
     ],
@@ -52,10 +52,27 @@ def test_sizes_have_bounds(size: str) -> None:
 
 def test_defaults_are_the_originals() -> None:
     settings = flags.parse(["-t", "x"])
-    assert (settings.name, settings.json_size_bytes, settings.bin_size_bytes) == ("/aici0-", 8 << 20, 16 << 20)
+    assert (settings.name, settings.json_size_bytes, settings.bin_size_bytes) == ("/aici0-", 128 << 20, 64 << 20)
+    assert (settings.proto, settings.assumed_proto, settings.bias_dtype) == (None, "doc", "f32")
     limits = settings.limits
-    assert (limits.forks, limits.memory_bytes) == (16, 64 << 20)
-    assert (limits.pre_step_s, limits.step_s, limits.init_s) == (0.004, 0.15, 1.0)
+    assert (limits.forks, limits.memory_bytes, limits.log_bytes) == (16, 64 << 20, 64 << 10)
+    assert (limits.pre_step_s, limits.init_s, limits.table_elements) == (0.004, 1.0, 100_000)
+    assert (limits.step_limit_s("doc"), limits.late_rounds("doc")) == (0.15, 0)
+    assert (limits.step_limit_s("head"), limits.late_rounds("head")) == (0.025, 10)
+
+
+def test_the_earlier_protocol_has_smaller_regions() -> None:
+    settings = flags.parse(["--proto", "doc"])
+    assert (settings.json_size_bytes, settings.bin_size_bytes) == (8 << 20, 16 << 20)
+    assert flags.parse(["--proto=doc", "--json-size=9"]).json_size_bytes == 9 << 20
+
+
+@pytest.mark.parametrize(
+    "flag", ["--cap-fork", "--cap-backtrack", "--cap-ff-tokens", "--bias-dtype=f32", "--logits-size=300"]
+)
+def test_flags_that_only_the_later_protocol_has(flag: str) -> None:
+    assert flags.parse([flag]).assumed_proto == "head"
+    assert flags.parse([flag, "--proto=doc"]).assumed_proto == "doc"
 
 
 def test_unknown_flags_are_refused() -> None:
@@ -67,8 +84,6 @@ def test_unknown_flags_are_refused() -> None:
 def test_zero_limits_are_refused() -> None:
     with pytest.raises(SystemExit):
         flags.parse(["-t", "x", "--wasm-max-forks", "0"])
-    with pytest.raises(UsageError):
-        flags.parse(["-t", "x", "--futex"])
 
 
 def test_install_and_tag(byte_level: Path, tmp_path: Path) -> None:
