@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_cli.bench.plot import check_plot, plot_masks
+from aici_cli.bench.vocabularies import open_vocabularies
 from aici_cli.output import print_json, say
 from aici_runtime.errors import NotFoundError, UnavailableError
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from aici_controllers.mask_bench.cases import Case
     from aici_controllers.mask_bench.measure import Row
-    from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
 _BASELINE = "llguidance"
 
@@ -49,7 +49,7 @@ def masks(
     names = ["aici", *_peers(peer)]
     budget = Budget(rounds=3, limit_s=3, cell_s=0.4) if quick else Budget(rounds=rounds, limit_s=limit, cell_s=10)
     rows: list[Row] = []
-    for vocabulary in _vocabularies(tokenizer):
+    for vocabulary in open_vocabularies(tokenizer):
         engines = make_engines(names, vocabulary)
         for one in cases:
             say(f"{vocabulary.name} ({vocabulary.loaded.vocab_size} tokens): {one.name}")
@@ -92,17 +92,6 @@ def _peers(names: list[str] | None) -> list[str]:
 def _how_to_install(peer: str) -> str:
     # xgrammar declares torch, transformers and triton; any torch will do.
     return "pip install --no-deps apache-tvm-ffi xgrammar==0.2.8" if peer == "xgrammar" else "pip install 'aici[bench]'"
-
-
-def _vocabularies(names: list[str] | None) -> "Sequence[BenchVocabulary]":
-    from aici_controllers.mask_bench.vocabulary import find_tokenizer, open_vocabulary
-
-    if names:
-        return [open_vocabulary(name, find_tokenizer(name, say)) for name in names]
-    from aici_engine.store.resolve import resolve_model
-
-    path = resolve_model(None, say=say)
-    return [open_vocabulary(path.name, path)]
 
 
 def _print_table(rows: "Sequence[Row]") -> None:

@@ -9,6 +9,7 @@ from aici_runtime.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.mask_bench.measure import Row
+    from aici_controllers.rt_bench.measure import StepRow
 
 
 def check_plot(path: Path | None) -> None:
@@ -74,6 +75,28 @@ def plot_serve(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axis.set_xscale("log", base=2)
         axis.set_ylabel(name)
         axis.set_xlabel("clients")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    _save(figure, path)
+
+
+def plot_rt(rows: Sequence["StepRow"], path: Path) -> None:
+    """For each tokenizer, mask and gap: microseconds of a mid (line) and of a whole step (dotted), over sequences."""
+    panels = list(dict.fromkeys((row.tokenizer, row.mask, row.gap_ms) for row in rows))
+    figure, axes = _figure(len(panels), width=7, height=3.2)
+    for axis, panel in zip(axes, panels, strict=True):
+        shown = [row for row in rows if (row.tokenizer, row.mask, row.gap_ms) == panel]
+        for number, variant in enumerate(dict.fromkeys(row.variant for row in shown)):
+            own = [row for row in shown if row.variant == variant]
+            sizes = [row.sequences for row in own]
+            label = f"{variant.proto}, {variant.sync}"
+            axis.plot(sizes, [row.mid_us() for row in own], "o-", color=f"C{number}", label=f"{label}: mid")
+            axis.plot(sizes, [row.step_us() for row in own], "o:", color=f"C{number}", label=f"{label}: step")
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_ylabel("µs, median")
+        axis.set_xlabel("sequences")
+        axis.set_title(f"{panel[0]}: {panel[1]} masks, {f'every {panel[2]} ms' if panel[2] else 'hot'}")
         axis.grid(alpha=0.3)
         axis.legend()
     _save(figure, path)

@@ -4,11 +4,11 @@ import json
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from aici_controllers.catalog import guest_path
 from aici_controllers.in_process import InProcess, InProcessGuest
+from aici_controllers.memory import pss_bytes
 from aici_runtime.client import Runtime
 from aici_runtime.errors import ControllerError
 from aici_runtime.ids import SeqId, TokenId
@@ -142,29 +142,10 @@ def _fork_bytes(runtime: Runtime, guest: str, first: SeqId, token: TokenId) -> i
 
     for _ in range(_FORK_STEPS):
         step([MidOp(first)])
-    before = _pss_bytes(runtime.pid)
+    before = pss_bytes(runtime.pid)
     step([MidOp(first), *(MidOp(fork, first) for fork in forks)])
     for _ in range(_FORK_STEPS):
         step([MidOp(seq_id) for seq_id in (first, *forks)])
-    grown = _pss_bytes(runtime.pid) - before
+    grown = pss_bytes(runtime.pid) - before
     runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[first, *forks])
     return max(0, grown) // _NUM_FORKS
-
-
-def _pss_bytes(pid: int) -> int:
-    """Of a process and all below it: what is shared counts once."""
-    total = _pss_of(pid)
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            total += sum(_pss_bytes(int(child)) for child in children.read_text().split())
-        except OSError:
-            continue
-    return total
-
-
-def _pss_of(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))

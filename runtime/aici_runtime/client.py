@@ -104,7 +104,7 @@ class Runtime:
 
     def wait_ready(self) -> None:
         """Block until the runtime serves both channels, then unlink every name: nothing can be left behind after it."""
-        self._call({"op": "ping"})
+        self.ping()
         self._side({"op": "ping"}).result()
         tokens = self._call({"op": "tokens"})
         self.vocab_size = tokens["vocab_size"]
@@ -179,6 +179,10 @@ class Runtime:
     def recv_mid(self) -> Mid:
         data = self._receive_main()
         return Mid(seq_results(data["seqs"], decode_splice), data["num_seqs"])
+
+    def ping(self) -> None:
+        """A round trip that meets no guest."""
+        self._call({"op": "ping"})
 
     def mask_rows(self, n: int) -> memoryview:
         """Bits of the latest mid, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first) set = token

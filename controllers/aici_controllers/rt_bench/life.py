@@ -1,0 +1,104 @@
+"""What a guest costs to start, to fork, to stop and to keep; and a ping, which meets no guest."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aici_controllers.mask_bench.measure import percentile
+from aici_controllers.mask_bench.vocabulary import BenchVocabulary
+from aici_controllers.memory import pss_bytes
+from aici_controllers.rt_bench import guests
+from aici_controllers.rt_bench.fleet import Fleet, Program, start
+from aici_controllers.rt_bench.floor import Floor
+from aici_controllers.rt_bench.measure import VARIANTS, Budget, burst, open_runtime, sparse
+from aici_runtime.client import Runtime
+
+IDLE_SEQUENCES: Final = 100
+_LIMIT_MS = 50
+_PER_ROUND = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeRow:
+    """Microseconds, or bytes where `unit` says so."""
+
+    what: str
+    values: list[float] = field(repr=False)
+    unit: str = "us"
+
+    def document(self) -> dict[str, Any]:
+        values = {f"p{percent}_{self.unit}": percentile(self.values, percent) for percent in (0, 50, 99)}
+        return {"measure": self.what, "count": len(self.values), **values}
+
+
+def measure_life(
+    vocabulary: BenchVocabulary, floors: Mapping[str, Floor], budget: Budget, say: Callable[[str], None]
+) -> Iterator[LifeRow]:
+    """Times in seconds are gathered by name; every round of it is in a runtime of its own."""
+    seconds: dict[str, list[float]] = {}
+
+    def add(what: str, value: float) -> None:
+        seconds.setdefault(what, []).append(value)
+
+    for number in range(budget.rounds):
+        say(f"{vocabulary.name}: starts and ends, round {number + 1} of {budget.rounds}")
+        for name, floor in floors.items():
+            for value in burst(floor.round_trip_s, budget.burst_s / 4, 0):
+                add(f"floor, {name}", value)
+        for variant in VARIANTS:
+            with open_runtime(vocabulary, variant, max_step_time_ms=_LIMIT_MS) as runtime:
+                for value in burst(lambda: _timed(runtime.ping), budget.burst_s / 4, 0):
+                    add(f"ping, {variant.sync}", value)
+                if variant is VARIANTS[0]:
+                    _starts_and_ends(runtime, vocabulary, add)
+    for what, values in seconds.items():
+        yield LifeRow(what=what, values=[1e6 * value for value in values])
+    yield LifeRow(
+        what=f"memory a sequence, {IDLE_SEQUENCES} idle",
+        values=[_memory(vocabulary) / IDLE_SEQUENCES],
+        unit="bytes",
+    )
+
+
+def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callable[[str, float], None]) -> None:
+    program = sparse(runtime, vocabulary)
+    add("instantiate, cold", _instantiate(runtime, program))
+    for _ in range(_PER_ROUND):
+        add("instantiate, again", _instantiate(runtime, program))
+    with Fleet(runtime, program, 1) as fleet:
+        fleet.mid()
+        for _ in range(_PER_ROUND):
+            # In turn: what a fork adds to the step that it happens in.
+            without = fleet.mid()
+            add("fork", fleet.fork() - without)
+    for name, mid, limit_s in (("trap", guests.TRAP, 0.0), ("runaway, over its limit", guests.SPIN, _LIMIT_MS / 1000)):
+        failing = Program(name, runtime.mk_module(guests.guest(mid)).module_id, "", program.tokens)
+        for _ in range(_PER_ROUND if name == "trap" else 1):
+            with Fleet(runtime, failing, 1) as fleet:
+                add(name, fleet.failing_mid() - limit_s)
+
+
+def _instantiate(runtime: Runtime, program: Program) -> float:
+    """Until the guest waits for its first step."""
+    seconds = _timed(lambda: start(runtime, program, "one").result())
+    runtime.discard("one")
+    return seconds
+
+
+def _memory(vocabulary: BenchVocabulary) -> int:
+    """By how much idle sequences let the runtime grow: what is shared counts once (proportional set size)."""
+    with open_runtime(vocabulary, VARIANTS[0]) as runtime:
+        program = sparse(runtime, vocabulary)
+        with Fleet(runtime, program, 1):
+            pass
+        before = pss_bytes(runtime.pid)
+        with Fleet(runtime, program, IDLE_SEQUENCES) as fleet:
+            fleet.mid()
+            return pss_bytes(runtime.pid) - before
+
+
+def _timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started

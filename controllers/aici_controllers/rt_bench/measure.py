@@ -1,0 +1,173 @@
+"""What is measured, in which order. What is compared is measured in turn, A B A B, in one run."""
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, TypeVar
+
+from aici_controllers.catalog import guest_path
+from aici_controllers.mask_bench.measure import percentile
+from aici_controllers.mask_bench.vocabulary import BenchVocabulary
+from aici_controllers.rt_bench import guests
+from aici_controllers.rt_bench.fleet import Fleet, Program, StepTimes
+from aici_controllers.rt_bench.floor import Floor
+from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.ids import TokenId
+
+T = TypeVar("T")
+
+GAPS_MS: Final = (0, 3)
+"""Between two steps: none, or as long as a device computes."""
+
+_MIN_STEPS = 3
+_DIGITS = "0123456789"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """`burst_s`: how long one variant is measured before it is the next one's turn, `rounds` times."""
+
+    rounds: int
+    burst_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """How an engine may speak to the runtime."""
+
+    proto: str
+    sync: str
+
+
+VARIANTS: Final = (Variant(proto="doc", sync="semaphores"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """Microseconds. `floor_us`: a bare round trip over the same primitive, measured in the same rounds."""
+
+    tokenizer: str
+    mask: str
+    sequences: int
+    gap_ms: int
+    variant: Variant
+    times: list[StepTimes] = field(repr=False)
+    floor_us: float
+
+    def mid_us(self, percent: float = 50) -> float:
+        return 1e6 * percentile([times.mid_s for times in self.times], percent)
+
+    def step_us(self, percent: float = 50) -> float:
+        return 1e6 * percentile([times.step_s for times in self.times], percent)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "measure": "step",
+            "tokenizer": self.tokenizer,
+            "mask": self.mask,
+            "sequences": self.sequences,
+            "gap_ms": self.gap_ms,
+            **asdict(self.variant),
+            "steps": len(self.times),
+            "mid_min_us": self.mid_us(0),
+            "mid_p50_us": self.mid_us(),
+            "mid_p99_us": self.mid_us(99),
+            "step_p50_us": self.step_us(),
+            "step_p99_us": self.step_us(99),
+            "floor_p50_us": self.floor_us,
+            "mid_to_floor": self.mid_us() / self.floor_us,
+        }
+
+
+def open_runtime(vocabulary: BenchVocabulary, _variant: Variant, **changes: Any) -> Runtime:
+    runtime = Runtime(RuntimeConfig(tokenizer=vocabulary.loaded.tokenizer_json, **changes))
+    try:
+        runtime.wait_ready()
+    except BaseException:
+        runtime.close()
+        raise
+    return runtime
+
+
+def sparse(runtime: Runtime, vocabulary: BenchVocabulary) -> Program:
+    """The regex guest, which allows the next digits and nothing else. Ten states: their masks are found once each, as
+    in any regex that repeats something; what a step then costs is the walk through host, guest and wire."""
+    module_id = runtime.mk_module(guest_path("regex").read_bytes()).module_id
+    tokens = [_token(vocabulary, digit) for digit in _DIGITS]
+    return Program("sparse", module_id, f"({re.escape(_DIGITS)})*", tokens)
+
+
+def full(runtime: Runtime, vocabulary: BenchVocabulary) -> Program:
+    """Walks nearly the whole trie in every step, for a mask that allows nearly all tokens; keeps none."""
+    module_id = runtime.mk_module(guests.guest(guests.WALK)).module_id
+    return Program("full", module_id, "", [_token(vocabulary, "a")])
+
+
+def _token(vocabulary: BenchVocabulary, text: str) -> TokenId:
+    return TokenId(vocabulary.token_bytes.index(text.encode()))
+
+
+def measure_steps(
+    vocabulary: BenchVocabulary,
+    floors: Mapping[str, Floor],
+    budget: Budget,
+    *,
+    sizes: Sequence[int],
+    say: Callable[[str], None],
+) -> Iterator[StepRow]:
+    with ExitStack() as stack:
+        runtimes = {variant: stack.enter_context(open_runtime(vocabulary, variant)) for variant in VARIANTS}
+        for make in (sparse, full):
+            programs = {variant: make(runtime, vocabulary) for variant, runtime in runtimes.items()}
+            for size in sizes:
+                say(f"{vocabulary.name}: {make.__name__} masks, {size} sequences")
+                with ExitStack() as fleets_stack:
+                    fleets = {
+                        variant: fleets_stack.enter_context(Fleet(runtime, programs[variant], size))
+                        for variant, runtime in runtimes.items()
+                    }
+                    yield from _rounds(vocabulary.name, make.__name__, size, fleets, floors, budget)
+
+
+def _rounds(
+    tokenizer: str,
+    mask: str,
+    size: int,
+    fleets: Mapping[Variant, Fleet],
+    floors: Mapping[str, Floor],
+    budget: Budget,
+) -> Iterator[StepRow]:
+    times: dict[tuple[Variant, int], list[StepTimes]] = {(v, gap): [] for v in fleets for gap in GAPS_MS}
+    floor_s: dict[tuple[str, int], list[float]] = {(name, gap): [] for name in floors for gap in GAPS_MS}
+    for fleet in fleets.values():
+        for _ in range(2 * len(_DIGITS) if mask == "sparse" else 1):
+            fleet.step()
+    for _ in range(budget.rounds):
+        for gap in GAPS_MS:
+            for name, floor in floors.items():
+                floor_s[name, gap] += burst(floor.round_trip_s, budget.burst_s / 4, gap)
+            for variant, fleet in fleets.items():
+                times[variant, gap] += burst(fleet.step, budget.burst_s, gap)
+    for (variant, gap), every in times.items():
+        yield StepRow(
+            tokenizer=tokenizer,
+            mask=mask,
+            sequences=size,
+            gap_ms=gap,
+            variant=variant,
+            times=every,
+            floor_us=1e6 * statistics.median(floor_s[variant.sync, gap]),
+        )
+
+
+def burst(once: Callable[[], T], seconds: float, gap_ms: int) -> list[T]:
+    results: list[T] = []
+    deadline = time.perf_counter() + seconds
+    while len(results) < _MIN_STEPS or time.perf_counter() < deadline:
+        if gap_ms:
+            time.sleep(gap_ms / 1000)
+        results.append(once())
+    return results
