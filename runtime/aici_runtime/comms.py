@@ -1,19 +1,21 @@
-"""The `aicirt-comms` process: one per request, keeps the variables of its guest and of all forks of it.
+"""The variables of a request: in its guest's process until it forks, from then on in one of their own, `aicirt-comms`.
 
-Every worker has a socket to it. Before a fork the parent sends it the new branch's socket (SCM_RIGHTS) with an empty
-message. It ends when its last worker is gone (end of file), or the stepper is.
+Every worker of a request that has forked has a socket to that process. Before a fork the parent sends it the new
+branch's socket (SCM_RIGHTS) with an empty message. It ends when its last worker is gone, or the stepper is.
 """
 
 import selectors
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from aici_runtime import frames
+from aici_runtime import frames, process
 from aici_runtime.variables import Variables
 
+PROCESS_NAME = "aicirt-comms"
 _HEADER = struct.Struct("<I")
 _CHUNK = 64 * 1024
 
@@ -48,6 +50,52 @@ class VariablesClient:
         self._sock.close()
 
 
+class RequestVariables:
+    """The variables as one worker sees them. Raises what VariablesClient raises."""
+
+    def __init__(self, stepper_pidfd: int) -> None:
+        self._stepper_pidfd = stepper_pidfd
+        self._own = Variables()
+        self._client: VariablesClient | None = None
+
+    def execute(self, command: dict[str, Any]) -> bytes:
+        return _execute(self._own, command) if self._client is None else self._client.execute(command)
+
+    def branch(self, forget_guest: Callable[[], None]) -> VariablesClient:
+        """The end of a fork that is about to be made. Raises OSError when that cannot be. `forget_guest` is called in a
+        process that the guest is of no use to."""
+        if self._client is None:
+            self._client = self._start_server(forget_guest)
+            self._own = Variables()
+        return self._client.branch()
+
+    def become(self, branch: VariablesClient) -> None:
+        """In the fork."""
+        self.close()
+        self._client = branch
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _start_server(self, forget_guest: Callable[[], None]) -> VariablesClient:
+        ours, theirs = socket.socketpair()
+
+        def serve_variables() -> None:
+            process.set_name(PROCESS_NAME)
+            ours.close()
+            forget_guest()
+            serve(self._own, theirs, self._stepper_pidfd)
+
+        try:
+            with theirs:
+                process.fork_child(serve_variables)
+        except BaseException:
+            ours.close()
+            raise
+        return VariablesClient(ours)
+
+
 class _Connection:
     """What has arrived from one worker and is not a whole message yet."""
 
@@ -76,9 +124,8 @@ class _Connection:
         return messages
 
 
-def serve(first: socket.socket, stepper_pidfd: int) -> None:
+def serve(variables: Variables, first: socket.socket, stepper_pidfd: int) -> None:
     """Returns when there is nobody left to serve."""
-    variables = Variables()
     with selectors.DefaultSelector() as selector:
         selector.register(stepper_pidfd, selectors.EVENT_READ)
         selector.register(first, selectors.EVENT_READ, _Connection(first))
@@ -102,11 +149,18 @@ def _serve_one(connection: _Connection, selector: selectors.BaseSelector, variab
         if not message:
             continue
         try:
-            answer = variables.execute(orjson.loads(message))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            answer = orjson.dumps({"error": f"invalid storage command: {error!r}"})
+            answer = _execute(variables, orjson.loads(message))
+        except ValueError as error:
+            answer = orjson.dumps({"error": str(error)})
         try:
             frames.send(connection.sock, answer)
         except (BrokenPipeError, ConnectionResetError):
             return False
     return True
+
+
+def _execute(variables: Variables, command: dict[str, Any]) -> bytes:
+    try:
+        return variables.execute(command)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"invalid storage command: {error!r}") from error

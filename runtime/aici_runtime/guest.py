@@ -161,6 +161,11 @@ class Guest:
         """Make the call that is running trap. From any thread; without effect on calls that start later."""
         self._engine.increment_epoch()
 
+    def close(self) -> None:
+        """Give its memory back."""
+        self._store.close()
+        self._module.close()
+
 
 def _kind(item: c.wasmtime_extern_t) -> int:
     # Declared as c_ubyte, read as int.

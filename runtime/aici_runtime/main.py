@@ -127,7 +127,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             )
         )
 
-    children = [os.pidfd_open(spawner.fork_child(body)) for body in (run_spawner, run_side)]
+    children = [os.pidfd_open(process.fork_child(body)) for body in (run_spawner, run_side)]
     for sock in (for_spawner, to_spawner, to_stepper):
         sock.close()
     roster = Roster(table, news)

@@ -5,8 +5,13 @@ import ctypes
 import os
 import select
 import signal
+import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable
+
+from aici_runtime.errors import AiciError
 
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -64,3 +69,23 @@ def default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def fork_child(body: Callable[[], None]) -> int:
+    """Run `body` in a child that can never come back into the parent's code. Returns the child's pid."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the other threads of a parent sleep in system calls
+        pid = os.fork()
+    if pid != 0:
+        return pid
+    code = 70
+    try:
+        default_signals()
+        body()
+        code = 0
+    except AiciError as error:
+        sys.stderr.write(f"error: {error.message}\n")
+    except BaseException:  # noqa: BLE001  the end of a process: report and leave
+        traceback.print_exc()
+    finally:
+        os._exit(code)

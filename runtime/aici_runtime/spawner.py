@@ -1,4 +1,4 @@
-"""The `aicirt-forker` process: single-threaded, never compiles, forks a worker and its variables for every request.
+"""The `aicirt-forker` process: single-threaded, never compiles, forks a worker for every request.
 
 Its memory is what every worker starts with, so it prepares all that workers have in common: the wasmtime engine, the
 linker, the tokenizer. It is the parent of branches whose own parent died (subreaper), and the kernel reaps for it.
@@ -9,13 +9,10 @@ import os
 import select
 import signal
 import socket
-import sys
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from aici_runtime import comms, host_tokenizer, process, wasm, worker
+from aici_runtime import host_tokenizer, process, wasm, worker
 from aici_runtime.errors import AiciError
 from aici_runtime.flags import Limits
 from aici_runtime.host import Host
@@ -26,7 +23,6 @@ from aici_runtime.vocabulary import LoadedVocabulary
 from aici_runtime.worker import WorkerWorld
 
 PROCESS_NAME = "aicirt-forker"
-_VARIABLES_NAME = "aicirt-comms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,46 +95,17 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
 
 
 def _spawn(world: WorkerWorld, control: socket.socket, slot: int, setup: socket.socket) -> None:
-    for_comms, for_worker = socket.socketpair()
-
-    def serve_variables() -> None:
-        process.set_name(_VARIABLES_NAME)
-        for sock in (control, setup, for_worker):
-            sock.close()
-        comms.serve(for_comms, world.stepper_pidfd)
-
     def serve_guest() -> None:
-        for sock in (control, for_comms):
-            sock.close()
-        worker.main(world, world.table.at(slot), setup, comms.VariablesClient(for_worker))
+        control.close()
+        worker.main(world, world.table.at(slot), setup)
 
-    with for_comms, for_worker:
-        try:
-            fork_child(serve_variables)
-            pid = fork_child(serve_guest)
-            pidfd = os.pidfd_open(pid)
-        except OSError as error:
-            control.send(str(error).encode())
-            return
-        try:
-            socket.send_fds(control, [b"%d" % pid], [pidfd])
-        finally:
-            os.close(pidfd)
-
-
-def fork_child(body: Callable[[], None]) -> int:
-    """Run `body` in a child that can never come back into the parent's code. Returns the child's pid."""
-    pid = os.fork()
-    if pid != 0:
-        return pid
-    code = 70
     try:
-        process.default_signals()
-        body()
-        code = 0
-    except AiciError as error:
-        sys.stderr.write(f"error: {error.message}\n")
-    except BaseException:  # noqa: BLE001  the end of a process: report and leave
-        traceback.print_exc()
+        pid = process.fork_child(serve_guest)
+        pidfd = os.pidfd_open(pid)
+    except OSError as error:
+        control.send(str(error).encode())
+        return
+    try:
+        socket.send_fds(control, [b"%d" % pid], [pidfd])
     finally:
-        os._exit(code)
+        os.close(pidfd)

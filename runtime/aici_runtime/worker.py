@@ -22,7 +22,7 @@ import wasmtime
 
 from aici_runtime import frames, process
 from aici_runtime.callbacks import Callbacks, PostArg, SetupError, encode_result
-from aici_runtime.comms import VariablesClient
+from aici_runtime.comms import RequestVariables
 from aici_runtime.flags import Limits
 from aici_runtime.guest import Guest, GuestError
 from aici_runtime.host import Host
@@ -49,12 +49,12 @@ class WorkerWorld:
     stepper_pidfd: int
 
 
-def main(world: WorkerWorld, slot: Slot, setup: socket.socket, variables: VariablesClient) -> NoReturn:
+def main(world: WorkerWorld, slot: Slot, setup: socket.socket) -> NoReturn:
     """Bring the guest up as `setup` asks, say on that socket how it went, then serve the slot for ever."""
     process.set_name(PROCESS_NAME)
     watchdog = Watchdog(world.stepper_pidfd)
     watchdog.start(slot)
-    world.host.storage = variables
+    variables = world.host.storage = RequestVariables(world.stepper_pidfd)
     with setup:
         message = frames.receive(setup)
         if message is None:
@@ -142,7 +142,7 @@ class Worker:
         slot: Slot,
         guest: Guest,
         callbacks: Callbacks,
-        variables: VariablesClient,
+        variables: RequestVariables,
         watchdog: Watchdog,
     ) -> None:
         self._world = world
@@ -180,7 +180,7 @@ class Worker:
 
     def _fork(self, seq_id: int, slot: Slot) -> bytes:
         try:
-            branch = self._variables.branch()
+            branch = self._variables.branch(self._guest.close)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # the only other thread sleeps in poll
                 pid = os.fork()
@@ -189,8 +189,7 @@ class Worker:
         if pid != 0:
             branch.close()
             return b"%d" % pid
-        self._variables.close()
-        self._variables = self._world.host.storage = branch
+        self._variables.become(branch)
         self._world.host.seq_id = seq_id
         self._slot = slot
         self._watchdog.start(slot)

@@ -56,15 +56,23 @@ def bind(runtime: Runtime, number: int, wasm: bytes) -> SeqId:
     return SeqId(number)
 
 
+def fork(runtime: Runtime, parent: SeqId, number: int) -> SeqId:
+    runtime.send_mid([MidOp(parent), MidOp(SeqId(number), parent)])
+    assert {entry.error for entry in runtime.recv_mid().seqs.values()} == {""}
+    return SeqId(number)
+
+
 def spinning() -> bytes:
     return wat.Module().build(mid=wat.SPIN)
 
 
 def test_names_of_processes(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
-    bind(runtime, 1, wat.plain())
+    parent = bind(runtime, 1, wat.plain())
+    assert sorted(members(runtime.pid).values()) == ["aicirt", "aicirt-forker", "aicirt-seq", "aicirt-side"]
+    fork(runtime, parent, 2)  # from now on there are variables to share
     assert sorted(members(runtime.pid).values()) == [
-        "aicirt", "aicirt-comms", "aicirt-forker", "aicirt-seq", "aicirt-side"
+        "aicirt", "aicirt-comms", "aicirt-forker", "aicirt-seq", "aicirt-seq", "aicirt-side"
     ]  # fmt: skip
 
 
@@ -141,6 +149,7 @@ def test_killed_variables_fail_their_request_only(start_runtime: Callable[..., R
     module = wat.Module()
     reads = module.build(mid=module.store('{"ReadVar":{"name":"a"}}') + module.answer(wat.SAMPLE))
     seq_id = bind(runtime, 1, reads)
+    fork(runtime, seq_id, 3)
     os.kill(one(runtime, "aicirt-comms"), signal.SIGKILL)
     good = bind(runtime, 2, reads)
     runtime.send_mid([MidOp(seq_id), MidOp(good)])
@@ -152,12 +161,13 @@ def test_killed_variables_fail_their_request_only(start_runtime: Callable[..., R
 def test_variables_that_are_gone_fail_the_fork_only(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
     parent = bind(runtime, 1, wat.plain())
+    fork(runtime, parent, 2)
     os.kill(one(runtime, "aicirt-comms"), signal.SIGKILL)
     wait_until(lambda: "aicirt-comms" not in members(runtime.pid).values())
-    runtime.send_mid([MidOp(parent), MidOp(SeqId(2), parent)])
+    runtime.send_mid([MidOp(parent), MidOp(SeqId(3), parent)])
     answers = runtime.recv_mid().seqs
     assert answers[parent].error == ""
-    assert answers[SeqId(2)].error.startswith("Worker: cannot fork: ")
+    assert answers[SeqId(3)].error.startswith("Worker: cannot fork: ")
 
 
 def test_a_dead_parent_takes_no_slot(start_runtime: Callable[..., Runtime]) -> None:
