@@ -1,124 +1,55 @@
-"""One mailbox in each direction, over shared memory and named semaphores.
+"""The four mailboxes between an engine and a runtime: commands and responses, of two channels."""
 
-A region holds one message: u32 length, then that many bytes of UTF-8 JSON. `-wr` (initially 1) says that it may be
-written, `-rd` (initially 0) that it may be read. A sender never spins; a receiver spins only when told to.
-"""
-
-import contextlib
-import os
-import struct
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from mmap import mmap
-from typing import Literal
-
-import posix_ipc
+from itertools import product
+from typing import get_args
 
 from aici_runtime import shm
+from aici_runtime.futex_mailbox import FutexMailbox
+from aici_runtime.mailbox import MIB, Direction, Mailbox, MessageTooLargeError, Side, Sync
+from aici_runtime.semaphore_mailbox import SemaphoreMailbox, SemaphoreNames
 
-_HEADER = struct.Struct("<I")
-_MIN_CORES_TO_SPIN = 8
-"""With both ends on one core each spin burns its whole time before the other end gets to run."""
-
-MIB = 1024 * 1024
-
-Direction = Literal["cmd", "resp"]
-Side = Literal["", "-side"]
-
-
-class MessageTooLargeError(ValueError):
-    """The peer is told so in words that the protocol fixes."""
+__all__ = ["MIB", "Channels", "Mailbox", "MessageTooLargeError", "Sync"]
 
 
 @dataclass(frozen=True, slots=True)
-class MailboxNames:
-    region: str
-    writer: str
-    reader: str
+class Channels:
+    """Their names begin with `prefix`. Owns none of what it opens."""
 
-    @classmethod
-    def of(cls, prefix: str, direction: Direction, side: Side) -> "MailboxNames":
-        stem = f"{prefix}{direction}{side}"
-        return cls(region=f"{stem}-shm", writer=f"{stem}-wr", reader=f"{stem}-rd")
+    prefix: str
+    sync: Sync
+    size_bytes: int
 
+    def create(self, direction: Direction, side: Side) -> Mailbox:
+        """The engine's end, before it starts a runtime. What is left of a predecessor is replaced."""
+        if self.sync == "futex":
+            return FutexMailbox(shm.create_region(self._region(direction, side), self.size_bytes), direction)
+        return SemaphoreMailbox.create(self._names(direction, side), self.size_bytes)
 
-class Mailbox:
-    """One direction. Each end is used by one thread at a time. `close` unmaps; names are unlinked apart from it."""
+    def attach(self, direction: Direction, side: Side) -> Mailbox:
+        """The runtime's end. With futexes the name is gone after it: no other runtime can come in between."""
+        if self.sync == "futex":
+            name = self._region(direction, side)
+            memory = shm.attach_region(name, self.size_bytes, create=False)
+            shm.unlink_region(name)
+            return FutexMailbox(memory, direction)
+        return SemaphoreMailbox.attach(self._names(direction, side), self.size_bytes)
 
-    def __init__(self, memory: mmap, writable: posix_ipc.Semaphore, readable: posix_ipc.Semaphore) -> None:
-        self._memory = memory
-        self._writable = writable
-        self._readable = readable
-
-    @classmethod
-    def create(cls, names: MailboxNames, size_bytes: int) -> "Mailbox":
-        return cls(
-            shm.create_region(names.region, size_bytes),
-            shm.create_semaphore(names.writer, 1),
-            shm.create_semaphore(names.reader, 0),
-        )
-
-    @classmethod
-    def attach(cls, names: MailboxNames, size_bytes: int) -> "Mailbox":
-        return cls(
-            shm.attach_region(names.region, size_bytes),
-            shm.attach_semaphore(names.writer, 1),
-            shm.attach_semaphore(names.reader, 0),
-        )
+    def unlink(self) -> None:
+        """Remove every name that still stands."""
+        for direction, side in self.each():
+            if self.sync == "futex":
+                shm.unlink_region(self._region(direction, side))
+            else:
+                SemaphoreMailbox.unlink(self._names(direction, side))
 
     @staticmethod
-    def unlink(names: MailboxNames) -> None:
-        shm.unlink_region(names.region)
-        shm.unlink_semaphore(names.writer)
-        shm.unlink_semaphore(names.reader)
+    def each() -> Iterator[tuple[Direction, Side]]:
+        return product(get_args(Direction), get_args(Side))
 
-    def check_fits(self, message: bytes) -> None:
-        if len(message) + _HEADER.size > len(self._memory):
-            raise MessageTooLargeError(f"msg too large; {len(message)} + 4 > {len(self._memory)}")
+    def _region(self, direction: Direction, side: Side) -> str:
+        return f"{self.prefix}{direction}{side}"
 
-    def send(self, message: bytes) -> None:
-        """Blocks while the previous message is unread. Raises MessageTooLargeError before it touches anything."""
-        self.check_fits(message)
-        _wait(self._writable)
-        self._memory[4 : 4 + len(message)] = message
-        _HEADER.pack_into(self._memory, 0, len(message))
-        self._readable.release()
-
-    def receive(self, busy_wait_ms: int = 0) -> bytes:
-        """Blocks for a message. `busy_wait_ms` spins first, on machines with 8 cores or more only."""
-        if not (busy_wait_ms and _spin(self._readable, busy_wait_ms)):
-            _wait(self._readable)
-        (length,) = _HEADER.unpack_from(self._memory, 0)
-        # A hostile or broken length must not read past the region; the rest is not JSON and is refused as such.
-        message = self._memory[4 : 4 + length]
-        _HEADER.pack_into(self._memory, 0, 0)
-        self._writable.release()
-        return message
-
-    def wake_everyone(self) -> None:
-        """Let a blocked sender and a blocked receiver return, for a peer that died. The mailbox is useless after it."""
-        self._writable.release()
-        self._readable.release()
-
-    def close(self) -> None:
-        self._memory.close()
-        self._writable.close()
-        self._readable.close()
-
-
-def _wait(semaphore: posix_ipc.Semaphore) -> None:
-    while True:
-        with contextlib.suppress(posix_ipc.SignalError):  # EINTR, after Python ran its signal handlers
-            semaphore.acquire()
-            return
-
-
-def _spin(semaphore: posix_ipc.Semaphore, busy_wait_ms: int) -> bool:
-    if (os.cpu_count() or 1) < _MIN_CORES_TO_SPIN:
-        return False
-    deadline = time.monotonic() + busy_wait_ms / 1000
-    while time.monotonic() < deadline:
-        with contextlib.suppress(posix_ipc.BusyError):
-            semaphore.acquire(0)
-            return True
-    return False
+    def _names(self, direction: Direction, side: Side) -> SemaphoreNames:
+        return SemaphoreNames.of(self.prefix, direction, side)

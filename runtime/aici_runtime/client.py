@@ -1,7 +1,7 @@
 """The engine's end of the runtime: starts `aicirt`, owns the shared objects, speaks the wire.
 
-Liveness needs no time-outs: a thread sleeps on the runtime's pidfd, and when that process ends it posts every semaphore
-that somebody may be waiting on; whoever wakes finds the runtime dead and raises RuntimeDiedError.
+Liveness needs no time-outs: a thread sleeps on the runtime's pidfd, and when that process ends it wakes
+whoever may be waiting on a mailbox, who finds the runtime dead and raises RuntimeDiedError.
 """
 
 import base64
@@ -16,7 +16,7 @@ from uuid import uuid4
 import orjson
 
 from aici_runtime import shm
-from aici_runtime.channel import MIB, Mailbox, MailboxNames, MessageTooLargeError
+from aici_runtime.channel import MIB, Channels, Mailbox, MessageTooLargeError
 from aici_runtime.child import RuntimeProcess
 from aici_runtime.config import RuntimeConfig
 from aici_runtime.errors import (
@@ -64,11 +64,7 @@ class Runtime:
         """Start the process and return before it is ready. Raises what creating processes and shared memory raises."""
         shm.sweep()
         self._prefix = shm.unique_prefix()
-        self._names = {
-            (direction, side): MailboxNames.of(self._prefix, direction, side)
-            for direction in ("cmd", "resp")
-            for side in ("", "-side")
-        }
+        self._channels = Channels(self._prefix, config.sync, config.json_size_mib * MIB)
         self._named = True
         self._boxes: dict[tuple[str, str], Mailbox] = {}
         self._threads: list[threading.Thread] = []
@@ -83,8 +79,8 @@ class Runtime:
         self._ended = threading.Event()
         self._closed = False
         try:
-            for key, names in self._names.items():
-                self._boxes[key] = Mailbox.create(names, config.json_size_mib * MIB)
+            for direction, side in self._channels.each():
+                self._boxes[direction, side] = self._channels.create(direction, side)
             self._bin = shm.create_region(f"{self._prefix}bin-shm", config.bin_size_mib * MIB)
             self._process = RuntimeProcess(config.command(self._prefix))
             self.pid = self._process.pid
@@ -308,8 +304,7 @@ class Runtime:
     def _unlink(self) -> None:
         if self._named:
             self._named = False
-            for names in self._names.values():
-                Mailbox.unlink(names)
+            self._channels.unlink()
             shm.unlink_region(f"{self._prefix}bin-shm")
 
     def _release_memory(self) -> None:

@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from aici_runtime.mailbox import Sync
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
@@ -23,6 +25,7 @@ class RuntimeConfig:
     max_step_time_ms: int = 1000
     max_init_time_ms: int = 5000
     max_forks: int = 16
+    sync: Sync = "semaphore"
     verbose: bool = False
     extra_args: tuple[str, ...] = ()
 
@@ -44,6 +47,7 @@ class RuntimeConfig:
             f"--wasm-max-forks={self.max_forks}",
             f"--engine-pid={os.getpid()}",
             *([f"--cache-dir={self.cache_dir}"] if self.cache_dir else []),
+            *(["--futex"] if self.sync == "futex" else []),
             *(["--verbose"] if self.verbose else []),
             *self.extra_args,
         ]

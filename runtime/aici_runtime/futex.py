@@ -55,6 +55,10 @@ class Futex:
     def wake(self, offset: int) -> None:
         self._syscall(self._number, self._base + offset, _WAKE, _EVERYONE, None)
 
+    def close(self) -> None:
+        """Let go of the mapping, so that it can be unmapped. Nobody may be waiting."""
+        self._words.release()
+
     def wait_while(self, offset: int, value: int, deadline: float | None = None) -> int:
         """Sleep until the word is not `value` or `time.monotonic()` has passed `deadline`; returns the word."""
         while True:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from aici_runtime import flags, process, shm, side, spawner, vocabulary, wasm
-from aici_runtime.channel import Mailbox, MailboxNames
+from aici_runtime.channel import Channels
 from aici_runtime.envelope import Auth
 from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flags import Settings
@@ -84,11 +84,9 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     process.set_name("aicirt")
     process.adopt_orphans()
     own_pidfd = os.pidfd_open(os.getpid())
-    size = settings.json_size_bytes
-    requests = Mailbox.attach(MailboxNames.of(settings.name, "cmd", ""), size)
-    responses = Mailbox.attach(MailboxNames.of(settings.name, "resp", ""), size)
-    side_requests = Mailbox.attach(MailboxNames.of(settings.name, "cmd", "-side"), size)
-    side_responses = Mailbox.attach(MailboxNames.of(settings.name, "resp", "-side"), size)
+    channels = Channels(settings.name, "futex" if settings.futex else "semaphore", settings.json_size_bytes)
+    requests, responses = channels.attach("cmd", ""), channels.attach("resp", "")
+    side_requests, side_responses = channels.attach("cmd", "-side"), channels.attach("resp", "-side")
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     table = SlotTable()

@@ -24,9 +24,15 @@ def create_region(name: str, size_bytes: int) -> mmap:
     return _map(posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREX, mode=0o600, size=size_bytes), size_bytes)
 
 
-def attach_region(name: str, size_bytes: int) -> mmap:
-    """Whoever comes second attaches. A region of another size is refused: it would end in SIGBUS on one side."""
-    shared = posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREAT, mode=0o666)
+def attach_region(name: str, size_bytes: int, *, create: bool = True) -> mmap:
+    """Whoever comes second attaches. A region of another size is refused: it would end in SIGBUS on one side.
+    Without `create`, so is a name that nobody has created."""
+    try:
+        shared = posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREAT if create else 0, mode=0o666)
+    except posix_ipc.ExistentialError as error:
+        raise UsageError(
+            f"there is no shared object {name}", hint="the engine creates it; one runtime only can attach to it"
+        ) from error
     found = os.fstat(shared.fd).st_size
     if found == 0:
         os.ftruncate(shared.fd, size_bytes)

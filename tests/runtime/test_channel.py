@@ -1,5 +1,10 @@
 import os
+import random
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import posix_ipc
@@ -8,44 +13,73 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aici_runtime import shm
-from aici_runtime.channel import Mailbox, MailboxNames, MessageTooLargeError
+from aici_runtime.channel import Channels, Mailbox, MessageTooLargeError, Sync
 from aici_runtime.errors import UsageError
+from aici_runtime.semaphore_mailbox import SemaphoreNames
 
-SIZE = 8192
+SIZE = 16384
+MAX = {"semaphore": SIZE - 4, "futex": SIZE // 2 - 16}
+EACH = ("semaphore", "futex")
+
+
+@pytest.fixture(params=EACH)
+def sync(request: pytest.FixtureRequest) -> Sync:
+    return "futex" if request.param == "futex" else "semaphore"
 
 
 @pytest.fixture
-def names() -> Iterator[MailboxNames]:
-    names = MailboxNames.of(shm.unique_prefix(), "cmd", "-side")
-    yield names
-    Mailbox.unlink(names)
+def channels(sync: Sync) -> Iterator[Channels]:
+    channels = Channels(shm.unique_prefix(), sync, SIZE)
+    yield channels
+    channels.unlink()
 
 
 @pytest.fixture
-def pair(names: MailboxNames) -> Iterator[tuple[Mailbox, Mailbox]]:
-    sender, receiver = Mailbox.create(names, SIZE), Mailbox.attach(names, SIZE)
-    yield sender, receiver
-    sender.close()
-    receiver.close()
+def pair(channels: Channels) -> Iterator[tuple[Mailbox, Mailbox]]:
+    ends = channels.create("cmd", "-side"), channels.attach("cmd", "-side")
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def memory_of(channels: Channels, name: str) -> shm.Region:
+    return shm.attach_region(channels.prefix + name, SIZE, create=False)
 
 
 def test_names_are_those_of_the_protocol() -> None:
-    names = MailboxNames.of("/aici0-", "cmd", "-side")
-    assert names == MailboxNames("/aici0-cmd-side-shm", "/aici0-cmd-side-wr", "/aici0-cmd-side-rd")
-    assert MailboxNames.of("/aici0-", "resp", "").region == "/aici0-resp-shm"
+    names = SemaphoreNames.of("/aici0-", "cmd", "-side")
+    assert names == SemaphoreNames("/aici0-cmd-side-shm", "/aici0-cmd-side-wr", "/aici0-cmd-side-rd")
+    assert SemaphoreNames.of("/aici0-", "resp", "").region == "/aici0-resp-shm"
 
 
-def test_golden_frame(names: MailboxNames, pair: tuple[Mailbox, Mailbox]) -> None:
+@pytest.mark.parametrize("sync", ["semaphore"], indirect=True)
+def test_golden_frame(channels: Channels, pair: tuple[Mailbox, Mailbox]) -> None:
     pair[0].send(b'{"op":"ping"}')
-    memory = shm.attach_region(names.region, SIZE)
+    memory = memory_of(channels, "cmd-side-shm")
     assert memory[:17].hex() == "0d0000007b226f70223a2270696e67227d"
     assert pair[1].receive() == b'{"op":"ping"}'
     assert memory[:4] == bytes(4)  # the receiver resets the length
     memory.close()
 
 
+@pytest.mark.parametrize("sync", ["futex"], indirect=True)
+@pytest.mark.parametrize(("direction", "start"), [("cmd", 0), ("resp", SIZE // 2)])
+def test_golden_halves(channels: Channels, direction: str, start: int) -> None:
+    assert direction in ("cmd", "resp")
+    engine = channels.create(direction, "")
+    memory = memory_of(channels, direction)
+    runtime = channels.attach(direction, "")
+    assert not os.path.exists(f"/dev/shm{channels.prefix}{direction}")  # the runtime unlinks it
+    engine.send(b'{"op":"ping"}')
+    assert memory[start : start + 17].hex() == "0d0000007b226f70223a2270696e67227d"
+    assert runtime.receive() == b'{"op":"ping"}'
+    assert memory[start : start + 4] == bytes(4)
+    for end in (engine, runtime, memory):
+        end.close()
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(messages=st.lists(st.binary(max_size=SIZE - 4), max_size=8))
+@given(messages=st.lists(st.binary(min_size=1, max_size=MAX["futex"]), max_size=8))
 def test_every_message_arrives_once_and_in_order(pair: tuple[Mailbox, Mailbox], messages: list[bytes]) -> None:
     sender, receiver = pair
     received: list[bytes] = []
@@ -57,11 +91,51 @@ def test_every_message_arrives_once_and_in_order(pair: tuple[Mailbox, Mailbox], 
     assert received == messages
 
 
-def test_the_limit_is_exact_and_nothing_is_sent_beyond(pair: tuple[Mailbox, Mailbox]) -> None:
-    with pytest.raises(MessageTooLargeError, match=rf"msg too large; {SIZE - 3} \+ 4 > {SIZE}"):
-        pair[0].send(b"x" * (SIZE - 3))
-    pair[0].send(b"y" * (SIZE - 4))
-    assert pair[1].receive() == b"y" * (SIZE - 4)
+def test_two_processes_under_signals(channels: Channels) -> None:
+    """Both mailboxes at once, both ends interrupted all the time, slow or fast at random: nothing lost or doubled."""
+    requests, responses = channels.create("cmd", ""), channels.create("resp", "")
+    arguments = [channels.prefix, channels.sync, str(SIZE), "7"]
+    peer = subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.support.echo", *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert peer.stdout is not None
+    assert peer.stdout.readline() == "ready\n"
+    choose = random.Random(8)
+    messages = [choose.randbytes(choose.choice((1, 2, 100, MAX["futex"]))) for _ in range(1500)]
+    pauses = [choose.choice((0, 0, 0, 0.0001, 0.001)) for _ in messages]
+
+    def send() -> None:
+        for message, pause in zip(messages, pauses, strict=True):
+            time.sleep(pause)
+            requests.send(message)
+        requests.send(b"end")
+
+    previous = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.0011, 0.0011)
+    try:
+        sender = threading.Thread(target=send)
+        sender.start()
+        received = [responses.receive()[::-1] for _ in messages]
+        sender.join()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        peer.stdout.close()
+        if peer.wait(20) != 0:
+            peer.kill()
+    assert received == messages
+    assert peer.returncode == 0
+    for end in (requests, responses):
+        end.close()
+
+
+def test_the_limit_is_exact_and_nothing_is_sent_beyond(sync: Sync, pair: tuple[Mailbox, Mailbox]) -> None:
+    size = MAX[sync]
+    text = rf"msg too large; {size + 1} \+ 4 > {SIZE}" if sync == "semaphore" else f"msg too large; {size + 1} > {size}"
+    with pytest.raises(MessageTooLargeError, match=text):
+        pair[0].send(b"x" * (size + 1))
+    pair[0].send(b"y" * size)
+    assert pair[1].receive() == b"y" * size
 
 
 def test_a_second_message_waits_until_the_first_is_read(pair: tuple[Mailbox, Mailbox]) -> None:
@@ -76,27 +150,87 @@ def test_a_second_message_waits_until_the_first_is_read(pair: tuple[Mailbox, Mai
     writer.join()
 
 
-def test_a_wild_length_reads_no_further_than_the_region(names: MailboxNames, pair: tuple[Mailbox, Mailbox]) -> None:
-    memory = shm.attach_region(names.region, SIZE)
-    pair[0].send(b"{}")
-    memory[:4] = b"\xff\xff\xff\xff"
-    assert len(pair[1].receive()) == SIZE - 4
+@pytest.mark.parametrize("sync", ["futex"], indirect=True)
+def test_a_receiver_that_wakes_nobody(channels: Channels, pair: tuple[Mailbox, Mailbox]) -> None:
+    """The original's: it only stores 0."""
+    engine, memory = channels.create("cmd", ""), memory_of(channels, "cmd")
+    seen = []
+    for message in (b"1", b"2"):
+        writer = threading.Thread(target=engine.send, args=(message,))
+        writer.start()
+        writer.join(0.05)
+        if not seen:
+            assert not writer.is_alive()
+        seen.append(message)
+    assert writer.is_alive()
+    memory[:4] = bytes(4)
+    writer.join()
+    assert memory[:5] == b"\x01\0\0\0002"
     memory.close()
+    engine.close()
 
 
-def test_another_size_is_refused(names: MailboxNames, pair: tuple[Mailbox, Mailbox]) -> None:
-    with pytest.raises(UsageError, match="8192 bytes, not 4096"):
-        shm.attach_region(names.region, 4096)
+@pytest.mark.parametrize("sync", ["futex"], indirect=True)
+def test_a_sender_takes_over_from_one_that_died_while_it_wrote(channels: Channels) -> None:
+    engine, memory = channels.create("resp", ""), memory_of(channels, "resp")
+    runtime = channels.attach("resp", "")
+    memory[SIZE // 2 : SIZE // 2 + 4] = b"\xff\xff\xff\xff"
+    runtime.send(b"new")
+    assert engine.receive() == b"new"
+    for end in (engine, runtime, memory):
+        end.close()
 
 
-def test_a_stale_object_is_replaced(names: MailboxNames) -> None:
-    old = Mailbox.create(names, SIZE)
+def test_a_wild_length_reads_no_further_than_the_region(channels: Channels) -> None:
+    sender = channels.create("cmd", "")
+    memory = memory_of(channels, "cmd-shm" if channels.sync == "semaphore" else "cmd")
+    receiver = channels.attach("cmd", "")
+    sender.send(b"{}")
+    memory[:4] = b"\xfe\xff\xff\xff"
+    assert len(receiver.receive()) == MAX[channels.sync]
+    for end in (sender, receiver, memory):
+        end.close()
+
+
+def test_another_size_is_refused(channels: Channels) -> None:
+    channels.create("cmd", "").close()
+    with pytest.raises(UsageError, match=f"{SIZE} bytes, not {2 * SIZE}"):
+        Channels(channels.prefix, channels.sync, 2 * SIZE).attach("cmd", "")
+
+
+def test_futexes_need_some_room_and_an_engine() -> None:
+    channels = Channels(shm.unique_prefix(), "futex", 8192)
+    with pytest.raises(UsageError, match="8192 bytes is too small"):
+        channels.create("cmd", "")
+    channels.unlink()
+    with pytest.raises(UsageError, match=f"there is no shared object {channels.prefix}cmd"):
+        channels.attach("cmd", "")
+
+
+def test_a_stale_object_is_replaced(channels: Channels) -> None:
+    old = channels.create("cmd", "")
     old.send(b"old")
-    new = Mailbox.create(names, SIZE)
-    new.send(b"new")  # would block on the old semaphore
+    new = channels.create("cmd", "")
+    new.send(b"new")  # would block on the old one
     assert new.receive() == b"new"
-    old.close()
-    new.close()
+    for end in (old, new):
+        end.close()
+
+
+def test_whoever_waits_is_woken_when_the_peer_is_dead(channels: Channels) -> None:
+    empty, full = channels.create("resp", ""), channels.create("cmd", "")
+    full.send(b"unread")
+    waiting = [threading.Thread(target=empty.receive), threading.Thread(target=lambda: full.send(b"next"))]
+    for thread in waiting:
+        thread.start()
+    waiting[0].join(0.05)
+    assert all(thread.is_alive() for thread in waiting)
+    for box in (empty, full):
+        box.wake_everyone()
+    for thread in waiting:
+        thread.join()
+    for box in (empty, full):
+        box.close()
 
 
 def test_sweep_takes_what_dead_processes_of_this_pid_namespace_left() -> None:
@@ -114,23 +248,11 @@ def test_sweep_takes_what_dead_processes_of_this_pid_namespace_left() -> None:
             shm.unlink_region(name)
 
 
-def test_interrupted_waits_go_on(pair: tuple[Mailbox, Mailbox]) -> None:
-    """EINTR: the original gave up."""
-    import signal
-
-    seen = []
-    previous = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
-    try:
-        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
-        threading.Timer(0.15, lambda: pair[0].send(b"late")).start()
-        assert pair[1].receive() == b"late"
-        assert seen == [1]
-    finally:
-        signal.signal(signal.SIGUSR1, previous)
-
-
-def test_semaphores_start_as_the_protocol_says(names: MailboxNames, pair: tuple[Mailbox, Mailbox]) -> None:
-    for name, value in ((names.writer, 1), (names.reader, 0)):
-        semaphore = posix_ipc.Semaphore(name)
+def test_semaphores_start_as_the_protocol_says() -> None:
+    channels = Channels(shm.unique_prefix(), "semaphore", SIZE)
+    channels.create("cmd", "").close()
+    for name, value in (("cmd-wr", 1), ("cmd-rd", 0)):
+        semaphore = posix_ipc.Semaphore(channels.prefix + name)
         assert semaphore.value == value
         semaphore.close()
+    channels.unlink()

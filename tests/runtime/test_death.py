@@ -290,7 +290,7 @@ def test_failure_to_start_says_why(byte_level: Path, cache_dir: Path, tmp_path: 
     for config, words in (
         (RuntimeConfig(tokenizer=odd, cache_dir=cache_dir), f"error: cannot load {odd}: "),
         (RuntimeConfig(tokenizer=Path("/nowhere"), cache_dir=cache_dir), "no tokenizer at /nowhere"),
-        (RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, extra_args=("--futex",)), "--futex is not yet"),
+        (RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, extra_args=("--name=x",)), "--name must start"),
     ):
         with Runtime(config) as runtime, pytest.raises(RuntimeDiedError, match=words):
             runtime.wait_ready()
