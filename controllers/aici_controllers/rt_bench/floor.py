@@ -11,7 +11,6 @@ from typing import Protocol
 
 from aici_runtime import process, shm
 from aici_runtime.futex import Futex
-from aici_runtime.spawner import fork_child
 
 _MESSAGE = bytes(200)
 _HALF = 4096
@@ -59,7 +58,7 @@ class Floor:
         self._primitive = primitive
         self._memory = mmap(-1, 2 * _HALF)
         own = os.pidfd_open(os.getpid())
-        self._pid = fork_child(lambda: self._echo(own))
+        self._pid = process.fork_child(lambda: self._echo(own))
         os.close(own)
 
     def _echo(self, parent: int) -> None:
