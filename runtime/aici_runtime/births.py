@@ -1,19 +1,18 @@
 """`instantiate`: from what an engine asks for to a guest that waits for its first step. Many at once, in threads."""
 
-import os
 import socket
 import threading
 from collections.abc import Mapping
 
 import orjson
 
-from aici_runtime import frames, process
+from aici_runtime import frames
 from aici_runtime.envelope import Request, field, uints
-from aici_runtime.errors import ControllerError, UsageError
+from aici_runtime.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News
 from aici_runtime.slots import Slot, SlotTable
-from aici_runtime.spawner import SpawnerClient
+from aici_runtime.spawner import SpawnerSockets
 
 GRACE_S = 0.2
 _TIMEOUT_TEXT = "instantiate: timeout"
@@ -25,8 +24,9 @@ class Births:
         *,
         table: SlotTable,
         registry: Registry,
-        spawner: SpawnerClient,
+        spawner: SpawnerSockets,
         news: News,
+        generation: int,
         vocab_size: int,
         max_init_s: float,
     ) -> None:
@@ -34,9 +34,10 @@ class Births:
         self._registry = registry
         self._spawner = spawner
         self._news = news
+        self._generation = generation
         self._vocab_size = vocab_size
         self._max_init_s = max_init_s
-        self._spawn_lock = threading.Lock()
+        self._slot_lock = threading.Lock()
 
     def instantiate(self, req_id: str, request: Request) -> None:
         """Returns when the guest waits for its first step and the stepper has been told of it."""
@@ -58,40 +59,36 @@ class Births:
         }
 
     def _start_guest(self, req_id: str, setup: Mapping[str, object]) -> None:
+        with self._slot_lock:
+            slot = self._table.take(self._table.side)
+        try:
+            self._await_guest(slot, setup)
+        except BaseException:
+            self._news.failed(slot)
+            raise
+        self._news.ready(req_id, slot)
+
+    def _await_guest(self, slot: Slot, setup: Mapping[str, object]) -> None:
         ours, theirs = socket.socketpair()
         with ours:
-            with theirs, self._spawn_lock:
-                slot = self._table.take(self._table.side)
-                try:
-                    pid, pidfd = self._spawner.spawn(slot.index, theirs)
-                except BaseException:
-                    slot.free()  # no process ever knew of it
-                    raise
+            with theirs:
+                self._spawner.spawn(slot.index, self._generation, theirs)
+            refusal = frames.receive(ours)
+            if refusal is None:
+                raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
+            if refusal:
+                raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
+            ours.settimeout(self._max_init_s + GRACE_S)
             try:
-                error = self._await_setup(ours, setup)
-                self._announce(req_id, slot, pid, pidfd, error)
-            finally:
-                os.close(pidfd)
-
-    def _await_setup(self, sock: socket.socket, setup: Mapping[str, object]) -> str:
-        """Empty when all is well."""
-        sock.settimeout(self._max_init_s + GRACE_S)
-        try:
-            frames.send(sock, orjson.dumps(setup))
-            answer = frames.receive(sock)
-        except TimeoutError:
-            return _TIMEOUT_TEXT
-        except (BrokenPipeError, ConnectionResetError):
-            answer = None
-        return "Worker: died during setup" if answer is None else str(orjson.loads(answer)["error"])
-
-    def _announce(self, req_id: str, slot: Slot, pid: int, pidfd: int, error: str) -> None:
-        if not error:
-            self._news.ready(req_id=req_id, slot=slot, pid=pid, pidfd=pidfd)
-            return
-        process.kill(pidfd)
-        self._news.failed(slot=slot, pid=pid, pidfd=pidfd)
-        raise ControllerError(error)
+                frames.send(ours, orjson.dumps(setup))
+                answer = frames.receive(ours)
+            except TimeoutError as error:
+                raise ControllerError(_TIMEOUT_TEXT) from error
+            except BrokenPipeError:
+                answer = None
+        failure = "Worker: died during setup" if answer is None else str(orjson.loads(answer)["error"])
+        if failure:
+            raise ControllerError(failure)
 
 
 def _module_arg(value: object) -> str:

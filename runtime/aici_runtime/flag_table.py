@@ -70,6 +70,7 @@ def _add_limits(group: "argparse._ArgumentGroup") -> None:
     add("--wasm-max-log", "KB", 64, "log between two steps")
     add("--wasm-max-table", "N", 100_000, "elements of a table")
     add("--wasm-max-compile-time", "MS", 60_000, "compiling a module")
+    add("--unbound-timeout", "S", 600, "how long a guest that has come up waits to be bound")
 
 
 def _add_jobs(group: "argparse._ArgumentGroup") -> None:

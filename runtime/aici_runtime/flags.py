@@ -80,6 +80,7 @@ class Settings:
     cache_dir: Path
     store_dir: Path
     engine_pid: int | None
+    unbound_s: float
     verbose: bool
 
 
@@ -146,5 +147,6 @@ def parse(argv: Sequence[str] | None) -> Settings:
         cache_dir=flags.cache_dir or default_cache_dir(),
         store_dir=flags.cache_dir / "modules" if flags.cache_dir else default_store_dir(),
         engine_pid=flags.engine_pid,
+        unbound_s=flags.unbound_timeout,
         verbose=flags.verbose,
     )

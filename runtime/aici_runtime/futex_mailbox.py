@@ -20,10 +20,12 @@ while it wrote, and whose successor this one is.
 
 import os
 import time
+from collections.abc import Callable
+from typing import Literal
 
 from aici_runtime.errors import UsageError
 from aici_runtime.futex import Futex
-from aici_runtime.mailbox import MIN_CORES_TO_SPIN, Direction, MessageTooLargeError
+from aici_runtime.mailbox import MIN_CORES_TO_SPIN, REPAIR_S, Direction, MessageTooLargeError
 from aici_runtime.shm import Region
 
 _EMPTY, _WRITING = 0, 0xFFFFFFFF
@@ -67,11 +69,13 @@ class FutexMailbox:
         self._words.store(self._at, len(message))
         self._words.wake(self._at)
 
-    def receive(self, busy_wait_ms: int = 0) -> bytes:
+    def receive(self, busy_wait_ms: int = 0, accept: Callable[[bytes], None] | None = None) -> bytes:
         length = self._wait_for_length(busy_wait_ms)
         start = self._at + _PAYLOAD_AT
         # A hostile or broken length must not read past the half; the rest is not JSON and is refused as such.
         message = self._memory[start : start + min(length, self._max_bytes)]
+        if accept is not None:
+            accept(message)
         self._words.store(self._at, _EMPTY)
         self._words.wake(self._at)
         return message
@@ -84,6 +88,9 @@ class FutexMailbox:
         while (word := self._words.load(self._at)) in _NO_MESSAGE:
             self._words.wait_while(self._at, word)
         return word
+
+    def repair(self, end: Literal["reading", "writing"], patience_s: float = REPAIR_S) -> None:
+        """Nothing: a reader leaves the length where it is, and a sender minds no WRITING."""
 
     def wake_everyone(self) -> None:
         # In this order: a sender wakes by its own clock and sees that it need not wait; a receiver needs a length.

@@ -1,7 +1,7 @@
 """`aicirt`: start the processes of the runtime, or do one of the small jobs that need none of them.
 
-Order matters: everything shared is mapped, and every pidfd opened, before the first fork; the two children are forked
-while this process has one thread; then the roster's thread starts and the main channel is served.
+Order matters: everything shared is mapped, and every pidfd opened, before the first fork; the two parts are forked
+while this process has one thread; then the roster's thread starts, which replaces them, and the main channel is served.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,9 +21,12 @@ from aici_runtime.envelope import Auth
 from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flags import Settings
 from aici_runtime.masks import MaskRegion
+from aici_runtime.parts import Parts
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News, Roster
+from aici_runtime.side import SideConfig
 from aici_runtime.slots import SlotTable
+from aici_runtime.spawner import SpawnerConfig, SpawnerSockets
 from aici_runtime.stepper import Stepper
 from aici_runtime.vocabulary import LoadedVocabulary
 
@@ -90,46 +93,54 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     table = SlotTable()
-    for_spawner, to_spawner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    news, to_stepper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sockets = SpawnerSockets()
+    news, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    roster = Roster(table, news, unbound_s=settings.unbound_s)
+    registry = Registry(settings.store_dir, cache_key=wasm.cache_key(), restricted=settings.restricted)
+    parts = Parts(_leave)
 
-    def run_spawner() -> None:
-        for sock in (to_spawner, news, to_stepper):
-            sock.close()
-        spawner.main(
-            spawner.SpawnerConfig(
-                table=table,
-                masks=masks,
-                vocabulary=loaded,
-                limits=settings.limits,
-                stepper_pidfd=own_pidfd,
-            ),
-            for_spawner,
+    def begin(body: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            roster.close_descriptors()
+            body()
+
+        return run
+
+    def start_spawner() -> None:
+        config = SpawnerConfig(
+            table=table,
+            news=News(telling),
+            masks=masks,
+            vocabulary=loaded,
+            limits=settings.limits,
+            stepper_pidfd=own_pidfd,
+        )
+        parts.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)
+
+    def start_side(generation: int = 0, owed: Sequence[str | None] = ()) -> None:
+        config = SideConfig(
+            requests=side_requests,
+            responses=side_responses,
+            table=table,
+            registry=registry,
+            spawner=sockets,
+            news=News(telling),
+            generation=generation,
+            owed=owed,
+            vocab_size=loaded.vocab_size,
+            max_init_s=settings.limits.init_s,
+            stepper_pidfd=own_pidfd,
+            stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
+        )
+        parts.start(
+            side.PROCESS_NAME, begin(lambda: side.main(config)), lambda: start_side(*roster.side_process_died())
         )
 
-    def run_side() -> None:
-        for sock in (for_spawner, news):
-            sock.close()
-        side.main(
-            side.SideConfig(
-                requests=side_requests,
-                responses=side_responses,
-                table=table,
-                registry=Registry(settings.store_dir, cache_key=wasm.cache_key(), restricted=settings.restricted),
-                spawner=spawner.SpawnerClient(to_spawner),
-                news=News(to_stepper),
-                vocab_size=loaded.vocab_size,
-                max_init_s=settings.limits.init_s,
-                stepper_pidfd=own_pidfd,
-                stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
-            )
-        )
-
-    children = [os.pidfd_open(process.fork_child(body)) for body in (run_spawner, run_side)]
-    for sock in (for_spawner, to_spawner, to_stepper):
-        sock.close()
-    roster = Roster(table, news)
-    roster.start([engine_pidfd, _termination_fd(), *children], _leave_because(engine_pidfd, children))
+    roster.watch(engine_pidfd, _leave)
+    _on_signals(roster, {signal.SIGTERM: _leave, signal.SIGCHLD: parts.reap})
+    start_spawner()
+    start_side()
+    roster.start()
     stepper = Stepper(table=table, roster=roster, masks=masks, vocabulary=loaded, limits=settings.limits)
     stepper.serve(requests, responses, settings.busy_wait_ms)
     process.kill(own_pidfd, signal.SIGTERM)  # the roster's thread is the one that leaves
@@ -145,25 +156,21 @@ def _open_engine(pid: int | None) -> int:
         raise UsageError(f"the engine (process {pid}) is gone") from error
 
 
-def _termination_fd() -> int:
-    """Readable once SIGTERM has come. The handler in C writes to it even while Python sleeps in a semaphore."""
+def _on_signals(roster: Roster, handlers: Mapping[int, Callable[[], None]]) -> None:
+    """In the roster's thread. Python's handler in C writes to the pipe even while this thread sleeps in a semaphore."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    for number in handlers:
+        signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    return read_end
 
+    def handle() -> None:
+        for number in set(os.read(read_end, 4096)) & handlers.keys():
+            handlers[number]()
 
-def _leave_because(engine_pidfd: int, children: Sequence[int]) -> Callable[[], None]:
-    def leave() -> None:
-        if any(process.has_ended(child) for child in children) and not process.has_ended(engine_pidfd):
-            sys.stderr.write("error: a process of the runtime has died; without it nothing can go on\n")
-            _leave(code=1)
-        _leave()
-
-    return leave
+    roster.watch(read_end, handle)
 
 
 def _leave(code: int = 0) -> NoReturn:

@@ -40,10 +40,10 @@ def has_ended(pidfd: int, timeout_s: float = 0.0) -> bool:
     return bool(poller.poll(timeout_s * 1000))
 
 
-def start_thread(name: str, body: Callable[[], None]) -> threading.Thread:
+def start_thread(name: str, body: Callable[[], None], *, stack_bytes: int = _THREAD_STACK_BYTES) -> threading.Thread:
     """A daemon with a small stack: these threads sleep in one system call for all their life. Only for processes that
-    are wholly ours: for a moment, new threads elsewhere in the process would get the small stack too."""
-    previous = threading.stack_size(_THREAD_STACK_BYTES)
+    are wholly ours: for a moment, new threads elsewhere in the process would get this stack too."""
+    previous = threading.stack_size(stack_bytes)
     try:
         thread = threading.Thread(target=body, name=name, daemon=True)
         thread.start()
@@ -67,8 +67,8 @@ def default_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):  # the last: the kernel reaps
+        signal.signal(number, signal.SIG_IGN)
 
 
 def fork_child(body: Callable[[], None]) -> int:

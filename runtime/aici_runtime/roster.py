@@ -1,14 +1,24 @@
-"""Which workers exist. Learns of new guests from the side process and of deaths from the kernel; frees slots.
+"""Which workers exist. Learns of newborns from themselves, of their fate from the side process, of deaths from the
+kernel; frees slots.
 
-A thread sleeps on the pidfd of every worker, on the side process's news and on whatever must end the runtime. The
-stepper's thread waits on futexes only, and this thread wakes it when the worker it waits for has died.
+A thread sleeps on the pidfd of every worker, on the news and on whatever else it was given to watch. The stepper's
+thread waits on futexes only, and this thread wakes it when the worker it waits for has died.
+
+A slot of the side process's half is in one of three hands: that of the side process, from `take` until it says `ready`
+or `failed`; that of the roster, until the engine binds the guest; that of the stepper. News are in order, and have been
+sent before their sender dies: when the side process is dead and all news are read, the slots in its hand are those
+without a bound or ready worker. A newborn of a dead side process (an older `generation`) has no claim to its slot, and
+has not touched it: it writes there only when asked, and reads it only when its answer to the side process was accepted.
 """
 
+import contextlib
 import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -18,6 +28,8 @@ from aici_runtime.envelope import RequestError
 from aici_runtime.slots import CANCEL_SIGNAL, Slot, SlotTable
 
 _MAX_NEWS_BYTES = 64 * 1024
+_STACK_BYTES = 16 * 1024 * 1024
+"""Processes are forked from this thread, and guests run on what they inherit. Only what is touched takes memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,79 +37,118 @@ class WorkerHandle:
     """`released`: the slot is to be freed as soon as the process is gone."""
 
     slot: Slot
-    pid: int
     pidfd: int
     dead: bool = False
     released: bool = False
 
 
 class News:
-    """The side process's end of the news. `send` is atomic (one datagram), from any thread."""
+    """What the roster is told, from any process and thread. Each is one datagram: whole or not at all."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
-    def ready(self, *, req_id: str, slot: Slot, pid: int, pidfd: int) -> None:
-        self._send({"req_id": req_id, "slot": slot.index, "pid": pid}, [pidfd])
+    def born(self, slot: Slot, generation: int) -> None:
+        """A worker's first act: from here on it cannot be lost."""
+        pidfd = os.pidfd_open(os.getpid())
+        try:
+            self._send({"born": slot.index, "generation": generation}, [pidfd])
+        finally:
+            os.close(pidfd)
 
-    def failed(self, *, slot: Slot, pid: int, pidfd: int) -> None:
-        """The guest did not come up, and has been killed: its slot can be freed when it is gone."""
-        self._send({"req_id": None, "slot": slot.index, "pid": pid}, [pidfd])
+    def ready(self, req_id: str, slot: Slot) -> None:
+        self._send({"ready": slot.index, "req_id": req_id})
+
+    def failed(self, slot: Slot) -> None:
+        """No guest came up in the slot. Its worker, if there ever was one, is ended."""
+        self._send({"failed": slot.index})
 
     def discard(self, req_id: str) -> None:
-        self._send({"discard": req_id}, [])
+        self._send({"discard": req_id})
 
-    def _send(self, message: dict[str, object], fds: list[int]) -> None:
+    def begin(self, number: int, rid: str | None, req_id: str | None) -> None:
+        """The side process has taken a request, and owes an answer to `rid`; it may bring up the guest `req_id`."""
+        self._send({"begin": number, "rid": rid, "req_id": req_id})
+
+    def end(self, number: int) -> None:
+        self._send({"end": number})
+
+    def _send(self, message: dict[str, object], fds: Sequence[int] = ()) -> None:
         socket.send_fds(self._sock, [orjson.dumps(message)], fds)
 
 
 class Roster:
-    def __init__(self, table: SlotTable, news: socket.socket) -> None:
+    """`unbound_s`: how long a guest that came up is kept for an engine that does not bind it."""
+
+    def __init__(self, table: SlotTable, news: socket.socket, *, unbound_s: float) -> None:
         self._table = table
         self._news = news
         news.setblocking(False)  # recv_fds drops its flags in Python 3.11
+        self._unbound_s = unbound_s
         self._lock = threading.Lock()
-        self._unbound: dict[str, WorkerHandle] = {}
-        self._by_pidfd: dict[int, WorkerHandle] = {}
+        self._workers: dict[int, WorkerHandle] = {}  # by slot; all whose slot is not free
+        self._starting: set[int] = set()  # slots
+        self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # and when it expires; soonest first
+        self._owed: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id, by number
+        self._generation = 0
+        self._handlers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
-        self._epoll.register(news, select.EPOLLIN)
+        self.watch(news.fileno(), self._drain)
 
-    def start(self, fatal: Iterable[int], leave: Callable[[], None]) -> None:
-        """Begin to watch. `leave` is called, in the thread, when one of the `fatal` descriptors becomes readable."""
-        fatal = frozenset(fatal)
-        for fd in fatal:
-            self._epoll.register(fd, select.EPOLLIN)
-        process.start_thread("roster", lambda: self._watch(fatal, leave))
+    def start(self) -> None:
+        process.start_thread("roster", self._run, stack_bytes=_STACK_BYTES)
 
-    def _watch(self, fatal: frozenset[int], leave: Callable[[], None]) -> None:
-        while True:
-            for fd, _ in self._epoll.poll():
-                if fd in fatal:
-                    leave()
-                with self._lock:
-                    if fd == self._news.fileno():
-                        self._drain()
-                    elif fd in self._by_pidfd:
-                        self._died(self._by_pidfd.pop(fd))
+    def watch(self, fd: int, handle: Callable[[], None]) -> None:
+        """`handle` is called, in the roster's thread and without its lock, whenever `fd` is readable."""
+        self._handlers[fd] = handle
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def close_descriptors(self) -> None:
+        """In a process that was forked from this one, and that they are of no use to."""
+        self._epoll.close()
+        for fd in list(self._handlers):
+            os.close(fd)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                for fd, _ in self._epoll.poll(self._expire()):
+                    handle = self._handlers.get(fd)
+                    if handle is not None:
+                        handle()
+        finally:  # a bug: nobody would hear of a death any more
+            traceback.print_exc()
+            os._exit(70)
+
+    def _expire(self) -> float | None:
+        """End the guests that nobody has bound in time; returns the seconds until there may be another."""
+        now = time.monotonic()
+        with self._lock:
+            while self._unbound:
+                req_id, (_, expires) = next(iter(self._unbound.items()))
+                if expires > now:
+                    return expires - now
+                self._discard(req_id)
+        return None
 
     def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
         """All or none, whatever is discarded meanwhile. RequestError for one that is not ready or named twice."""
+        # The side process told us before it answered the engine, but the thread may not have run since.
+        self._drain()
         with self._lock:
-            # The side process told us before it answered the engine, but the thread may not have run since.
-            self._drain()
             for req_id in req_ids:
                 if req_id not in self._unbound or req_ids.count(req_id) > 1:
                     raise RequestError(f"invalid req_id {req_id}")
-            return [self._unbound.pop(req_id) for req_id in req_ids]
+            return [self._unbound.pop(req_id)[0] for req_id in req_ids]
 
     def adopt_branch(self, slot: Slot, pid: int) -> WorkerHandle:
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             slot.mark_dead()
-            return WorkerHandle(slot, pid, -1, dead=True)
+            pidfd = -1
         with self._lock:
-            return self._add(slot, pid, pidfd)
+            return self._add(slot, pidfd)
 
     def release(self, worker: WorkerHandle) -> None:
         """End the worker; its slot becomes free when it is gone."""
@@ -111,10 +162,28 @@ class Roster:
             if not worker.dead:
                 process.kill(worker.pidfd, CANCEL_SIGNAL)
 
-    def _add(self, slot: Slot, pid: int, pidfd: int) -> WorkerHandle:
-        worker = WorkerHandle(slot, pid, pidfd)
-        self._by_pidfd[pidfd] = worker
-        self._epoll.register(pidfd, select.EPOLLIN)
+    def side_process_died(self) -> tuple[int, list[str | None]]:
+        """Undo what it has left. Returns the generation of the next, and whom that owes an answer."""
+        self._drain()
+        with self._lock:
+            for index in self._table.side:
+                if index in self._starting:
+                    self._release(self._workers[index])
+                elif index not in self._workers and not self._table.at(index).is_free():
+                    self._table.at(index).free()
+            self._starting.clear()
+            self._generation += 1
+            owed, self._owed = list(self._owed.values()), {}
+            for _, req_id in owed:
+                if req_id is not None:
+                    self._discard(req_id)
+            return self._generation, [rid for rid, _ in owed]
+
+    def _add(self, slot: Slot, pidfd: int) -> WorkerHandle:
+        worker = WorkerHandle(slot, pidfd, dead=pidfd < 0)
+        self._workers[slot.index] = worker
+        if not worker.dead:
+            self.watch(pidfd, lambda: self._died(worker))
         return worker
 
     def _release(self, worker: WorkerHandle) -> None:
@@ -122,39 +191,62 @@ class Roster:
             return
         worker.released = True
         if worker.dead:
-            worker.slot.free()
+            self._free(worker)
         else:
             process.kill(worker.pidfd)
 
+    def _free(self, worker: WorkerHandle) -> None:
+        del self._workers[worker.slot.index]
+        worker.slot.free()
+
     def _died(self, worker: WorkerHandle) -> None:
-        self._epoll.unregister(worker.pidfd)
-        os.close(worker.pidfd)
-        worker.pidfd = -1
-        worker.dead = True
-        worker.slot.mark_dead()
-        if worker.released:
-            worker.slot.free()
+        self._drain()  # what it or the side process has said before
+        with self._lock:
+            self._epoll.unregister(worker.pidfd)
+            del self._handlers[worker.pidfd]
+            os.close(worker.pidfd)
+            worker.pidfd = -1
+            worker.dead = True
+            worker.slot.mark_dead()
+            if worker.released:
+                self._free(worker)
 
     def _drain(self) -> None:
-        while True:
-            try:
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while True:
                 message, fds, _, _ = socket.recv_fds(self._news, _MAX_NEWS_BYTES, 1)
-            except BlockingIOError:
-                return
-            if not message:
-                return  # the side process is gone, which ends the runtime
-            news = orjson.loads(message)
-            if "discard" in news:
-                self._discard(news["discard"])
-                continue
-            worker = self._add(self._table.at(news["slot"]), news["pid"], fds[0])
-            if news["req_id"] is None:
-                self._release(worker)
-            else:
-                self._discard(news["req_id"])
-                self._unbound[news["req_id"]] = worker
+                self._hear(orjson.loads(message), fds)
+
+    def _hear(self, news: dict[str, object], fds: list[int]) -> None:
+        match news:
+            case {"born": int(index), "generation": int(generation)}:
+                self._hear_born(self._table.at(index), generation, fds[0])
+            case {"ready": int(index), "req_id": str(req_id)}:
+                self._starting.discard(index)
+                self._discard(req_id)
+                self._unbound[req_id] = (self._workers[index], time.monotonic() + self._unbound_s)
+            case {"failed": int(index)}:
+                self._starting.discard(index)
+                if worker := self._workers.get(index):
+                    self._release(worker)
+                else:
+                    self._table.at(index).free()
+            case {"discard": str(req_id)}:
+                self._discard(req_id)
+            case {"begin": int(number), "rid": str() | None as rid, "req_id": str() | None as req_id}:
+                self._owed[number] = rid, req_id
+            case {"end": int(number)}:
+                del self._owed[number]
+
+    def _hear_born(self, slot: Slot, generation: int, pidfd: int) -> None:
+        if generation == self._generation:
+            self._add(slot, pidfd)
+            self._starting.add(slot.index)
+            return
+        process.kill(pidfd)
+        os.close(pidfd)
 
     def _discard(self, req_id: str) -> None:
-        worker = self._unbound.pop(req_id, None)
-        if worker is not None:
-            self._release(worker)
+        entry = self._unbound.pop(req_id, None)
+        if entry is not None:
+            self._release(entry[0])

@@ -8,13 +8,15 @@ import contextlib
 import os
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from mmap import mmap
+from typing import Literal
 
 import posix_ipc
 
 from aici_runtime import shm
-from aici_runtime.mailbox import MIN_CORES_TO_SPIN, Direction, MessageTooLargeError, Side
+from aici_runtime.mailbox import MIN_CORES_TO_SPIN, REPAIR_S, Direction, MessageTooLargeError, Side
 
 _HEADER = struct.Struct("<I")
 
@@ -72,15 +74,29 @@ class SemaphoreMailbox:
         _HEADER.pack_into(self._memory, 0, len(message))
         self._readable.release()
 
-    def receive(self, busy_wait_ms: int = 0) -> bytes:
+    def receive(self, busy_wait_ms: int = 0, accept: Callable[[bytes], None] | None = None) -> bytes:
         if not (busy_wait_ms and _spin(self._readable, busy_wait_ms)):
             _wait(self._readable)
         (length,) = _HEADER.unpack_from(self._memory, 0)
         # A hostile or broken length must not read past the region; the rest is not JSON and is refused as such.
         message = self._memory[4 : 4 + length]
+        if accept is not None:
+            accept(message)
         _HEADER.pack_into(self._memory, 0, 0)
         self._writable.release()
         return message
+
+    def repair(self, end: Literal["reading", "writing"], patience_s: float = REPAIR_S) -> None:
+        """At rest, one of the semaphores is 1. Both are 0 while somebody copies: for a moment if it is the other end,
+        for ever if it was the one that was killed. So both at 0 for all that time mean that it was. Then a reader
+        had not taken the message out, unless its length is 0; a writer had not handed it over, and writes it again."""
+        deadline = time.monotonic() + patience_s
+        while self._writable.value == 0 and self._readable.value == 0:
+            if time.monotonic() > deadline:
+                is_there = end == "reading" and _HEADER.unpack_from(self._memory) != (0,)
+                (self._readable if is_there else self._writable).release()
+                return
+            time.sleep(0.01)
 
     def wake_everyone(self) -> None:
         self._writable.release()

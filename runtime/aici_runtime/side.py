@@ -1,11 +1,11 @@
 """The side process: what happens before a request sees the device. Many requests at once, each in a thread."""
 
 import base64
+import itertools
 import logging
-import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import NoReturn
@@ -20,11 +20,12 @@ from aici_runtime.errors import UnavailableError
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News
 from aici_runtime.slots import SlotTable
-from aici_runtime.spawner import SpawnerClient
+from aici_runtime.spawner import SpawnerSockets
 
 PROCESS_NAME = "aicirt-side"
 _NUM_THREADS = 16
 _MAX_REQ_ID_CHARS = 1000
+_DIED_TEXT = "the process that served this request was killed"
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +36,10 @@ class SideConfig:
     responses: Mailbox
     table: SlotTable
     registry: Registry
-    spawner: SpawnerClient
+    spawner: SpawnerSockets
     news: News
+    generation: int
+    owed: Sequence[str | None]
     vocab_size: int
     max_init_s: float
     stepper_pidfd: int
@@ -48,13 +51,19 @@ def main(config: SideConfig) -> NoReturn:
     process.die_with(config.stepper_pidfd)
     # An engine may ignore it, and so would we: then a failed compilation has no exit status, and passes for a good one.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if not config.spawner.wait_ready():
-        os._exit(1)  # before a ping is answered: an engine that is told of readiness may rely on it
+    config.spawner.wait_ready()  # before a ping is answered: an engine that is told of readiness may rely on it
+    if config.generation > 0:
+        config.requests.repair("reading")
+        config.responses.repair("writing")
     side = _Side(config)
+    for rid in config.owed:
+        side.respond(
+            envelope.failure(rid, _DIED_TEXT, is_user_error=False, code=UnavailableError.code, hint="try again")
+        )
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
         pool.submit(_sweep, config.registry)
         while True:
-            side.accept(config.requests.receive(), pool)
+            config.requests.receive(accept=lambda message: side.accept(message, pool))
 
 
 def _sweep(registry: Registry) -> None:
@@ -73,9 +82,11 @@ class _Side:
             registry=config.registry,
             spawner=config.spawner,
             news=config.news,
+            generation=config.generation,
             vocab_size=config.vocab_size,
             max_init_s=config.max_init_s,
         )
+        self._numbers = itertools.count()
         self._in_flight_lock = threading.Lock()
         self._in_flight: dict[str, bool] = {}  # req_id → discarded meanwhile
         self._ops: dict[str, Callable[[Request], bytes]] = {
@@ -92,15 +103,20 @@ class _Side:
         try:
             request = envelope.parse(message)
         except envelope.BadMessageError as error:
-            pool.submit(self._respond, envelope.json_error(str(error)))
+            pool.submit(self.respond, envelope.json_error(str(error)))
             return
-        req_id = request.body.get("req_id") if request.op in ("instantiate", "discard") else None
         if request.op == "stop":
             self._config.stop()
-        elif isinstance(req_id, str) and (refusal := self._register(request.op, req_id)):
-            pool.submit(self._respond, envelope.failure(request.rid, refusal, is_user_error=False))
+            return
+        number = next(self._numbers)
+        req_id = request.body.get("req_id") if request.op in ("instantiate", "discard") else None
+        refusal = self._register(request.op, req_id) if isinstance(req_id, str) else ""
+        is_birth = request.op == "instantiate" and isinstance(req_id, str) and not refusal
+        self._config.news.begin(number, request.rid, req_id if is_birth else None)
+        if refusal:
+            pool.submit(self._serve, number, lambda: envelope.failure(request.rid, refusal, is_user_error=False))
         else:
-            pool.submit(self._serve, request)
+            pool.submit(self._serve, number, lambda: self._run(request))
 
     def _register(self, op: str, req_id: str) -> str:
         """Returns why not; empty when all is well."""
@@ -132,18 +148,22 @@ class _Side:
                 return
         self._config.news.discard(req_id)
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, number: int, answer: Callable[[], bytes]) -> None:
+        self.respond(answer())
+        self._config.news.end(number)
+
+    def _run(self, request: Request) -> bytes:
         try:
             response = envelope.answer(request, self._ops.get(request.op, _bad_op))
+            self._config.responses.check_fits(response)
+        except MessageTooLargeError as error:
+            return envelope.failure(request.rid, str(error), is_user_error=False)
         except Exception as error:  # noqa: BLE001  a bug; the engine must get its answer all the same
             _log.exception("side request failed")
-            response = envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
-        try:
-            self._respond(response)
-        except MessageTooLargeError as error:
-            self._respond(envelope.failure(request.rid, str(error), is_user_error=False))
+            return envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
+        return response
 
-    def _respond(self, response: bytes) -> None:
+    def respond(self, response: bytes) -> None:
         with self._responses_lock:
             self._config.responses.send(response)
 

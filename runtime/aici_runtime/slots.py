@@ -71,7 +71,7 @@ class Slot:
         self._base = index * SLOT_BYTES
 
     def claim(self) -> bool:
-        if self._words.load(self._base + 16) != _FREE:
+        if not self.is_free():
             return False
         for offset in (0, 4, 8, 12):
             self._words.store(self._base + offset, 0)
@@ -80,6 +80,9 @@ class Slot:
 
     def free(self) -> None:
         self._words.store(self._base + 16, _FREE)
+
+    def is_free(self) -> bool:
+        return self._words.load(self._base + 16) == _FREE
 
     # The stepper's end.
 

@@ -4,20 +4,22 @@ Its memory is what every worker starts with, so it prepares all that workers hav
 linker, the tokenizer. It is the parent of branches whose own parent died (subreaper), and the kernel reaps for it.
 """
 
+import contextlib
 import gc
 import os
 import select
-import signal
 import socket
 from dataclasses import dataclass
 from typing import NoReturn
 
-from aici_runtime import host_tokenizer, process, wasm, worker
-from aici_runtime.errors import AiciError
+import orjson
+
+from aici_runtime import frames, host_tokenizer, process, wasm, worker
 from aici_runtime.flags import Limits
 from aici_runtime.host import Host
 from aici_runtime.link import Linker
 from aici_runtime.masks import MaskRegion
+from aici_runtime.roster import News
 from aici_runtime.slots import SlotTable
 from aici_runtime.vocabulary import LoadedVocabulary
 from aici_runtime.worker import WorkerWorld
@@ -28,53 +30,54 @@ PROCESS_NAME = "aicirt-forker"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnerConfig:
     table: SlotTable
+    news: News
     masks: MaskRegion
     vocabulary: LoadedVocabulary
     limits: Limits
     stepper_pidfd: int
 
 
-class SpawnerClient:
-    """The side process's end. Callers take turns."""
+class SpawnerSockets:
+    """How the spawner is asked. The stepper's process keeps all ends open: what a spawner that was killed has not taken
+    waits for its replacement. `asking` leads to `requests`, and `starting` to `ready`."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
+    def __init__(self) -> None:
+        self.asking, self.requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ready, self.starting = socket.socketpair()
 
-    def wait_ready(self) -> bool:
-        """Until the spawner can fork. False: it never will, and has said why."""
-        return self._control.recv(1) != b""
+    def close(self) -> None:
+        for sock in (self.asking, self.requests, self.ready, self.starting):
+            sock.close()
 
-    def spawn(self, slot: int, setup: socket.socket) -> tuple[int, int]:
-        """Fork a worker for `slot` that reads its setup from `setup`. Returns its pid and a pidfd (the caller's)."""
-        socket.send_fds(self._control, [b"%d" % slot], [setup.fileno()])
-        answer, fds, _, _ = socket.recv_fds(self._control, 4096, 1)
-        if not fds:
-            raise AiciError(f"cannot start a guest process: {answer.decode() or 'the spawner is gone'}")
-        return int(answer), fds[0]
+    def wait_ready(self) -> None:
+        """Until the first spawner can fork. If it never can, the runtime ends."""
+        self.ready.recv(1, socket.MSG_PEEK)
+
+    def spawn(self, slot: int, generation: int, setup: socket.socket) -> None:
+        """Ask for a worker for `slot`, which says on `setup` that it lives (an empty frame), and reads there what it is
+        to do. A frame with text says why there is none. The end of the file: the spawner or the worker was killed."""
+        socket.send_fds(self.asking, [orjson.dumps([slot, generation])], [setup.fileno()])
 
 
-def main(config: SpawnerConfig, control: socket.socket) -> NoReturn:
+def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     process.set_name(PROCESS_NAME)
     process.adopt_orphans()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     world = _prepare(config)
     # Never collected, never written: the pages stay shared with every worker.
     gc.collect()
     gc.freeze()
     gc.disable()
-    control.send(b"1")
+    sockets.starting.send(b"1")
     poller = select.poll()
-    poller.register(control, select.POLLIN)
+    poller.register(sockets.requests, select.POLLIN)
     poller.register(config.stepper_pidfd, select.POLLIN)
     while True:
         ready = {fd for fd, _ in poller.poll()}
         if config.stepper_pidfd in ready:
             os._exit(0)
-        message, fds, _, _ = socket.recv_fds(control, 64, 1)
-        if not message:
-            os._exit(0)
+        message, fds, _, _ = socket.recv_fds(sockets.requests, 64, 1)
         with socket.socket(fileno=fds[0]) as setup:
-            _spawn(world, control, int(message), setup)
+            _spawn(world, sockets, orjson.loads(message), setup)
 
 
 def _prepare(config: SpawnerConfig) -> WorkerWorld:
@@ -87,6 +90,7 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
         linker=linker,
         host=host,
         table=config.table,
+        news=config.news,
         masks=config.masks,
         vocabulary=config.vocabulary,
         limits=config.limits,
@@ -94,18 +98,16 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
     )
 
 
-def _spawn(world: WorkerWorld, control: socket.socket, slot: int, setup: socket.socket) -> None:
+def _spawn(world: WorkerWorld, sockets: SpawnerSockets, request: tuple[int, int], setup: socket.socket) -> None:
+    slot, generation = request
+
     def serve_guest() -> None:
-        control.close()
-        worker.main(world, world.table.at(slot), setup)
+        sockets.close()
+        with contextlib.suppress(BrokenPipeError):  # the one who asked was killed
+            worker.main(world, world.table.at(slot), generation, setup)
 
     try:
-        pid = process.fork_child(serve_guest)
-        pidfd = os.pidfd_open(pid)
+        process.fork_child(serve_guest)
     except OSError as error:
-        control.send(str(error).encode())
-        return
-    try:
-        socket.send_fds(control, [b"%d" % pid], [pidfd])
-    finally:
-        os.close(pidfd)
+        with contextlib.suppress(BrokenPipeError):
+            frames.send(setup, f"cannot start a guest process: {error}".encode())

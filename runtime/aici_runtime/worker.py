@@ -28,6 +28,7 @@ from aici_runtime.guest import Guest, GuestError
 from aici_runtime.host import Host
 from aici_runtime.link import Linker
 from aici_runtime.masks import MaskRegion
+from aici_runtime.roster import News
 from aici_runtime.slots import CANCEL_SIGNAL, RESPONSE_MAX, Slot, SlotTable
 from aici_runtime.vocabulary import LoadedVocabulary
 
@@ -43,15 +44,21 @@ class WorkerWorld:
     linker: Linker
     host: Host
     table: SlotTable
+    news: News
     masks: MaskRegion
     vocabulary: LoadedVocabulary
     limits: Limits
     stepper_pidfd: int
 
 
-def main(world: WorkerWorld, slot: Slot, setup: socket.socket) -> NoReturn:
-    """Bring the guest up as `setup` asks, say on that socket how it went, then serve the slot for ever."""
+def main(world: WorkerWorld, slot: Slot, generation: int, setup: socket.socket) -> NoReturn:
+    """Bring the guest up as `setup` asks, say on that socket how it went, then serve the slot for ever.
+
+    Raises BrokenPipeError when the one who asked is gone: then the slot is not ours, and is not touched.
+    """
     process.set_name(PROCESS_NAME)
+    world.news.born(slot, generation)
+    frames.send(setup, b"")
     watchdog = Watchdog(world.stepper_pidfd)
     watchdog.start(slot)
     variables = world.host.storage = RequestVariables(world.stepper_pidfd)

@@ -62,6 +62,34 @@ def test_golden_frame(channels: Channels, pair: tuple[Mailbox, Mailbox]) -> None
     memory.close()
 
 
+def test_a_reader_that_is_killed_leaves_the_message(pair: tuple[Mailbox, Mailbox]) -> None:
+    sender, receiver = pair
+    sender.send(b"first")
+    child = os.fork()
+    if child == 0:
+        receiver.receive(accept=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    receiver.repair("reading", patience_s=0.05)
+    assert receiver.receive() == b"first"
+    sender.send(b"second")
+    receiver.repair("reading", patience_s=0.05)  # nothing is wrong with it
+    assert receiver.receive() == b"second"
+
+
+@pytest.mark.parametrize("sync", ["semaphore"], indirect=True)
+@pytest.mark.parametrize("end", ["reading", "writing"])
+def test_what_was_killed_between_two_semaphores(channels: Channels, pair: tuple[Mailbox, Mailbox], end: str) -> None:
+    """A reader that had emptied the mailbox, or a writer that had not filled it."""
+    assert end in ("reading", "writing")
+    writable = shm.attach_semaphore(f"{channels.prefix}cmd-side-wr", 1)
+    writable.acquire()
+    pair[0].repair(end, patience_s=0.05)
+    pair[0].send(b"next")
+    assert pair[1].receive() == b"next"
+    assert writable.value == 1
+    writable.close()
+
+
 @pytest.mark.parametrize("sync", ["futex"], indirect=True)
 @pytest.mark.parametrize(("direction", "start"), [("cmd", 0), ("resp", SIZE // 2)])
 def test_golden_halves(channels: Channels, direction: str, start: int) -> None:

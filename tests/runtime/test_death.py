@@ -14,7 +14,7 @@ import pytest
 
 from aici_runtime import shm
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import RuntimeDiedError, UnavailableError
+from aici_runtime.errors import AiciError, RuntimeDiedError, UnavailableError
 from aici_runtime.ids import SeqId
 from aici_runtime.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PreOp
@@ -23,8 +23,8 @@ from tests.runtime.support import wat
 PATIENCE_S = 10.0
 
 
-def members(group: int) -> dict[int, str]:
-    """Living processes of a process group, by pid, with their names."""
+def members(group: int, states: str = "RSDTt") -> dict[int, str]:
+    """Processes of a process group, by pid, with their names; those that live, unless `states` says otherwise."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -33,7 +33,7 @@ def members(group: int) -> dict[int, str]:
                 state, _, pgid = rest.split()[:3]
             except (OSError, ValueError):
                 continue
-            if int(pgid) == group and state not in "ZX":
+            if int(pgid) == group and state in states:
                 found[int(entry.name)] = name
     return found
 
@@ -92,18 +92,100 @@ def test_names_are_gone_once_ready(start_runtime: Callable[..., Runtime]) -> Non
     assert [name for name in os.listdir("/dev/shm") if f"aici-{os.getpid()}-" in name] == []
 
 
-@pytest.mark.parametrize("victim", ["aicirt", "aicirt-forker", "aicirt-side"])
-def test_a_killed_part_ends_the_whole(start_runtime: Callable[..., Runtime], victim: str) -> None:
+def test_a_killed_stepper_ends_the_whole(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
     seq_id = bind(runtime, 1, spinning())
     runtime.send_mid([MidOp(seq_id)])
-    threading.Timer(0.05, os.kill, (one(runtime, victim), signal.SIGKILL)).start()
+    threading.Timer(0.05, os.kill, (runtime.pid, signal.SIGKILL)).start()
     with pytest.raises(RuntimeDiedError, match="has died"):
         runtime.recv_mid()  # was waiting, with a guest running wild
     wait_until(lambda: not members(runtime.pid))
     for call in (lambda: runtime.send_mid([]), runtime.recv_mid, runtime.get_tags, lambda: runtime.discard("x")):
         with pytest.raises(RuntimeDiedError):
             call()
+
+
+def replaced(runtime: Runtime, name: str) -> int:
+    """Kill that part of the runtime; returns the pid of the one that took its place."""
+    old = one(runtime, name)
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: any(pid != old and found == name for pid, found in members(runtime.pid).items()))
+    return one(runtime, name)
+
+
+@pytest.mark.parametrize("victim", ["aicirt-forker", "aicirt-side"])
+def test_a_killed_part_is_replaced(start_runtime: Callable[..., Runtime], victim: str) -> None:
+    runtime = start_runtime(max_step_time_ms=100)
+    good, bad = bind(runtime, 1, wat.plain()), bind(runtime, 2, spinning())
+    module_id = runtime.mk_module(wat.plain()).module_id
+    runtime.instantiate(req_id="before", prompt=[], module_id=module_id, module_arg="").result(PATIENCE_S)
+    runtime.send_mid([MidOp(good), MidOp(bad)])
+    replaced(runtime, victim)
+    answers = runtime.recv_mid().seqs
+    assert (answers[good].error, answers[bad].error) == ("", "Worker: timeout")
+    after = bind(runtime, 3, wat.plain())
+    runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(4), "before")], freed=[bad])
+    runtime.send_mid([MidOp(good), MidOp(SeqId(5), good), MidOp(after), MidOp(SeqId(6), after), MidOp(SeqId(4))])
+    assert {answer.error for answer in runtime.recv_mid().seqs.values()} == {""}
+    runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[SeqId(n) for n in range(1, 7)])
+    parts = ["aicirt", "aicirt-forker", "aicirt-side"]
+    wait_until(lambda: sorted(members(runtime.pid, states="RSDTtZ").values()) == parts)  # nor a zombie
+    assert descriptors(runtime.pid) == descriptors(start_runtime().pid)
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_requests_wait_for_the_next_spawner(start_runtime: Callable[..., Runtime]) -> None:
+    """Only the one that the spawner had taken could fail, and a spawner that is stopped has taken none."""
+    runtime = start_runtime()
+    module_id = runtime.mk_module(wat.plain()).module_id
+    os.kill(one(runtime, "aicirt-forker"), signal.SIGSTOP)
+    futures = [runtime.instantiate(req_id=f"r{n}", prompt=[], module_id=module_id, module_arg="") for n in range(20)]
+    replaced(runtime, "aicirt-forker")
+    for future in futures:
+        future.result(PATIENCE_S)
+
+
+def test_what_the_side_process_had_taken_fails(start_runtime: Callable[..., Runtime]) -> None:
+    """And the guest that nobody waits for any more is ended."""
+    runtime = start_runtime(max_init_time_ms=60_000)
+    good = bind(runtime, 1, wat.plain())
+    before = sorted(members(runtime.pid).values())
+    module_id = runtime.mk_module(wat.Module().build(create=wat.SPIN + "(i32.const 0)")).module_id
+    endless = [runtime.instantiate(req_id=f"r{n}", prompt=[], module_id=module_id, module_arg="") for n in range(3)]
+    wait_until(lambda: list(members(runtime.pid).values()).count("aicirt-seq") == 4)
+    replaced(runtime, "aicirt-side")
+    for future in endless:
+        assert isinstance(error := future.exception(PATIENCE_S), UnavailableError)
+        assert error.message == "the process that served this request was killed"
+    wait_until(lambda: sorted(members(runtime.pid).values()) == before)
+    runtime.send_mid([MidOp(good)])
+    assert runtime.recv_mid().seqs[good].error == ""
+
+
+def test_parts_that_die_again_and_again(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    for name in ("aicirt-forker", "aicirt-side") * 2:
+        replaced(runtime, name)
+    runtime.get_tags()
+    os.kill(one(runtime, "aicirt-forker"), signal.SIGKILL)
+    assert runtime.wait_ended(PATIENCE_S)
+    with pytest.raises(RuntimeDiedError, match=r"error: aicirt-forker was killed \(signal 9\), the 5th of such"):
+        runtime.get_tags()
+
+
+def test_guests_that_nobody_binds_expire(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime(extra_args=("--unbound-timeout=1",))
+    module_id = runtime.mk_module(wat.plain()).module_id
+    bound = bind(runtime, 1, wat.plain())
+    runtime.instantiate(req_id="late", prompt=[], module_id=module_id, module_arg="").result(PATIENCE_S)
+    wait_until(lambda: list(members(runtime.pid).values()).count("aicirt-seq") == 1)
+    with pytest.raises(AiciError, match="invalid req_id late"):
+        runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(2), "late")], freed=[])
+    runtime.send_mid([MidOp(bound)])
+    assert runtime.recv_mid().seqs[bound].error == ""
 
 
 def test_pending_futures_fail_when_the_runtime_dies(start_runtime: Callable[..., Runtime]) -> None:
