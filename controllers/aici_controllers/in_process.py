@@ -11,7 +11,8 @@ import wasmtime
 
 from aici_controllers.catalog import guest_path
 from aici_runtime import host_tokenizer, wasm
-from aici_runtime.guest import Guest, GuestError
+from aici_runtime.abi import Blob
+from aici_runtime.guest import Guest, GuestError, load_module
 from aici_runtime.host import Host
 from aici_runtime.link import Linker
 from aici_runtime.masks import mask_bytes
@@ -49,20 +50,22 @@ class InProcess:
     def start(self, guest: str, argument: str) -> "InProcessGuest":
         """From nothing to before the first mask. Raises GuestFailedError."""
         host = Host(self._vocabulary, self._tokenize)
-        host.set_module_arg(argument.encode())
+        state = host.guest
+        state.blobs[Blob.MODULE_ARG] = argument.encode()
         linker = Linker(self._engine, host.on_failure)
         host.define(linker)
         try:
             instance = Guest(
                 engine=self._engine,
                 linker=linker.wasmtime,
-                compiled=self._compiled[guest],
+                module=load_module(self._engine, self._compiled[guest]),
                 memory_max_bytes=MEMORY_MAX_BYTES,
             )
-            host.memory = instance.memory
+            state.memory = instance.memory
+            state.trie = self._vocabulary.tries[instance.abi]
             return InProcessGuest(instance, host, linker, mask_bytes(self._vocabulary.vocab_size))
         except GuestError as error:
-            raise GuestFailedError(host.take_log().strip() or host.stop_message or str(error)) from error
+            raise GuestFailedError(state.take_log().strip() or state.stop_message or str(error)) from error
 
 
 class InProcessGuest:
@@ -81,7 +84,7 @@ class InProcessGuest:
         self._run("aici_pre_process", b"{}")
 
     def mask(self) -> None:
-        self._host.begin_call(_MID, takes_mask=True)
+        self._host.guest.begin_call(_MID, takes_mask=True)
         self._guest.call("aici_mid_process", self._handle)
 
     def consume(self, token: int) -> None:
@@ -89,8 +92,8 @@ class InProcessGuest:
         self._run("aici_pre_process", b"{}")
 
     def bits(self) -> bytes:
-        if self._host.mask is not None:
-            return bytes(self._host.mask)
+        if self._host.guest.masks:
+            return bytes(self._host.guest.masks[0])
         eos = self._host.eos_token()  # the guest stopped, which the runtime answers with this mask
         return (1 << eos).to_bytes(self._mask_bytes, "little")
 
@@ -98,5 +101,5 @@ class InProcessGuest:
         return self._guest.memory.size_bytes()
 
     def _run(self, name: str, argument: bytes) -> None:
-        self._host.begin_call(argument)
+        self._host.guest.begin_call(argument)
         self._guest.call(name, self._handle)

@@ -1,10 +1,14 @@
 """The binary interface between host and guest, in one place.
 
-`controllers/sdk/include/aici_abi.h` is generated from this file (`python -m aici_controllers.abi_header`) and a test
-compares the two. It is the AICI interface of early 2024 (pre/mid/post callbacks), which `aici.h` documents for authors.
+There are two: *callbacks*, that of early 2024 (pre, mid, post), and *branches*, the later one (mid alone). A guest
+speaks the first if it exports `aici_pre_process`. `controllers/sdk/include/aici_abi.h` is generated from what callbacks
+have here (`python -m aici_controllers.abi_header`), a test compares the two, and `aici.h` documents it for authors.
 """
 
 from enum import IntEnum
+from typing import Literal
+
+Abi = Literal["callbacks", "branches"]
 
 MAX_TOKEN_LEN = 254
 """Bytes. A token offset entry is `offset << TOKEN_LEN_BITS | length`, so a longer token cannot be described."""
@@ -18,6 +22,9 @@ NODE_SIZE = 8
 
 NO_TOKEN = 0xFFFFFF
 TOKEN_LEN_BITS = 8
+
+BRANCHES_TOKEN_LEN_BITS = 10
+"""In the trie that guests of the later interface read: tokens of up to 1,023 bytes."""
 
 UNBOUND_SEQ_ID = 424242
 """What `aici_host_self_seq_id` answers before the instance is bound to a sequence."""
@@ -56,6 +63,12 @@ IMPORTS: dict[str, tuple[str, str]] = {
 }
 """Imports of module `env`: parameters and result, one letter a value: i = i32, I = i64."""
 
+BRANCHES_IMPORTS: dict[str, tuple[str, str]] = {
+    "aici_host_return_logit_bias": ("i", "i"),
+    "aici_host_get_config": ("ii", "i"),
+}
+"""What the later interface has instead, or beside. The type that a module imports decides which one it gets."""
+
 EXPORTS: dict[str, tuple[str, str]] = {
     "aici_init": ("", ""),
     "aici_create": ("", "i"),
@@ -65,6 +78,11 @@ EXPORTS: dict[str, tuple[str, str]] = {
     "aici_post_process": ("i", ""),
 }
 """Functions that a guest must export, beside its `memory`."""
+
+BRANCHES_EXPORTS = {
+    name: kind for name, kind in EXPORTS.items() if name not in ("aici_pre_process", "aici_post_process")
+}
+"""Those of the later interface."""
 
 OPTIONAL_EXPORTS: dict[str, tuple[str, str]] = {"_initialize": ("", ""), "aici_panic": ("", "")}
 """`_initialize` (WASI reactors) is called once before `aici_init`; `aici_panic` after a fatal host error."""

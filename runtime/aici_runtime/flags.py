@@ -1,5 +1,6 @@
 """What `aicirt` was told: the values of its command line (`flag_table.py`), checked."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +63,7 @@ class Settings:
     limits: Limits
     timer_resolution_us: int
     bias_dtype: Dtype
-    cap_fork: bool
-    cap_backtrack: bool
-    cap_ff_tokens: bool
+    capabilities: frozenset[str]
     placement: Placement
     pool_size: int | None
     templates: int
@@ -84,6 +83,10 @@ class Settings:
     verbose: bool
 
 
+def _capabilities(flags: Namespace) -> frozenset[str]:
+    return frozenset(name for name in ("fork", "backtrack", "ff_tokens") if getattr(flags, f"cap_{name}"))
+
+
 def parse(argv: Sequence[str] | None) -> Settings:
     """Raises UsageError; argparse itself exits with 2 on a malformed line."""
     flags = flag_parser(protos=get_args(Proto), placements=get_args(Placement)).parse_args(argv)
@@ -100,9 +103,8 @@ def parse(argv: Sequence[str] | None) -> Settings:
             raise UsageError(f"{flag} needs --module")
     if flags.bench:
         raise UsageError("--bench has a command of its own", hint="`aici bench rt` measures the runtime")
-    of_head = (
-        bool(flags.bias_dtype or flags.logits_size) or flags.cap_fork or flags.cap_backtrack or flags.cap_ff_tokens
-    )
+    capabilities = _capabilities(flags)
+    of_head = bool(flags.bias_dtype or flags.logits_size or capabilities)
     assumed: Proto = flags.proto or ("head" if of_head else "doc")
     json_size, bin_size = (8, 16) if flags.proto == "doc" else (128, 64)
     return Settings(
@@ -129,9 +131,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
         ),
         timer_resolution_us=flags.wasm_timer_resolution_us,
         bias_dtype=flags.bias_dtype or "f32",
-        cap_fork=flags.cap_fork,
-        cap_backtrack=flags.cap_backtrack,
-        cap_ff_tokens=flags.cap_ff_tokens,
+        capabilities=capabilities,
         placement=flags.placement,
         pool_size=flags.pool_size,
         templates=flags.templates,

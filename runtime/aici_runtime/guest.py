@@ -13,7 +13,7 @@ import wasmtime
 from wasmtime import _bindings as c
 from wasmtime import _ffi as ffi
 
-from aici_runtime.abi import EXPORTS, OPTIONAL_EXPORTS
+from aici_runtime.abi import BRANCHES_EXPORTS, EXPORTS, OPTIONAL_EXPORTS, Abi
 
 _MAX_TABLES = 2
 _MAX_TABLE_ELEMENTS = 100_000
@@ -68,14 +68,21 @@ class Memory:
         ctypes.memmove(self._address(pointer, length), content, length)
 
 
+def load_module(engine: wasmtime.Engine, compiled: Path) -> wasmtime.Module:
+    return wasmtime.Module.deserialize_file(engine, str(compiled))
+
+
 class Guest:
-    """Owns a store and an instance. Lives as long as its process; a fork of the process is a fork of the guest."""
+    """Owns a store and an instance. Lives as long as its process; a fork of the process is a fork of the guest.
+
+    `abi`: which of the two interfaces it speaks.
+    """
 
     def __init__(
-        self, *, engine: wasmtime.Engine, linker: wasmtime.Linker, compiled: Path, memory_max_bytes: int
+        self, *, engine: wasmtime.Engine, linker: wasmtime.Linker, module: wasmtime.Module, memory_max_bytes: int
     ) -> None:
         self._engine = engine
-        self._module = wasmtime.Module.deserialize_file(engine, str(compiled))
+        self._module = module
         self._store = wasmtime.Store(engine)
         self._store.set_limits(
             memory_size=memory_max_bytes,
@@ -118,10 +125,12 @@ class Guest:
 
     def _find_functions(self) -> Mapping[str, c.wasmtime_func_t]:
         functions = {}
-        for name, (params, results) in {**EXPORTS, **OPTIONAL_EXPORTS}.items():
+        self.abi: Abi = "branches" if self._export("aici_pre_process") is None else "callbacks"
+        required = EXPORTS if self.abi == "callbacks" else BRANCHES_EXPORTS
+        for name, (params, results) in {**required, **OPTIONAL_EXPORTS}.items():
             item = self._export(name)
             if item is None:
-                if name in EXPORTS:
+                if name in required:
                     raise GuestError(f"{name} missing")
                 continue
             if _kind(item) != ffi.WASMTIME_EXTERN_FUNC.value or not self._has_type(item, params, results):

@@ -64,6 +64,14 @@ class Linker:
         return call
 
 
+def returns_offset(module: wasmtime.Module) -> bool:
+    """Does the module import `aici_host_return_logit_bias` with a result, as the later interface has it?"""
+    for entry in module.imports:
+        if entry.name == "aici_host_return_logit_bias" and isinstance(entry.type, wasmtime.FuncType):
+            return bool(entry.type.results)
+    return False
+
+
 def _text(text: str) -> tuple[Any, int]:
     raw = text.encode()
     return ctypes.create_string_buffer(raw), len(raw)

@@ -56,7 +56,9 @@ def _run(settings: Settings) -> int:
             return 0
     loaded = vocabulary.load(settings.tokenizer, settings.cache_dir)
     if settings.save_tokenizer is not None:
-        settings.save_tokenizer.write_bytes(loaded.trie)
+        settings.save_tokenizer.write_bytes(
+            loaded.tries["callbacks" if settings.assumed_proto == "doc" else "branches"]
+        )
         return 0
     if not settings.server:
         raise UsageError("missing --server")
@@ -113,6 +115,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             masks=masks,
             vocabulary=loaded,
             limits=settings.limits,
+            capabilities=settings.capabilities,
             stepper_pidfd=own_pidfd,
         )
         parts.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)
@@ -141,7 +144,9 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     start_spawner()
     start_side()
     roster.start()
-    stepper = Stepper(table=table, roster=roster, masks=masks, vocabulary=loaded, limits=settings.limits)
+    stepper = Stepper(
+        table=table, roster=roster, masks=masks, vocabulary=loaded, limits=settings.limits, proto=settings.proto
+    )
     stepper.serve(requests, responses, settings.busy_wait_ms)
     process.kill(own_pidfd, signal.SIGTERM)  # the roster's thread is the one that leaves
     while True:

@@ -1,24 +1,37 @@
-"""The mask region: row i belongs to `ops[i]` of the latest mid_process, written by that sequence's worker.
+"""The mask region. In front of the engine a mask is a row of one element a token; guests and workers have bits.
 
-    f32   vocab_size floats, 0.0 = allowed, -100.0 = not (the original's layout)
-    bool  4 * ceil(vocab_size / 32) bytes, bit k of the row (least significant first) set = token k allowed
+Two layouts, one for each protocol:
 
-A guest that samples without ever returning a bias: f32 as the original has it, -100.0 everywhere, which constrains
-nothing; bool says so plainly with all bits set. So an empty bool row always means that the guest allowed no token.
+    rows    row i belongs to `ops[i]` of the latest mid_process; `vocab_size` elements: 0.0 = allowed, -100.0 = not
+    slots   a header and a table of owners, then slots of some more elements than the vocabulary has: 0.0 and -inf
+
+Elements are f32, f16, bf16, or one bit (`bool`: least significant first, set = allowed). For a `bool` row that is
+4 * ceil(vocab_size / 32) bytes.
 """
 
 from collections.abc import Callable, Sequence
 from mmap import mmap
-from struct import Struct
+from struct import Struct, pack
 from typing import Literal, get_args
 
-from aici_runtime.ids import TokenId
+from aici_runtime.ids import SeqId, TokenId
 
 Dtype = Literal["f32", "f16", "bf16", "bool"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
-_ALLOWED = Struct("<f").pack(0.0)
-_DENIED = Struct("<f").pack(-100.0)
+_TYPE_NUMBERS: dict[Dtype, int] = {"f32": 1, "f16": 2, "bf16": 3, "bool": 4}
+_PACK: dict[Dtype, Callable[[float], bytes]] = {
+    "f32": lambda value: pack("<f", value),
+    "f16": lambda value: pack("<e", value),
+    "bf16": lambda value: pack("<f", value)[2:],
+}
+
+_HEADER = Struct("<4I")
+_MAGIC = 0xF01291B7
+_OWNERS_AT = 64
+_RESERVED_BYTES = 128
+"""The header's area and the padding of the table, as the protocol counts them."""
+_NOBODY = 0xFFFFFFFF
 
 
 def mask_bytes(vocab_size: int) -> int:
@@ -26,62 +39,118 @@ def mask_bytes(vocab_size: int) -> int:
     return 4 * ((vocab_size + 31) // 32)
 
 
+class Bits:
+    """Makes masks of bits for one vocabulary."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._size = mask_bytes(vocab_size)
+        self._full, self._rest = divmod(vocab_size, 8)
+        self.everything = ((1 << vocab_size) - 1).to_bytes(self._size, "little")
+        self.nothing = bytes(self._size)
+
+    def only(self, tokens: Sequence[TokenId]) -> bytes:
+        bits = bytearray(self._size)
+        for token in tokens:
+            bits[token >> 3] |= 1 << (token & 7)
+        return bytes(bits)
+
+    def trimmed(self, bits: bytearray) -> bytearray:
+        """Without what is beyond the vocabulary (guests keep a bit there), in place."""
+        end = self._full
+        if self._rest:
+            bits[end] &= (1 << self._rest) - 1
+            end += 1
+        if end < len(bits):
+            bits[end:] = bytes(len(bits) - end)
+        return bits
+
+
+class Rows:
+    """Rows of one layout. Each is written by one worker at a time."""
+
+    def __init__(
+        self, memory: mmap, *, dtype: Dtype, vocab_size: int, num_elements: int, first_byte: int, denied: float
+    ) -> None:
+        """`num_elements`: of a row, those beyond the vocabulary are not allowed."""
+        self._memory = memory
+        self.first_byte = first_byte
+        self.num_elements = num_elements
+        self._encode: Callable[[bytes | bytearray], bytes | bytearray]
+        if dtype == "bool":
+            self.row_bytes = mask_bytes(num_elements)
+            padding = bytes(self.row_bytes - mask_bytes(vocab_size))
+            self._encode = (lambda bits: bits + padding) if padding else (lambda bits: bits)
+        else:
+            allow, deny = _PACK[dtype](0.0), _PACK[dtype](denied)
+            self.row_bytes = len(deny) * num_elements
+            self._encode = _Expansion(allow, deny, vocab_size, num_elements)
+
+    def write(self, row: int, bits: bytes | bytearray) -> None:
+        """`bits`: mask_bytes(vocab_size), nothing set beyond the vocabulary."""
+        start = self.first_byte + row * self.row_bytes
+        self._memory[start : start + self.row_bytes] = self._encode(bits)
+
+    def clear(self, num_rows: int) -> None:
+        size = num_rows * self.row_bytes
+        self._memory[self.first_byte : self.first_byte + size] = bytes(size)
+
+
+class _Expansion:
+    """Bits to numbers by table, eight tokens at a time: 0.4 ms for 49 152 tokens as f32, and no numpy in a worker."""
+
+    def __init__(self, allow: bytes, deny: bytes, vocab_size: int, num_elements: int) -> None:
+        self._length = len(deny) * vocab_size
+        self._table = [b"".join(allow if byte >> k & 1 else deny for k in range(8)) for byte in range(256)]
+        self._padding = deny * (num_elements - vocab_size)
+
+    def __call__(self, bits: bytes | bytearray) -> bytes:
+        return b"".join(map(self._table.__getitem__, bits))[: self._length] + self._padding
+
+
 class MaskRegion:
-    """The region as one side sees it. Does not own the mapping. `row_bytes`: stride of a row."""
+    """Both layouts of one mapping, of which one is used.
+
+    `without_bias`: the row of a guest that samples and returned no bias; floats as the original has it, -100.0
+    everywhere, which constrains nothing; `bool` says so plainly.
+    """
 
     def __init__(self, memory: mmap, *, dtype: Dtype, vocab_size: int) -> None:
         self._memory = memory
-        self._vocab_size = vocab_size
-        self.bits_bytes = mask_bytes(vocab_size)
-        self.row_bytes = self.bits_bytes if dtype == "bool" else 4 * vocab_size
-        self._encode: Callable[[bytes | bytearray], bytes | bytearray] = (
-            (lambda bits: bits) if dtype == "bool" else _Floats(vocab_size)
+        self.dtype = dtype
+        self.bits = Bits(vocab_size)
+        self.without_bias = self.bits.everything if dtype == "bool" else self.bits.nothing
+        self.rows = Rows(
+            memory, dtype=dtype, vocab_size=vocab_size, num_elements=vocab_size, first_byte=0, denied=-100.0
         )
-        self._without_bias = self._everything() if dtype == "bool" else bytes(self.bits_bytes)
+        num_elements = (vocab_size + 1000) & ~63
+        size = Rows(
+            memory, dtype=dtype, vocab_size=vocab_size, num_elements=num_elements, first_byte=0, denied=float("-inf")
+        ).row_bytes
+        self.num_slots = max(0, (len(memory) - _RESERVED_BYTES) // (size + 4 * 2))
+        self.slots = Rows(
+            memory,
+            dtype=dtype,
+            vocab_size=vocab_size,
+            num_elements=num_elements,
+            first_byte=_OWNERS_AT + 4 * (self.num_slots + 3 & ~3),
+            denied=float("-inf"),
+        )
 
-    def check_rows(self, num_rows: int) -> bool:
-        """Whether so many rows fit; strictly, as the original has it."""
-        return num_rows * self.row_bytes < len(self._memory)
+    def fits_rows(self, num_rows: int) -> bool:
+        """Strictly, as the original has it."""
+        return num_rows * self.rows.row_bytes < len(self._memory)
 
-    def clear(self, num_rows: int) -> None:
-        self._memory[: num_rows * self.row_bytes] = bytes(num_rows * self.row_bytes)
+    def begin_slots(self) -> None:
+        """Write the header and a table in which all slots are free."""
+        header = _HEADER.pack(_MAGIC, self.slots.row_bytes, self.num_slots, _TYPE_NUMBERS[self.dtype])
+        self._memory[: self.slots.first_byte] = bytes(self.slots.first_byte)
+        self._memory[: len(header)] = header
+        self.disown(range(self.num_slots))
 
-    def write(self, row: int, bits: bytearray | None) -> None:
-        """None: the guest returned no bias. Bits beyond the vocabulary (guests keep one there) are dropped."""
-        if bits is None:
-            self._put(row, self._without_bias)
-            return
-        full, rest = divmod(self._vocab_size, 8)
-        if rest:
-            bits[full] &= (1 << rest) - 1
-            full += 1
-        bits[full:] = bytes(len(bits) - full)
-        self._put(row, bits)
+    def own(self, slot: int, seq_id: SeqId) -> None:
+        at = _OWNERS_AT + 4 * slot
+        self._memory[at : at + 4] = seq_id.to_bytes(4, "little")
 
-    def write_only(self, row: int, tokens: Sequence[TokenId]) -> None:
-        """Allow these tokens and no others."""
-        bits = bytearray(self.bits_bytes)
-        for token in tokens:
-            bits[token >> 3] |= 1 << (token & 7)
-        self._put(row, bits)
-
-    def write_everything(self, row: int) -> None:
-        self._put(row, self._everything())
-
-    def _everything(self) -> bytes:
-        return ((1 << self._vocab_size) - 1).to_bytes(self.bits_bytes, "little")
-
-    def _put(self, row: int, bits: bytes | bytearray) -> None:
-        start = row * self.row_bytes
-        self._memory[start : start + self.row_bytes] = self._encode(bits)
-
-
-class _Floats:
-    """Expand bits by table, eight tokens at a time: 0.4 ms for 49 152 tokens, and no numpy in a worker."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self._row_bytes = 4 * vocab_size
-        self._table = [b"".join(_ALLOWED if byte >> k & 1 else _DENIED for k in range(8)) for byte in range(256)]
-
-    def __call__(self, bits: bytes | bytearray) -> bytes:
-        return b"".join(map(self._table.__getitem__, bits))[: self._row_bytes]
+    def disown(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            self.own(slot, SeqId(_NOBODY))

@@ -6,7 +6,7 @@ from typing import Any
 
 from aici_runtime.envelope import RequestError, field, uint, uints
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.wire import MidOp, PostOp, PreOp
+from aici_runtime.wire import MidOp, PostOp, PreOp, StepOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,38 @@ def parse_mid(body: dict[str, Any]) -> list[MidOp]:
     ]
     _refuse_duplicates(op.id for op in ops)
     return ops
+
+
+@dataclass(frozen=True, slots=True)
+class StepsCommand:
+    ops: list[StepOp]
+    freed: list[SeqId]
+
+
+def parse_steps(body: dict[str, Any]) -> StepsCommand:
+    ops = [_step_op(op) for op in _objects(field(body, "ops", list))]
+    _refuse_duplicates(op.id for op in ops)
+    return StepsCommand(ops, [SeqId(n) for n in uints(body, "freed")])
+
+
+def _step_op(op: dict[str, Any]) -> StepOp:
+    sampled, clone_id, clone_idx = (
+        None if op.get(name) is None else uint(op, name) for name in ("sampled", "clone_id", "clone_idx")
+    )
+    req_id: str | None = None if op.get("req_id") is None else field(op, "req_id", str)
+    if req_id is not None and clone_id is not None:
+        raise RequestError("req_id and clone_id exclude each other")
+    if (clone_id is None) != (clone_idx is None) or clone_idx == 0:
+        raise RequestError("clone_idx, at least 1, belongs to clone_id")
+    return StepOp(
+        SeqId(uint(op, "id")),
+        uint(op, "backtrack"),
+        [TokenId(token) for token in uints(op, "tokens")],
+        None if sampled is None else TokenId(sampled),
+        req_id,
+        None if clone_id is None else SeqId(clone_id),
+        clone_idx,
+    )
 
 
 def _objects(items: list[Any]) -> Iterable[dict[str, Any]]:

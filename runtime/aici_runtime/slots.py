@@ -6,6 +6,9 @@
     +8   cancel    u32: number of the request that the stepper wants interrupted
     +12  number    u32: number of the latest request
     +16  state     u32: FREE or USED
+    +32  detach    u32: number of the request that must no longer write into the mask region
+    +36  detached  u32 futex word: the worker's confirmation
+    +40  in pre    u32: 1 = the guest finds its mask in the pre phase
 
 One request is outstanding per slot. The lower half of the slots is handed out by the side process (new guests), the
 upper half by the stepper (forks), so that neither needs a lock. USED becomes FREE only in the stepper, after the worker
@@ -13,6 +16,7 @@ is confirmed gone: a late answer can never be taken for that of the next tenant.
 """
 
 import signal
+import time
 from mmap import MAP_ANONYMOUS, MAP_SHARED, mmap
 
 from aici_runtime.errors import AiciError
@@ -73,7 +77,7 @@ class Slot:
     def claim(self) -> bool:
         if not self.is_free():
             return False
-        for offset in (0, 4, 8, 12):
+        for offset in (0, 4, 8, 12, 32, 36, 40):
             self._words.store(self._base + offset, 0)
         self._words.store(self._base + 16, _USED)
         return True
@@ -116,7 +120,30 @@ class Slot:
     def cancel(self) -> None:
         self._words.store(self._base + 8, self._words.load(self._base + 12))
 
+    def detach(self) -> None:
+        self._words.store(self._base + 32, self._words.load(self._base + 12))
+
+    def wait_detached(self, deadline: float) -> bool:
+        """False when `deadline` has passed. Whoever has answered meanwhile needs no confirmation."""
+        number = self._words.load(self._base + 12)
+        while self._words.load(self._base + 4) == 0:
+            confirmed = self._words.load(self._base + 36)
+            if confirmed == number:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            # Short, since an answer does not wake this word.
+            self._words.wait_while(self._base + 36, confirmed, min(deadline, time.monotonic() + 0.002))
+        return True
+
+    def masks_in_pre(self) -> bool:
+        return self._words.load(self._base + 40) != 0
+
     # The worker's end.
+
+    def set_masks_in_pre(self) -> None:
+        """Before the guest is announced."""
+        self._words.store(self._base + 40, 1)
 
     def wait_request(self) -> bytes:
         length = self._words.wait_while(self._base, 0)
@@ -134,3 +161,11 @@ class Slot:
     def is_cancelled(self) -> bool:
         number = self._words.load(self._base + 12)
         return number != 0 and self._words.load(self._base + 8) == number
+
+    def is_detached(self) -> bool:
+        number = self._words.load(self._base + 12)
+        return number != 0 and self._words.load(self._base + 32) == number
+
+    def confirm_detached(self) -> None:
+        self._words.store(self._base + 36, self._words.load(self._base + 12))
+        self._words.wake(self._base + 36)

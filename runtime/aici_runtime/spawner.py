@@ -34,6 +34,7 @@ class SpawnerConfig:
     masks: MaskRegion
     vocabulary: LoadedVocabulary
     limits: Limits
+    capabilities: frozenset[str]
     stepper_pidfd: int
 
 
@@ -82,13 +83,17 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
 
 def _prepare(config: SpawnerConfig) -> WorkerWorld:
     engine = wasm.new_engine()
-    host = Host(config.vocabulary, host_tokenizer.load(config.vocabulary.tokenizer_json))
-    linker = Linker(engine, host.on_failure)
+    tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json)
+    host = Host(config.vocabulary, tokenize, capabilities=config.capabilities)
+    linker, offset_linker = Linker(engine, host.on_failure), Linker(engine, host.on_failure)
     host.define(linker)
+    host.define(offset_linker, returns_offset=True)
     return WorkerWorld(
         engine=engine,
         linker=linker,
+        offset_linker=offset_linker,
         host=host,
+        capabilities=config.capabilities,
         table=config.table,
         news=config.news,
         masks=config.masks,

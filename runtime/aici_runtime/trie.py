@@ -1,4 +1,4 @@
-"""The serialized token trie that guests walk (8-bit token lengths). Layout: see `abi.py`.
+"""The serialized token trie that guests walk. Layout: see `abi.py`; the two encodings differ in the token table alone.
 
 Nodes are in depth-first preorder, children by byte ascending. `num_parents` of a node is how many levels to pop to get
 from it to the parent of the next node in that order, so that a walker needs no stack of indices.
@@ -18,16 +18,17 @@ _DENSE = 250
 """A node with more distinct children gets all 256, childless and without token where the vocabulary has none."""
 
 
-def serialize(token_bytes: Sequence[bytes], eos_token: TokenId) -> bytes:
-    """The trie of a vocabulary. Empty tokens and those longer than MAX_TOKEN_LEN are not in it and cannot be allowed
-    by bytes; of tokens with equal bytes the last id wins."""
-    ids = {raw: token_id for token_id, raw in enumerate(token_bytes) if 0 < len(raw) <= MAX_TOKEN_LEN}
+def serialize(token_bytes: Sequence[bytes], eos_token: TokenId, *, len_bits: int = TOKEN_LEN_BITS) -> bytes:
+    """The trie of a vocabulary. Empty tokens and those too long for `len_bits` are not in it and cannot be allowed by
+    bytes; of tokens with equal bytes the last id wins."""
+    longest = max_token_len(len_bits)
+    ids = {raw: token_id for token_id, raw in enumerate(token_bytes) if 0 < len(raw) <= longest}
     nodes = _Nodes(ids)
     missing = nodes.missing_children()
     if missing:
         nodes = _Nodes(ids | dict.fromkeys(missing, NO_TOKEN))
     node_bytes = nodes.encode()
-    offsets, data = _token_table(token_bytes)
+    offsets, data = _token_table(token_bytes, len_bits)
     # The fifth word repeats the node bytes, as the original writes it; readers take the rest of the blob instead.
     header = _HEADER.pack(
         TRIE_MAGIC, TRIE_HEADER_SIZE, len(node_bytes), len(offsets), len(node_bytes), len(token_bytes), eos_token
@@ -41,8 +42,13 @@ def read_header(blob: bytes) -> tuple[int, TokenId]:
     return words[5], TokenId(words[6])
 
 
+def max_token_len(len_bits: int) -> int:
+    """Bytes. With 8 bits, the greatest length is left unused, as in the original."""
+    return MAX_TOKEN_LEN if len_bits == TOKEN_LEN_BITS else (1 << len_bits) - 1
+
+
 def too_long(token_bytes: Sequence[bytes]) -> list[TokenId]:
-    """The tokens that this format cannot describe."""
+    """The tokens that the narrower encoding cannot describe."""
     return [TokenId(token_id) for token_id, raw in enumerate(token_bytes) if len(raw) > MAX_TOKEN_LEN]
 
 
@@ -105,14 +111,15 @@ def _common_prefix(left: bytes, right: bytes) -> int:
     return depth
 
 
-def _token_table(token_bytes: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Entries `offset << TOKEN_LEN_BITS | length` and the bytes that they point into."""
+def _token_table(token_bytes: Sequence[bytes], len_bits: int) -> tuple[bytes, bytes]:
+    """Entries `offset << len_bits | length` and the bytes that they point into."""
     entries = array("I")
     kept = []
     offset = 0
+    longest = max_token_len(len_bits)
     for token in token_bytes:
-        raw = token if len(token) <= MAX_TOKEN_LEN else b""
-        entries.append(offset << TOKEN_LEN_BITS | len(raw))
+        raw = token if len(token) <= longest else b""
+        entries.append(offset << len_bits | len(raw))
         kept.append(raw)
         offset += len(raw)
     return entries.tobytes(), b"".join(kept)

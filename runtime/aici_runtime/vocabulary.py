@@ -2,10 +2,12 @@
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from aici_runtime import tokens, trie
+from aici_runtime.abi import BRANCHES_TOKEN_LEN_BITS, TOKEN_LEN_BITS, Abi
 from aici_runtime.cache import write_atomically
 from aici_runtime.errors import UnavailableError
 from aici_runtime.ids import TokenId
@@ -13,12 +15,16 @@ from aici_runtime.ids import TokenId
 _FORMAT = "1"
 """Raise it whenever `tokens` or `trie` give other bytes for the same file."""
 
+_LEN_BITS: dict[Abi, int] = {"callbacks": TOKEN_LEN_BITS, "branches": BRANCHES_TOKEN_LEN_BITS}
+
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedVocabulary:
-    trie: bytes
+    """`tries`: by the interface of the guest that reads it."""
+
+    tries: Mapping[Abi, bytes]
     vocab_size: int
     eos_token: TokenId
     tokenizer_json: Path
@@ -27,24 +33,29 @@ class LoadedVocabulary:
 def load(name: str, cache_dir: Path) -> LoadedVocabulary:
     path = tokens.tokenizer_file(name)
     content = path.read_bytes()
-    cached = cache_dir / "tries" / f"{hashlib.sha256(content).hexdigest()}-{_FORMAT}.trie"
+    stem = f"{hashlib.sha256(content).hexdigest()}-{_FORMAT}"
+    cached = {abi: cache_dir / "tries" / f"{stem}-{bits}.trie" for abi, bits in _LEN_BITS.items()}
     try:
-        blob = cached.read_bytes()
+        tries = {abi: file.read_bytes() for abi, file in cached.items()}
     except OSError:
-        blob = _build(content)
+        tries = _build(content)
         try:
-            write_atomically(cached, blob)
+            for abi, blob in tries.items():
+                write_atomically(cached[abi], blob)
         except UnavailableError as error:
             _log.warning("the token trie is built anew at each start: %s", error)
-    vocab_size, eos_token = trie.read_header(blob)
-    return LoadedVocabulary(blob, vocab_size, eos_token, path)
+    vocab_size, eos_token = trie.read_header(tries["callbacks"])
+    return LoadedVocabulary(tries, vocab_size, eos_token, path)
 
 
-def _build(content: bytes) -> bytes:
+def _build(content: bytes) -> dict[Abi, bytes]:
     vocabulary = tokens.read_vocabulary(content)
     for note in vocabulary.notes:
         _log.warning("%s", note)
     excluded = trie.too_long(vocabulary.token_bytes)
     if excluded:
         _log.warning("%d tokens are too long for the trie and cannot be allowed: %s", len(excluded), excluded[:8])
-    return trie.serialize(vocabulary.token_bytes, vocabulary.eos_token)
+    return {
+        abi: trie.serialize(vocabulary.token_bytes, vocabulary.eos_token, len_bits=bits)
+        for abi, bits in _LEN_BITS.items()
+    }

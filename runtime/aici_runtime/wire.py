@@ -47,12 +47,34 @@ class MidOp:
 
 
 @dataclass(frozen=True, slots=True)
+class StepOp:
+    """The later protocol's: what was appended to `id` since its last step, of which `sampled` is what was sampled.
+
+    `id` is fresh with `req_id` (the guest that was instantiated under it) or with `clone_id` (that sequence is forked
+    first, for its branch number `clone_idx`).
+    """
+
+    id: SeqId
+    backtrack: int = 0
+    tokens: Sequence[TokenId] = ()
+    sampled: TokenId | None = None
+    req_id: str | None = None
+    clone_id: SeqId | None = None
+    clone_idx: int | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in StepOp.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
 class Pre:
-    """`num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. Append `ff_tokens` first."""
+    """`num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. Append `ff_tokens` first.
+    `late`: suspended because it is still computing."""
 
     suspend: bool
     num_forks: int
     ff_tokens: tuple[TokenId, ...]
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +155,7 @@ def seq_results(data: Mapping[str, Any], decode: Callable[[Any], T]) -> dict[Seq
 
 
 def decode_pre(value: Any) -> Pre:
-    return Pre(value["suspend"], value["num_forks"], tuple(value["ff_tokens"]))
+    return Pre(value["suspend"], value["num_forks"], tuple(value["ff_tokens"]), value.get("late", False))
 
 
 def decode_post(value: Any) -> Post:

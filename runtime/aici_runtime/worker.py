@@ -2,8 +2,11 @@
 
 Requests are JSON with a field `op`:
     pp    {id, post: {tokens, backtrack} | null}   → u32 length of the post result, post result, pre result
-    mid   {row, fork_group}                        → result; the mask goes to the row
+    mid   {row, fork_group}                        → an Answer; the mask goes to the row
+    step  {id, row, fork_group, backtrack, tokens, sampled}    → an Answer; its first mask goes to the row
     fork  {id, slot}                               → pid of the branch, which answers `ok` on its own slot; or an error
+
+A worker that is too late for its row is *detached* (see Watchdog): the mask then comes with the answer.
 """
 
 import os
@@ -13,6 +16,7 @@ import socket
 import struct
 import threading
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,14 +24,17 @@ from typing import Any, NoReturn
 import orjson
 import wasmtime
 
-from aici_runtime import frames, process
-from aici_runtime.callbacks import Callbacks, PostArg, SetupError, encode_result
+from aici_runtime import answers, frames, process
+from aici_runtime.abi import Blob
+from aici_runtime.branches_guest import BranchesGuest
+from aici_runtime.callbacks import Callbacks, PostArg, SetupError, StepArg, World, encode_result
+from aici_runtime.callbacks_guest import CallbacksGuest
 from aici_runtime.comms import RequestVariables
 from aici_runtime.flags import Limits
-from aici_runtime.guest import Guest, GuestError
+from aici_runtime.guest import Guest, GuestError, load_module
 from aici_runtime.host import Host
-from aici_runtime.link import Linker
-from aici_runtime.masks import MaskRegion
+from aici_runtime.link import Linker, returns_offset
+from aici_runtime.masks import MaskRegion, Rows
 from aici_runtime.roster import News
 from aici_runtime.slots import CANCEL_SIGNAL, RESPONSE_MAX, Slot, SlotTable
 from aici_runtime.vocabulary import LoadedVocabulary
@@ -42,7 +49,10 @@ class WorkerWorld:
 
     engine: wasmtime.Engine
     linker: Linker
+    offset_linker: Linker
+    """For modules that want `aici_host_return_logit_bias` to have a result."""
     host: Host
+    capabilities: frozenset[str]
     table: SlotTable
     news: News
     masks: MaskRegion
@@ -61,7 +71,7 @@ def main(world: WorkerWorld, slot: Slot, generation: int, setup: socket.socket) 
     frames.send(setup, b"")
     watchdog = Watchdog(world.stepper_pidfd)
     watchdog.start(slot)
-    variables = world.host.storage = RequestVariables(world.stepper_pidfd)
+    variables = world.host.guest.storage = RequestVariables(world.stepper_pidfd)
     with setup:
         message = frames.receive(setup)
         if message is None:
@@ -72,38 +82,50 @@ def main(world: WorkerWorld, slot: Slot, generation: int, setup: socket.socket) 
             frames.send(setup, orjson.dumps({"error": str(error)}))
             os._exit(0)
         frames.send(setup, orjson.dumps({"error": ""}))
+    if guest.abi == "branches":
+        slot.set_masks_in_pre()
     watchdog.guest = guest
     Worker(world, slot, guest, callbacks, variables, watchdog).serve()
 
 
 def _set_up(world: WorkerWorld, request: dict[str, Any]) -> tuple[Guest, Callbacks]:
-    world.host.set_module_arg(request["module_arg"].encode())
+    state = world.host.guest
+    state.blobs[Blob.MODULE_ARG] = request["module_arg"].encode()
     compiled = Path(request["compiled"])
     try:
+        module = load_module(world.engine, compiled)
+        linker = world.offset_linker if returns_offset(module) else world.linker
         guest = Guest(
             engine=world.engine,
-            linker=world.linker.wasmtime,
-            compiled=compiled,
+            linker=linker.wasmtime,
+            module=module,
             memory_max_bytes=world.limits.memory_bytes,
         )
     except (GuestError, wasmtime.WasmtimeError) as error:
         reason = error if compiled.is_file() else "the controller was removed while it was started"
         raise SetupError(f"Error (setup): {reason}") from error
-    world.host.memory = guest.memory
-    callbacks = Callbacks(
+    state.memory = guest.memory
+    state.trie = world.vocabulary.tries[guest.abi]
+    kind = CallbacksGuest if guest.abi == "callbacks" else BranchesGuest
+    callbacks = kind(
         guest=guest,
         host=world.host,
-        masks=world.masks,
-        vocab_size=world.vocabulary.vocab_size,
-        eos_token=world.vocabulary.eos_token,
-        max_forks=world.limits.forks,
+        world=World(
+            masks=world.masks,
+            vocab_size=world.vocabulary.vocab_size,
+            eos_token=world.vocabulary.eos_token,
+            max_forks=world.limits.forks,
+            capabilities=world.capabilities,
+        ),
     )
-    callbacks.setup(request["prompt"])
+    callbacks.create()
+    callbacks.init_prompt(request["prompt"])
     return guest, callbacks
 
 
 class Watchdog:
-    """A thread asleep on two things: the stepper's end, which ends us, and CANCEL_SIGNAL, which interrupts the guest.
+    """A thread asleep on two things: the stepper's end, which ends us, and CANCEL_SIGNAL, which makes it look at the
+    slot: the guest is to be interrupted, or its request detached, so that no row of the mask region is touched for it.
 
     The signal's handler runs in C and writes to a pipe at once, whatever the main thread is doing in the guest.
     """
@@ -113,6 +135,7 @@ class Watchdog:
         self._pipe: tuple[int, int] | None = None
         self.lock = threading.Lock()
         self.busy = False
+        self.detached = False
         self.guest: Guest | None = None
 
     def start(self, slot: Slot) -> None:
@@ -137,9 +160,12 @@ class Watchdog:
                     os._exit(0)
                 os.read(fd, 64)
                 with self.lock:
-                    # A cancellation that comes too late must not hit the next request.
+                    # What comes too late must not hit the next request.
                     if self.busy and slot.is_cancelled() and self.guest is not None:
                         self.guest.interrupt()
+                    elif self.busy and slot.is_detached():
+                        self.detached = True
+                        slot.confirm_detached()
 
 
 class Worker:
@@ -153,6 +179,7 @@ class Worker:
         watchdog: Watchdog,
     ) -> None:
         self._world = world
+        self._state = world.host.guest
         self._slot = slot
         self._guest = guest
         self._callbacks = callbacks
@@ -170,13 +197,22 @@ class Worker:
     def _set_busy(self, busy: bool) -> None:
         with self._watchdog.lock:
             self._watchdog.busy = busy
+            self._watchdog.detached = False
 
     def _handle(self, request: dict[str, Any]) -> bytes:
         op = request["op"]
         if op == "mid":
-            return _fitting(self._callbacks.mid(request["fork_group"], request["row"]), RESPONSE_MAX)
+            result, bits = self._callbacks.mid(request["fork_group"])
+            return self._answer(result, [] if bits is None else [bits], self._world.masks.rows, request["row"])
+        if op == "step":
+            self._state.seq_id = request["id"]
+            arg = StepArg(
+                request["backtrack"], request["tokens"], request["sampled"], request["fork_group"], request["row"]
+            )
+            result, masks = self._callbacks.step(arg)
+            return self._answer(result, masks, self._world.masks.slots, request["row"])
         if op == "pp":
-            self._world.host.seq_id = request["id"]
+            self._state.seq_id = request["id"]
             post = b""
             if request["post"] is not None:
                 post = self._callbacks.post(PostArg(request["post"]["tokens"], request["post"]["backtrack"]))
@@ -184,6 +220,17 @@ class Worker:
             post, pre = _fitting(post, half), _fitting(self._callbacks.pre(), half)
             return _LENGTH.pack(len(post)) + post + pre
         return self._fork(request["id"], self._world.table.at(request["slot"]))
+
+    def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
+        with self._watchdog.lock:
+            if masks and not self._watchdog.detached:
+                rows.write(row, masks[0])
+                answer = answers.encode(result, len(masks), masks[1:])
+            else:
+                answer = answers.encode(result, len(masks), masks)
+        if len(answer) <= RESPONSE_MAX:
+            return answer
+        return answers.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())
 
     def _fork(self, seq_id: int, slot: Slot) -> bytes:
         try:
@@ -197,8 +244,10 @@ class Worker:
             branch.close()
             return b"%d" % pid
         self._variables.become(branch)
-        self._world.host.seq_id = seq_id
+        self._state.seq_id = seq_id
         self._slot = slot
+        if self._guest.abi == "branches":
+            slot.set_masks_in_pre()
         self._watchdog.start(slot)
         return b"ok"
 
@@ -210,7 +259,9 @@ def split_post_pre(response: bytes) -> tuple[bytes, bytes]:
 
 
 def _fitting(result: bytes, limit: int) -> bytes:
-    if len(result) <= limit:
-        return result
-    error = f"Worker: result too large; {len(result)} > {limit}"
+    return result if len(result) <= limit else _too_large(len(result), limit)
+
+
+def _too_large(length: int, limit: int) -> bytes:
+    error = f"Worker: result too large; {length} > {limit}"
     return encode_result(result=None, error=error, storage=[], logs=error, micros=0)

@@ -62,7 +62,13 @@ def test_masks_are_those_of_a_plain_walk(module: GuestModule, vocabulary: BenchV
     plain = GuestModule(build_test_guest("grammar_walk"))
     grammar = grammar_path(name).read_bytes()
     hosts = [
-        FakeHost(which, vocabulary.token_bytes, eos=vocabulary.eos_token, arg=grammar, trie=vocabulary.loaded.trie)
+        FakeHost(
+            which,
+            vocabulary.token_bytes,
+            eos=vocabulary.eos_token,
+            arg=grammar,
+            trie=vocabulary.loaded.tries["callbacks"],
+        )
         for which in (module, plain)
     ]
     for token in vocabulary.encode(_TEXTS[name]):

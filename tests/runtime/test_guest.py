@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from aici_runtime.guest import Guest, GuestError
+from aici_runtime.guest import Guest, GuestError, load_module
 from aici_runtime.wasm import new_engine
 
 
@@ -25,5 +25,10 @@ def test_modules_that_are_no_guests(tmp_path: Path, module: str, text: str) -> N
     code = tmp_path / "code"
     code.write_bytes(bytes(wasmtime.Module(engine, wasmtime.wat2wasm(module)).serialize()))
     with pytest.raises(GuestError) as caught:
-        Guest(engine=engine, linker=wasmtime.Linker(engine), compiled=code, memory_max_bytes=64 << 20)
+        Guest(
+            engine=engine,
+            linker=wasmtime.Linker(engine),
+            module=load_module(engine, code),
+            memory_max_bytes=64 << 20,
+        )
     assert text in str(caught.value)

@@ -1,0 +1,31 @@
+"""What a worker answers to `mid` and `step`: a SeqResult as JSON, and the masks that are not in the mask region yet."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_HEAD = struct.Struct("<HHI")
+"""Number of masks, how many of them are in their rows, bytes of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`num_masks`: of the result; `loose`: bits of the last of them, which the stepper has to write."""
+
+    result: bytes
+    num_masks: int
+    loose: Sequence[bytes]
+
+
+def encode(result: bytes, num_masks: int, loose: Sequence[bytes | bytearray]) -> bytes:
+    return b"".join([_HEAD.pack(num_masks, num_masks - len(loose), len(result)), result, *loose])
+
+
+def decode(message: bytes) -> Answer:
+    num_masks, num_written, length = _HEAD.unpack_from(message)
+    end = _HEAD.size + length
+    if num_masks == num_written:
+        return Answer(message[_HEAD.size : end], num_masks, ())
+    size = (len(message) - end) // (num_masks - num_written)
+    loose = [message[k : k + size] for k in range(end, len(message), size)]
+    return Answer(message[_HEAD.size : end], num_masks, loose)

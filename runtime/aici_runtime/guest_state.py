@@ -1,0 +1,54 @@
+"""What the host keeps for one guest: its blobs, its log, its variables, and what it said in the callback that runs."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aici_runtime.abi import LOG_DROP_BYTES, LOG_MAX_BYTES, NUM_BLOBS, UNBOUND_SEQ_ID, Blob
+
+if TYPE_CHECKING:
+    from aici_runtime.guest import Memory
+
+
+class Storage(Protocol):
+    """Variables shared by the forks of a request. Takes and gives JSON of StorageCmd and StorageResp."""
+
+    def execute(self, command: dict[str, Any]) -> bytes: ...
+
+
+class GuestState:
+    """A fork of the process forks it too, an unsent log included."""
+
+    def __init__(self, *, log_max_bytes: int = LOG_MAX_BYTES) -> None:
+        self.blobs = [b""] * NUM_BLOBS
+        self.trie = b""
+        self.memory: Memory | None = None
+        self.storage: Storage | None = None
+        self.seq_id = UNBOUND_SEQ_ID
+        self.result: bytes | None = None
+        self.written: list[dict[str, Any]] = []
+        self.masks: list[bytearray] = []
+        """Those returned in this callback, as bits. Guests with three callbacks have one at most: they are ORed."""
+        self.takes_mask = False
+        self.stop_message: str | None = None
+        self._log = bytearray()
+        self._log_max_bytes = log_max_bytes
+
+    def begin_call(self, argument: bytes, *, takes_mask: bool = False) -> None:
+        self.blobs[Blob.PROCESS_ARG] = argument
+        self.result = None
+        self.masks = []
+        self.takes_mask = takes_mask
+
+    def log(self, text: bytes) -> None:
+        self._log += text
+        if len(self._log) > self._log_max_bytes:
+            # At least LOG_DROP_BYTES at once, so that a chatty guest does not move the buffer on every line.
+            del self._log[: max(min(LOG_DROP_BYTES, self._log_max_bytes), len(self._log) - self._log_max_bytes)]
+
+    def take_log(self) -> str:
+        text = self._log.decode("utf-8", "replace")
+        self._log.clear()
+        return text
+
+    def take_written(self) -> list[dict[str, Any]]:
+        written, self.written = self.written, []
+        return written
