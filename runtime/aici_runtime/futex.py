@@ -38,6 +38,9 @@ class Futex:
             ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Timespec)
         ]  # fmt: skip
         self._syscall.restype = ctypes.c_long
+        # Nobody sleeps in a wake, so it keeps the GIL; its arguments are converted beforehand.
+        self._wake = ctypes.PyDLL(None)["syscall"]
+        self._wake_number = ctypes.c_long(number)
         # A foreign call gives up the GIL and takes it again: an unlock, then a lock, which nothing may pass.
         self._barrier = None if platform.machine() == "x86_64" else ctypes.CDLL(None).getpid
 
@@ -53,7 +56,7 @@ class Futex:
         self._words[offset >> 2] = value
 
     def wake(self, offset: int) -> None:
-        self._syscall(self._number, self._base + offset, _WAKE, _EVERYONE, None)
+        self._wake(self._wake_number, ctypes.c_void_p(self._base + offset), _WAKE, _EVERYONE, None)
 
     def close(self) -> None:
         """Let go of the mapping, so that it can be unmapped. Nobody may be waiting."""

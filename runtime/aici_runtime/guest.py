@@ -30,6 +30,10 @@ _memory_data = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_
 _memory_data_size = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
     ("wasmtime_memory_data_size", ffi.dll)
 )
+_memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
+_memory_view.restype = ctypes.py_object
+_WRITABLE = 0x200
 
 
 class GuestError(Exception):
@@ -41,31 +45,41 @@ class GuestTimeoutError(GuestError):
 
 
 class Memory:
-    """Linear memory with every access checked. Pointers and lengths are unsigned."""
+    """Linear memory with every access checked. Pointers and lengths are unsigned.
+
+    It never moves (`wasm.new_engine` sees to that), and only grows: a view of it stays good, and may be too short.
+    """
 
     def __init__(self, context: Any, memory: c.wasmtime_memory_t) -> None:
         self._owner = memory
         self._context = ctypes.cast(context, ctypes.c_void_p)
         self._memory = ctypes.c_void_p(ctypes.addressof(memory))
-
-    def _address(self, pointer: int, length: int) -> int:
-        # Both are read anew each time: memory grows, and without a big reservation it moves.
-        size: int = _memory_data_size(self._context, self._memory)
-        if pointer + length > size:
-            raise GuestError(f"pointer out of range: {pointer:#x}+{length:#x} > {size:#x}")
-        base: int = _memory_data(self._context, self._memory) or 0
-        return base + pointer
+        self._bytes = memoryview(bytearray())
 
     def size_bytes(self) -> int:
         return int(_memory_data_size(self._context, self._memory))
 
+    def view(self, pointer: int, length: int) -> memoryview:
+        """The memory itself, which the guest's next call may change."""
+        end = pointer + length
+        if end > len(self._bytes) and length:
+            self._reach(end, pointer)
+        return self._bytes[pointer:end]
+
     def read(self, pointer: int, length: int) -> bytes:
-        return ctypes.string_at(self._address(pointer, length), length) if length else b""
+        return bytes(self.view(pointer, length))
 
     def write(self, pointer: int, content: bytes, length: int | None = None) -> None:
         """Write the first `length` bytes of `content`, or all."""
-        length = len(content) if length is None else length
-        ctypes.memmove(self._address(pointer, length), content, length)
+        if length is not None and length != len(content):
+            content = content[:length]
+        self.view(pointer, len(content))[:] = content
+
+    def _reach(self, end: int, pointer: int) -> None:
+        size = self.size_bytes()
+        if end > size:
+            raise GuestError(f"pointer out of range: {pointer:#x}+{end - pointer:#x} > {size:#x}")
+        self._bytes = _memory_view(_memory_data(self._context, self._memory), size, _WRITABLE)
 
 
 def load_module(engine: wasmtime.Engine, compiled: Path) -> wasmtime.Module:
@@ -98,7 +112,7 @@ class Guest:
         except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
             raise GuestError(str(error)) from error
         self._values = (c.wasmtime_val_raw_t * 2)()
-        self._result = ctypes.cast(self._values, ctypes.POINTER(ctypes.c_int32))
+        self._result = memoryview(self._values).cast("B").cast("I")
         self.memory = Memory(self._context, self._find_memory())
         self._functions = self._find_functions()
         # What a call passes, as plain addresses; the objects above own what they point to.
@@ -107,6 +121,7 @@ class Guest:
         self._entries = {name: ctypes.c_void_p(ctypes.addressof(f)) for name, f in self._functions.items()}
         self._trap = ctypes.c_void_p()
         self._trap_address = ctypes.c_void_p(ctypes.addressof(self._trap))
+        self._interrupted = False
 
     def _export(self, name: str) -> c.wasmtime_extern_t | None:
         item = c.wasmtime_extern_t()
@@ -152,22 +167,26 @@ class Guest:
 
         Raises GuestTimeoutError when `interrupt` came, GuestError for every other trap.
         """
-        _set_epoch_deadline(self._address, 1)
+        if self._interrupted:
+            # Too late for the call it was meant for: the next one is not to end by it.
+            self._interrupted = False
+            _set_epoch_deadline(self._address, 1)
         self._result[0] = argument
-        self._trap.value = None
         error = _func_call(self._address, self._entries[name], self._values_address, 2, self._trap_address)
         if error:
             pointer = ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t))
             raise GuestError(str(wasmtime.WasmtimeError._from_ptr(pointer)))
         if self._trap.value:
             raised = wasmtime.Trap._from_ptr(ctypes.cast(self._trap, ctypes.POINTER(c.wasm_trap_t)))
+            self._trap.value = None
             if raised.trap_code is wasmtime.TrapCode.INTERRUPT:
                 raise GuestTimeoutError(raised.message)
             raise GuestError(raised.message)
-        return int(self._result[0])
+        return self._result[0]
 
     def interrupt(self) -> None:
         """Make the call that is running trap. From any thread; without effect on calls that start later."""
+        self._interrupted = True
         self._engine.increment_epoch()
 
     def close(self) -> None:

@@ -12,9 +12,8 @@ import wasmtime
 from wasmtime import _bindings as c
 
 _SLOT_WORDS = ctypes.sizeof(c.wasmtime_val_raw_t) // 4
-_U32 = 0xFFFFFFFF
 _RAW_CALLBACK = ctypes.CFUNCTYPE(
-    ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t
+    ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t
 )
 _NO_FINALIZER = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 _TYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {"i": wasmtime.ValType.i32, "I": wasmtime.ValType.i64}
@@ -50,11 +49,11 @@ class Linker:
         self._callbacks.append(callback)
 
     def _adapter(self, function: HostFunction, num_params: int, has_result: bool) -> Callable[..., int]:
-        offsets = range(0, num_params * _SLOT_WORDS, _SLOT_WORDS)
+        params = slice(0, num_params * _SLOT_WORDS, _SLOT_WORDS)
 
         def call(_env: object, _caller: object, values: Any, _count: int) -> int:
             try:
-                result = function(*[values[k] & _U32 for k in offsets])
+                result = function(*values[params]) if num_params else function()
                 if has_result:
                     values[0] = result
                 return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import wasmtime
 
-_CONFIG_VERSION = "1"
+_CONFIG_VERSION = "2"
 """Raise it whenever `new_engine` changes what code is compiled."""
 
 MAX_STACK_BYTES = 2 << 20
@@ -19,6 +19,7 @@ MAX_STACK_BYTES = 2 << 20
 def new_engine(*, parallel: bool = False) -> "wasmtime.Engine":
     """`parallel` starts a thread pool at the first compilation, which no fork survives: for the compiler alone."""
     import wasmtime
+    from wasmtime import _bindings
 
     config = wasmtime.Config()
     config.epoch_interruption = True
@@ -30,6 +31,8 @@ def new_engine(*, parallel: bool = False) -> "wasmtime.Engine":
     config.wasm_memory64 = False
     config.wasm_multi_memory = False
     config.wasm_relaxed_simd = False
+    # Guests are read and written in place, by an address that stays.
+    _bindings.wasmtime_config_memory_may_move_set(config.ptr(), False)
     return wasmtime.Engine(config)
 
 
