@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aici_controllers.case_file import Case, Step
-from aici_runtime import host_tokenizer
+from aici_runtime import host_tokenizer, trie
 from aici_runtime.client import Runtime
 from aici_runtime.errors import ControllerError
 from aici_runtime.ids import SeqId, TokenId
@@ -42,7 +42,9 @@ class Tokens:
 
     def __init__(self, tokenizer_json: Path) -> None:
         vocabulary = read_vocabulary(tokenizer_json.read_bytes())
-        self._tokenize = host_tokenizer.load(tokenizer_json)
+        self._tokenize = host_tokenizer.load(
+            tokenizer_json, trie.serialize(vocabulary.token_bytes, vocabulary.eos_token)
+        )
         self.bytes_of = vocabulary.token_bytes
         self.eos = vocabulary.eos_token
         self._ids = {raw: TokenId(token) for token, raw in enumerate(vocabulary.token_bytes) if raw}

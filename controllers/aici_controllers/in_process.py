@@ -33,7 +33,7 @@ class InProcess:
         self._engine = wasm.new_engine()
         self._folder = tempfile.TemporaryDirectory(prefix="aici-bench-")
         self._compiled: dict[str, Path] = {}
-        self._tokenize = host_tokenizer.load(vocabulary.tokenizer_json)
+        self._tokenize = host_tokenizer.load(vocabulary.tokenizer_json, vocabulary.tries["branches"])
 
     def close(self) -> None:
         self._folder.cleanup()

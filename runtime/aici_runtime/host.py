@@ -9,6 +9,7 @@ import orjson
 
 from aici_runtime import wasi
 from aici_runtime.abi import BRANCHES_IMPORTS, IMPORTS, NUM_BLOBS, Blob
+from aici_runtime.errors import UsageError
 from aici_runtime.guest import GuestError, Memory
 from aici_runtime.guest_state import GuestState
 from aici_runtime.link import HostFunction, Linker
@@ -95,7 +96,12 @@ class Host:
         return Blob.TOKENS
 
     def tokenize(self, pointer: int, length: int) -> int:
-        self.guest.blobs[Blob.TOKENIZE] = self._tokenize(self.read(pointer, length))
+        try:
+            tokens = self._tokenize(self.read(pointer, length))
+        except UsageError as error:
+            self.log(f"warning: tokenize error: {error}\n".encode())
+            tokens = b""
+        self.guest.blobs[Blob.TOKENIZE] = tokens
         return Blob.TOKENIZE
 
     def return_logit_bias(self, pointer: int) -> None:

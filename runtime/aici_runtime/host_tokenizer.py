@@ -1,17 +1,26 @@
-"""What `aici_host_tokenize` gives: the tokens of a text, without special tokens and without an added leading space."""
+"""What `aici_host_tokenize` gives: the tokens of a text, without special tokens and without an added leading space.
+
+Bytes that are no UTF-8 come out as they went in, wherever they stand: as the longest tokens of the trie.
+"""
 
 import json
 import os
+import re
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aici_runtime import greedy
 from aici_runtime.errors import UsageError
 
+_NO_TEXT = re.compile("([\udc80-\udcff]+)")
+"""Bytes that are no UTF-8, as `surrogateescape` decodes them."""
 
-def load(tokenizer_json: Path) -> Callable[[bytes], bytes]:
-    """A function from UTF-8 (lossy) to token ids as little-endian u32. Heavy: load it once, before forking."""
+
+def load(tokenizer_json: Path, trie: bytes) -> Callable[[bytes], bytes]:
+    """A function from bytes to token ids as little-endian u32, which raises UsageError for a byte that no token has.
+    Heavy: load it once, before forking. `trie`: of the same vocabulary."""
     # A pool of threads would not survive the fork; the library reads this when it is first used.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from tokenizers import Tokenizer
@@ -26,8 +35,13 @@ def load(tokenizer_json: Path) -> Callable[[bytes], bytes]:
         raise UsageError(f"cannot load {tokenizer_json}: {error}") from error
 
     def tokenize(text: bytes) -> bytes:
-        encoded = tokenizer.encode(text.decode("utf-8", "replace"), add_special_tokens=False)
-        return array("I", encoded.ids).tobytes()
+        tokens = array("I")
+        for k, part in enumerate(_NO_TEXT.split(text.decode("utf-8", "surrogateescape"))):
+            if k % 2:
+                tokens += greedy.tokenize(trie, part.encode("utf-8", "surrogateescape"))
+            elif part:
+                tokens.extend(tokenizer.encode(part, add_special_tokens=False).ids)
+        return tokens.tobytes()
 
     return tokenize
 

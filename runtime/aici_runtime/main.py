@@ -54,7 +54,7 @@ def _run(settings: Settings) -> int:
         _install(settings)
         if not settings.server:
             return 0
-    loaded = vocabulary.load(settings.tokenizer, settings.cache_dir)
+    loaded = vocabulary.load(settings.tokenizer, settings.cache_dir, logits_size=settings.logits_size)
     if settings.save_tokenizer is not None:
         settings.save_tokenizer.write_bytes(
             loaded.tries["callbacks" if settings.assumed_proto == "doc" else "branches"]

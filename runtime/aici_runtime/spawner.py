@@ -83,7 +83,7 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
 
 def _prepare(config: SpawnerConfig) -> WorkerWorld:
     engine = wasm.new_engine()
-    tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json)
+    tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json, config.vocabulary.tries["branches"])
     host = Host(config.vocabulary, tokenize, capabilities=config.capabilities)
     linker, offset_linker = Linker(engine, host.on_failure), Linker(engine, host.on_failure)
     host.define(linker)

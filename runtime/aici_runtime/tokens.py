@@ -14,6 +14,7 @@ from typing import Any
 from aici_runtime.errors import NotFoundError, UsageError
 from aici_runtime.ids import TokenId
 
+HINT = "give the folder of a model on this machine, its tokenizer.json, or its .gguf"
 _EOS_NAMES = ("</s>", "<|endoftext|>", "<|end_of_text|>")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -33,28 +34,33 @@ def tokenizer_file(name: str) -> Path:
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.is_file():
-        raise NotFoundError(
-            f"no tokenizer at {name}", hint="give the folder of a model on this machine, or its tokenizer.json"
-        )
+        raise NotFoundError(f"no tokenizer at {name}", hint=HINT)
     return path
 
 
-def read_vocabulary(tokenizer_json: bytes) -> Vocabulary:
+def vocab_size(tokenizer_json: bytes) -> int:
+    """One more than the greatest id. Raises UsageError."""
+    return len(read_vocabulary(tokenizer_json).token_bytes)
+
+
+def read_vocabulary(tokenizer_json: bytes, *, eos_token: TokenId | None = None) -> Vocabulary:
+    """`eos_token`: where somebody knows it. Raises UsageError."""
     try:
-        return _vocabulary(json.loads(tokenizer_json))
+        return _vocabulary(json.loads(tokenizer_json), eos_token)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(f"not a tokenizer.json: {error!r}") from error
 
 
-def _vocabulary(tokenizer: Any) -> Vocabulary:
+def _vocabulary(tokenizer: Any, known_eos: TokenId | None) -> Vocabulary:
     texts = _texts(tokenizer["model"]["vocab"])
     to_bytes = _decoder(tokenizer.get("decoder"))
     added = tokenizer.get("added_tokens") or []
     size = 1 + max(max(texts.values(), default=-1), max((token["id"] for token in added), default=-1))
     token_bytes = [b""] * size
     notes: list[str] = []
+    is_added = {token["id"] for token in added}
     for text, token_id in texts.items():
-        raw = to_bytes(text)
+        raw = b"" if token_id in is_added else to_bytes(text)
         if raw is None:
             notes.append(f"token {token_id} cannot be written as bytes and is left empty: {text!r}")
         else:
@@ -64,7 +70,9 @@ def _vocabulary(tokenizer: Any) -> Vocabulary:
         token_bytes[token["id"]] = b"" if token["special"] else token["content"].encode()
         if token["special"] and token["content"] in _EOS_NAMES:
             eos = token["id"]
-    if eos is None:
+    if known_eos is not None:
+        eos = known_eos
+    elif eos is None:
         eos = 0
         notes.append(f"no special token is named {', '.join(_EOS_NAMES)}: token 0 stands for the end of the sequence")
     return Vocabulary(token_bytes, TokenId(eos), tuple(notes))

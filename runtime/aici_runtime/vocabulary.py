@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aici_runtime import tokens, trie
+from aici_runtime import tokenizer_sources, tokens, trie
 from aici_runtime.abi import BRANCHES_TOKEN_LEN_BITS, TOKEN_LEN_BITS, Abi
 from aici_runtime.cache import write_atomically
 from aici_runtime.errors import UnavailableError
@@ -30,26 +30,28 @@ class LoadedVocabulary:
     tokenizer_json: Path
 
 
-def load(name: str, cache_dir: Path) -> LoadedVocabulary:
-    path = tokens.tokenizer_file(name)
-    content = path.read_bytes()
-    stem = f"{hashlib.sha256(content).hexdigest()}-{_FORMAT}"
+def load(name: str, cache_dir: Path, *, logits_size: int | None = None) -> LoadedVocabulary:
+    """Raises NotFoundError, and UsageError for what is no tokenizer."""
+    source = tokenizer_sources.find(name, cache_dir, logits_size=logits_size)
+    content = source.tokenizer_json.read_bytes()
+    eos = "" if source.eos_token is None else f"-{source.eos_token}"
+    stem = f"{hashlib.sha256(content).hexdigest()}{eos}-{_FORMAT}"
     cached = {abi: cache_dir / "tries" / f"{stem}-{bits}.trie" for abi, bits in _LEN_BITS.items()}
     try:
         tries = {abi: file.read_bytes() for abi, file in cached.items()}
     except OSError:
-        tries = _build(content)
+        tries = _build(content, source.eos_token)
         try:
             for abi, blob in tries.items():
                 write_atomically(cached[abi], blob)
         except UnavailableError as error:
             _log.warning("the token trie is built anew at each start: %s", error)
     vocab_size, eos_token = trie.read_header(tries["callbacks"])
-    return LoadedVocabulary(tries, vocab_size, eos_token, path)
+    return LoadedVocabulary(tries, vocab_size, eos_token, source.tokenizer_json)
 
 
-def _build(content: bytes) -> dict[Abi, bytes]:
-    vocabulary = tokens.read_vocabulary(content)
+def _build(content: bytes, eos_token: TokenId | None) -> dict[Abi, bytes]:
+    vocabulary = tokens.read_vocabulary(content, eos_token=eos_token)
     for note in vocabulary.notes:
         _log.warning("%s", note)
     excluded = trie.too_long(vocabulary.token_bytes)

@@ -25,7 +25,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
         (["--run"], "--run needs --module"),
         (["--bench"], "--bench has a command of its own"),
         ([], "missing --server"),
-        (["-t", "llama"], "no tokenizer at llama"),
+        (["-t", "./llama"], "no tokenizer at ./llama"),
     ],
 )
 def test_refusals(byte_level: Path, cache_dir: Path, args: list[str], text: str) -> None:

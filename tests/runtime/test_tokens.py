@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from aici_runtime import host_tokenizer, tokens, vocabulary
+from aici_runtime import greedy, host_tokenizer, tokens, trie, vocabulary
 from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.ids import TokenId
 from tests.runtime.support import tokenizer
 
 
@@ -109,8 +110,28 @@ def test_tokenize_adds_no_space(
     defaults = {"replacement": "▁", "split": False} if part["type"] == "Metaspace" else {"trim_offsets": True}
     config |= {"normalizer": None, field: defaults | part}
     path.write_text(json.dumps(config))
-    ids = array("I", host_tokenizer.load(path)(token))
+    ids = array("I", host_tokenizer.load(path, b"")(token))
     assert [read(tmp_path).token_bytes[token_id] for token_id in ids] == [token]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"he\xffhel", b"\xe2\x82", b"\xe2\x82 he \xf0\x9f", b"\xed\xa0\x80he", "hel\ufffd".encode(), b"", b"\xff" * 9],
+)
+def test_bytes_that_are_no_text_come_out_as_they_went_in(tmp_path: Path, text: bytes) -> None:
+    folder = tokenizer.byte_level(tmp_path)
+    loaded = vocabulary.load(str(folder), tmp_path)
+    token_bytes = read(folder).token_bytes
+    ids = array("I", host_tokenizer.load(loaded.tokenizer_json, loaded.tries["branches"])(text))
+    assert b"".join(token_bytes[token] for token in ids) == text
+
+
+def test_greedy_takes_the_longest() -> None:
+    vocab = [b"", b"\xff", b"\xff\xfe", b"\xff\xfe\xfd\xfc", b"\xfe", *(bytes([byte, byte]) for byte in range(256))]
+    blob = trie.serialize(vocab, TokenId(0))
+    assert list(greedy.tokenize(blob, b"\xff\xfe\xfd\xfc\xff\xfe\xff\xff\xff")) == [3, 2, 5 + 255, 1]
+    with pytest.raises(UsageError, match="no token begins with the byte 0xfd"):
+        greedy.tokenize(blob, b"\xff\xfd")
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:

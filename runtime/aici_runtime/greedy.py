@@ -1,0 +1,48 @@
+"""Bytes that are no text, as tokens: always the longest token of the trie that comes next."""
+
+from array import array
+
+from aici_runtime.abi import NO_TOKEN, NODE_SIZE, TRIE_HEADER_SIZE
+from aici_runtime.errors import UsageError
+
+
+def tokenize(trie: bytes, text: bytes) -> "array[int]":
+    """Raises UsageError where no token begins with the next byte."""
+    nodes = memoryview(trie)[TRIE_HEADER_SIZE : TRIE_HEADER_SIZE + _num_node_bytes(trie)].cast("I")
+    tokens = array("I")
+    rest = memoryview(text)
+    while rest:
+        token, length = _longest(nodes, rest)
+        if length == 0:
+            raise UsageError(f"no token begins with the byte {rest[0]:#04x}")
+        tokens.append(token)
+        rest = rest[length:]
+    return tokens
+
+
+def _num_node_bytes(trie: bytes) -> int:
+    return int.from_bytes(trie[8:12], "little") // NODE_SIZE * NODE_SIZE
+
+
+def _longest(nodes: "memoryview[int]", text: memoryview) -> tuple[int, int]:
+    """Token and its length, which is 0 for none."""
+    node, best, length = 0, NO_TOKEN, 0
+    for depth, byte in enumerate(text, start=1):
+        found = _child(nodes, node, byte)
+        if found is None:
+            break
+        node = found
+        token = nodes[2 * node] >> 8
+        if token != NO_TOKEN:
+            best, length = token, depth
+    return best, length
+
+
+def _child(nodes: "memoryview[int]", node: int, byte: int) -> int | None:
+    end = node + (nodes[2 * node + 1] >> 8)
+    child = node + 1
+    while child < end:
+        if nodes[2 * child] & 0xFF == byte:
+            return child
+        child += nodes[2 * child + 1] >> 8
+    return None
