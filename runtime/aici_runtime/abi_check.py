@@ -1,4 +1,7 @@
-"""Does a module speak the interface between host and guest? Its imports and exports against `aici_runtime.abi`."""
+"""Does a module speak the interface between host and guest? Its imports and exports against `aici_runtime.abi`.
+
+A module with neither `aici_pre_process` nor `aici_post_process` is a guest of the later interface.
+"""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -12,7 +15,10 @@ if TYPE_CHECKING:
 _LETTERS: Final = {"i32": "i", "i64": "I"}
 _MEMORY_MAX_PAGES: Final = 1024
 """Of 64 KiB: what `aicirt` gives a guest unless it is told otherwise."""
-_OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {"env": abi.IMPORTS, wasi.MODULE: wasi.SIGNATURES}
+_OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "env": abi.BRANCHES_IMPORTS | abi.IMPORTS,
+    wasi.MODULE: wasi.SIGNATURES,
+}
 
 
 def check_abi(wasm: bytes) -> list[str]:
@@ -41,7 +47,7 @@ def _imports(module: "wasmtime.Module") -> Iterator[str]:
         if wanted is None:
             near = difflib.get_close_matches(name, [f"{m}.{n}" for m, names in _OFFERED.items() for n in names], n=1)
             yield f"imports {name}, which the host does not offer" + (f" (did you mean {near[0]}?)" if near else "")
-        elif (found := _signature(entry.type)) != wanted:
+        elif (found := _signature(entry.type)) not in (wanted, abi.BRANCHES_IMPORTS.get(entry.name or "")):
             yield f"imports {name} as {_show(found)}; the host offers {_show(wanted)}"
 
 
@@ -54,9 +60,11 @@ def _exports(module: "wasmtime.Module") -> Iterator[str]:
         yield "does not export its memory (as `memory`)"
     elif not isinstance(memory, wasmtime.MemoryType):
         yield "exports something else than its memory as `memory`"
-    for name, wanted in {**abi.EXPORTS, **abi.OPTIONAL_EXPORTS}.items():
+    is_later = not {"aici_pre_process", "aici_post_process"} & set(exports)
+    required = abi.BRANCHES_EXPORTS if is_later else abi.EXPORTS
+    for name, wanted in {**required, **abi.OPTIONAL_EXPORTS}.items():
         if name not in exports:
-            if name in abi.EXPORTS:
+            if name in required:
                 near = difflib.get_close_matches(name, [other for other in exports if other not in abi.EXPORTS], n=1)
                 yield f"does not export {name}" + (f" ({near[0]} is something else)" if near else "")
         elif (found := _signature(exports[name])) != wanted:

@@ -3,7 +3,7 @@
 import pytest
 import wasmtime
 
-from aici_runtime.abi import EXPORTS, IMPORTS, OPTIONAL_EXPORTS
+from aici_runtime.abi import BRANCHES_IMPORTS, EXPORTS, IMPORTS, OPTIONAL_EXPORTS
 from aici_runtime.abi_check import check_abi
 from tests.support.guests import build_test_guest
 
@@ -27,11 +27,12 @@ def test_controllers(name: str) -> None:
     assert check_abi(build_test_guest(name).read_bytes()) == []
 
 
-def test_everything_that_the_host_offers_may_be_imported() -> None:
+@pytest.mark.parametrize("offered", [IMPORTS, IMPORTS | BRANCHES_IMPORTS])
+def test_everything_that_the_host_offers_may_be_imported(offered: dict[str, tuple[str, str]]) -> None:
     imports = [
         f'(import "env" "{name}" (func{"".join(f" (param {_TYPES[p]})" for p in params)}'
         f"{''.join(f' (result {_TYPES[r]})' for r in results)}))"
-        for name, (params, results) in IMPORTS.items()
+        for name, (params, results) in offered.items()
     ]
     assert check_abi(_module({}, imports=" ".join(imports))) == []
 
@@ -40,6 +41,9 @@ def test_everything_that_the_host_offers_may_be_imported() -> None:
     ("changes", "imports", "says"),
     [
         ({"aici_create": ""}, "", ["does not export aici_create"]),
+        ({"aici_pre_process": "", "aici_post_process": ""}, "", []),
+        ({"aici_pre_process": ""}, "", ["does not export aici_pre_process"]),
+        ({"aici_post_process": ""}, "", ["does not export aici_post_process"]),
         (
             {"aici_mid_process": '(func (export "aici_midprocess") (param i32))'},
             "",
