@@ -102,7 +102,7 @@ class Runtime:
         """Block until the runtime serves both channels, then unlink every name: nothing can be left behind after it."""
         self.ping()
         self._side({"op": "ping"}).result()
-        tokens = self._call({"op": "tokens"})
+        tokens = self.call({"op": "tokens"})
         self.vocab_size = tokens["vocab_size"]
         self.eos_token = TokenId(tokens["eos_token_id"])
         self._row_bytes = mask_bytes(self.vocab_size)
@@ -158,7 +158,7 @@ class Runtime:
         self, *, post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: Sequence[SeqId]
     ) -> PostPre:
         """Raises AiciError when the command as a whole is refused; a guest's failure is in its SeqResult."""
-        data = self._call(
+        data = self.call(
             {
                 "op": "post_pre_process",
                 "post_ops": [op.to_json() for op in post_ops],
@@ -178,7 +178,12 @@ class Runtime:
 
     def ping(self) -> None:
         """A round trip that meets no guest."""
-        self._call({"op": "ping"})
+        self.call({"op": "ping"})
+
+    def call(self, request: Mapping[str, object]) -> Any:
+        """One request as it is on the wire, for operations that have no method here; returns its response's data."""
+        self._send_main(request)
+        return self._receive_main()
 
     def mask_rows(self, n: int) -> memoryview:
         """Bits of the latest mid, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first) set = token
@@ -214,10 +219,6 @@ class Runtime:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _call(self, request: Mapping[str, object]) -> Any:
-        self._send_main(request)
-        return self._receive_main()
 
     def _send_main(self, request: Mapping[str, object]) -> None:
         message = _encode(request)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary, open_vocabulary
-from aici_controllers.rt_bench.fleet import Fleet
+from aici_controllers.rt_bench.fleet import DocFleet
 from aici_controllers.rt_bench.measure import VARIANTS, full, open_runtime, sparse
 from tests.support.vocabulary import write_tokenizer
 
@@ -24,7 +24,7 @@ def test_their_masks(tmp_path: Path) -> None:
             (sparse, [{b"0", b"01", b""}, {b"1", b"12"}, {b"2"}]),  # the empty token is EOS
             (full, [inside, inside, inside]),
         ):
-            with Fleet(runtime, make(runtime, vocabulary), 1) as fleet:
+            with DocFleet(runtime, make(runtime, vocabulary), 1) as fleet:
                 fleet.mid()
                 for number, expected in enumerate(masks):
                     assert _allowed(vocabulary, runtime.mask_rows(1)) == expected, (make.__name__, number)

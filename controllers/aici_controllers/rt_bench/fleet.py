@@ -2,16 +2,17 @@
 
 import itertools
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from aici_runtime.client import Runtime
 from aici_runtime.errors import ControllerError
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.wire import Mid, MidOp, PostOp, PreOp
+from aici_runtime.wire import Mid, MidOp, PostOp, PreOp, SeqResult, StepOp, seq_results
 
 _ids = itertools.count(1)
 
@@ -34,8 +35,8 @@ class Program:
     tokens: Sequence[TokenId]
 
 
-class Fleet:
-    """`size` sequences that run one program, and are all that the runtime has: it asks every live one in a step."""
+class Fleet(ABC):
+    """`size` sequences that run one program, and are all that the runtime has: some operations ask every live one."""
 
     def __init__(self, runtime: Runtime, program: Program, size: int) -> None:
         self._runtime = runtime
@@ -45,13 +46,64 @@ class Fleet:
         for started in [start(runtime, program, name) for name in names]:
             started.result()
         self.ids = [SeqId(next(_ids)) for _ in names]
-        pre_ops = [PreOp(seq_id, name) for seq_id, name in zip(self.ids, names, strict=True)]
-        runtime.post_pre_process(post_ops=[], pre_ops=pre_ops, freed=[])
+        self._bind(dict(zip(self.ids, names, strict=True)))
 
+    @abstractmethod
+    def _bind(self, names: Mapping[SeqId, str]) -> None: ...
+
+    @abstractmethod
     def step(self) -> StepTimes:
         """Each sequence gets its token, and computes the mask of the next one."""
-        token = self._program.tokens[self._steps % len(self._program.tokens)]
+
+    @abstractmethod
+    def _free(self) -> None: ...
+
+    def _next_token(self) -> TokenId:
         self._steps += 1
+        return self._program.tokens[(self._steps - 1) % len(self._program.tokens)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._free()
+
+
+class HeadFleet(Fleet):
+    """By the op set of mid alone."""
+
+    def _bind(self, names: Mapping[SeqId, str]) -> None:
+        self._call([StepOp(seq_id, req_id=name) for seq_id, name in names.items()])
+
+    def step(self) -> StepTimes:
+        token = self._next_token()
+        started = time.perf_counter()
+        results = self._call([StepOp(seq_id, tokens=[token], sampled=token) for seq_id in self.ids])
+        seconds = time.perf_counter() - started
+        for result in results.values():
+            if result.error or result.result is None or len(result.result) != 1:
+                raise ControllerError(f"a guest did not go on: {result.error or result.result}")
+        return StepTimes(seconds, seconds)
+
+    def _call(self, ops: Sequence[StepOp], freed: Sequence[SeqId] = ()) -> Mapping[SeqId, SeqResult[Any]]:
+        request = {"op": "mid_process", "ops": [op.to_json() for op in ops], "freed": list(freed)}
+        return seq_results(self._runtime.call(request)["seqs"], lambda value: value["branches"])
+
+    def _free(self) -> None:
+        self._call([], self.ids)
+
+
+class DocFleet(Fleet):
+    """By the op set of pre, mid and post."""
+
+    def _bind(self, names: Mapping[SeqId, str]) -> None:
+        pre_ops = [PreOp(seq_id, name) for seq_id, name in names.items()]
+        self._runtime.post_pre_process(post_ops=[], pre_ops=pre_ops, freed=[])
+
+    def step(self) -> StepTimes:
+        token = self._next_token()
         started = time.perf_counter()
         self._runtime.post_pre_process(post_ops=[PostOp(seq_id, [token]) for seq_id in self.ids], pre_ops=[], freed=[])
         between = time.perf_counter()
@@ -87,12 +139,7 @@ class Fleet:
             raise ControllerError(f"the guest {self._program.name} did not fail: what was timed is something else")
         return ended - started
 
-    def __enter__(self) -> "Fleet":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def _free(self) -> None:
         self._runtime.post_pre_process(post_ops=[], pre_ops=[], freed=self.ids)
 
     def _mid(self, ops: Sequence[MidOp]) -> Mid:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from aici_runtime import process, shm
 from aici_runtime.futex import Futex
+from aici_runtime.mailbox import Sync
 
 _MESSAGE = bytes(200)
 _HALF = 4096
@@ -87,9 +88,9 @@ class Floor:
         self._memory.close()
 
 
-PRIMITIVES: dict[str, Callable[[], Primitive]] = {"semaphores": Semaphores, "futex": Futexes}
+PRIMITIVES: dict[Sync, Callable[[], Primitive]] = {"semaphore": Semaphores, "futex": Futexes}
 
 
-def open_floors(stack: ExitStack) -> dict[str, Floor]:
+def open_floors(stack: ExitStack) -> dict[Sync, Floor]:
     """By the name of the primitive. Before anything starts a thread."""
     return {name: stack.enter_context(Floor(make())) for name, make in PRIMITIVES.items()}

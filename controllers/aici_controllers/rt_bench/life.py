@@ -9,10 +9,11 @@ from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 from aici_controllers.memory import pss_bytes
 from aici_controllers.rt_bench import guests
-from aici_controllers.rt_bench.fleet import Fleet, Program, start
+from aici_controllers.rt_bench.fleet import DocFleet, Program, start
 from aici_controllers.rt_bench.floor import Floor
-from aici_controllers.rt_bench.measure import VARIANTS, Budget, burst, open_runtime, sparse
+from aici_controllers.rt_bench.measure import SYNCS, VARIANTS, Budget, burst, open_runtime, sparse
 from aici_runtime.client import Runtime
+from aici_runtime.mailbox import Sync
 
 IDLE_SEQUENCES: Final = 100
 _LIMIT_MS = 50
@@ -33,7 +34,7 @@ class LifeRow:
 
 
 def measure_life(
-    vocabulary: BenchVocabulary, floors: Mapping[str, Floor], budget: Budget, say: Callable[[str], None]
+    vocabulary: BenchVocabulary, floors: Mapping[Sync, Floor], budget: Budget, say: Callable[[str], None]
 ) -> Iterator[LifeRow]:
     """Times in seconds are gathered by name; every round of it is in a runtime of its own."""
     seconds: dict[str, list[float]] = {}
@@ -46,7 +47,7 @@ def measure_life(
         for name, floor in floors.items():
             for value in burst(floor.round_trip_s, budget.burst_s / 4, 0):
                 add(f"floor, {name}", value)
-        for variant in VARIANTS:
+        for variant in VARIANTS[: len(SYNCS)]:
             with open_runtime(vocabulary, variant, max_step_time_ms=_LIMIT_MS) as runtime:
                 for value in burst(lambda: _timed(runtime.ping), budget.burst_s / 4, 0):
                     add(f"ping, {variant.sync}", value)
@@ -66,7 +67,7 @@ def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callabl
     add("instantiate, cold", _instantiate(runtime, program))
     for _ in range(_PER_ROUND):
         add("instantiate, again", _instantiate(runtime, program))
-    with Fleet(runtime, program, 1) as fleet:
+    with DocFleet(runtime, program, 1) as fleet:
         fleet.mid()
         for _ in range(_PER_ROUND):
             # In turn: what a fork adds to the step that it happens in.
@@ -75,7 +76,7 @@ def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callabl
     for name, mid, limit_s in (("trap", guests.TRAP, 0.0), ("runaway, over its limit", guests.SPIN, _LIMIT_MS / 1000)):
         failing = Program(name, runtime.mk_module(guests.guest(mid)).module_id, "", program.tokens)
         for _ in range(_PER_ROUND if name == "trap" else 1):
-            with Fleet(runtime, failing, 1) as fleet:
+            with DocFleet(runtime, failing, 1) as fleet:
                 add(name, fleet.failing_mid() - limit_s)
 
 
@@ -90,10 +91,10 @@ def _memory(vocabulary: BenchVocabulary) -> int:
     """By how much idle sequences let the runtime grow: what is shared counts once (proportional set size)."""
     with open_runtime(vocabulary, VARIANTS[0]) as runtime:
         program = sparse(runtime, vocabulary)
-        with Fleet(runtime, program, 1):
+        with DocFleet(runtime, program, 1):
             pass
         before = pss_bytes(runtime.pid)
-        with Fleet(runtime, program, IDLE_SEQUENCES) as fleet:
+        with DocFleet(runtime, program, IDLE_SEQUENCES) as fleet:
             fleet.mid()
             return pss_bytes(runtime.pid) - before
 

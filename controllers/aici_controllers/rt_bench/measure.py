@@ -12,10 +12,12 @@ from aici_controllers.catalog import guest_path
 from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 from aici_controllers.rt_bench import guests
-from aici_controllers.rt_bench.fleet import Fleet, Program, StepTimes
+from aici_controllers.rt_bench.fleet import DocFleet, Fleet, HeadFleet, Program, StepTimes
 from aici_controllers.rt_bench.floor import Floor
 from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.flags import Proto
 from aici_runtime.ids import TokenId
+from aici_runtime.mailbox import Sync
 
 T = TypeVar("T")
 
@@ -38,11 +40,14 @@ class Budget:
 class Variant:
     """How an engine may speak to the runtime."""
 
-    proto: str
-    sync: str
+    proto: Proto
+    sync: Sync
 
 
-VARIANTS: Final = (Variant(proto="doc", sync="semaphores"),)
+PROTOS: Final[tuple[Proto, ...]] = ("doc", "head")
+SYNCS: Final[tuple[Sync, ...]] = ("semaphore", "futex")
+VARIANTS: Final = tuple(Variant(proto=proto, sync=sync) for proto in PROTOS for sync in SYNCS)
+FLEETS: Final[Mapping[Proto, type[Fleet]]] = {"doc": DocFleet, "head": HeadFleet}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +87,13 @@ class StepRow:
         }
 
 
-def open_runtime(vocabulary: BenchVocabulary, _variant: Variant, **changes: Any) -> Runtime:
-    runtime = Runtime(RuntimeConfig(tokenizer=vocabulary.loaded.tokenizer_json, **changes))
+def open_runtime(vocabulary: BenchVocabulary, variant: Variant, **changes: Any) -> Runtime:
+    flags = (f"--proto={variant.proto}", "--wasm-max-timeout-steps=0", "--cap-ff-tokens")
+    runtime = Runtime(
+        RuntimeConfig(
+            tokenizer=vocabulary.loaded.tokenizer_json, sync=variant.sync, bin_size_mib=64, extra_args=flags, **changes
+        )
+    )
     try:
         runtime.wait_ready()
     except BaseException:
@@ -112,7 +122,7 @@ def _token(vocabulary: BenchVocabulary, text: str) -> TokenId:
 
 def measure_steps(
     vocabulary: BenchVocabulary,
-    floors: Mapping[str, Floor],
+    floors: Mapping[Sync, Floor],
     budget: Budget,
     *,
     sizes: Sequence[int],
@@ -126,7 +136,7 @@ def measure_steps(
                 say(f"{vocabulary.name}: {make.__name__} masks, {size} sequences")
                 with ExitStack() as fleets_stack:
                     fleets = {
-                        variant: fleets_stack.enter_context(Fleet(runtime, programs[variant], size))
+                        variant: fleets_stack.enter_context(FLEETS[variant.proto](runtime, programs[variant], size))
                         for variant, runtime in runtimes.items()
                     }
                     yield from _rounds(vocabulary.name, make.__name__, size, fleets, floors, budget)
@@ -137,11 +147,11 @@ def _rounds(
     mask: str,
     size: int,
     fleets: Mapping[Variant, Fleet],
-    floors: Mapping[str, Floor],
+    floors: Mapping[Sync, Floor],
     budget: Budget,
 ) -> Iterator[StepRow]:
     times: dict[tuple[Variant, int], list[StepTimes]] = {(v, gap): [] for v in fleets for gap in GAPS_MS}
-    floor_s: dict[tuple[str, int], list[float]] = {(name, gap): [] for name in floors for gap in GAPS_MS}
+    floor_s: dict[tuple[Sync, int], list[float]] = {(name, gap): [] for name in floors for gap in GAPS_MS}
     for fleet in fleets.values():
         for _ in range(2 * len(_DIGITS) if mask == "sparse" else 1):
             fleet.step()
