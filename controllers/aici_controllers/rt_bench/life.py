@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
@@ -15,7 +15,6 @@ from aici_controllers.rt_bench.measure import SYNCS, VARIANTS, Budget, burst, op
 from aici_runtime.client import Runtime
 from aici_runtime.mailbox import Sync
 
-IDLE_SEQUENCES: Final = 100
 _LIMIT_MS = 50
 _PER_ROUND = 8
 
@@ -34,7 +33,12 @@ class LifeRow:
 
 
 def measure_life(
-    vocabulary: BenchVocabulary, floors: Mapping[Sync, Floor], budget: Budget, say: Callable[[str], None]
+    vocabulary: BenchVocabulary,
+    floors: Mapping[Sync, Floor],
+    budget: Budget,
+    *,
+    num_idle: int,
+    say: Callable[[str], None],
 ) -> Iterator[LifeRow]:
     """Times in seconds are gathered by name; every round of it is in a runtime of its own."""
     seconds: dict[str, list[float]] = {}
@@ -56,8 +60,8 @@ def measure_life(
     for what, values in seconds.items():
         yield LifeRow(what=what, values=[1e6 * value for value in values])
     yield LifeRow(
-        what=f"memory a sequence, {IDLE_SEQUENCES} idle",
-        values=[_memory(vocabulary) / IDLE_SEQUENCES],
+        what=f"memory a sequence, {num_idle} idle",
+        values=[_memory(vocabulary, num_idle) / num_idle],
         unit="bytes",
     )
 
@@ -87,14 +91,14 @@ def _instantiate(runtime: Runtime, program: Program) -> float:
     return seconds
 
 
-def _memory(vocabulary: BenchVocabulary) -> int:
+def _memory(vocabulary: BenchVocabulary, num_idle: int) -> int:
     """By how much idle sequences let the runtime grow: what is shared counts once (proportional set size)."""
     with open_runtime(vocabulary, VARIANTS[0]) as runtime:
         program = sparse(runtime, vocabulary)
         with DocFleet(runtime, program, 1):
             pass
         before = pss_bytes(runtime.pid)
-        with DocFleet(runtime, program, IDLE_SEQUENCES) as fleet:
+        with DocFleet(runtime, program, num_idle) as fleet:
             fleet.mid()
             return pss_bytes(runtime.pid) - before
 
