@@ -69,7 +69,6 @@ class Settings:
     templates: int
     template_memory_bytes: int
     module: str | None
-    gh_module: str | None
     tags: tuple[str, ...]
     run: bool
     run_arg: Path | None
@@ -98,9 +97,13 @@ def parse(argv: Sequence[str] | None) -> Settings:
         )
     if flags.bias_dtype not in (None, *DTYPES):
         raise UsageError(f"--bias-dtype {flags.bias_dtype} is not supported", hint=f"one of: {', '.join(DTYPES)}")
-    for flag, given in (("--tag", flags.tags), ("--run", flags.run), ("--gh-module", flags.gh_module)):
+    if flags.gh_module:
+        raise UsageError("--gh-module is not supported", hint="download the .wasm yourself, then --module FILE.wasm")
+    for flag, given in (("--tag", flags.tags), ("--run", flags.run), ("--run-arg", flags.run_arg)):
         if given and not flags.module:
             raise UsageError(f"{flag} needs --module")
+    if flags.run and flags.server:
+        raise UsageError("--run and --server are two jobs", hint="run the module first, then serve")
     if flags.bench:
         raise UsageError("--bench has a command of its own", hint="`aici bench rt` measures the runtime")
     capabilities = _capabilities(flags)
@@ -137,7 +140,6 @@ def parse(argv: Sequence[str] | None) -> Settings:
         templates=flags.templates,
         template_memory_bytes=flags.template_memory * MIB,
         module=flags.module,
-        gh_module=flags.gh_module,
         tags=tuple(flags.tags),
         run=flags.run,
         run_arg=flags.run_arg,

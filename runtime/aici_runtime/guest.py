@@ -5,7 +5,6 @@ What the guest does wrong surfaces as GuestError; this file knows wasmtime, and 
 """
 
 import ctypes
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +137,7 @@ class Guest:
             raise GuestError("memory missing")
         return item.of.memory
 
-    def _find_functions(self) -> Mapping[str, c.wasmtime_func_t]:
+    def _find_functions(self) -> dict[str, c.wasmtime_func_t]:
         functions = {}
         self.abi: Abi = "branches" if self._export("aici_pre_process") is None else "callbacks"
         required = EXPORTS if self.abi == "callbacks" else BRANCHES_EXPORTS
@@ -161,6 +160,15 @@ class Guest:
 
     def exports(self, name: str) -> bool:
         return name in self._functions
+
+    def find(self, name: str, params: str, results: str) -> bool:
+        """Make an export callable that is not of the interface. False: there is none of that type."""
+        item = self._export(name)
+        if item is None or _kind(item) != ffi.WASMTIME_EXTERN_FUNC.value or not self._has_type(item, params, results):
+            return False
+        self._functions[name] = item.of.func
+        self._entries[name] = ctypes.c_void_p(ctypes.addressof(self._functions[name]))
+        return True
 
     def call(self, name: str, argument: int = 0) -> int:
         """Call an export of `abi.EXPORTS`; the result is meaningless for functions without one.

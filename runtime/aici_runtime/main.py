@@ -12,12 +12,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
-from aici_runtime import flags, process, shm, side, spawner, vocabulary, wasm
+from aici_runtime import flags, jobs, process, shm, side, spawner, vocabulary, wasm
 from aici_runtime.channel import Channels
-from aici_runtime.envelope import Auth
 from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flags import Settings
 from aici_runtime.masks import MaskRegion
@@ -37,8 +35,9 @@ _log = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = flags.parse(argv)
-        level = logging.INFO if settings.verbose else logging.WARNING
-        logging.basicConfig(level=level, format="%(levelname)s [%(name)s] %(message)s", stream=sys.stderr)
+        logging.basicConfig(
+            level=_log_level(settings), format="%(levelname)s [%(name)s] %(message)s", stream=sys.stderr
+        )
         return _run(settings)
     except AiciError as error:
         hint = f"\n hint: {error.hint}" if error.hint else ""
@@ -50,11 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: Settings) -> int:
+    module_id = ""
     if settings.module is not None:
-        _install(settings)
-        if not settings.server:
+        module_id = jobs.install(settings, settings.module)
+        sys.stdout.write(f"{module_id}\n")
+        sys.stdout.flush()
+        if not (settings.server or settings.run):
             return 0
     loaded = vocabulary.load(settings.tokenizer, settings.cache_dir, logits_size=settings.logits_size)
+    if settings.run:
+        return jobs.run(settings, loaded, module_id)
     if settings.save_tokenizer is not None:
         settings.save_tokenizer.write_bytes(
             loaded.tries["callbacks" if settings.assumed_proto == "doc" else "branches"]
@@ -65,20 +69,11 @@ def _run(settings: Settings) -> int:
     return _serve(settings, loaded)
 
 
-def _install(settings: Settings) -> None:
-    """`--module` and `--tag`, as the administrator of this machine."""
-    path = Path(settings.module or "")
-    auth = Auth("local", is_admin=True)
-    registry = Registry(settings.store_dir, cache_key=wasm.cache_key())
-    if path.suffix == ".wasm":
-        if not path.is_file():
-            raise UsageError(f"no such file: {path}")
-        module_id = registry.add(path.read_bytes(), auth).module_id
-    else:
-        module_id = registry.resolve(str(path))
-    if settings.tags:
-        registry.set_tags(module_id, settings.tags, auth)
-    sys.stdout.write(f"{module_id}\n")
+def _log_level(settings: Settings) -> int:
+    """RUST_LOG is a list of levels, of modules too (`info,aicirt=debug`): that of all counts."""
+    levels = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+    asked = next((word for word in os.environ.get("RUST_LOG", "").lower().split(",") if word in levels), "warn")
+    return min(levels[asked], logging.INFO if settings.verbose else logging.CRITICAL)
 
 
 def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from aici_runtime import flags, vocabulary
-from tests.runtime.support import wat
+from tests.runtime.support import tokenizer, wat
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "aici_runtime.main", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+def run(*args: str, program: str = "aici_runtime.main", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *program.split(), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,11 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
         (["--bias-dtype", "f64"], "--bias-dtype f64 is not supported"),
         (["--tag", "x"], "--tag needs --module"),
         (["--run"], "--run needs --module"),
+        (["--run-arg", "x"], "--run-arg needs --module"),
+        (["--run", "--server", "--module=x"], "--run and --server are two jobs"),
+        (["--gh-module", "gh:a/b"], "--gh-module is not supported"),
+        (["--module", "gh:a/b"], "controllers from GitHub are not supported"),
+        (["--module", "no.wasm"], "no such file: no.wasm"),
         (["--bench"], "--bench has a command of its own"),
         ([], "missing --server"),
         (["-t", "./llama"], "no tokenizer at ./llama"),
@@ -102,3 +108,81 @@ def test_save_tokenizer(byte_level: Path, cache_dir: Path, tmp_path: Path) -> No
     done = run("-t", str(byte_level), "--cache-dir", str(cache_dir), "--save-tokenizer", str(target))
     assert (done.returncode, done.stdout) == (0, "")
     assert target.read_bytes() == vocabulary.load(str(byte_level), cache_dir).tries["callbacks"]
+
+
+def test_both_commands_are_the_same_program() -> None:
+    ours, original = run("--help", program="aici_cli rt"), run("--help")
+    assert (ours.returncode, ours.stdout) == (0, original.stdout)
+    for flag in ("--wasm-timer-resolution-us", "--cap-ff-tokens", "--save-tokenizer", "--futex", "RUST_LOG"):
+        assert flag in original.stdout
+
+
+def ran(
+    byte_level: Path, tmp_path: Path, cache_dir: Path, wasm: bytes, *flags: str
+) -> subprocess.CompletedProcess[str]:
+    guest = tmp_path / "main.wasm"
+    guest.write_bytes(wasm)
+    done = run("-t", str(byte_level), "--cache-dir", str(cache_dir), "--module", str(guest), "--run", *flags)
+    module_id = hashlib.sha256(wasm).hexdigest()
+    assert done.stdout.startswith(f"{module_id}\n"), done.stderr
+    done.stdout = done.stdout.removeprefix(f"{module_id}\n")
+    return done
+
+
+def test_run_aici_main(byte_level: Path, tmp_path: Path, cache_dir: Path) -> None:
+    """It gets the handle, its argument, and variables; its log is the output."""
+    module = wat.Module()
+    write = module.store('{"WriteVar":{"name":"a","value":"00","op":"Set","when_version_is":null}}')
+    body = f"(if (i32.ne (local.get $h) (i32.const 7)) (then unreachable)) (call $echo (call $module_arg)) {write}"
+    wasm = module.build(extra=f'(func (export "aici_main") (param $h i32) {body})')
+    done = ran(byte_level, tmp_path, cache_dir, wasm)
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"steps":[]}{"WriteVar":{"version":1}}', "")
+    argument = tmp_path / "argument"
+    argument.write_text("né")
+    assert ran(byte_level, tmp_path, cache_dir, wasm, "--run-arg", str(argument)).stdout.startswith("né{")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "output", "error"),
+    [
+        ("(i32.const 3)", 3, "", ""),
+        ("(call $exit (i32.const 4)) (i32.const 0)", 4, "", ""),
+        ("(call $exit (i32.const 0)) (i32.const 5)", 0, "", ""),
+        ("(call $stop) (i32.const 0)", 1, "", "error: *** aici_host_stop()\n"),
+        ("(unreachable)", 1, "", "wasm trap: wasm `unreachable` instruction executed\n"),
+        (
+            "(call $read_blob (i32.const 99) (i32.const 0) (i32.const 0))",
+            1,
+            "FATAL ERROR: invalid blob_id\n",
+            "error: ",
+        ),
+    ],
+)
+def test_run_main(
+    byte_level: Path, tmp_path: Path, cache_dir: Path, body: str, code: int, output: str, error: str
+) -> None:
+    wasm = wat.Module().build(extra=f'(func (export "main") (param i32 i32) (result i32) {body})')
+    done = ran(byte_level, tmp_path, cache_dir, wasm)
+    assert (done.returncode, done.stdout) == (code, output)
+    assert error in done.stderr
+    assert bool(done.stderr) == bool(error)
+
+
+def test_run_needs_something_to_call(byte_level: Path, tmp_path: Path, cache_dir: Path) -> None:
+    done = ran(byte_level, tmp_path, cache_dir, wat.plain())
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the controller exports neither aici_main nor main\n hint: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "says_it"), [("error", False), ("warn", True), ("aicirt=debug", True), ("hyper=warn,error", False)]
+)
+def test_rust_log(cache_dir: Path, tmp_path: Path, value: str, says_it: bool) -> None:
+    """A tokenizer without an end of sequence is worth a warning."""
+    path = tokenizer.byte_level(tmp_path) / "tokenizer.json"
+    config = json.loads(path.read_text())
+    config["added_tokens"] = []
+    path.write_text(json.dumps(config))
+    done = run("-t", str(path), "--cache-dir", str(tmp_path), "--save-tokenizer", "/dev/null", RUST_LOG=value)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert ("no special token is named" in done.stderr) == says_it

@@ -1,0 +1,98 @@
+"""What `aicirt` does besides serving: install a controller, tag it, run it once; save the token trie."""
+
+import sys
+import threading
+from pathlib import Path
+
+from aici_runtime import host_tokenizer, wasm
+from aici_runtime.abi import Blob
+from aici_runtime.envelope import Auth
+from aici_runtime.errors import ControllerError, UsageError
+from aici_runtime.flags import Settings
+from aici_runtime.guest import Guest, GuestError, GuestTimeoutError, load_module
+from aici_runtime.guest_state import GuestState
+from aici_runtime.host import Host
+from aici_runtime.link import Linker, returns_offset
+from aici_runtime.registry import Registry
+from aici_runtime.variables import Variables
+from aici_runtime.vocabulary import LoadedVocabulary
+
+_RUN_S = 120.0
+_DEFAULT_ARGUMENT = b'{"steps":[]}'
+_EXITED = "proc_exit: "
+
+
+def install(settings: Settings, module: str) -> str:
+    """`--module` and `--tag`, as the administrator of this machine. Returns the module's id."""
+    auth = Auth("local", is_admin=True)
+    registry = _registry(settings)
+    if module.endswith(".wasm"):
+        path = Path(module)
+        if not path.is_file():
+            raise UsageError(f"no such file: {path}")
+        module_id = registry.add(path.read_bytes(), auth).module_id
+    else:
+        module_id = registry.resolve(module)
+        registry.compiled(module_id)
+    if settings.tags:
+        registry.set_tags(module_id, settings.tags, auth)
+    return module_id
+
+
+def run(settings: Settings, loaded: LoadedVocabulary, module_id: str) -> int:
+    """`--run`: call `aici_main`, or `main`, of the module. What it logs goes to standard output. Returns the exit
+    status; raises ControllerError when it fails or takes too long."""
+    engine = wasm.new_engine()
+    host = Host(
+        loaded,
+        host_tokenizer.load(loaded.tokenizer_json, loaded.tries["branches"]),
+        capabilities=settings.capabilities,
+    )
+    state = host.guest = _Printing()
+    state.storage = Variables()
+    state.blobs[Blob.MODULE_ARG] = settings.run_arg.read_bytes() if settings.run_arg else _DEFAULT_ARGUMENT
+    module = load_module(engine, _registry(settings).compiled(module_id))
+    linker = Linker(engine, host.on_failure)
+    host.define(linker, returns_offset=returns_offset(module))
+    try:
+        guest = Guest(
+            engine=engine, linker=linker.wasmtime, module=module, memory_max_bytes=settings.limits.memory_bytes
+        )
+        state.memory, state.trie = guest.memory, loaded.tries[guest.abi]
+        return _call(guest)
+    except GuestTimeoutError as error:
+        raise ControllerError(f"the controller ran for more than {_RUN_S:.0f} s") from error
+    except GuestError as error:
+        said = state.stop_message or ""
+        if said.startswith(_EXITED):
+            return int(said.removeprefix(_EXITED)) & 0xFF
+        raise ControllerError(said or str(error).rstrip()) from error
+
+
+def _call(guest: Guest) -> int:
+    watchdog = threading.Timer(_RUN_S, guest.interrupt)
+    watchdog.start()
+    try:
+        if guest.exports("_initialize"):
+            guest.call("_initialize")
+        guest.call("aici_init")
+        if guest.find("aici_main", "i", ""):
+            guest.call("aici_main", guest.call("aici_create"))
+            return 0
+        if guest.find("main", "ii", "i"):
+            return guest.call("main") & 0xFF
+    finally:
+        watchdog.cancel()
+    raise ControllerError(
+        "the controller exports neither aici_main nor main", hint="leave --run out to install it only"
+    )
+
+
+class _Printing(GuestState):
+    def log(self, text: bytes) -> None:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+
+
+def _registry(settings: Settings) -> Registry:
+    return Registry(settings.store_dir, cache_key=wasm.cache_key())
