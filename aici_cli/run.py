@@ -161,11 +161,12 @@ def _here(job: Job, max_forks: int | None) -> "Iterator[Samples]":
     from aici_engine.engine import Engine, import_engine
     from aici_engine.store.resolve import resolve_model
     from aici_runtime.client import Runtime, RuntimeConfig
+    from aici_runtime.config import patient
 
     model_dir = resolve_model(job.model, say=say)
     with contextlib.ExitStack() as stack:
         # The runtime comes up on the other core while this process imports torch.
-        config = RuntimeConfig(tokenizer=model_dir, max_forks=max_forks or DEFAULT_MAX_FORKS)
+        config = patient(RuntimeConfig(tokenizer=model_dir, max_forks=max_forks or DEFAULT_MAX_FORKS))
         runtime = stack.enter_context(Runtime(config)) if job.control else None
         import_engine()
         if runtime:

@@ -54,7 +54,7 @@ class Group:
     @property
     def suspended(self) -> bool:
         """Nobody in it can wake another."""
-        return all(seq.suspended for seq in self.members if seq.verdict is None)
+        return all(seq.suspended and not seq.late for seq in self.members if seq.verdict is None)
 
     def join(self, seq: "Sequence") -> int:
         """Returns the number of the fork."""
@@ -112,6 +112,8 @@ class Sequence:
         # Control.
         self.bound = False
         self.suspended = False
+        self.late = False
+        """Suspended because its guest is still computing."""
         self.num_forks = 1
         self.last_was_eos = False
         self.logs: list[str] = []

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aici_runtime.mailbox import Sync
@@ -14,7 +14,8 @@ class RuntimeConfig:
     included. `extra_args`: more flags of `aicirt`; the last wins.
 
     The time limits are wider than the original's (4 and 150 ms), made for a core per guest: a guest is stopped for
-    running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to each.
+    running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to each; or, with
+    `late_steps`, it waits for a guest that is late as long as so many steps may take, and the others go on meanwhile.
     """
 
     tokenizer: Path
@@ -25,6 +26,7 @@ class RuntimeConfig:
     max_step_time_ms: int = 1000
     max_init_time_ms: int = 5000
     max_forks: int = 16
+    late_steps: int = 0
     sync: Sync = "semaphore"
     verbose: bool = False
     extra_args: tuple[str, ...] = ()
@@ -40,14 +42,24 @@ class RuntimeConfig:
             f"--tokenizer={self.tokenizer}",
             f"--json-size={self.json_size_mib}",
             f"--bin-size={self.bin_size_mib}",
+            "--proto=doc",
             "--bias-dtype=bool",
+            "--cap-fork",
+            "--cap-backtrack",
+            "--cap-ff-tokens",
             f"--wasm-max-pre-step-time={self.max_pre_step_time_ms}",
             f"--wasm-max-step-time={self.max_step_time_ms}",
             f"--wasm-max-init-time={self.max_init_time_ms}",
             f"--wasm-max-forks={self.max_forks}",
+            f"--wasm-max-timeout-steps={self.late_steps}",
             f"--engine-pid={os.getpid()}",
             *([f"--cache-dir={self.cache_dir}"] if self.cache_dir else []),
             *(["--futex"] if self.sync == "futex" else []),
             *(["--verbose"] if self.verbose else []),
             *self.extra_args,
         ]
+
+
+def patient(config: RuntimeConfig) -> RuntimeConfig:
+    """For an engine that serves many: a slow guest holds up a step of the others for 0.1 s at most, once."""
+    return replace(config, max_pre_step_time_ms=50, max_step_time_ms=100, late_steps=20)

@@ -28,8 +28,8 @@ _GRACE_S = 0.2
 
 _NO_STOP: dict[str, object] = {"stop": False}
 _LATE: dict[str, object] = CONTINUE | {"suspend": True, "late": True}
-"""`late` is ours, for our engine: to be waited for is not to be deadlocked."""
-_NOTHING: dict[str, object] = {"ff_tokens": [], "backtrack": 1}
+"""`late` is ours, for our engine: it tells waiting from a deadlock, and costs no fuel."""
+_NOTHING: dict[str, object] = {"ff_tokens": [], "backtrack": 1, "late": True}
 
 
 class DocOps:

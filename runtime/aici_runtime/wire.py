@@ -86,11 +86,13 @@ class Post:
 class Splice:
     """Remove `backtrack` tokens, counting the one sampled in this step, then append `ff_tokens`.
 
-    With `backtrack` 0 the sampled token is `ff_tokens[0]`: the mask allows no other.
+    With `backtrack` 0 the sampled token is `ff_tokens[0]`: the mask allows no other. `late`: the guest is still
+    computing, and nothing happens in this step; it is not told of it.
     """
 
     backtrack: int
     ff_tokens: tuple[TokenId, ...]
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +165,4 @@ def decode_post(value: Any) -> Post:
 
 
 def decode_splice(value: Any) -> Splice:
-    return Splice(value["backtrack"], tuple(value["ff_tokens"]))
+    return Splice(value["backtrack"], tuple(value["ff_tokens"]), value.get("late", False))

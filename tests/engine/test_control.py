@@ -99,6 +99,28 @@ class Suspend(Script):
         return super().pre() if self.left < 0 else Pre(suspend=True, num_forks=1, ff_tokens=())
 
 
+class Late(Spell):
+    """Is late for its first mask, and then as often as `argument` says."""
+
+    def __init__(self, argument: int) -> None:
+        super().__init__("ab")
+        self.left = argument
+        self.is_late = False
+
+    def mid(self) -> Any:
+        if not self.is_late and self.left:
+            self.is_late = True
+            return Splice(1, (), late=True)
+        return super().mid()
+
+    def pre(self) -> Pre:
+        if self.is_late and self.left:
+            self.left -= 1
+            return Pre(suspend=True, num_forks=1, ff_tokens=(), late=True)
+        self.is_late = False
+        return super().pre()
+
+
 class Forever(Guest):
     """Takes back whatever would be sampled, and puts nothing in its place."""
 
@@ -116,7 +138,7 @@ class StopItself(Guest):
         return "Error (mid): so long\n*** aici_host_stop()"
 
 
-GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Forever, FailPre, StopItself)}
+GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, Late, Forever, FailPre, StopItself)}
 
 
 @pytest.fixture
@@ -254,6 +276,12 @@ def test_a_guest_that_never_resumes_is_deadlocked_and_burns_no_cpu(engine: Engin
     end = submit(engine, "suspend", 10**6).wait()
     assert end.reason is FinishReason.DEADLOCK
     assert time.process_time() - before < 0.5 * max(0.2, time.monotonic() - start)
+
+
+def test_who_is_late_is_not_deadlocked(engine: Engine, host: ScriptedHost) -> None:
+    end = submit(engine, "late", 100).wait()
+    assert (end.text, end.reason) == ("ab", FinishReason.STOP)
+    assert host.all[0].told == [(encode("a"), 0), (encode("b"), 0), ([EOS], 0)]
 
 
 def test_others_go_on_while_one_is_suspended(engine: Engine) -> None:

@@ -220,6 +220,8 @@ class Session:
         What it takes back and puts in place again was never gone: neither are its keys and values, nor its text.
         """
         self._check(splice.ff_tokens)
+        if splice.late:
+            return
         # It counts the token that would have been sampled now, and that never was appended.
         num_removed = max(0, splice.backtrack - 1)
         num_kept = seq.num_kept(num_removed, splice.ff_tokens, self._eos_tokens)
@@ -244,7 +246,7 @@ class Session:
             seq.last_was_eos = False
         if pre.num_forks == 0:
             seq.end(_stopped(seq))
-        seq.suspended = pre.suspend
+        seq.suspended, seq.late = pre.suspend, pre.late
         if seq.group.num_forks + pre.num_forks > MAX_FORKS_IN_ALL:
             why = f"the controller forked into more than {MAX_FORKS_IN_ALL} sequences in all"
             seq.group.end(FinishReason.FAIL, ControllerError(why))

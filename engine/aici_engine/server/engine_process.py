@@ -21,6 +21,7 @@ from aici_engine.server.engine_server import EngineServer
 from aici_engine.server.logs import LogFormat
 from aici_runtime import process
 from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.config import patient
 from aici_runtime.errors import AiciError
 
 PROCESS_NAME = "aici-engine"
@@ -144,10 +145,10 @@ def main() -> None:
 
 def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox) -> None:
     with contextlib.ExitStack() as stack:
-        keeper = RuntimeKeeper(
-            RuntimeConfig(tokenizer=config.engine.model_dir, json_size_mib=_JSON_SIZE_MIB, max_forks=config.max_forks),
-            config.modules,
+        wanted = RuntimeConfig(
+            tokenizer=config.engine.model_dir, json_size_mib=_JSON_SIZE_MIB, max_forks=config.max_forks
         )
+        keeper = RuntimeKeeper(patient(wanted), config.modules)
         stack.callback(keeper.close)
         # Torch is imported while the runtime comes up on the other core.
         import_engine()
