@@ -76,6 +76,7 @@ class Callbacks(ABC):
         self._bits = world.masks.bits
         self._handle = 0
         self._failed = False
+        self._over: GuestTimeoutError | None = None
 
     def create(self) -> None:
         """All of the set-up that comes before the prompt. Raises SetupError."""
@@ -128,10 +129,10 @@ class Callbacks(ABC):
         error = ""
         try:
             if self._failed:
-                raise GuestError("Previous WASM Error")
+                raise self._over or GuestError("Previous WASM Error")
             result = body()
-        except GuestTimeoutError:
-            self._failed = True
+        except GuestTimeoutError as raised:
+            self._failed, self._over = True, raised
             result, error = None, "Worker: timeout"
         except NotEnabledError as raised:
             self._failed = True

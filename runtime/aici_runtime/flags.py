@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from aici_runtime.cache import default_cache_dir, default_store_dir
 from aici_runtime.channel import MIB
-from aici_runtime.errors import UsageError
+from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flag_table import flag_parser
 from aici_runtime.masks import DTYPES, Dtype
 
@@ -90,7 +90,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
     """Raises UsageError; argparse itself exits with 2 on a malformed line."""
     flags = flag_parser(protos=get_args(Proto), placements=get_args(Placement)).parse_args(argv)
     if not flags.name.startswith("/"):
-        raise UsageError("--name must start with /")
+        raise AiciError("--name must start with /")  # exit 1, as the original has it
     if "/" in flags.name[1:] or len(flags.name.encode()) > _MAX_NAME_BYTES:
         raise UsageError(
             "--name is not that of a shared object", hint=f"a /, no other /, and at most {_MAX_NAME_BYTES} bytes"

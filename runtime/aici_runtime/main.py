@@ -65,7 +65,7 @@ def _run(settings: Settings) -> int:
         )
         return 0
     if not settings.server:
-        raise UsageError("missing --server")
+        raise AiciError("missing --server")  # exit 1, as the original has it
     return _serve(settings, loaded)
 
 

@@ -19,7 +19,6 @@ def run(*args: str, program: str = "aici_runtime.main", **environment: str) -> s
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--name", "aici0-"], "--name must start with /"),
         (["--name", "/a/b"], "--name is not that of a shared object"),
         (["--bias-dtype", "f64"], "--bias-dtype f64 is not supported"),
         (["--tag", "x"], "--tag needs --module"),
@@ -30,7 +29,6 @@ def run(*args: str, program: str = "aici_runtime.main", **environment: str) -> s
         (["--module", "gh:a/b"], "controllers from GitHub are not supported"),
         (["--module", "no.wasm"], "no such file: no.wasm"),
         (["--bench"], "--bench has a command of its own"),
-        ([], "missing --server"),
         (["-t", "./llama"], "no tokenizer at ./llama"),
     ],
 )
