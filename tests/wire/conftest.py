@@ -1,0 +1,82 @@
+"""One runtime for each version and synchronization; tests that break one start their own.
+
+`--aicirt PATH` tests another binary, `--wire doc,head` says which versions of the protocol it speaks.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.support import tokenizer
+from tests.wire.support.engine import Binary, Engine, Version
+from tests.wire.support.guests import Guests
+
+PATIENT = {
+    "doc": ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
+    "head": ("--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
+}
+"""Of the shared runtimes: a busy machine is no reason for a guest to be late."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--aicirt", metavar="PATH", help="the runtime to test (default: this project's)")
+    parser.addoption("--wire", default="doc,head", help="versions of the protocol that it speaks (default: doc,head)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A file's VERSIONS says which it is about, if not both."""
+    if "version" in metafunc.fixturenames:
+        versions = getattr(metafunc.module, "VERSIONS", ("doc", "head"))
+        metafunc.parametrize("version", [v for v in _spoken(metafunc.config) if v in versions], scope="session")
+
+
+def _spoken(config: pytest.Config) -> tuple[Version, ...]:
+    chosen = str(config.getoption("wire", "doc,head")).split(",")
+    every: tuple[Version, ...] = ("doc", "head")
+    return tuple(version for version in every if version in chosen)
+
+
+@pytest.fixture(scope="session")
+def aicirt(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Binary:
+    path = pytestconfig.getoption("aicirt", None)
+    command = (str(Path(path).resolve()),) if path else (sys.executable, "-m", "aici_runtime.main")
+    folder = tmp_path_factory.mktemp("wire")
+    tokenizer_json = tokenizer.byte_level(folder / "tokenizer") / "tokenizer.json"
+    return Binary(command, folder, tokenizer_json, _spoken(pytestconfig))
+
+
+@pytest.fixture(scope="session")
+def engine(aicirt: Binary, version: Version) -> Iterator[Engine]:
+    """By semaphores, as every engine but one had it."""
+    with Engine(aicirt, version, extra=PATIENT[version]) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def futex(aicirt: Binary, version: Version) -> Iterator[Engine]:
+    with Engine(aicirt, version, "futex", extra=PATIENT[version]) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session", params=["engine", "futex"])
+def either(request: pytest.FixtureRequest, version: Version) -> Engine:
+    engine: Engine = request.getfixturevalue(request.param)
+    return engine
+
+
+@pytest.fixture
+def guests(engine: Engine) -> Iterator[Guests]:
+    """The runtime is as well after a test as before."""
+    yield Guests(engine)
+    engine.is_well()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left() -> Iterator[None]:
+    """After all tests, /dev/shm holds nothing of this process."""
+    yield
+    mark = f"aicitest-{os.getpid()}-"
+    assert [name for name in os.listdir("/dev/shm") if mark in name] == []

@@ -1,0 +1,168 @@
+"""An engine made by hand: it creates the shared objects, starts any `aicirt`, and says what a test tells it to."""
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.wire.support.mailbox import MIB, PATIENCE_S, FutexBox, Mailbox, SemaphoreBox, create_region, unlink
+
+Version = Literal["doc", "head"]
+Sync = Literal["sem", "futex"]
+Side = Literal["", "-side"]
+SIDES: tuple[Side, ...] = ("", "-side")
+ADMIN = {"user": "root", "is_admin": True}
+
+_numbers = itertools.count(1)
+
+
+def fresh() -> int:
+    """A number that no sequence and no request of this process has had."""
+    return next(_numbers)
+
+
+@dataclass(frozen=True)
+class Binary:
+    """An `aicirt` to test, and where its cache may lie: the original uses `./cache`, ours what the environment says."""
+
+    command: tuple[str, ...]
+    folder: Path
+    tokenizer: Path
+    versions: tuple[Version, ...]
+
+    def run(self, *flags: str) -> subprocess.CompletedProcess[bytes]:
+        """One of its jobs that end."""
+        return subprocess.run(
+            [*self.command, *flags], cwd=self.folder, env=self.environment(), capture_output=True, timeout=60
+        )
+
+    def environment(self) -> dict[str, str]:
+        places = {"AICI_STORE_DIR": str(self.folder / "store"), "XDG_CACHE_HOME": str(self.folder / "cache-home")}
+        return os.environ | places
+
+
+@dataclass
+class Engine:
+    """Ends the runtime and removes all names in `close`. `extra`: flags beside those that every engine gives."""
+
+    binary: Binary
+    version: Version
+    sync: Sync = "sem"
+    extra: Sequence[str] = ()
+    json_mib: int = 1
+    bin_mib: int = 1
+    prefix: str = ""
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prefix = self.prefix or f"/aicitest-{os.getpid()}-{os.urandom(3).hex()}-"
+        self.boxes: dict[str, Mailbox] = {
+            name: self._box(name) for side in SIDES for name in (f"cmd{side}", f"resp{side}")
+        }
+        self.bin = create_region(f"{self.prefix}bin-shm", self.bin_mib * MIB)
+        self._modules: dict[bytes, str] = {}
+        command = [*self.binary.command, *self.flags()]
+        self.process = subprocess.Popen(command, cwd=self.binary.folder, env=self.binary.environment())
+
+    def _box(self, name: str) -> Mailbox:
+        if self.sync == "futex":
+            return FutexBox(self.prefix + name, self.json_mib * MIB, is_response=name.startswith("resp"))
+        return SemaphoreBox(self.prefix + name, self.json_mib * MIB)
+
+    def flags(self) -> list[str]:
+        sizes = [f"--json-size={self.json_mib}", f"--bin-size={self.bin_mib}"]
+        sync = ["--futex"] if self.sync == "futex" else []
+        caps = ["--cap-fork", "--cap-backtrack", "--cap-ff-tokens"] if self.version == "head" else []
+        if self.version == "head" and not any(flag.startswith("--bias-dtype") for flag in self.extra):
+            caps.append("--bias-dtype=f32")
+        return [
+            f"--tokenizer={self.binary.tokenizer}",
+            *sizes,
+            f"--name={self.prefix}",
+            *sync,
+            *caps,
+            *self.extra,
+            "--server",
+        ]
+
+    def send(self, message: bytes | dict[str, Any], side: Side = "") -> None:
+        self.boxes[f"cmd{side}"].send(message if isinstance(message, bytes) else json.dumps(message).encode())
+
+    def receive(self, side: Side = "", patience_s: float = PATIENCE_S) -> Any:
+        return json.loads(self.boxes[f"resp{side}"].receive(patience_s))
+
+    def ask(self, message: bytes | dict[str, Any], side: Side = "") -> Any:
+        self.send(message, side)
+        return self.receive(side)
+
+    def call(self, op: str, **fields: Any) -> Any:
+        """On the main channel. The whole response."""
+        return self.ask({"op": op} | fields)
+
+    def side(self, op: str, **fields: Any) -> Any:
+        """On the side channel, as an administrator unless `$auth` says otherwise."""
+        return self.ask({"op": op, "$auth": ADMIN} | fields, "-side")
+
+    def upload(self, wasm: bytes) -> str:
+        """The module's id."""
+        if wasm not in self._modules:
+            response = self.side("mk_module", binary=base64.b64encode(wasm).decode())
+            assert response["type"] == "ok", response
+            self._modules[wasm] = response["data"]["module_id"]
+        return self._modules[wasm]
+
+    def is_well(self) -> None:
+        """Both channels answer."""
+        for side in SIDES:
+            assert self.ask({"op": "ping"}, side) == {"type": "ok", "data": {"pong": 1}}
+
+    def wait_exit(self, patience_s: float = PATIENCE_S) -> int:
+        return self.process.wait(patience_s)
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+        for box in self.boxes.values():
+            box.close()
+        self.bin.close()
+        unlink(f"{self.prefix}bin-shm")
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def error(response: Any, *, is_user_error: bool | None = None) -> str:
+    """The text of an error response, whose shape is checked."""
+    assert response["type"] == "error", response
+    assert isinstance(response["is_user_error"], bool)
+    if is_user_error is not None:
+        assert response["is_user_error"] is is_user_error, response
+    return str(response["error"])
+
+
+def data(response: Any) -> Any:
+    assert response["type"] == "ok", response
+    return response["data"]
+
+
+def processes_of(group: int) -> list[int]:
+    """Those that live, of a process group."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split() if entry.isdigit() else []
+            if fields and int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(entry))
+    return found

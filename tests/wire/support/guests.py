@@ -1,0 +1,89 @@
+"""A guest's life as an engine tells it, in both versions: instantiate, bind, step, free."""
+
+from typing import Any
+
+from tests.wire.support import puppet
+from tests.wire.support.engine import Engine, data, fresh
+
+Entry = dict[str, Any]
+
+
+class Guests:
+    """What an engine's tests say most. `call` gives whole responses; these give the data of those that are well."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.version = engine.version
+        self.is_head = engine.version == "head"
+
+    def request(self, **callbacks: Any) -> str:
+        """The id of a request whose guest does what `callbacks` say."""
+        req_id = f"r{fresh()}"
+        entry = self.instantiate(req_id, **callbacks)
+        assert entry.get("error", "") == "", entry
+        return req_id
+
+    def instantiate(self, req_id: str, tokens: list[int] | None = None, **callbacks: Any) -> Entry:
+        return dict(data(self.try_instantiate(req_id, tokens, **callbacks)))
+
+    def try_instantiate(self, req_id: str, tokens: list[int] | None = None, **callbacks: Any) -> Any:
+        return self.engine.side(
+            "instantiate",
+            req_id=req_id,
+            prompt=[1] if tokens is None else tokens,
+            module_id=self.engine.upload(puppet.module(self.version)),
+            module_arg=puppet.program(self.version, **callbacks),
+        )
+
+    def bind(self, **callbacks: Any) -> int:
+        """A fresh sequence; with HEAD it is bound by its first step, which has been done."""
+        seq_id, req_id = fresh(), self.request(**callbacks)
+        if self.is_head:
+            self.step([{"id": seq_id, "req_id": req_id}])
+        else:
+            self.post_pre(pre_ops=[{"id": seq_id, "req_id": req_id}])
+        return seq_id
+
+    def step(self, ops: list[dict[str, Any]], freed: list[int] | None = None) -> dict[int, Entry]:
+        """`mid_process`; what HEAD's ops need is filled in."""
+        return {int(key): entry for key, entry in data(self.try_step(ops, freed))["seqs"].items()}
+
+    def try_step(self, ops: list[dict[str, Any]], freed: list[int] | None = None) -> Any:
+        if self.is_head:
+            full = [{"backtrack": 0, "tokens": [], "sampled": None} | op for op in ops]
+            return self.engine.call("mid_process", ops=full, freed=freed or [])
+        return self.engine.call("mid_process", ops=ops)
+
+    def mid(self, seq_id: int, **fields: Any) -> Entry:
+        return self.step([{"id": seq_id} | fields])[seq_id]
+
+    def post_pre(self, **fields: Any) -> Any:
+        return data(self.try_post_pre(**fields))
+
+    def try_post_pre(self, **fields: Any) -> Any:
+        return self.engine.call("post_pre_process", **{"post_ops": [], "pre_ops": [], "freed": []} | fields)
+
+    def first(self, **callbacks: Any) -> Entry:
+        """The result of the first callback of a step (DOC: pre; HEAD: mid) of a guest that is freed again."""
+        seq_id, req_id = fresh(), self.request(**callbacks)
+        op = {"id": seq_id, "req_id": req_id}
+        entry = self.step([op])[seq_id] if self.is_head else self.post_pre(pre_ops=[op])["pre_seqs"][str(seq_id)]
+        self.free(seq_id)
+        return dict(entry)
+
+    def only_mid(self, body: puppet.Script, **callbacks: Any) -> Entry:
+        """The result of one mid callback that runs `body`, with either version."""
+        req_id, seq_id = self.request(mid=body, **callbacks), fresh()
+        if self.is_head:
+            entry = self.step([{"id": seq_id, "req_id": req_id}])[seq_id]
+        else:
+            self.post_pre(pre_ops=[{"id": seq_id, "req_id": req_id}])
+            entry = self.mid(seq_id)
+        self.free(seq_id)
+        return entry
+
+    def free(self, *seq_ids: int) -> None:
+        if self.is_head:
+            self.step([], list(seq_ids))
+        else:
+            self.post_pre(freed=list(seq_ids))

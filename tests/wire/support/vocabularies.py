@@ -1,0 +1,35 @@
+"""Tokenizers made for one purpose, with the real library."""
+
+from itertools import product
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+
+def golden(folder: Path) -> Path:
+    """The four tokens of `tries.GOLDEN`."""
+    return _save(["a", "ab", "b"], folder)
+
+
+def wide(folder: Path, size: int) -> Path:
+    """As many tokens as `size`."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return _save([*alphabet, *map("".join, product(alphabet, alphabet))][: size - 1], folder)
+
+
+def long_tokens(folder: Path) -> Path:
+    """Of 254, 255, 1023 and 1024 bytes, beside `b`."""
+    return _save(["b", *("a" * length for length in (254, 255, 1023, 1024))], folder)
+
+
+def _save(texts: list[str], folder: Path) -> Path:
+    """These in order, and after them `</s>`."""
+    vocab = {text: token for token, text in enumerate(texts)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("</s>", special=True)])
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path

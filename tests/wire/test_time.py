@@ -1,0 +1,116 @@
+"""Limits of time: who is late, what its engine is told, and that nobody else is."""
+
+from typing import Any
+
+import pytest
+
+from tests.wire.support import puppet
+from tests.wire.support.engine import Binary, Engine, Version, error, fresh
+from tests.wire.support.guests import Guests
+from tests.wire.support.puppet import branches, masked, spin, when
+
+SPLICE = {"when_sampled": [], "backtrack": 0, "ff_tokens": []}
+NOOP = {"branches": [{"sample_mask": None, "temperature": None, "splices": [SPLICE]}]}
+GO = '{"WriteVar":{"name":"go","value":"","op":"Set","when_version_is":null}}'
+
+
+def test_instantiate(aicirt: Binary, version: Version) -> None:
+    with Engine(aicirt, version, extra=("--wasm-max-init-time=200",)) as engine:
+        guests = Guests(engine)
+        assert "timeout" in error(guests.try_instantiate(f"r{fresh()}", create=spin()))
+        assert "timeout" in error(guests.try_instantiate(f"r{fresh()}", prompt=spin()))
+        assert guests.request()
+        engine.is_well()
+
+
+@pytest.fixture(scope="module")
+def doc(aicirt: Binary) -> Any:
+    with Engine(aicirt, "doc") as engine:
+        yield Guests(engine)
+
+
+class TestDoc:
+    def test_a_runaway_in_mid(self, doc: Guests) -> None:
+        runaway, good = doc.bind(mid=spin()), doc.bind()
+        seqs = doc.step([{"id": runaway}, {"id": good}])
+        assert (seqs[runaway]["error"], seqs[runaway]["result"]) == ("Worker: timeout", None)
+        assert seqs[good]["error"] == ""
+        assert doc.mid(runaway)["error"]
+        doc.free(runaway, good)
+        doc.engine.is_well()
+
+    def test_a_runaway_in_pre(self, doc: Guests) -> None:
+        runaway, good, req_id = fresh(), doc.bind(), doc.request(pre=spin())
+        seqs = doc.post_pre(pre_ops=[{"id": runaway, "req_id": req_id}])["pre_seqs"]
+        assert (seqs[str(runaway)]["error"], seqs[str(runaway)]["result"]) == ("Worker: timeout", None)
+        assert seqs[str(good)]["error"] == ""
+        doc.free(runaway, good)
+        doc.engine.is_well()
+
+    def test_a_runaway_in_post(self, doc: Guests) -> None:
+        runaway, good = doc.bind(post=spin()), doc.bind()
+        reply = doc.post_pre(post_ops=[{"id": runaway, "tokens": [1]}], freed=[runaway])
+        for entry in (reply["post_seqs"][str(runaway)], reply["pre_seqs"][str(runaway)]):
+            assert (entry["error"], entry["result"]) == ("Worker: timeout", None)
+        assert reply["pre_seqs"][str(good)]["error"] == ""
+        doc.free(good)
+        doc.engine.is_well()
+
+
+@pytest.fixture(scope="module")
+def head(aicirt: Binary) -> Any:
+    """With the original's 25 ms and ten rounds. A guest that a busy machine made late has its rounds, too."""
+    with Engine(aicirt, "head") as engine:
+        yield Guests(engine)
+
+
+class TestHead:
+    def test_ten_rounds_and_the_end(self, head: Guests) -> None:
+        runaway, good = fresh(), head.bind()
+        ops: list[dict[str, Any]] = [{"id": runaway, "req_id": head.request(mid=spin())}, {"id": good}]
+        for k in range(1, 11):
+            seqs = head.step(ops)
+            late = seqs[runaway]
+            assert (late["error"], late["result"]) == ("", NOOP)
+            assert late["logs"] == f"⏲ timeout [deadline: 25ms; step {k}/10]\n"
+            assert seqs[good]["error"] == ""
+            ops = [{"id": runaway}, {"id": good}]
+        end = head.step(ops)[runaway]
+        assert end["error"].startswith("Worker: timeout")
+        assert end["result"] is None
+        head.free(runaway, good)
+        head.engine.is_well()
+
+    def test_the_answer_may_come_later(self, head: Guests) -> None:
+        """One fork waits for what the other writes a step later. It is not asked anew."""
+        parent, child = fresh(), fresh()
+        answer = puppet.await_variable("go") + puppet.log("done") + puppet.allow(5) + branches(masked())
+        first, write = branches(*[puppet.NOOP] * 2), puppet.store(GO) + branches(puppet.NOOP)
+        later = when(child, answer) + when(parent, branches(puppet.NOOP))
+        req_id = head.request(mid={0: first, 1: later, 2: when(child, puppet.TRAP) + write})
+        head.step([{"id": parent, "req_id": req_id}])
+        late = head.step([{"id": parent}, {"id": child, "clone_id": parent, "clone_idx": 1}])[child]
+        assert (late["result"], late["logs"]) == (NOOP, "⏲ timeout [deadline: 25ms; step 1/10]\n")
+        for _ in range(9):
+            came = head.step([{"id": parent}, {"id": child}])[child]
+            if "⏲" not in came["logs"]:
+                break
+        assert (came["error"], came["logs"]) == ("", "done")
+        assert came["result"]["branches"][0]["sample_mask"] is not None
+        head.free(parent, child)
+
+    def test_who_is_late_is_not_told_more(self, head: Guests) -> None:
+        """The original aborts when an engine appends to a sequence whose guest still computes."""
+        runaway = fresh()
+        head.step([{"id": runaway, "req_id": head.request(mid=spin())}])
+        response = head.try_step([{"id": runaway, "sampled": 1, "tokens": [1]}])
+        assert response["type"] == "error" or response["data"]["seqs"][str(runaway)]["error"]
+        head.free(runaway)
+        head.engine.is_well()
+
+    def test_who_is_late_can_be_freed(self, head: Guests) -> None:
+        runaway = fresh()
+        head.step([{"id": runaway, "req_id": head.request(mid=spin())}])
+        head.free(runaway)
+        reply = head.try_step([{"id": runaway}])
+        assert error(reply) == f"invalid id {runaway}"
