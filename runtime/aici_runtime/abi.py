@@ -86,3 +86,6 @@ BRANCHES_EXPORTS = {
 
 OPTIONAL_EXPORTS: dict[str, tuple[str, str]] = {"_initialize": ("", ""), "aici_panic": ("", "")}
 """`_initialize` (WASI reactors) is called once before `aici_init`; `aici_panic` after a fatal host error."""
+
+NO_TEMPLATE_EXPORT = "aici_no_template"
+"""A module that exports this, whatever it is, is never kept as a template: each of its guests starts afresh."""

@@ -3,19 +3,25 @@
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import orjson
 
 from aici_runtime import frames
+from aici_runtime.arrival import NO_SLOT
 from aici_runtime.envelope import Request, field, uints
 from aici_runtime.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News
 from aici_runtime.slots import Slot, SlotTable
 from aici_runtime.spawner import SpawnerSockets
+from aici_runtime.templates import Pair, Template, Templates
 
 GRACE_S = 0.2
 _TIMEOUT_TEXT = "instantiate: timeout"
+_FORK_S = 1.0
+"""A fork takes a millisecond; a template that is slower than a guest that starts afresh is of no use."""
 
 
 class Births:
@@ -29,6 +35,7 @@ class Births:
         generation: int,
         vocab_size: int,
         max_init_s: float,
+        templates: Templates,
     ) -> None:
         self._table = table
         self._registry = registry
@@ -37,58 +44,141 @@ class Births:
         self._generation = generation
         self._vocab_size = vocab_size
         self._max_init_s = max_init_s
+        self._templates = templates
         self._slot_lock = threading.Lock()
 
-    def instantiate(self, req_id: str, request: Request) -> None:
-        """Returns when the guest waits for its first step and the stepper has been told of it."""
-        self._start_guest(req_id, self._setup(request))
-
-    def _setup(self, request: Request) -> dict[str, object]:
-        """What the worker needs to know."""
-        if isinstance(request.body.get("prompt"), str):
-            raise UsageError("a prompt as text is not supported", hint="send its tokens")
-        prompt = uints(request.body, "prompt")
-        for token in prompt:
-            if token >= self._vocab_size:
-                raise UsageError(f"prompt token out of range: {token}")
-        module_id = self._registry.resolve(field(request.body, "module_id", str))
-        return {
-            "compiled": str(self._registry.compiled(module_id)),
-            "module_arg": _module_arg(request.body.get("module_arg")),
-            "prompt": prompt,
-        }
-
-    def _start_guest(self, req_id: str, setup: Mapping[str, object]) -> None:
+    def instantiate(self, req_id: str, request: Request) -> bytes:
+        """Returns when the guest waits for its first step and the stepper has been told of it: with what the engine is
+        to know, a SeqResult."""
+        order = self._order(request)
         with self._slot_lock:
             slot = self._table.take(self._table.side)
         try:
-            self._await_guest(slot, setup)
+            answer = self._bring_up(slot, order)
+            # In the later protocol, a guest that has failed is there all the same, and says so at each step.
+            if answer["error"] and not (order.request["head"] and "reply" in answer):
+                raise ControllerError(answer["error"])
         except BaseException:
             self._news.failed(slot)
             raise
         self._news.ready(req_id, slot)
+        return orjson.dumps(answer["reply"])
 
-    def _await_guest(self, slot: Slot, setup: Mapping[str, object]) -> None:
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                self._spawner.spawn(slot.index, self._generation, theirs)
+    def _order(self, request: Request) -> "_Order":
+        prompt = request.body.get("prompt")
+        if not isinstance(prompt, str):
+            prompt = uints(request.body, "prompt")
+            for token in prompt:
+                if token >= self._vocab_size:
+                    raise UsageError(f"prompt token out of range: {token}")
+        module_id = self._registry.resolve(field(request.body, "module_id", str))
+        self._templates.drop_modules(lambda module_id: not self._registry.has(module_id))
+        compiled = self._registry.compiled(module_id)
+        module_arg = _module_arg(request.body.get("module_arg"))
+        return _Order(
+            Pair.of(module_id, module_arg),
+            {"compiled": str(compiled), "module_arg": module_arg},
+            {"prompt": prompt, "head": self._table.is_head()},
+        )
+
+    def _bring_up(self, slot: Slot, order: "_Order") -> dict[str, Any]:
+        template = self._templates.find(order.pair, lambda: self._make_template(order))
+        if template is not None:
+            sock = self._fork_of(template, slot)
+            if sock is not None:
+                return self._await(sock, order.request)
+            self._templates.drop(order.pair, template)
+        answer = self._await(self._worker(slot), {**order.guest, **order.request})
+        if answer.get("may_be_template") and not answer["error"]:
+            self._templates.note(order.pair, answer["memory_bytes"])
+        return answer
+
+    def _worker(self, slot: Slot) -> socket.socket:
+        """A socket to one that lives."""
+        ours = _ask(self._spawner, slot.index, self._generation)
+        refusal = frames.receive(ours)
+        if refusal == b"":
+            return ours
+        ours.close()
+        if refusal is None:
+            raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
+        raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
+
+    def _fork_of(self, template: Template, slot: Slot) -> socket.socket | None:
+        """A socket to a worker that lives. None: there is none for `slot`, nor will there be."""
+        try:
+            ours = _ask(template, slot.index, self._generation)
+        except OSError:
+            return None
+        ours.settimeout(_FORK_S)
+        try:
             refusal = frames.receive(ours)
-            if refusal is None:
-                raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
-            if refusal:
-                raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
-            ours.settimeout(self._max_init_s + GRACE_S)
-            try:
-                frames.send(ours, orjson.dumps(setup))
-                answer = frames.receive(ours)
-            except TimeoutError as error:
-                raise ControllerError(_TIMEOUT_TEXT) from error
-            except BrokenPipeError:
-                answer = None
-        failure = "Worker: died during setup" if answer is None else str(orjson.loads(answer)["error"])
-        if failure:
-            raise ControllerError(failure)
+        except TimeoutError:
+            template.end()
+            ours.settimeout(None)
+            refusal = frames.receive(ours)  # a fork that was made all the same, or the end of the file
+        if refusal == b"":
+            return ours
+        ours.close()
+        return None
+
+    def _make_template(self, order: "_Order") -> Template | None:
+        sock = _ask(self._spawner, NO_SLOT, self._generation)
+        _, fds, _, _ = socket.recv_fds(sock, len(frames.EMPTY), 1)
+        if not fds:  # it cannot be started, which the guest that is started instead will say
+            sock.close()
+            return None
+        template = Template(sock, fds[0])
+        try:
+            template.memory_bytes = self._await(sock, order.guest, closing=False)["memory_bytes"]
+        except (ControllerError, KeyError):
+            template.end()
+            return None
+        return template
+
+    def _await(self, sock: socket.socket, message: Mapping[str, object], *, closing: bool = True) -> dict[str, Any]:
+        """Give a worker its order, and wait until it has brought up its guest."""
+        try:
+            sock.settimeout(self._max_init_s + GRACE_S)
+            frames.send(sock, orjson.dumps(message))
+            answer = frames.receive(sock)
+            sock.settimeout(None)
+        except TimeoutError as error:
+            raise ControllerError(_TIMEOUT_TEXT) from error
+        except BrokenPipeError:
+            answer = None
+        finally:
+            if closing:
+                sock.close()
+        if answer is None:
+            raise ControllerError("Worker: died during setup")
+        read: dict[str, Any] = orjson.loads(answer)
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """`guest`: what all guests of the pair have in common; `request`: what is this one's own."""
+
+    pair: Pair
+    guest: dict[str, object]
+    request: dict[str, object]
+
+
+class _Source(Protocol):
+    def spawn(self, slot: int, generation: int, setup: socket.socket) -> None: ...
+
+
+def _ask(source: _Source, slot: int, generation: int) -> socket.socket:
+    """The end of the socket by which we hear of the worker."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            source.spawn(slot, generation, theirs)
+        except BaseException:
+            ours.close()
+            raise
+    return ours
 
 
 def _module_arg(value: object) -> str:

@@ -86,11 +86,16 @@ class Callbacks(ABC):
             self._guest.call("aici_init")
             self._handle = self._guest.call("aici_create")
 
-    def init_prompt(self, prompt: Sequence[int]) -> list[TokenId]:
-        """Returns the prompt that the engine is to use. Raises SetupError."""
+    def init_prompt(self, prompt: Callable[[], Sequence[int]]) -> list[TokenId]:
+        """Returns the prompt that the engine is to use. Raises SetupError.
+
+        `prompt` is called when the guest looks at it, or when it has returned; several times.
+        """
         with self._setting_up():
-            answer = self._run("aici_init_prompt", {"prompt": list(prompt)})
-            return [TokenId(token) for token in prompt] if answer == {} else self._tokens(answer, "prompt")
+            self._state.begin_late_call(lambda: orjson.dumps({"prompt": list(prompt())}))
+            answer = self._answer_of("aici_init_prompt")
+            given = [TokenId(token) for token in prompt()]
+            return given if answer == {} else self._tokens(answer, "prompt")
 
     # The op set of pre, mid and post.
 
@@ -113,14 +118,16 @@ class Callbacks(ABC):
     # For both.
 
     def _run(self, name: str, arg: object, *, takes_mask: bool = False) -> Any:
-        state = self._state
-        self._host.guest = state
-        state.begin_call(orjson.dumps(arg), takes_mask=takes_mask)
+        self._state.begin_call(orjson.dumps(arg), takes_mask=takes_mask)
+        return self._answer_of(name)
+
+    def _answer_of(self, name: str) -> Any:
+        self._host.guest = self._state
         self._guest.call(name, self._handle)
-        if state.result is None:
+        if self._state.result is None:
             raise CallbackError("aici_host_return_process_result not called")
         try:
-            return orjson.loads(state.result)
+            return orjson.loads(self._state.result)
         except orjson.JSONDecodeError as error:
             raise CallbackError(f"invalid JSON from {name}: {error}") from error
 

@@ -89,7 +89,7 @@ def _add_ours(group: "argparse._ArgumentGroup", placements: Sequence[str]) -> No
     add = group.add_argument
     add("--cache-dir", metavar="DIR", type=Path, help="modules, tags, tries (default: where `aici` keeps its models)")
     add("--trace", metavar="FILE.jsonl", type=Path, help="record both channels")
-    add("--templates", metavar="N", type=_count, default=32, help="guests kept to be forked (default: %(default)s)")
+    add("--templates", metavar="N", type=_count, default=16, help="guests kept to be forked (default: %(default)s)")
     add("--template-memory", metavar="MB", type=_positive, default=256, help="of these guests (default: %(default)s)")
     add("--placement", choices=placements, default="process", help="a guest a process, or a pool of processes")
     add("--pool-size", metavar="N", type=_positive, help="processes of the pool (default: one a core)")

@@ -4,6 +4,7 @@ import socket
 import struct
 
 _HEADER = struct.Struct("<I")
+EMPTY = _HEADER.pack(0)
 
 
 def send(sock: socket.socket, message: bytes) -> None:

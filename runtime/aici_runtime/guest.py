@@ -158,7 +158,12 @@ class Guest:
             [str(t) for t in ty.results] == [_VALUE_TYPES[r] for r in results]
         )
 
+    def has_export(self, name: str) -> bool:
+        """Whatever it is."""
+        return self._export(name) is not None
+
     def exports(self, name: str) -> bool:
+        """Whether there is a function for `call`."""
         return name in self._functions
 
     def find(self, name: str, params: str, results: str) -> bool:

@@ -1,5 +1,6 @@
 """What the host keeps for one guest: its blobs, its log, its variables, and what it said in the callback that runs."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aici_runtime.abi import LOG_DROP_BYTES, LOG_MAX_BYTES, NUM_BLOBS, UNBOUND_SEQ_ID, Blob
@@ -18,7 +19,9 @@ class GuestState:
     """A fork of the process forks it too, an unsent log included."""
 
     def __init__(self, *, log_max_bytes: int = LOG_MAX_BYTES) -> None:
-        self.blobs = [b""] * NUM_BLOBS
+        self.blobs: list[bytes | None] = [b""] * NUM_BLOBS
+        """None: it is not known before somebody asks, see `argument`."""
+        self._find_argument: Callable[[], bytes] = bytes
         self.trie = b""
         self.memory: Memory | None = None
         self.storage: Storage | None = None
@@ -37,6 +40,16 @@ class GuestState:
         self.result = None
         self.masks = []
         self.takes_mask = takes_mask
+
+    def begin_late_call(self, find_argument: Callable[[], bytes]) -> None:
+        """The argument is found when the guest reads it."""
+        self.begin_call(b"")
+        self.blobs[Blob.PROCESS_ARG] = None
+        self._find_argument = find_argument
+
+    def argument(self) -> bytes:
+        found = self.blobs[Blob.PROCESS_ARG] = self._find_argument()
+        return found
 
     def log(self, text: bytes) -> None:
         self._log += text

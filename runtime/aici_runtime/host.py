@@ -39,6 +39,9 @@ class Host:
         self._mask_bytes = mask_bytes(vocabulary.vocab_size)
         self.guest = GuestState()
 
+    def tokens_of(self, text: str) -> list[int]:
+        return memoryview(self._tokenize(text.encode())).cast("I").tolist()
+
     # WasiHost
 
     def read(self, pointer: int, length: int) -> bytes:
@@ -78,7 +81,9 @@ class Host:
     def read_blob(self, blob_id: int, pointer: int, size: int) -> int:
         blob = self.guest.trie if blob_id == Blob.TRIE else self.guest.blobs[blob_id] if blob_id < NUM_BLOBS else None
         if blob is None:
-            raise GuestError("invalid blob_id")
+            if blob_id != Blob.PROCESS_ARG:
+                raise GuestError("invalid blob_id")
+            blob = self.guest.argument()
         if size:
             self._require_memory().write(pointer, blob, min(size, len(blob)))
         return len(blob)

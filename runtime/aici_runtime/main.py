@@ -26,6 +26,7 @@ from aici_runtime.side import SideConfig
 from aici_runtime.slots import SlotTable
 from aici_runtime.spawner import SpawnerConfig, SpawnerSockets
 from aici_runtime.stepper import Stepper
+from aici_runtime.templates import Templates
 from aici_runtime.vocabulary import LoadedVocabulary
 
 _STOP_GRACE_S = 1.0
@@ -90,6 +91,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     table = SlotTable()
+    table.set_head(settings.assumed_proto == "head")
     sockets = SpawnerSockets()
     news, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     roster = Roster(table, news, unbound_s=settings.unbound_s)
@@ -127,6 +129,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             owed=owed,
             vocab_size=loaded.vocab_size,
             max_init_s=settings.limits.init_s,
+            templates=Templates(limit=settings.templates, memory_max_bytes=settings.template_memory_bytes),
             stepper_pidfd=own_pidfd,
             stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
         )

@@ -100,6 +100,9 @@ class Registry:
                         (new / "code").rename(code)
         return code
 
+    def has(self, module_id: str) -> bool:
+        return self._sizes(module_id) is not None
+
     def read(self, module_id: str) -> bytes:
         content = content_of(self._files.wasm(module_id))
         if content is None:

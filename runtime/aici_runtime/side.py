@@ -21,6 +21,7 @@ from aici_runtime.registry import Registry
 from aici_runtime.roster import News
 from aici_runtime.slots import SlotTable
 from aici_runtime.spawner import SpawnerSockets
+from aici_runtime.templates import Templates
 
 PROCESS_NAME = "aicirt-side"
 _NUM_THREADS = 16
@@ -42,6 +43,7 @@ class SideConfig:
     owed: Sequence[str | None]
     vocab_size: int
     max_init_s: float
+    templates: Templates
     stepper_pidfd: int
     stop: Callable[[], None]
 
@@ -85,6 +87,7 @@ class _Side:
             generation=config.generation,
             vocab_size=config.vocab_size,
             max_init_s=config.max_init_s,
+            templates=config.templates,
         )
         self._numbers = itertools.count()
         self._in_flight_lock = threading.Lock()
@@ -195,10 +198,9 @@ class _Side:
     def _instantiate(self, request: Request) -> bytes:
         req_id = field(request.body, "req_id", str)  # `accept` has registered it
         try:
-            self._births.instantiate(req_id, request)
+            return self._births.instantiate(req_id, request)
         finally:
             self._end(req_id)
-        return b"{}"
 
 
 def _bad_op(_: Request) -> bytes:

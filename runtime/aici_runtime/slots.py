@@ -9,6 +9,7 @@
     +32  detach    u32: number of the request that must no longer write into the mask region
     +36  detached  u32 futex word: the worker's confirmation
     +40  in pre    u32: 1 = the guest finds its mask in the pre phase
+    behind the last slot: u32: 1 = the engine speaks the later protocol
 
 One request is outstanding per slot. The lower half of the slots is handed out by the side process (new guests), the
 upper half by the stepper (forks), so that neither needs a lock. USED becomes FREE only in the stepper, after the worker
@@ -17,7 +18,7 @@ is confirmed gone: a late answer can never be taken for that of the next tenant.
 
 import signal
 import time
-from mmap import MAP_ANONYMOUS, MAP_SHARED, mmap
+from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
 
 from aici_runtime.errors import AiciError
 from aici_runtime.futex import Futex
@@ -37,6 +38,7 @@ CANCEL_SIGNAL = signal.SIGUSR2
 
 DEAD = 0xFFFFFFFF
 _FREE, _USED = 0, 1
+_HEAD_AT = NUM_SLOTS * SLOT_BYTES
 _MAP_NORESERVE = 0x4000
 
 
@@ -48,10 +50,17 @@ class SlotTable:
     """Owns the mapping; inherited by fork. `side` and `branches` are the two halves."""
 
     def __init__(self) -> None:
-        self.memory = mmap(-1, NUM_SLOTS * SLOT_BYTES, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
+        self.memory = mmap(-1, _HEAD_AT + PAGESIZE, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
         self.words = Futex(self.memory)
         self.side = range(NUM_SLOTS // 2)
         self.branches = range(NUM_SLOTS // 2, NUM_SLOTS)
+
+    def set_head(self, is_head: bool) -> None:
+        """By the stepper: what the engine was found to speak."""
+        self.words.store(_HEAD_AT, int(is_head))
+
+    def is_head(self) -> bool:
+        return self.words.load(_HEAD_AT) == 1
 
     def take(self, half: range) -> "Slot":
         """A free slot of `half`. Called by that half's only owner, one thread at a time."""

@@ -20,9 +20,9 @@ from aici_runtime.host import Host
 from aici_runtime.link import Linker
 from aici_runtime.masks import MaskRegion
 from aici_runtime.roster import News
+from aici_runtime.setup import WorkerWorld
 from aici_runtime.slots import SlotTable
 from aici_runtime.vocabulary import LoadedVocabulary
-from aici_runtime.worker import WorkerWorld
 
 PROCESS_NAME = "aicirt-forker"
 
@@ -55,8 +55,9 @@ class SpawnerSockets:
         self.ready.recv(1, socket.MSG_PEEK)
 
     def spawn(self, slot: int, generation: int, setup: socket.socket) -> None:
-        """Ask for a worker for `slot`, which says on `setup` that it lives (an empty frame), and reads there what it is
-        to do. A frame with text says why there is none. The end of the file: the spawner or the worker was killed."""
+        """Ask for a worker for `slot` (NO_SLOT: for a template), which says on `setup` that it lives (an empty frame),
+        and reads there what it is to do. A frame with text says why there is none. The end of the file: the spawner or
+        the worker was killed."""
         socket.send_fds(self.asking, [orjson.dumps([slot, generation])], [setup.fileno()])
 
 
@@ -109,7 +110,7 @@ def _spawn(world: WorkerWorld, sockets: SpawnerSockets, request: tuple[int, int]
     def serve_guest() -> None:
         sockets.close()
         with contextlib.suppress(BrokenPipeError):  # the one who asked was killed
-            worker.main(world, world.table.at(slot), generation, setup)
+            worker.main(world, slot, generation, setup)
 
     try:
         process.fork_child(serve_guest)

@@ -85,6 +85,7 @@ class Stepper:
         return ops.post_pre(body)
 
     def _choose(self, proto: Proto) -> DocOps | HeadOps:
+        self._table.set_head(proto == "head")
         kind = DocOps if proto == "doc" else HeadOps
         self._ops = kind(self._sequences, self._masks, self._limits)
         return self._ops

@@ -17,110 +17,43 @@ import struct
 import threading
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 import orjson
-import wasmtime
 
-from aici_runtime import answers, frames, process
-from aici_runtime.abi import Blob
-from aici_runtime.branches_guest import BranchesGuest
-from aici_runtime.callbacks import Callbacks, PostArg, SetupError, StepArg, World, encode_result
-from aici_runtime.callbacks_guest import CallbacksGuest
+from aici_runtime import answers, process
+from aici_runtime.arrival import Arrival
+from aici_runtime.callbacks import Callbacks, PostArg, SetupError, StepArg, encode_result
 from aici_runtime.comms import RequestVariables
-from aici_runtime.flags import Limits
-from aici_runtime.guest import Guest, GuestError, load_module
-from aici_runtime.host import Host
-from aici_runtime.link import Linker, returns_offset
-from aici_runtime.masks import MaskRegion, Rows
-from aici_runtime.roster import News
-from aici_runtime.slots import CANCEL_SIGNAL, RESPONSE_MAX, Slot, SlotTable
-from aici_runtime.vocabulary import LoadedVocabulary
+from aici_runtime.guest import Guest
+from aici_runtime.masks import Rows
+from aici_runtime.setup import WorkerWorld, bring_up, load
+from aici_runtime.slots import CANCEL_SIGNAL, RESPONSE_MAX, Slot
 
-PROCESS_NAME = "aicirt-seq"
 _LENGTH = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerWorld:
-    """What the spawner prepares once and every worker inherits."""
-
-    engine: wasmtime.Engine
-    linker: Linker
-    offset_linker: Linker
-    """For modules that want `aici_host_return_logit_bias` to have a result."""
-    host: Host
-    capabilities: frozenset[str]
-    table: SlotTable
-    news: News
-    masks: MaskRegion
-    vocabulary: LoadedVocabulary
-    limits: Limits
-    stepper_pidfd: int
-
-
-def main(world: WorkerWorld, slot: Slot, generation: int, setup: socket.socket) -> NoReturn:
+def main(world: WorkerWorld, slot: int, generation: int, setup: socket.socket) -> NoReturn:
     """Bring the guest up as `setup` asks, say on that socket how it went, then serve the slot for ever.
 
     Raises BrokenPipeError when the one who asked is gone: then the slot is not ours, and is not touched.
     """
-    process.set_name(PROCESS_NAME)
-    world.news.born(slot, generation)
-    frames.send(setup, b"")
     watchdog = Watchdog(world.stepper_pidfd)
-    watchdog.start(slot)
+    arrival = Arrival(setup, table=world.table, news=world.news, watch=watchdog)
+    order = arrival.begin(slot, generation)
     variables = world.host.guest.storage = RequestVariables(world.stepper_pidfd)
-    with setup:
-        message = frames.receive(setup)
-        if message is None:
-            os._exit(0)
-        try:
-            guest, callbacks = _set_up(world, orjson.loads(message))
-        except SetupError as error:
-            frames.send(setup, orjson.dumps({"error": str(error)}))
-            os._exit(0)
-        frames.send(setup, orjson.dumps({"error": ""}))
-    if guest.abi == "branches":
-        slot.set_masks_in_pre()
-    watchdog.guest = guest
-    Worker(world, slot, guest, callbacks, variables, watchdog).serve()
-
-
-def _set_up(world: WorkerWorld, request: dict[str, Any]) -> tuple[Guest, Callbacks]:
-    state = world.host.guest
-    state.blobs[Blob.MODULE_ARG] = request["module_arg"].encode()
-    compiled = Path(request["compiled"])
     try:
-        module = load_module(world.engine, compiled)
-        linker = world.offset_linker if returns_offset(module) else world.linker
-        guest = Guest(
-            engine=world.engine,
-            linker=linker.wasmtime,
-            module=module,
-            memory_max_bytes=world.limits.memory_bytes,
-        )
-    except (GuestError, wasmtime.WasmtimeError) as error:
-        reason = error if compiled.is_file() else "the controller was removed while it was started"
-        raise SetupError(f"Error (setup): {reason}") from error
-    state.memory = guest.memory
-    state.trie = world.vocabulary.tries[guest.abi]
-    kind = CallbacksGuest if guest.abi == "callbacks" else BranchesGuest
-    callbacks = kind(
-        guest=guest,
-        host=world.host,
-        world=World(
-            masks=world.masks,
-            vocab_size=world.vocabulary.vocab_size,
-            eos_token=world.vocabulary.eos_token,
-            max_forks=world.limits.forks,
-            capabilities=world.capabilities,
-        ),
-    )
-    callbacks.create()
-    callbacks.init_prompt(request["prompt"])
-    return guest, callbacks
+        guest, callbacks = load(world, order)
+    except SetupError as error:
+        arrival.answer({"error": str(error)})
+        os._exit(0)
+    arrival.answer(bring_up(world, guest, callbacks, arrival))
+    if arrival.is_template:
+        os._exit(0)
+    if guest.abi == "branches":
+        arrival.slot.set_masks_in_pre()
+    watchdog.guest = guest
+    Worker(world, arrival.slot, guest, callbacks, variables, watchdog).serve()
 
 
 class Watchdog:
@@ -138,8 +71,11 @@ class Watchdog:
         self.detached = False
         self.guest: Guest | None = None
 
-    def start(self, slot: Slot) -> None:
-        """Also after a fork: the thread, the pipe and the lock are the parent's, and useless here."""
+    def start(self, slot: Slot | None, control: socket.socket | None = None) -> None:
+        """Also after a fork: the thread, the pipe and the lock are the parent's, and useless here.
+
+        A template has no slot; the end of its `control` ends it, whatever its guest does.
+        """
         if self._pipe is not None:
             for fd in self._pipe:
                 os.close(fd)
@@ -148,17 +84,21 @@ class Watchdog:
         os.set_blocking(write_end, False)
         signal.signal(CANCEL_SIGNAL, lambda *_: None)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        process.start_thread("watchdog", lambda: self._watch(slot, read_end))
+        process.start_thread("watchdog", lambda: self._watch(slot, read_end, control))
 
-    def _watch(self, slot: Slot, read_end: int) -> None:
+    def _watch(self, slot: Slot | None, read_end: int, control: socket.socket | None) -> None:
         poller = select.poll()
+        if slot is None and control is not None:
+            poller.register(control, select.POLLRDHUP)
         poller.register(self._stepper_pidfd, select.POLLIN)
         poller.register(read_end, select.POLLIN)
         while True:
             for fd, _ in poller.poll():
-                if fd == self._stepper_pidfd:
+                if fd != read_end:
                     os._exit(0)
                 os.read(fd, 64)
+                if slot is None:
+                    continue
                 with self.lock:
                     # What comes too late must not hit the next request.
                     if self.busy and slot.is_cancelled() and self.guest is not None:

@@ -24,7 +24,8 @@ PATIENCE_S = 10.0
 
 
 def members(group: int, states: str = "RSDTt") -> dict[int, str]:
-    """Processes of a process group, by pid, with their names; those that live, unless `states` says otherwise."""
+    """Processes of a process group, by pid, with their names; those that live, unless `states` says otherwise. Without
+    templates, which outlive their requests."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -33,7 +34,7 @@ def members(group: int, states: str = "RSDTt") -> dict[int, str]:
                 state, _, pgid = rest.split()[:3]
             except (OSError, ValueError):
                 continue
-            if int(pgid) == group and state in states:
+            if int(pgid) == group and state in states and name != "aicirt-template":
                 found[int(entry.name)] = name
     return found
 

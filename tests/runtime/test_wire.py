@@ -5,11 +5,13 @@ import hashlib
 import itertools
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aici_runtime.ids import TokenId
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.tokenizer import BYTE_LEVEL_SIZE
@@ -26,7 +28,11 @@ def upload(raw: RawEngine, wasm: bytes) -> str:
 def instantiate(raw: RawEngine, wasm: bytes, **fields: Any) -> str:
     req_id = f"run-{next(_numbers)}"
     request = {"module_id": upload(raw, wasm), "prompt": [1], "module_arg": "", "req_id": req_id} | fields
-    assert raw.side(op="instantiate", **request) == {"type": "ok", "data": {}}
+    response = raw.side(op="instantiate", **request)
+    micros = response["data"].pop("micros")
+    assert micros % 10 == 0
+    result = {"prompt": request["prompt"], "suspend": False, "num_forks": 1, "ff_tokens": []}
+    assert response == {"type": "ok", "data": {"result": result, "error": "", "storage": [], "logs": ""}}
     return req_id
 
 
@@ -174,7 +180,7 @@ class TestInstantiate:
             ({"module_id": "../x"}, "tag ../x not found"),
             ({"module_id": "x" * 300}, f"tag {'x' * 300} not found"),
             ({"module_id": "gh:a/b"}, "controllers from GitHub are not supported"),
-            ({"prompt": "text"}, "a prompt as text is not supported"),
+            ({"prompt": 5}, "field prompt missing or not list"),
             ({"prompt": [BYTE_LEVEL_SIZE]}, f"prompt token out of range: {BYTE_LEVEL_SIZE}"),
             ({"prompt": [-1]}, "field prompt is not a list of unsigned integers"),
             ({"prompt": [True]}, "field prompt is not a list of unsigned integers"),
@@ -201,6 +207,14 @@ class TestInstantiate:
         logs = response["data"]["pre_seqs"][str(seq_id)]["logs"]
         # The log of the setup comes with the first step; the guest's buffer and the log hold 64 KiB.
         assert logs.startswith(seen + '{"prompt":[3,4]}' if seen else "x" * 40_000)
+
+    @pytest.mark.parametrize(("prompt", "text"), [("", b"<s>"), ("hi", b"<s> hi")])
+    def test_a_prompt_as_text(
+        self, raw: RawEngine, token_of: Callable[[bytes], TokenId], prompt: str, text: bytes
+    ) -> None:
+        request = {"module_id": upload(raw, wat.plain()), "prompt": prompt, "req_id": f"run-{next(_numbers)}"}
+        found = raw.side(op="instantiate", **request)["data"]["result"]["prompt"]
+        assert found == [token_of(bytes([byte])) for byte in text]
 
     @pytest.mark.parametrize("length", [2000, 100_000, 600_000])
     def test_a_long_req_id_is_no_news(self, raw: RawEngine, length: int) -> None:
