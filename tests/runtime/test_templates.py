@@ -12,7 +12,6 @@ from socket import socketpair
 
 import pytest
 
-from aici_runtime import process
 from aici_runtime.client import Runtime
 from aici_runtime.envelope import Auth
 from aici_runtime.errors import ControllerError, NotFoundError
@@ -99,7 +98,7 @@ class TestStarts:
                 assert runtime.recv_mid().seqs[seq_id].error == ""
         runtime.send_mid([MidOp(seq_id) for seq_id in ids])
         assert runtime.recv_mid().seqs[ids[0]].error == ""
-        masks = [int.from_bytes(row, "little") for row in runtime.mask_rows(3)]
+        masks = [int.from_bytes(bytes(row), "little") for row in runtime.mask_rows(3).tolist()]
         assert masks == [1 << steps + 1 for steps in (1, 2, 3)]
 
     def test_argument_and_module_must_be_the_same(self, start_runtime: Callable[..., Runtime]) -> None:
@@ -293,4 +292,3 @@ class TestKeeping:
 
         assert kept.find(second, make_slowly) is not None
         assert kept.find(first, make) is None
-        assert process is not None
