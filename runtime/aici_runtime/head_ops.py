@@ -5,7 +5,7 @@ A guest that is late answers, so to speak, that nothing happens in this step, an
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -48,7 +48,7 @@ class HeadOps:
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in command.ops if op.clone_id is not None}
         started = time.monotonic()
         got = self._ask([op for op in command.ops if not refused.get(op.id)], slots, started)
-        used, spare = 0, iter(self._unowned(len(slots)))
+        used, spare = 0, self._free_slots(first=len(slots))
         results = []
         for op in command.ops:
             reason = refused.get(op.id)
@@ -92,19 +92,21 @@ class HeadOps:
             late = self._sequences[op.id].late if op.id in self._sequences else None
             if late is not None:
                 slots[op.id] = late.row
-        fresh = [op for op in ops if op.id not in slots]
-        free = self._unowned(0)
-        if len(free) < len(fresh):
-            raise RequestError("shm size too small")
-        for op, slot in zip(fresh, free, strict=False):
-            slots[op.id] = slot
-            self._masks.own(slot, op.id)
+        free = self._free_slots()
+        for op in ops:
+            if op.id not in slots:
+                slot = next(free, None)
+                if slot is None:
+                    raise RequestError("shm size too small")
+                slots[op.id] = slot
+        for seq_id, slot in slots.items():
+            self._masks.own(slot, seq_id)
         return slots
 
-    def _unowned(self, first: int) -> list[int]:
+    def _free_slots(self, first: int = 0) -> Iterator[int]:
         taken = {slot for _, slot in self._leaving}
         taken |= {sequence.late.row for _, sequence in self._sequences.items() if sequence.late is not None}
-        return [slot for slot in range(first, self._masks.num_slots) if slot not in taken]
+        return (slot for slot in range(first, self._masks.num_slots) if slot not in taken)
 
     def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int], started: float) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
@@ -137,7 +139,7 @@ class HeadOps:
         return got | self._sequences.give_up(given_up)
 
     def _result(
-        self, seq_id: SeqId, message: bytes | None, slot: int, spare: Iterable[int], started: float
+        self, seq_id: SeqId, message: bytes | None, slot: int, spare: Iterator[int], started: float
     ) -> tuple[bytes, int]:
         """The result, and the last slot that it names; -1 for none."""
         sequence = self._sequences[seq_id]
@@ -161,11 +163,11 @@ class HeadOps:
             micros=int((time.monotonic() - started) * 1e6),
         )
 
-    def _with_more_masks(self, answer: answers.Answer, slot: int, spare: Iterable[int]) -> tuple[bytes, int]:
+    def _with_more_masks(self, answer: answers.Answer, slot: int, spare: Iterator[int]) -> tuple[bytes, int]:
         """One slot was handed out before; a guest with a mask for each of its branches gets the others now."""
         numbers = {slot: slot}
         for k, bits in enumerate(answer.loose, 1):
-            more = next(iter(spare), None)
+            more = next(spare, None)
             if more is None:
                 return failed("no free slots"), -1
             self._masks.slots.write(more, bits)
