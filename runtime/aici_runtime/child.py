@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from aici_runtime import process
 
@@ -16,13 +17,18 @@ _END_GRACE_S = 2.0
 
 
 class RuntimeProcess:
-    """Owns the process and its group. Its standard error is passed on to ours, or to `say`; the last lines are kept."""
+    """Owns the process and its group. Its standard error is passed on to ours, or to `say`; the last lines are kept.
 
-    def __init__(self, command: Sequence[str], *, say: Callable[[str], object] | None = None) -> None:
+    `folder`: where it runs (None: where we do)."""
+
+    def __init__(
+        self, command: Sequence[str], *, say: Callable[[str], object] | None = None, folder: Path | None = None
+    ) -> None:
         self._say = say
         # A group of its own: Ctrl-C in a terminal is for the engine, which then ends us in order.
         self._popen = subprocess.Popen(
             command,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

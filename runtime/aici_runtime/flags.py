@@ -1,7 +1,7 @@
 """What `aicirt` was told: the values of its command line (`flag_table.py`), checked."""
 
-from argparse import Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,6 +14,11 @@ from aici_runtime.masks import DTYPES, Dtype
 
 _MAX_NAME_BYTES = 200
 """Linux has 255 for a name in /dev/shm, and ours get endings."""
+
+_NOT_BEHAVIOUR = (
+    *("tokenizer", "server", "name", "futex", "busy_wait_time", "module", "tags", "run", "run_arg", "save_tokenizer"),
+    *("cache_dir", "trace", "engine_pid", "unbound_timeout", "verbose"),
+)
 
 Proto = Literal["doc", "head"]
 """The protocol of early 2024, with callbacks pre, mid and post; and the later one, with mid alone."""
@@ -48,7 +53,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`proto` None: the first operation decides, and until then `assumed_proto` holds."""
+    """`proto` None: the first operation decides, and until then `assumed_proto` holds. `as_given`: the flags that
+    decide how a runtime behaves towards its engine, for another one that is to do the same."""
 
     tokenizer: str
     logits_size: int | None
@@ -80,15 +86,23 @@ class Settings:
     engine_pid: int | None
     unbound_s: float
     verbose: bool
+    as_given: tuple[str, ...]
 
 
 def _capabilities(flags: Namespace) -> frozenset[str]:
     return frozenset(name for name in ("fork", "backtrack", "ff_tokens") if getattr(flags, f"cap_{name}"))
 
 
+def _as_given(parser: ArgumentParser, flags: Namespace) -> Iterator[str]:
+    for name, value in vars(flags).items():
+        if name not in _NOT_BEHAVIOUR and value != parser.get_default(name):
+            yield f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+
+
 def parse(argv: Sequence[str] | None) -> Settings:
     """Raises UsageError; argparse itself exits with 2 on a malformed line."""
-    flags = flag_parser(protos=get_args(Proto), placements=get_args(Placement)).parse_args(argv)
+    parser = flag_parser(protos=get_args(Proto), placements=get_args(Placement))
+    flags = parser.parse_args(argv)
     if not flags.name.startswith("/"):
         raise AiciError("--name must start with /")  # exit 1, as the original has it
     if "/" in flags.name[1:] or len(flags.name.encode()) > _MAX_NAME_BYTES:
@@ -151,4 +165,5 @@ def parse(argv: Sequence[str] | None) -> Settings:
         engine_pid=flags.engine_pid,
         unbound_s=flags.unbound_timeout,
         verbose=flags.verbose,
+        as_given=tuple(_as_given(parser, flags)),
     )

@@ -27,6 +27,7 @@ from aici_runtime.slots import SlotTable
 from aici_runtime.spawner import SpawnerConfig, SpawnerSockets
 from aici_runtime.stepper import Stepper
 from aici_runtime.templates import Templates
+from aici_runtime.trace import MaskReader, NoTrace, Recorder, Trace
 from aici_runtime.vocabulary import LoadedVocabulary
 
 _STOP_GRACE_S = 1.0
@@ -34,8 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        settings = flags.parse(argv)
+        if arguments[:1] == ["replay"]:
+            from aici_runtime import replay  # weight: a runtime has no use for it
+
+            return replay.main(arguments[1:])
+        settings = flags.parse(arguments)
         logging.basicConfig(
             level=_log_level(settings), format="%(levelname)s [%(name)s] %(message)s", stream=sys.stderr
         )
@@ -90,6 +96,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     side_requests, side_responses = channels.attach("cmd", "-side"), channels.attach("resp", "-side")
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
+    trace = _trace(settings, loaded, bin_region)
     table = SlotTable()
     table.set_head(settings.assumed_proto == "head")
     sockets = SpawnerSockets()
@@ -132,6 +139,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             templates=Templates(limit=settings.templates, memory_max_bytes=settings.template_memory_bytes),
             stepper_pidfd=own_pidfd,
             stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
+            trace=trace,
         )
         parts.start(
             side.PROCESS_NAME, begin(lambda: side.main(config)), lambda: start_side(*roster.side_process_died())
@@ -143,12 +151,26 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     start_side()
     roster.start()
     stepper = Stepper(
-        table=table, roster=roster, masks=masks, vocabulary=loaded, limits=settings.limits, proto=settings.proto
+        table=table,
+        roster=roster,
+        masks=masks,
+        vocabulary=loaded,
+        limits=settings.limits,
+        proto=settings.proto,
+        trace=trace,
     )
     stepper.serve(requests, responses, settings.busy_wait_ms)
     process.kill(own_pidfd, signal.SIGTERM)  # the roster's thread is the one that leaves
     while True:
         signal.pause()
+
+
+def _trace(settings: Settings, loaded: LoadedVocabulary, masks: shm.Region) -> Recorder:
+    if settings.trace is None:
+        return NoTrace()
+    trace = Trace(settings.trace, MaskReader(masks, settings.bias_dtype, loaded.vocab_size))
+    trace.begin(settings, loaded)
+    return trace
 
 
 def _open_engine(pid: int | None) -> int:

@@ -22,6 +22,7 @@ from aici_runtime.roster import News
 from aici_runtime.slots import SlotTable
 from aici_runtime.spawner import SpawnerSockets
 from aici_runtime.templates import Templates
+from aici_runtime.trace import Recorder
 
 PROCESS_NAME = "aicirt-side"
 _NUM_THREADS = 16
@@ -46,6 +47,7 @@ class SideConfig:
     templates: Templates
     stepper_pidfd: int
     stop: Callable[[], None]
+    trace: Recorder
 
 
 def main(config: SideConfig) -> NoReturn:
@@ -106,9 +108,12 @@ class _Side:
         try:
             request = envelope.parse(message)
         except envelope.BadMessageError as error:
-            pool.submit(self.respond, envelope.json_error(str(error)))
+            response = envelope.json_error(str(error))
+            self._config.trace.record("-side", message, response)
+            pool.submit(self.respond, response)
             return
         if request.op == "stop":
+            self._config.trace.record("-side", message, None)
             self._config.stop()
             return
         number = next(self._numbers)
@@ -116,10 +121,7 @@ class _Side:
         refusal = self._register(request.op, req_id) if isinstance(req_id, str) else ""
         is_birth = request.op == "instantiate" and isinstance(req_id, str) and not refusal
         self._config.news.begin(number, request.rid, req_id if is_birth else None)
-        if refusal:
-            pool.submit(self._serve, number, lambda: envelope.failure(request.rid, refusal, is_user_error=False))
-        else:
-            pool.submit(self._serve, number, lambda: self._run(request))
+        pool.submit(self._serve, number, request, refusal)
 
     def _register(self, op: str, req_id: str) -> str:
         """Returns why not; empty when all is well."""
@@ -151,8 +153,11 @@ class _Side:
                 return
         self._config.news.discard(req_id)
 
-    def _serve(self, number: int, answer: Callable[[], bytes]) -> None:
-        self.respond(answer())
+    def _serve(self, number: int, request: Request, refusal: str) -> None:
+        request = self._config.trace.before(request, self._config.registry)
+        response = envelope.failure(request.rid, refusal, is_user_error=False) if refusal else self._run(request)
+        self._config.trace.record("-side", request.body, response)
+        self.respond(response)
         self._config.news.end(number)
 
     def _run(self, request: Request) -> bytes:

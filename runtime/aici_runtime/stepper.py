@@ -15,6 +15,7 @@ from aici_runtime.masks import MaskRegion
 from aici_runtime.roster import Roster
 from aici_runtime.sequences import Sequences
 from aici_runtime.slots import SlotTable
+from aici_runtime.trace import Recorder
 from aici_runtime.vocabulary import LoadedVocabulary
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,9 @@ class Stepper:
         vocabulary: LoadedVocabulary,
         limits: Limits,
         proto: Proto | None = None,
+        trace: Recorder,
     ) -> None:
+        self._trace = trace
         self._table = table
         self._masks = masks
         self._vocabulary = vocabulary
@@ -45,13 +48,17 @@ class Stepper:
     def serve(self, requests: Mailbox, responses: Mailbox, busy_wait_ms: int) -> None:
         """Until `stop`, which has no response."""
         while True:
-            response = self.answer(requests.receive(busy_wait_ms))
+            message = requests.receive(busy_wait_ms)
+            response = self.answer(message)
+            if response is not None:
+                try:
+                    responses.check_fits(response)
+                except MessageTooLargeError as error:
+                    response = envelope.failure(None, str(error), is_user_error=False)
+            self._trace.record("", message, response)
             if response is None:
                 return
-            try:
-                responses.send(response)
-            except MessageTooLargeError as error:
-                responses.send(envelope.failure(None, str(error), is_user_error=False))
+            responses.send(response)
 
     def answer(self, message: bytes) -> bytes | None:
         try:

@@ -1,0 +1,157 @@
+"""`aici rt replay`: play a recording against a runtime, and name the first answer that is another one.
+
+The runtime starts with an empty store, and gets the commands one after the other. Left out of the comparison are
+times, sizes of compiled code, and tags that are not set in the recording. A recording in which nothing ran out of time
+is played with generous limits: the machine may be slower than that of the recording.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from aici_runtime import recording, vocabulary
+from aici_runtime.errors import RuntimeDiedError, UsageError
+from aici_runtime.flags import parse
+from aici_runtime.player import Player, install
+from aici_runtime.recording import Exchange, Session
+from aici_runtime.trace import MaskReader
+
+_LEFT_OUT = frozenset({"micros", "$rid", "time", "compiled_size", "updated_at", "eos_token_id", "code", "hint"})
+"""Measured, or not in every version of the protocol."""
+
+_GENEROUS = {
+    "--wasm-max-pre-step-time": "20000",
+    "--wasm-max-step-time": "20000",
+    "--wasm-max-init-time": "60000",
+}
+_SIZES = ("--json-size", "--bin-size")
+_MAX_SHOWN_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`path`: where in the response, or in the masks."""
+
+    line: int
+    command: Any
+    path: str
+    recorded: Any
+    now: Any
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0: the same, 1: different. Raises UsageError for what cannot be played."""
+    asked = _parser().parse_args(argv)
+    num_played = 0
+    for session in recording.read(asked.file):
+        found = _play(session, asked.tokenizer, asked.aicirt)
+        num_played += len(session.exchanges)
+        if found is not None:
+            _say(found, as_json=asked.json)
+            return 1
+    sys.stdout.write(
+        f'{{"same":true,"commands":{num_played}}}\n' if asked.json else f"the same: {num_played} commands\n"
+    )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="aici rt replay",
+        description="Play a recording of --trace; exit 0: same answers, 1: another one, 2: bad file",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.jsonl")
+    parser.add_argument("--tokenizer", metavar="NAME", help="(default: as recorded)")
+    parser.add_argument("--aicirt", metavar="PATH", help="another runtime's program (default: this one)")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def _play(session: Session, tokenizer: str | None, aicirt: str | None) -> Difference | None:
+    name = tokenizer or session.tokenizer
+    if name is None:
+        raise UsageError("the recording does not say which tokenizer it was", hint="name it with --tokenizer")
+    flags = _flags(session)
+    settings = parse(flags)
+    with tempfile.TemporaryDirectory(prefix="aici-replay-") as temporary:
+        folder = Path(temporary)
+        loaded = vocabulary.load(name, folder, logits_size=settings.logits_size)
+        digest = hashlib.sha256(loaded.tokenizer_json.read_bytes()).hexdigest()
+        if session.tokenizer_sha256 not in (None, digest):
+            raise UsageError(f"the tokenizer {name} is not the recorded one", hint="name that with --tokenizer")
+        own = [sys.executable, "-P", "-m", "aici_runtime.main", f"--cache-dir={folder}"]
+        command = [
+            *([aicirt] if aicirt else own),
+            f"--tokenizer={Path(name).absolute() if Path(name).exists() else name}",
+        ]
+        command += [flag for flag in flags if not flag.startswith(_SIZES)]
+        for wasm in session.modules:
+            install(command, folder, wasm)
+        sizes = {"json_size_bytes": settings.json_size_bytes, "bin_size_bytes": settings.bin_size_bytes}
+        with Player(command, folder, **sizes) as player:
+            reader = MaskReader(player.masks, settings.bias_dtype, loaded.vocab_size)
+            compared = (_compare(exchange, session.tags, player, reader) for exchange in session.exchanges)
+            return next((found for found in compared if found is not None), None)
+
+
+def _flags(session: Session) -> list[str]:
+    flags = dict(flag.partition("=")[::2] for flag in session.flags)
+    if not session.has_timeouts:
+        flags |= _GENEROUS
+    return [f"{name}={value}" if value else name for name, value in flags.items()]
+
+
+def _compare(exchange: Exchange, tags: set[str], player: Player, reader: MaskReader) -> Difference | None:
+    try:
+        now = player.ask(exchange.side, exchange.message, is_answered=exchange.response is not None)
+    except RuntimeDiedError as error:
+        return Difference(exchange.line, exchange.command, "", exchange.response, error.message)
+    hashes = reader.hashes(exchange.command, now) if exchange.masks and now["type"] == "ok" else {}
+    recorded = {"response": _only(exchange.response, tags), "masks": exchange.masks}
+    for path, before, after in _differences(recorded, {"response": _only(now, tags), "masks": hashes}, ""):
+        return Difference(exchange.line, exchange.command, path, before, after)
+    return None
+
+
+def _only(response: Any, tags: set[str]) -> Any:
+    """Without the tags that stood in the store before."""
+    data = response.get("data") if isinstance(response, dict) else None
+    if not isinstance(data, dict) or not isinstance(data.get("tags"), list):
+        return response
+    return response | {"data": {"tags": [tag for tag in data["tags"] if tag["tag"] in tags]}}
+
+
+def _differences(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in [*before, *(key for key in after if key not in before)]:
+            if key not in _LEFT_OUT:
+                yield from _differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for k, pair in enumerate(zip(before, after, strict=True)):
+            yield from _differences(*pair, f"{path}[{k}]")
+    elif before != after:
+        yield path, before, after
+
+
+def _say(found: Difference, *, as_json: bool) -> None:
+    values = {"line": found.line, "path": found.path, "recorded": found.recorded, "now": found.now}
+    if as_json:
+        sys.stdout.write(json.dumps({"same": False, **values}) + "\n")
+        return
+    lines = [f"line {found.line}: {_short(found.command)}", f"  {found.path or 'the answer'}"]
+    sys.stdout.write(
+        "\n".join([*lines, f"  recorded: {_short(found.recorded)}", f"  now:      {_short(found.now)}", ""])
+    )
+
+
+def _short(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}… ({len(text)} characters)"

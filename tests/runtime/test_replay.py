@@ -1,0 +1,209 @@
+"""What `--trace` records, `aicirt replay` plays: with the same answers, or with the first that differs by name."""
+
+import base64
+import hashlib
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aici_runtime import recording
+from aici_runtime.client import Runtime, RuntimeConfig
+from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.wire import MidOp, PostOp, PreOp
+from tests.runtime.support import tokenizer, wat
+from tests.runtime.support.raw import RawEngine
+
+GENEROUS = ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000")
+
+
+def replay(path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "aici_runtime.main", "replay", str(path), *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, records: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def forking(texts: str = "a") -> bytes:
+    """Forks at its first step; logs `texts` in mid; allows tokens 1 and 2, and in a fork 3 too."""
+    module = wat.Module()
+    count = "(global.set $steps (i32.add (global.get $steps) (i32.const 1)))"
+    fork = module.answer('{"num_forks":2,"suspend":false,"ff_tokens":[]}')
+    pre = f"{count} (if (i32.eq (global.get $steps) (i32.const 1)) (then {fork}) (else {module.answer(wat.PRE_GO)}))"
+    bits = "(select (i32.const 6) (i32.const 14) (i32.eq (call $self_seq_id) (i32.const 1)))"
+    mid = module.log(texts) + f"(call $allow {bits})" + module.answer(wat.SAMPLE)
+    return module.build(pre=pre, mid=mid)
+
+
+@pytest.fixture(scope="module")
+def recorded(byte_level: Path, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A controller of the store by its tag, forks, a trap, and requests that are refused."""
+    path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
+    config = RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, max_step_time_ms=5000, max_pre_step_time_ms=5000)
+    with Runtime(config) as earlier:
+        earlier.wait_ready()
+        earlier.set_tags(earlier.mk_module(forking()).module_id, ["forking"])
+    with Runtime(replace(config, extra_args=(f"--trace={path}",))) as runtime:
+        runtime.wait_ready()
+        trap = runtime.mk_module(wat.Module().build(mid=wat.TRAP)).module_id
+        for req_id, module_id in (("fork", "forking"), ("trap", trap)):
+            runtime.instantiate(req_id=req_id, prompt=[], module_id=module_id, module_arg={"x": 1}).result(10)
+        with pytest.raises(NotFoundError):
+            runtime.instantiate(req_id="no", prompt=[], module_id="no", module_arg="").result(10)
+        with pytest.raises(UsageError):
+            runtime.instantiate(req_id="bad", prompt=[TokenId(10**6)], module_id=trap, module_arg="").result(10)
+        pre_ops = [PreOp(SeqId(1), "fork"), PreOp(SeqId(2), "trap")]
+        runtime.post_pre_process(post_ops=[], pre_ops=pre_ops, freed=[])
+        runtime.send_mid([MidOp(SeqId(1)), MidOp(SeqId(3), SeqId(1)), MidOp(SeqId(2))])
+        assert runtime.recv_mid().seqs[SeqId(2)].error
+        post_ops = [PostOp(SeqId(seq_id), [TokenId(1)]) for seq_id in (1, 3)]
+        runtime.post_pre_process(post_ops=post_ops, pre_ops=[], freed=[SeqId(2)])
+        runtime.set_tags(trap, ["trap"])
+        assert len(runtime.get_tags()) >= 2
+    return path
+
+
+@pytest.fixture
+def trace(recorded: Path, tmp_path: Path) -> Path:
+    """A copy that the test may change."""
+    return Path(shutil.copy(recorded, tmp_path))
+
+
+def test_the_recording_stands_alone(trace: Path) -> None:
+    records = lines(trace)
+    head = records[0]
+    assert (head["suff"], head["cmd"]) == ("", {"op": "tokens"})
+    assert "--bias-dtype=bool" in head["aicirt"]["flags"]
+    assert not any("cache-dir" in flag or "name" in flag or "trace" in flag for flag in head["aicirt"]["flags"])
+    module_id = hashlib.sha256(forking()).hexdigest()
+    (implied,) = [line for line in records if line.get("implied")]
+    assert base64.b64decode(implied["cmd"]["binary"]) == forking()
+    (use,) = [line for line in records if line["cmd"].get("req_id") == "fork"]
+    assert use["cmd"]["module_id"] == module_id
+    assert records.index(implied) < records.index(use)
+    (mid,) = [line for line in records if line["cmd"]["op"] == "mid_process"]
+    assert mid["masks"].keys() == {"1", "3"}  # the third has failed
+    assert mid["masks"]["1"] != mid["masks"]["3"]
+    assert {line["suff"] for line in records} == {"", "-side"}
+    assert all(isinstance(line["timestamp"], float) for line in records)
+
+
+def test_it_plays_the_same(trace: Path) -> None:
+    done = replay(trace)
+    num_commands = sum(not line.get("implied") for line in lines(trace))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"the same: {num_commands} commands\n", "")
+
+
+def test_the_first_difference_is_named(trace: Path) -> None:
+    """The controller answers with one byte more than it did."""
+    other = forking("b")
+    text = trace.read_text()
+    binary, module_id = base64.b64encode(other).decode(), hashlib.sha256(other).hexdigest()
+    text = text.replace(base64.b64encode(forking()).decode(), binary)
+    trace.write_text(text.replace(hashlib.sha256(forking()).hexdigest(), module_id))
+    done = replay(trace, "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    (number,) = [k for k, line in enumerate(lines(trace), 1) if line["cmd"]["op"] == "mid_process"]
+    found = {"line": number, "path": "response.data.seqs.1.logs", "recorded": "a", "now": "b"}
+    assert json.loads(done.stdout) == {"same": False} | found
+
+
+def test_a_mask_that_differs_is_found(trace: Path) -> None:
+    changed = lines(trace)
+    for line in changed:
+        if "masks" in line:
+            line["masks"]["3"] = ["0" * 16]
+    write(trace, changed)
+    done = replay(trace)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert '{"op":"mid_process"' in done.stdout
+    assert '\n  masks.3[0]\n  recorded: "0000000000000000"\n  now:      "' in done.stdout
+
+
+def test_a_runtime_that_dies_is_a_difference(trace: Path) -> None:
+    write(trace, [line for line in lines(trace) if not line.get("implied")])
+    done = replay(trace, "--aicirt", "/bin/false", "--json")
+    assert done.returncode == 1, done.stderr
+    assert "the runtime has died" in json.loads(done.stdout)["now"]
+
+
+def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
+    """By hand, with the later protocol; two runtimes write to one file."""
+    path = tmp_path / "trace.jsonl"
+    for _ in range(2):
+        flags = ("--proto=head", "--cap-ff-tokens", "--bias-dtype=f16", *GENEROUS, f"--trace={path}")
+        raw = RawEngine(byte_level, cache_dir, *flags)
+        try:
+            binary = base64.b64encode(wat.plain()).decode()
+            module_id = raw.side(op="mk_module", binary=binary)["data"]["module_id"]
+            raw.side(op="instantiate", req_id="r", prompt=[1], module_id=module_id, module_arg=None)
+            for side, message in itertools.product(("", "-side"), (b"{", b"[]", b"\xff\n")):
+                raw.send_bytes(message, side)
+                assert raw.receive(side)["type"] == "json-error"
+            op = {"id": 1, "backtrack": 0, "tokens": []}
+            raw.call(op="mid_process", freed=[], ops=[op | {"req_id": "r"}])
+            raw.call(op="mid_process", freed=[], ops=[op | {"tokens": [2], "sampled": 2}])
+            raw.call(op="mid_process", freed=[1], ops=[op | {"id": 9}])
+            raw.send_bytes(b'{"op":"stop"}')
+            raw.process.wait(20)
+        finally:
+            raw.close()
+    records = lines(path)
+    assert [list(line["masks"]) for line in records if "masks" in line] == [["1"]] * 4
+    assert records[-1]["resp"] is None
+    assert sum("raw" in line for line in records) == 8
+    done = replay(path)
+    assert (done.returncode, done.stdout) == (0, f"the same: {len(records)} commands\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty"),
+        ("x\n", "line 1: not JSON"),
+        ("[]\n", "line 1: it has not suff, cmd and resp"),
+        ('{"suff":"","cmd":{},"resp":null}\n{"suff":"-","cmd":{},"resp":null}\n', "line 2: ValueError"),
+        ('{"suff":"","cmd":{},"resp":null,"raw":"?"}\n', "line 1: ValueError"),
+        ('{"suff":"","cmd":{},"resp":null,"implied":true}\n', "line 1: KeyError"),
+        ('{"suff":"","cmd":{},"resp":null,"aicirt":{"format":2}}\n', "line 1: format 2, where 1 can be read"),
+        ('{"suff":"","cmd":{},"resp":null,"aicirt":{"format":1}}\n', "line 1: KeyError"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=words):
+        recording.read(path)
+
+
+def test_another_tokenizer_is_refused(trace: Path, tmp_path: Path) -> None:
+    done = replay(trace, "--tokenizer", str(tokenizer.byte_fallback(tmp_path / "other")))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is not the recorded one" in done.stderr
+
+
+def test_a_recording_of_the_originals_client(byte_level: Path, trace: Path) -> None:
+    """It says nothing of its runtime, and its last line may be cut short."""
+    kept = [line for line in lines(trace) if line["cmd"]["op"] in ("ping", "tokens")]
+    del kept[0]["aicirt"]
+    write(trace, kept)
+    done = replay(trace)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "does not say which tokenizer" in done.stderr
+    with trace.open("a") as file:
+        file.write('{"timestamp":1,"su')
+    done = replay(trace, "--tokenizer", str(byte_level), "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"same": True, "commands": len(kept)})
