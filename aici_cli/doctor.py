@@ -61,6 +61,12 @@ def _shared_memory() -> Finding:
     return Finding("shared memory", "ok", f"{free >> 20} MiB free in /dev/shm")
 
 
+def _sandbox() -> Finding:
+    from aici_runtime import sandbox
+
+    return Finding("sandbox", "ok", f"guests are held by WebAssembly, {sandbox.describe()}")
+
+
 def _cache() -> Finding:
     from aici_runtime.cache import default_cache_dir
 
@@ -169,6 +175,7 @@ def _accelerator() -> Finding:
 CHECKS: tuple[Callable[[], Finding], ...] = (
     _platform,
     _shared_memory,
+    _sandbox,
     _cache,
     _packages,
     _engine,

@@ -93,6 +93,7 @@ def _add_ours(group: "argparse._ArgumentGroup", placements: Sequence[str]) -> No
     add("--template-memory", metavar="MB", type=_positive, default=256, help="of these guests (default: %(default)s)")
     add("--placement", choices=placements, default="process", help="a guest a process, or a pool of processes")
     add("--pool-size", metavar="N", type=_positive, help="processes of the pool (default: one a core)")
+    add("--worker-user", metavar="USER", help="whom guests run as (needs root; default: whoever starts the runtime)")
     add("--verbose", action="store_true", help="log what happens, not only warnings, to standard error")
     add("--engine-pid", metavar="PID", type=int, help="end when that process ends (default: the parent)")
 

@@ -85,6 +85,7 @@ class Settings:
     store_dir: Path
     engine_pid: int | None
     unbound_s: float
+    worker_user: str | None
     verbose: bool
     as_given: tuple[str, ...]
 
@@ -164,6 +165,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
         store_dir=flags.cache_dir / "modules" if flags.cache_dir else default_store_dir(),
         engine_pid=flags.engine_pid,
         unbound_s=flags.unbound_timeout,
+        worker_user=flags.worker_user,
         verbose=flags.verbose,
         as_given=tuple(_as_given(parser, flags)),
     )

@@ -120,6 +120,8 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             vocabulary=loaded,
             limits=settings.limits,
             capabilities=settings.capabilities,
+            worker_user=settings.worker_user,
+            store_dir=settings.store_dir,
             stepper_pidfd=own_pidfd,
         )
         parts.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)

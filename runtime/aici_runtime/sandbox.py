@@ -180,5 +180,16 @@ def _become(name: str, modules: Path | None) -> None:
     except PermissionError as error:
         hint = "without it, guests run as whoever starts the runtime"
         raise UsageError("--worker-user needs to be started by root", hint=hint) from error
-    if modules is not None and modules.exists() and not os.access(modules, os.R_OK | os.X_OK):
+    if modules is not None and not _may_read(modules):
         raise UsageError(f"{name} cannot read {modules}", hint="AICI_STORE_DIR or --cache-dir names another folder")
+
+
+def _may_read(folder: Path) -> bool:
+    """Or could, if it existed."""
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        return _may_read(folder.parent)
+    except PermissionError:
+        return False
+    return os.access(folder, os.R_OK | os.X_OK)

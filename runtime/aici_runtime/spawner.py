@@ -1,7 +1,8 @@
 """The `aicirt-forker` process: single-threaded, never compiles, forks a worker for every request.
 
 Its memory is what every worker starts with, so it prepares all that workers have in common: the wasmtime engine, the
-linker, the tokenizer. It is the parent of branches whose own parent died (subreaper), and the kernel reaps for it.
+linker, the tokenizer. Then it enters the sandbox, and all of them with it. It is the parent of branches whose own
+parent died (subreaper), and the kernel reaps for it.
 """
 
 import contextlib
@@ -10,11 +11,12 @@ import os
 import select
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import orjson
 
-from aici_runtime import frames, host_tokenizer, process, wasm, worker
+from aici_runtime import frames, host_tokenizer, process, sandbox, wasm, worker
 from aici_runtime.flags import Limits
 from aici_runtime.host import Host
 from aici_runtime.link import Linker
@@ -35,6 +37,8 @@ class SpawnerConfig:
     vocabulary: LoadedVocabulary
     limits: Limits
     capabilities: frozenset[str]
+    worker_user: str | None
+    store_dir: Path
     stepper_pidfd: int
 
 
@@ -65,6 +69,7 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     process.set_name(PROCESS_NAME)
     process.adopt_orphans()
     world = _prepare(config)
+    sandbox.enter(memory_bytes=config.limits.memory_bytes, user=config.worker_user, modules=config.store_dir)
     # Never collected, never written: the pages stay shared with every worker.
     gc.collect()
     gc.freeze()

@@ -1,0 +1,133 @@
+"""What a process of a guest cannot do, even with native code of its own: tried from inside."""
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aici_runtime import sandbox
+from aici_runtime.client import Runtime
+from aici_runtime.errors import RuntimeDiedError, UsageError
+from tests.runtime.support import wat
+from tests.runtime.test_death import bind, members
+
+needs_filter = pytest.mark.skipif("filter" not in sandbox.describe(), reason="no seccomp for this kernel or processor")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+
+
+def inside(body: Callable[[], object]) -> str:
+    """What becomes of `body` in a child that has entered the sandbox."""
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if child == 0:
+            try:
+                sandbox.enter(memory_bytes=1 << 20)
+                os.write(said.fileno(), repr(body()).encode())
+            except BaseException as error:  # noqa: BLE001  to be told
+                os.write(said.fileno(), type(error).__name__.encode())
+            finally:
+                os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        return said.read().decode() if code == 0 else f"ended by {code}"
+
+
+def forked() -> str:
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    return f"code {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"
+
+
+@needs_filter
+@pytest.mark.parametrize(
+    ("attempt", "outcome"),
+    [
+        (lambda: Path("/dev/null").write_text("x"), "PermissionError"),
+        (lambda: os.open("/tmp", os.O_TMPFILE | os.O_RDWR), "PermissionError"),
+        (lambda: os.open("/tmp/x", os.O_CREAT), "PermissionError"),
+        (lambda: os.unlink("/nowhere/at/all"), "PermissionError"),
+        (lambda: os.mkdir("/nowhere/at/all"), "PermissionError"),
+        (lambda: os.execv(sys.executable, ["python"]), "PermissionError"),
+        (lambda: socket.socket(socket.AF_UNIX), "PermissionError"),
+        (lambda: socket.socket(socket.AF_INET), "PermissionError"),
+        (lambda: socket.socketpair(socket.AF_INET), "PermissionError"),
+        (lambda: os.kill(os.getppid(), 0), "PermissionError"),
+        (lambda: signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 0), "PermissionError"),
+        (lambda: os.setuid(1), "PermissionError"),
+        (lambda: ctypes.CDLL(None, use_errno=True).ptrace(0, 0, 0, 0) or ctypes.get_errno(), "-1"),
+        (lambda: ctypes.CDLL(None).unshare(0x10000000), "-1"),
+        (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 20, 1 << 20)), "ValueError"),
+        (lambda: Path("/dev/null").read_text(), "''"),
+        (forked, "'code 7'"),
+        (lambda: len(socket.socketpair()), "2"),
+        (lambda: os.memfd_create("x") > 0, "True"),
+    ],
+)
+def test_what_is_refused_and_what_is_not(attempt: Callable[[], object], outcome: str) -> None:
+    assert inside(attempt) == outcome
+
+
+@needs_filter
+def test_nobody_gets_out_again() -> None:
+    """Not by a program that has rights of its own, nor by the other system calls of the processor."""
+    status = inside(lambda: Path("/proc/self/status").read_text())
+    assert "NoNewPrivs:\\t1" in status
+    assert "Seccomp:\\t2" in status
+    if platform.machine() == "x86_64":
+        x32_getpid = 0x40000000 + 39
+        assert inside(lambda: ctypes.CDLL(None).syscall(x32_getpid)) == "-1"
+
+
+def test_memory_ends() -> None:
+    assert inside(lambda: len(bytearray(2 << 30))) == "MemoryError"
+    assert inside(lambda: len(bytearray(64 << 20))) == str(64 << 20)
+
+
+def test_every_process_of_guests_is_inside(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime()
+    bind(runtime, 1, wat.plain())
+    for pid, name in members(runtime.pid).items():
+        status = Path(f"/proc/{pid}/status").read_text()
+        assert ("NoNewPrivs:\t1" in status) == (name in ("aicirt-forker", "aicirt-seq"))
+
+
+@needs_root
+def test_guests_as_somebody_else(start_runtime: Callable[..., Runtime], tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.owner() == "root" and folder != Path("/") and not folder.stat().st_mode & 0o001:
+            pytest.skip(f"{folder} is closed to others")
+    runtime = start_runtime(cache_dir=tmp_path, extra_args=("--worker-user=65534",))
+    bind(runtime, 1, wat.plain())
+    worker = next(pid for pid, name in members(runtime.pid).items() if name == "aicirt-seq")
+    assert os.stat(f"/proc/{worker}/task").st_uid in (0, 65534)
+    ids = next(line for line in Path(f"/proc/{worker}/status").read_text().splitlines() if line.startswith("Uid"))
+    assert ids.split()[1:] == ["65534"] * 4
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("user", "message"), [("no-such-user", "there is no user no-such-user"), ("65534", "65534 cannot read")]
+)
+def test_users_that_cannot_be(start_runtime: Callable[..., Runtime], tmp_path: Path, user: str, message: str) -> None:
+    (tmp_path / "modules").mkdir()
+    tmp_path.chmod(0o700)
+    with pytest.raises(RuntimeDiedError, match=message):
+        start_runtime(cache_dir=tmp_path, extra_args=(f"--worker-user={user}",))
+
+
+def test_only_root_may_ask_for_another_user() -> None:
+    if os.geteuid() == 0:
+        assert inside(lambda: os.setuid(65534)) == "PermissionError"
+    else:
+        with pytest.raises(UsageError, match="needs to be started by root"):
+            sandbox.enter(memory_bytes=1 << 20, user=str(os.getuid() + 1))
