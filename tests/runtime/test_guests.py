@@ -430,7 +430,7 @@ class TestTime:
         started = time.monotonic()
         assert mid(runtime, bad, good) == {bad: (None, "Worker: timeout"), good: (None, "")}
         assert 0.2 < time.monotonic() - started < 1.0
-        assert mid(runtime, bad, good) == {bad: (None, "Error (mid): Previous WASM Error"), good: (None, "")}
+        assert mid(runtime, bad, good) == {bad: (None, "Worker: timeout"), good: (None, "")}
 
     def test_a_runaway_in_pre(self, runtime: Runtime, start: Callable[..., SeqId]) -> None:
         module = wat.Module()

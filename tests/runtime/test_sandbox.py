@@ -101,15 +101,12 @@ def test_every_process_of_guests_is_inside(start_runtime: Callable[..., Runtime]
 
 
 @needs_root
-def test_guests_as_somebody_else(start_runtime: Callable[..., Runtime], tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents:
-        if folder.owner() == "root" and folder != Path("/") and not folder.stat().st_mode & 0o001:
-            pytest.skip(f"{folder} is closed to others")
-    runtime = start_runtime(cache_dir=tmp_path, extra_args=("--worker-user=65534",))
-    bind(runtime, 1, wat.plain())
+def test_guests_as_somebody_else(start_runtime: Callable[..., Runtime]) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own are closed to others
+        Path(folder).chmod(0o755)
+        runtime = start_runtime(cache_dir=Path(folder), extra_args=("--worker-user=65534",))
+        bind(runtime, 1, wat.plain())
     worker = next(pid for pid, name in members(runtime.pid).items() if name == "aicirt-seq")
-    assert os.stat(f"/proc/{worker}/task").st_uid in (0, 65534)
     ids = next(line for line in Path(f"/proc/{worker}/status").read_text().splitlines() if line.startswith("Uid"))
     assert ids.split()[1:] == ["65534"] * 4
 
