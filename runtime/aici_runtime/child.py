@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from aici_runtime import process
@@ -19,16 +19,22 @@ _END_GRACE_S = 2.0
 class RuntimeProcess:
     """Owns the process and its group. Its standard error is passed on to ours, or to `say`; the last lines are kept.
 
-    `folder`: where it runs (None: where we do)."""
+    `folder` and `environment`: in which it runs (None: in ours)."""
 
     def __init__(
-        self, command: Sequence[str], *, say: Callable[[str], object] | None = None, folder: Path | None = None
+        self,
+        command: Sequence[str],
+        *,
+        say: Callable[[str], object] | None = None,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._say = say
         # A group of its own: Ctrl-C in a terminal is for the engine, which then ends us in order.
         self._popen = subprocess.Popen(
             command,
             cwd=folder,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -14,7 +14,8 @@ _MAX = 1 << 20
 
 _EPILOG = """\
 Environment: RUST_LOG=error|warn|info|debug sets what is logged, to standard error (--verbose: info); AICI_CACHE_DIR and
-AICI_STORE_DIR are folders; HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE are those of Hugging Face.
+AICI_STORE_DIR are folders; AICI_TRACE stands for --trace where an engine starts the runtime; HF_HOME, HF_HUB_CACHE and
+HF_HUB_OFFLINE are those of Hugging Face.
 `aici rt replay FILE` plays a recording of --trace and reports the first difference."""
 
 

@@ -1,5 +1,6 @@
 """What `aicirt` was told: the values of its command line (`flag_table.py`), checked."""
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,11 @@ def _capabilities(flags: Namespace) -> frozenset[str]:
     return frozenset(name for name in ("fork", "backtrack", "ff_tokens") if getattr(flags, f"cap_{name}"))
 
 
+def _from_environment(name: str) -> Path | None:
+    value = os.environ.get(name)
+    return Path(value) if value else None
+
+
 def _as_given(parser: ArgumentParser, flags: Namespace) -> Iterator[str]:
     for name, value in vars(flags).items():
         if name not in _NOT_BEHAVIOUR and value != parser.get_default(name):
@@ -160,7 +166,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
         run_arg=flags.run_arg,
         save_tokenizer=flags.save_tokenizer,
         restricted=flags.restricted,
-        trace=flags.trace,
+        trace=flags.trace or _from_environment("AICI_TRACE"),
         cache_dir=flags.cache_dir or default_cache_dir(),
         store_dir=flags.cache_dir / "modules" if flags.cache_dir else default_store_dir(),
         engine_pid=flags.engine_pid,

@@ -1,5 +1,6 @@
 """A runtime to be played with: any program that speaks the protocol, over the raw channels, with nothing of its own."""
 
+import os
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -37,7 +38,9 @@ class Player:
                 self._boxes[direction, side] = self._channels.create(direction, side)
             self.masks = shm.create_region(self._bin, bin_size_bytes)
             sizes = [f"--json-size={json_size_bytes // MIB}", f"--bin-size={bin_size_bytes // MIB}"]
-            self._process = RuntimeProcess([*command, *sizes, f"--name={prefix}", "--server"], folder=folder)
+            environment = {name: value for name, value in os.environ.items() if name != "AICI_TRACE"}
+            command = [*command, *sizes, f"--name={prefix}", "--server"]
+            self._process = RuntimeProcess(command, folder=folder, environment=environment)
             self._watcher = threading.Thread(target=self._watch, args=(self._process,), daemon=True)
             self._watcher.start()
         except BaseException:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,9 +25,9 @@ from tests.runtime.support.raw import RawEngine
 GENEROUS = ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000")
 
 
-def replay(path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+def replay(path: Path, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "aici_runtime.main", "replay", str(path), *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ | environment)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -102,7 +103,7 @@ def test_the_recording_stands_alone(trace: Path) -> None:
 
 
 def test_it_plays_the_same(trace: Path) -> None:
-    done = replay(trace)
+    done = replay(trace, AICI_TRACE=str(trace))  # which is not for the runtime that plays
     num_commands = sum(not line.get("implied") for line in lines(trace))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"the same: {num_commands} commands\n", "")
 
@@ -167,6 +168,15 @@ def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp
     assert sum("raw" in line for line in records) == 8
     done = replay(path)
     assert (done.returncode, done.stdout) == (0, f"the same: {len(records)} commands\n"), done.stdout + done.stderr
+
+
+def test_a_trace_that_cannot_be_written_ends_alone(byte_level: Path, cache_dir: Path) -> None:
+    """Where the environment says so, as an engine's user would."""
+    command = [sys.executable, "-m", "tests.runtime.support.one_step", str(byte_level), str(cache_dir)]
+    environment = os.environ | {"AICI_TRACE": "/dev/full"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    assert (done.returncode, done.stdout) == (0, "masks\n")
+    assert done.stderr.count("the trace ends here: [Errno 28]") == 1
 
 
 @pytest.mark.parametrize(
