@@ -9,10 +9,11 @@ used, of `resp` only the second. A word is EMPTY, WRITING, or the length of the 
 Why no wake-up is lost. A word has one writer in each state: EMPTY and WRITING belong to the sender, a length to the
 receiver. The receiver sleeps only on EMPTY or WRITING, and the kernel compares the word again before it sleeps; so a
 length that was stored before that comparison keeps it awake, and one stored after it is followed by a wake that finds
-it asleep. (WRITING is stored without a wake: who sleeps on EMPTY sleeps on until the length comes.) A sender sleeps on
-a length, and receivers of other makes store EMPTY without a wake: so it also looks by itself, after 50 µs at first and
-every 10 ms at last. Why no message is lost or torn: the payload is written before the length is stored and copied
-before EMPTY is, and `Futex` keeps that order on every processor.
+it asleep. (WRITING is stored without a wake: who sleeps on EMPTY sleeps on until the length comes.) A sender that finds
+a length is woken by nobody: the protocol has no wake after EMPTY, which would cost every message what only this one
+needs. It looks again after 50 µs, then after as long as it has waited, every 0.1 s at last. Why no message is lost or
+torn: the payload is written before the length is stored and copied before EMPTY is, and `Futex` keeps that order on
+every processor.
 
 A sender that finds WRITING goes on as if it were EMPTY. There is no other sender: it is what a process left that died
 while it wrote, and whose successor this one is.
@@ -33,7 +34,7 @@ _NO_MESSAGE = (_EMPTY, _WRITING)
 _MIN_REGION_BYTES = 8192
 _PAYLOAD_AT = 4
 _OVERHEAD_BYTES = 16
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 50e-6, 10e-3
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 50e-6, 0.1
 
 
 class FutexMailbox:
@@ -77,7 +78,6 @@ class FutexMailbox:
         if accept is not None:
             accept(message)
         self._words.store(self._at, _EMPTY)
-        self._words.wake(self._at)
         return message
 
     def _wait_for_length(self, busy_wait_ms: int) -> int:
@@ -85,8 +85,9 @@ class FutexMailbox:
             deadline = time.monotonic() + busy_wait_ms / 1000
             while self._words.load(self._at) in _NO_MESSAGE and time.monotonic() < deadline:
                 pass
-        while (word := self._words.load(self._at)) in _NO_MESSAGE:
-            self._words.wait_while(self._at, word)
+        word = self._words.load(self._at)
+        while word in _NO_MESSAGE:
+            word = self._words.wait_while(self._at, word)
         return word
 
     def repair(self, end: Literal["reading", "writing"], patience_s: float = REPAIR_S) -> None:
