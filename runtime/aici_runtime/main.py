@@ -63,6 +63,8 @@ def _run(settings: Settings) -> int:
         sys.stdout.flush()
         if not (settings.server or settings.run):
             return 0
+    if not (settings.server or settings.run or settings.save_tokenizer):
+        raise AiciError("missing --server", hint="it serves an engine; --help lists the other jobs")  # exit 1 as there
     loaded = vocabulary.load(settings.tokenizer, settings.cache_dir, logits_size=settings.logits_size)
     if settings.run:
         return jobs.run(settings, loaded, module_id)
@@ -71,8 +73,6 @@ def _run(settings: Settings) -> int:
             loaded.tries["callbacks" if settings.assumed_proto == "doc" else "branches"]
         )
         return 0
-    if not settings.server:
-        raise AiciError("missing --server")  # exit 1, as the original has it
     return _serve(settings, loaded)
 
 
