@@ -10,7 +10,7 @@ import orjson
 
 from aici_runtime import frames
 from aici_runtime.arrival import NO_SLOT
-from aici_runtime.envelope import Request, field, uints
+from aici_runtime.envelope import Request, RequestError, field, uints
 from aici_runtime.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News
@@ -78,7 +78,7 @@ class Births:
         return _Order(
             Pair.of(module_id, module_arg),
             {"compiled": str(compiled), "module_arg": module_arg},
-            {"prompt": prompt, "head": self._table.is_head()},
+            {"prompt": prompt, "head": self._table.is_head(), "seed": _seed(request.body)},
         )
 
     def _bring_up(self, slot: Slot, order: "_Order") -> dict[str, Any]:
@@ -179,6 +179,13 @@ def _ask(source: _Source, slot: int, generation: int) -> socket.socket:
             ours.close()
             raise
     return ours
+
+
+def _seed(body: Mapping[str, object]) -> int:
+    seed = body.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed < 2**64:
+        raise RequestError("field seed is not an integer from 0 to 2^64 - 1")
+    return seed
 
 
 def _module_arg(value: object) -> str:

@@ -1,5 +1,7 @@
 """What the host keeps for one guest: its blobs, its log, its variables, and what it said in the callback that runs."""
 
+import hashlib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +34,10 @@ class GuestState:
         """Those returned in this callback, as bits. Guests with three callbacks have one at most: they are ORed."""
         self.takes_mask = False
         self.stop_message: str | None = None
+        self.identify: Callable[[], tuple[int, int]] = lambda: (0, time.perf_counter_ns())
+        """The request's seed, and when it came (time.perf_counter_ns). Called when the guest first asks."""
+        self._identity: tuple[int, int] | None = None
+        self._num_randoms = 0
         self._log = bytearray()
         self._log_max_bytes = log_max_bytes
 
@@ -50,6 +56,19 @@ class GuestState:
     def argument(self) -> bytes:
         found = self.blobs[Blob.PROCESS_ARG] = self._find_argument()
         return found
+
+    def random(self, length: int) -> bytes:
+        """The same for the same seed, call after call. A fork goes on with what its parent would have got."""
+        self._num_randoms += 1
+        return hashlib.shake_128(f"{self._known_identity()[0]} {self._num_randoms}".encode()).digest(length)
+
+    def age_ns(self) -> int:
+        return time.perf_counter_ns() - self._known_identity()[1]
+
+    def _known_identity(self) -> tuple[int, int]:
+        if self._identity is None:
+            self._identity = self.identify()
+        return self._identity
 
     def log(self, text: bytes) -> None:
         self._log += text

@@ -30,11 +30,13 @@ class Host:
         tokenize: Callable[[bytes], bytes],
         *,
         capabilities: Collection[str] = (),
+        timer_resolution_us: int = 0,
     ) -> None:
         """`tokenize` gives token ids as little-endian u32; `capabilities`: fork, backtrack, ff_tokens, as the engine
         has them."""
         self._vocabulary = vocabulary
         self._tokenize = tokenize
+        self._clock_step_ns = timer_resolution_us * 1000
         self._capabilities = frozenset(capabilities)
         self._mask_bytes = mask_bytes(vocabulary.vocab_size)
         self.guest = GuestState()
@@ -52,6 +54,12 @@ class Host:
 
     def log(self, text: bytes) -> None:
         self.guest.log(text)
+
+    def random(self, length: int) -> bytes:
+        return self.guest.random(length)
+
+    def clock_ns(self) -> int:
+        return self.guest.age_ns() // self._clock_step_ns * self._clock_step_ns if self._clock_step_ns else 0
 
     def _require_memory(self) -> Memory:
         if self.guest.memory is None:

@@ -47,6 +47,7 @@ def run(settings: Settings, loaded: LoadedVocabulary, module_id: str) -> int:
         loaded,
         host_tokenizer.load(loaded.tokenizer_json, loaded.tries["branches"]),
         capabilities=settings.capabilities,
+        timer_resolution_us=settings.timer_resolution_us,
     )
     state = host.guest = _Printing()
     state.storage = Variables()

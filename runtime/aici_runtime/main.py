@@ -120,6 +120,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             vocabulary=loaded,
             limits=settings.limits,
             capabilities=settings.capabilities,
+            timer_resolution_us=settings.timer_resolution_us,
             worker_user=settings.worker_user,
             store_dir=settings.store_dir,
             stepper_pidfd=own_pidfd,

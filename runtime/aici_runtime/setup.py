@@ -42,7 +42,7 @@ class WorkerWorld:
     stepper_pidfd: int
 
 
-def load(world: WorkerWorld, order: Mapping[str, Any]) -> tuple[Guest, Callbacks]:
+def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tuple[Guest, Callbacks]:
     """Raises SetupError for a module that cannot be instantiated."""
     state = world.host.guest
     state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
@@ -60,6 +60,7 @@ def load(world: WorkerWorld, order: Mapping[str, Any]) -> tuple[Guest, Callbacks
         reason = error if compiled.is_file() else "the controller was removed while it was started"
         raise SetupError(f"Error (setup): {reason}") from error
     state.memory = guest.memory
+    state.identify = lambda: (arrival.request(guest.memory)["seed"], arrival.asked_ns)
     state.trie = world.vocabulary.tries[guest.abi]
     kind = CallbacksGuest if guest.abi == "callbacks" else BranchesGuest
     callbacks = kind(

@@ -37,6 +37,7 @@ class SpawnerConfig:
     vocabulary: LoadedVocabulary
     limits: Limits
     capabilities: frozenset[str]
+    timer_resolution_us: int
     worker_user: str | None
     store_dir: Path
     stepper_pidfd: int
@@ -90,7 +91,9 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
 def _prepare(config: SpawnerConfig) -> WorkerWorld:
     engine = wasm.new_engine()
     tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json, config.vocabulary.tries["branches"])
-    host = Host(config.vocabulary, tokenize, capabilities=config.capabilities)
+    host = Host(
+        config.vocabulary, tokenize, capabilities=config.capabilities, timer_resolution_us=config.timer_resolution_us
+    )
     linker, offset_linker = Linker(engine, host.on_failure), Linker(engine, host.on_failure)
     host.define(linker)
     host.define(offset_linker, returns_offset=True)

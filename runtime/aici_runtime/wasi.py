@@ -1,6 +1,7 @@
 """The corner of WASI preview 1 that guests link against: output goes to the log, everything else is refused.
 
-A guest has no files, no clock, no randomness and no arguments, so that it is a function of its tokens.
+A guest has no files and no arguments, its clock stands still unless it is told to run, and its randomness comes from a
+seed of the request: it is a function of its tokens and of that.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from typing import Protocol
 from aici_runtime.link import HostFunction, Linker
 
 MODULE = "wasi_snapshot_preview1"
-_BADF = 8
+_BADF, _PERM = 8, 63
+_MONOTONIC = 1
 _MAX_IOVECS = 1024
 _CHARACTER_DEVICE = bytes([2]) + bytes(23)
 
@@ -33,14 +35,11 @@ _REFUSED = {
     "fd_prestat_get": "ii",
     "fd_prestat_dir_name": "iii",
     "fd_seek": "iIii",
-    "clock_time_get": "iIi",
 }
 _ACCEPTED = {
     "sched_yield": "",
     "fd_sync": "i",
     "args_get": "ii",
-    # Without writing anything, as the original has it: whatever the guest's memory held is its randomness.
-    "random_get": "ii",
 }
 
 _DEFINED = {
@@ -48,6 +47,8 @@ _DEFINED = {
     "fd_fdstat_get": ("ii", "i"),
     "args_sizes_get": ("ii", "i"),
     "environ_sizes_get": ("ii", "i"),
+    "clock_time_get": ("iIi", "i"),
+    "random_get": ("ii", "i"),
     "proc_exit": ("i", ""),
 }
 SIGNATURES = {name: (params, "i") for name, params in (_REFUSED | _ACCEPTED).items()} | _DEFINED
@@ -63,6 +64,11 @@ class WasiHost(Protocol):
     def write(self, pointer: int, content: bytes) -> None: ...
     def log(self, text: bytes) -> None: ...
 
+    def random(self, length: int) -> bytes: ...
+
+    def clock_ns(self) -> int:
+        """Since the instance was created, in steps of the clock's resolution; 0 without one."""
+
 
 def define(linker: Linker, host: WasiHost) -> None:
     functions: dict[str, HostFunction] = {
@@ -72,6 +78,8 @@ def define(linker: Linker, host: WasiHost) -> None:
         "fd_fdstat_get": _fd_fdstat_get(host),
         "args_sizes_get": _no_strings(host),
         "environ_sizes_get": _no_strings(host),
+        "clock_time_get": _clock_time_get(host),
+        "random_get": _random_get(host),
         "proc_exit": _proc_exit,
     }
     for name, signature in SIGNATURES.items():
@@ -116,6 +124,25 @@ def _no_strings(host: WasiHost) -> Callable[[int, int], int]:
         return 0
 
     return sizes_get
+
+
+def _clock_time_get(host: WasiHost) -> Callable[[int, int, int], int]:
+    def clock_time_get(clock: int, _precision: int, pointer: int) -> int:
+        if clock != _MONOTONIC:
+            return _PERM
+        host.write(pointer, host.clock_ns().to_bytes(8, "little"))
+        return 0
+
+    return clock_time_get
+
+
+def _random_get(host: WasiHost) -> Callable[[int, int], int]:
+    def random_get(pointer: int, length: int) -> int:
+        host.read(pointer, length)  # refused before it is made
+        host.write(pointer, host.random(length))
+        return 0
+
+    return random_get
 
 
 def _proc_exit(code: int) -> None:

@@ -43,7 +43,7 @@ def main(world: WorkerWorld, slot: int, generation: int, setup: socket.socket) -
     order = arrival.begin(slot, generation)
     variables = world.host.guest.storage = RequestVariables(world.stepper_pidfd)
     try:
-        guest, callbacks = load(world, order)
+        guest, callbacks = load(world, order, arrival)
     except SetupError as error:
         arrival.answer({"error": str(error)})
         os._exit(0)

@@ -80,6 +80,8 @@ class Module:
   (import "env" "aici_host_storage_cmd" (func $storage_cmd (param i32 i32) (result i32)))
   (import "env" "aici_host_stop" (func $stop))
   (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "random_get" (func $random_get (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (memory (export "memory") 8)
   (global $steps (mut i32) (i32.const 0))
