@@ -29,7 +29,7 @@ def run(*args: str, program: str = "aici_runtime.main", **environment: str) -> s
         (["--module", "gh:a/b"], "controllers from GitHub are not supported"),
         (["--module", "no.wasm"], "no such file: no.wasm"),
         (["--bench"], "--bench has a command of its own"),
-        (["-t", "./llama"], "no tokenizer at ./llama"),
+        (["--server", "-t", "./llama", "--server"], "no tokenizer at ./llama"),
     ],
 )
 def test_refusals(byte_level: Path, cache_dir: Path, args: list[str], text: str) -> None:
