@@ -37,7 +37,7 @@ class Session:
     tokenizer: str | None = None
     tokenizer_sha256: str | None = None
     dtype: str = "f32"
-    modules: list[bytes] = field(default_factory=list)
+    modules: set[bytes] = field(default_factory=set)
     exchanges: list[Exchange] = field(default_factory=list)
 
     @property
@@ -67,7 +67,7 @@ def read(path: Path) -> list[Session]:
             sessions.append(Session())
         try:
             if record.get("implied"):
-                sessions[-1].modules.append(base64.b64decode(record["cmd"]["binary"], validate=True))
+                sessions[-1].modules.add(base64.b64decode(record["cmd"]["binary"], validate=True))
             else:
                 sessions[-1].exchanges.append(_exchange(number, record))
         except (LookupError, TypeError, ValueError) as error:

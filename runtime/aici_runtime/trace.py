@@ -13,7 +13,6 @@ import base64
 import hashlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,15 +88,14 @@ class NoTrace:
 
 
 class Trace:
-    """Appends to the file, from every process and thread that has it. A file that cannot be written ends the recording
-    and nothing else."""
+    """Appends to the file, from every process and thread that has it, a line at a time and without locks, which a fork
+    could find taken. A file that cannot be written ends the recording and nothing else."""
 
     def __init__(self, path: Path, masks: MaskReader) -> None:
         """Raises OSError."""
         self._masks = masks
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._known: set[str] = set()  # modules in the file
-        self._lock = threading.Lock()
 
     def begin(self, settings: Settings, loaded: LoadedVocabulary) -> None:
         self._write(
@@ -142,11 +140,10 @@ class Trace:
         return Request(request.op, request.rid, request.auth, request.body | {"module_id": module_id})
 
     def _imply(self, module_id: str, registry: Registry) -> None:
-        with self._lock:
-            if module_id in self._known:
-                return
-            wasm = registry.read(module_id)
-            self._known.add(module_id)
+        if module_id in self._known:
+            return
+        wasm = registry.read(module_id)
+        self._known.add(module_id)
         self._write(
             "-side",
             {"op": "mk_module", "binary": base64.b64encode(wasm).decode()},
@@ -157,13 +154,11 @@ class Trace:
     def _write(self, side: Side, command: object, response: object, **more: object) -> None:
         record: Mapping[str, object] = {"timestamp": time.time() * 1000, "suff": side, "cmd": command, "resp": response}
         line = orjson.dumps({**record, **more}) + b"\n"
-        with self._lock:
-            if self._file is None:
-                return
-            try:
-                if os.write(self._file, line) != len(line):  # in one piece, or lines of two processes would mix
-                    raise OSError("it has no more room")
-            except OSError as error:
-                _log.warning("the trace ends here: %s", error)
-                os.close(self._file)
-                self._file = None
+        if self._file is None:
+            return
+        try:
+            if os.write(self._file, line) != len(line):  # in one piece, or lines of two processes would mix
+                raise OSError("it has no more room")
+        except OSError as error:
+            self._file = None  # and left open: another thread may be about to write
+            _log.warning("the trace ends here: %s", error)

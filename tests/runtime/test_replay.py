@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,20 @@ def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp
     assert sum("raw" in line for line in records) == 8
     done = replay(path)
     assert (done.returncode, done.stdout) == (0, f"the same: {len(records)} commands\n"), done.stdout + done.stderr
+
+
+def test_lines_of_many_threads_and_two_processes_stay_whole(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    config = RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, extra_args=(f"--trace={path}",))
+    with Runtime(config) as runtime, ThreadPoolExecutor(4) as pool:
+        runtime.wait_ready()
+        before = len(lines(path))
+        asked = [pool.submit(runtime.set_tags, "x" * length, [str(length)]) for length in range(200)]
+        for _ in range(200):
+            runtime.ping()
+        assert all(isinstance(future.exception(20), UsageError) for future in asked)
+    found = lines(path)[before:]
+    assert sorted(len(line["cmd"].get("module_id", "")) for line in found) == sorted([*range(200), *[0] * 200])
 
 
 def test_a_trace_that_cannot_be_written_ends_alone(byte_level: Path, cache_dir: Path) -> None:
