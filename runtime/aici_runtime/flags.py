@@ -18,7 +18,7 @@ _MAX_NAME_BYTES = 200
 
 _NOT_BEHAVIOUR = (
     *("tokenizer", "server", "name", "futex", "busy_wait_time", "module", "tags", "run", "run_arg", "save_tokenizer"),
-    *("cache_dir", "trace", "engine_pid", "unbound_timeout", "verbose"),
+    *("cache_dir", "trace", "engine_pid", "unbound_timeout", "worker_user", "verbose"),
 )
 
 Proto = Literal["doc", "head"]
