@@ -1,6 +1,7 @@
 """One runtime for each version and synchronization; tests that break one start their own.
 
-`--aicirt PATH` tests another binary, `--wire doc,head` says which versions of the protocol it speaks.
+`--aicirt PATH` tests another binary, `--wire doc,head` says which versions of the protocol it speaks, and `--fuzz N`
+tries N examples in each test of test_fuzz_*.py, at random.
 """
 
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.support import tokenizer
-from tests.wire.support.engine import Binary, Engine, Version
+from tests.wire.support.engine import Binary, Engine, Sync, Version
+from tests.wire.support.fuzzing import Arena, Fuzz
 from tests.wire.support.guests import Guests
 
 PATIENT = {
@@ -23,6 +25,7 @@ PATIENT = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--aicirt", metavar="PATH", help="the runtime to test (default: this project's)")
+    parser.addoption("--fuzz", type=int, metavar="N", help="examples of each fuzz test, at random (default: a few)")
     parser.addoption("--wire", default="doc,head", help="versions of the protocol that it speaks (default: doc,head)")
 
 
@@ -45,7 +48,8 @@ def aicirt(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     command = (str(Path(path).resolve()),) if path else (sys.executable, "-m", "aici_runtime.main")
     folder = tmp_path_factory.mktemp("wire")
     tokenizer_json = tokenizer.byte_level(folder / "tokenizer") / "tokenizer.json"
-    return Binary(command, folder, tokenizer_json, _spoken(pytestconfig))
+    own_flags = () if path else ("--templates=0",)
+    return Binary(command, folder, tokenizer_json, _spoken(pytestconfig), own_flags)
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +76,25 @@ def guests(engine: Engine) -> Iterator[Guests]:
     """The runtime is as well after a test as before."""
     yield Guests(engine)
     engine.is_well()
+
+
+@pytest.fixture(scope="session")
+def fuzz(pytestconfig: pytest.Config) -> Iterator[Fuzz]:
+    fuzz = Fuzz(pytestconfig.getoption("fuzz", None))
+    yield fuzz
+    if fuzz.examples is not None:
+        print(f"\nfuzzed: {dict(fuzz.done)}")
+
+
+@pytest.fixture(scope="module")
+def sync() -> Sync:
+    return "sem"
+
+
+@pytest.fixture(scope="module")
+def arena(aicirt: Binary, version: Version, sync: Sync, fuzz: Fuzz) -> Iterator[Arena]:
+    with Engine(aicirt, version, sync, extra=(*PATIENT[version], *aicirt.own_flags)) as engine:
+        yield Arena(engine, fuzz)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,14 +1,11 @@
 """Who dies, who goes with him, and what is left."""
 
-import contextlib
 import glob
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import posix_ipc
 import pytest
@@ -16,35 +13,9 @@ import pytest
 from tests.wire.support import puppet
 from tests.wire.support.engine import SIDES, Binary, Engine, Side, Sync, Version, fresh
 from tests.wire.support.guests import Guests
-from tests.wire.support.mailbox import PATIENCE_S, until
+from tests.wire.support.processes import members, until_ended, until_gone
 
 ENGINE_IS_MISSED_S = 6.0
-
-
-def members(group: int, name: str = "") -> list[int]:
-    """The processes of a group that live, or those of them with that name."""
-    found = []
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            before, _, after = Path(path).read_text().rpartition(")")
-            fields = after.split()
-            if int(fields[2]) == group and fields[0] != "Z" and name in ("", before.partition("(")[2]):
-                found.append(int(path.split("/")[2]))
-    return found
-
-
-def until_gone(group: int, name: str = "", patience_s: float = PATIENCE_S) -> None:
-    until(lambda: not members(group, name), patience_s)
-
-
-def until_ended(pid: int, patience_s: float) -> None:
-    """Of a process that is no child."""
-    with contextlib.suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(pid)
-        try:
-            assert select.select([pidfd], [], [], patience_s)[0], f"process {pid} lives"
-        finally:
-            os.close(pidfd)
 
 
 @pytest.mark.parametrize("sync", ["sem", "futex"])

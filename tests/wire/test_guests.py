@@ -208,7 +208,6 @@ class TestWasi:
         assert one == two
         assert len(one) == 32
 
-    @pytest.mark.xfail(strict=False, reason="no clock for guests of the later interface yet")
     def test_time_stands_still(self, guests: Guests) -> None:
         if guests.is_head:  # DOC's guests are told that there is no clock
             body = puppet.instruction("g", 1, puppet.MASK_AT) + puppet.dump_memory(puppet.MASK_AT, 8)

@@ -20,7 +20,7 @@ Side = Literal["", "-side"]
 SIDES: tuple[Side, ...] = ("", "-side")
 ADMIN = {"user": "root", "is_admin": True}
 
-_numbers = itertools.count(1)
+_numbers = itertools.count(1000)  # below: what fuzzing makes up
 
 
 def fresh() -> int:
@@ -30,12 +30,16 @@ def fresh() -> int:
 
 @dataclass(frozen=True)
 class Binary:
-    """An `aicirt` to test, and where its cache may lie: the original uses `./cache`, ours what the environment says."""
+    """An `aicirt` to test, and where its cache may lie: the original uses `./cache`, ours what the environment says.
+
+    `own_flags`: of ours, so that nothing is kept of a request and all that stays is a leak.
+    """
 
     command: tuple[str, ...]
     folder: Path
     tokenizer: Path
     versions: tuple[Version, ...]
+    own_flags: tuple[str, ...] = ()
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[bytes]:
         """One of its jobs that end."""
@@ -155,14 +159,3 @@ def error(response: Any, *, is_user_error: bool | None = None) -> str:
 def data(response: Any) -> Any:
     assert response["type"] == "ok", response
     return response["data"]
-
-
-def processes_of(group: int) -> list[int]:
-    """Those that live, of a process group."""
-    found = []
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(OSError, ValueError):
-            fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split() if entry.isdigit() else []
-            if fields and int(fields[2]) == group and fields[0] != "Z":
-                found.append(int(entry))
-    return found

@@ -320,8 +320,9 @@ def _text(version: Version) -> str:
       (local.set $op (i32.load8_u (local.get $at)))
       (local.set $a (call $number (i32.add (local.get $at) (i32.const 1))))
       (local.set $b (call $number (i32.add (local.get $at) (i32.const 9))))
-      (local.set $at (i32.add (i32.add (local.get $at) (i32.const 25))
-        (call $number (i32.add (local.get $at) (i32.const 17)))))
+      (local.set $n (call $number (i32.add (local.get $at) (i32.const 17))))
+      (br_if $done (i32.gt_u {_N} (i32.const 0x100000))) ;; an argument that is none
+      (local.set $at (i32.add (i32.add (local.get $at) (i32.const 25)) {_N}))
       (if (i32.and (i32.eq (local.get $op) (i32.const {ord("S")})) (i32.and
           (i32.eq {_A} (local.get $callback)) (i32.le_u {_B} (local.get $calls))))
         (then (local.set $chosen (local.get $at))))
@@ -336,6 +337,7 @@ def _text(version: Version) -> str:
       (local.set $n (call $number (i32.add (local.get $at) (i32.const 17))))
       (local.set $p (i32.add (local.get $at) (i32.const 25)))
       (local.set $at (i32.add (local.get $p) (local.get $n)))
+      (br_if $done (i32.gt_u {_N} (i32.const 0x100000)))
       {"".join(_case(letter, body) for letter, body in cases.items())}
       (br $more))))
   (func (export "aici_init"))

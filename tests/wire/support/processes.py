@@ -1,0 +1,35 @@
+"""The processes of a runtime, seen from outside: by their group, and by the names that `ps` shows."""
+
+import contextlib
+import glob
+import os
+import select
+from pathlib import Path
+
+from tests.wire.support.mailbox import PATIENCE_S, until
+
+
+def members(group: int, name: str = "") -> list[int]:
+    """The processes of a group that live, or those of them with that name."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            before, _, after = Path(path).read_text().rpartition(")")
+            fields = after.split()
+            if int(fields[2]) == group and fields[0] != "Z" and name in ("", before.partition("(")[2]):
+                found.append(int(path.split("/")[2]))
+    return found
+
+
+def until_gone(group: int, name: str = "", patience_s: float = PATIENCE_S) -> None:
+    until(lambda: not members(group, name), patience_s)
+
+
+def until_ended(pid: int, patience_s: float) -> None:
+    """Of a process that is no child."""
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            assert select.select([pidfd], [], [], patience_s)[0], f"process {pid} lives"
+        finally:
+            os.close(pidfd)

@@ -1,0 +1,180 @@
+"""Guests that do anything: hypothesis chooses what each of their callbacks returns, points to, stores and logs.
+
+`--fuzz N` tries N of them, at random; without it the same few each time.
+"""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.support import puppet
+from tests.wire.support.engine import Version, data, fresh
+from tests.wire.support.fuzzing import Arena
+from tests.wire.support.puppet import MASK, instruction
+from tests.wire.support.shapes import VOCAB, check_entry, check_mid, check_post_pre
+
+POINTERS = st.one_of(
+    st.sampled_from([0, 1, 0x400, 0x8000, 0x18000, 0x40000, puppet.NUM_PAGES << 16, (puppet.NUM_PAGES << 16) - 1]),
+    st.sampled_from([0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFF0000, 1 << 26]),
+    st.integers(0, 2**32 - 1),
+)
+LENGTHS = st.one_of(st.sampled_from([0, 1, 4, 33, 36, 40, 65_536, 0x7FFFFFFF, 0xFFFFFFFF]), st.integers(0, 2**32 - 1))
+TOKENS = st.one_of(st.integers(0, VOCAB - 1), st.sampled_from([-1, VOCAB, 2**31, 2**32, 2**64]))
+TOKEN_LISTS = st.one_of(st.lists(TOKENS, max_size=5), st.none(), st.integers(), st.just([[]]))
+COUNTS = st.one_of(st.integers(0, 3), st.sampled_from([-1, 16, 17, 2**32 - 1, 2**32, 2**64, 1.5, None, "1", True]))
+TEXTS = st.text(max_size=20)
+JUNK = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=5,
+)
+
+
+def some_fields(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Mostly all of them, at times one less or one of another kind."""
+    return st.fixed_dictionaries(fields) | st.fixed_dictionaries({}, optional={k: v | JUNK for k, v in fields.items()})
+
+
+class Offset(str):
+    """Stands for the place of a mask in a result."""
+
+
+def render(value: Any) -> str:
+    """JSON, in which an `Offset` is what the guest fills in."""
+    if isinstance(value, Offset):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{render(str(k))}:{render(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(render, value)) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("@", "a")
+
+
+SPLICES = some_fields(when_sampled=TOKEN_LISTS, backtrack=COUNTS, ff_tokens=TOKEN_LISTS)
+MASKS = st.one_of(st.none(), st.sampled_from([Offset(MASK[0]), Offset(MASK[0]), Offset(MASK[1])]), COUNTS)
+BRANCHES = some_fields(
+    sample_mask=MASKS,
+    temperature=st.one_of(st.none(), st.floats(), st.integers(-1, 2)),
+    splices=st.lists(SPLICES, max_size=2),
+)
+RESULTS: dict[Version, dict[str, st.SearchStrategy[Any]]] = {
+    "doc": {
+        "prompt": st.just({}) | JUNK,
+        "pre": some_fields(suspend=st.booleans(), num_forks=COUNTS, ff_tokens=TOKEN_LISTS) | JUNK,
+        "mid": st.one_of(
+            st.sampled_from(["Stop", {"SampleWithBias": {}}]),
+            st.fixed_dictionaries({"Splice": some_fields(backtrack=COUNTS, ff_tokens=TOKEN_LISTS)}),
+            JUNK,
+        ),
+        "post": some_fields(stop=st.booleans()) | JUNK,
+    },
+    "head": {
+        "prompt": some_fields(prompt=TOKEN_LISTS) | JUNK,
+        "mid": some_fields(branches=st.lists(BRANCHES, max_size=3)) | JUNK,
+    },
+}
+NAMES = st.sampled_from(["a", "b", "", "\u00fc"])
+VALUES = st.one_of(st.sampled_from(["", "00", "6869", "FF", "0", "xx"]), st.binary(max_size=40).map(bytes.hex), JUNK)
+COMMANDS = st.one_of(
+    st.fixed_dictionaries({"ReadVar": some_fields(name=NAMES)}),
+    st.fixed_dictionaries(
+        {
+            "WriteVar": some_fields(
+                name=NAMES,
+                value=VALUES,
+                op=st.sampled_from(["Set", "Append"]),
+                when_version_is=st.one_of(st.none(), st.integers(0, 3), COUNTS),
+            )
+        }
+    ),
+    JUNK,
+)
+
+
+def actions(version: Version) -> st.SearchStrategy[str]:
+    """What a guest may do before it answers."""
+    wild = [
+        st.builds(instruction, st.sampled_from(["L", "T", "K", "R", "a"]), POINTERS, LENGTHS),
+        st.builds(instruction, st.just("E"), st.sampled_from([0, 1, 2, 3, 4, 5, 19, 20, 100, 2**32 - 1]), POINTERS),
+        st.builds(instruction, st.just("w"), POINTERS, st.integers(0, 2**32 - 1)),
+        st.builds(puppet.bias, POINTERS),
+        st.sampled_from(
+            [puppet.TRAP, puppet.STOP, puppet.RECURSE, instruction("y", 1), puppet.grow(1), puppet.grow(2000)]
+        ),
+    ]
+    mild = [
+        st.builds(puppet.log, TEXTS),
+        st.builds(puppet.log_often, st.integers(1, 300), st.text(min_size=1, max_size=300)),
+        st.builds(puppet.allow, *[st.integers(0, 300)] * 3),
+        st.builds(puppet.allow, st.integers(0, VOCAB - 1)),
+        st.builds(puppet.tokenize, TEXTS),
+        st.builds(lambda command: puppet.store(render(command)), COMMANDS),
+        st.sampled_from([puppet.dump(puppet.TRIE), puppet.echo(4), puppet.SEQ_ID, puppet.EOS, puppet.spin(10_000)]),
+        st.builds(instruction, st.just("g"), st.integers(0, 3), POINTERS),
+    ]
+    if version == "head":
+        mild.append(st.builds(puppet.config, st.sampled_from(["fork", "backtrack", "ff_tokens", "x", ""])))
+    return st.one_of(*mild, *mild, *wild)
+
+
+def callbacks(version: Version) -> st.SearchStrategy[dict[str, Any]]:
+    """Scripts by the name of their callback; the first call may be another than those that follow."""
+    bodies = {}
+    for name, results in RESULTS[version].items():
+        ends = st.builds(lambda result: puppet.answer(render(result)), results) | st.just("")
+        usual = st.just(puppet.DEFAULTS[version][name])
+        body = st.builds("{}{}".format, st.lists(actions(version), max_size=3).map("".join), usual | ends)
+        bodies[name] = body | st.builds(lambda one, two: {0: one, 1: two}, usual, body)
+    return st.fixed_dictionaries({}, optional=bodies)
+
+
+@st.composite
+def lives(draw: st.DrawFn, version: Version) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A guest, and what happens to its sequence in each step."""
+    few = st.lists(st.integers(0, VOCAB - 1), max_size=3)
+    steps = st.fixed_dictionaries({"backtrack": st.integers(0, 3), "tokens": few})
+    return draw(callbacks(version)), draw(st.lists(steps, min_size=1, max_size=3))
+
+
+def test_a_guest_harms_itself_alone(arena: Arena) -> None:
+    @arena.fuzz.settings(few=60)
+    @given(life=lives(arena.version))
+    def run(life: Any) -> None:
+        live(arena, *life)
+
+    run()
+    arena.check_leaks()
+
+
+def live(arena: Arena, scripts: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    """From the beginning to the end of a guest, next to one that is well and stays so."""
+    guests, seq_id, req_id = arena.guests, fresh(), f"r{fresh()}"
+    arena.fuzz.done["guests"] += 1
+    response = guests.try_instantiate(req_id, [1, 2], **scripts)
+    if response["type"] == "error":
+        arena.check_neighbour()
+        return
+    bound = {"id": seq_id, "req_id": req_id}
+    if guests.is_head:
+        result = check_entry(response["data"])
+        if response["data"]["error"]:  # it is there all the same, of no use, until it is bound and freed
+            assert guests.step([bound, arena.op()])[seq_id]["error"]
+            guests.free(seq_id)
+            return
+        assert all(0 <= token < VOCAB for token in result["prompt"])
+    if not guests.is_head:
+        check_post_pre(guests.post_pre(pre_ops=[bound]))
+    for number, step in enumerate(steps):
+        op = {"id": seq_id}
+        if guests.is_head:
+            op = bound if number == 0 else op | step | {"sampled": (step["tokens"] or [None])[0]}
+        reply = data(guests.try_step([op, arena.op()]))
+        check_mid(arena.version, reply, 2)
+        arena.check_neighbour(reply)
+        if not guests.is_head:
+            check_post_pre(guests.post_pre(post_ops=[op | step]))
+        arena.fuzz.done["steps"] += 1
+    guests.free(seq_id)
+    arena.engine.is_well()
