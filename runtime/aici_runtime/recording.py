@@ -34,7 +34,7 @@ class Session:
     """`flags`, `tokenizer` and so on: of the runtime that was recorded, where the file says."""
 
     flags: tuple[str, ...] = ("--cap-fork", "--cap-backtrack", "--cap-ff-tokens")
-    tokenizer: str | None = None
+    tokenizer: str = ""
     tokenizer_sha256: str | None = None
     dtype: str = "f32"
     modules: set[bytes] = field(default_factory=set)

@@ -6,6 +6,7 @@ is played with generous limits: the machine may be slower than that of the recor
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import sys
@@ -17,8 +18,9 @@ from typing import Any
 
 import orjson
 
-from aici_runtime import recording, vocabulary
-from aici_runtime.errors import RuntimeDiedError, UsageError
+from aici_runtime import recording, tokenizer_sources, vocabulary
+from aici_runtime.cache import default_cache_dir
+from aici_runtime.errors import NotFoundError, RuntimeDiedError, UsageError
 from aici_runtime.flags import parse
 from aici_runtime.player import Player, install
 from aici_runtime.recording import Exchange, Session
@@ -76,17 +78,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _play(session: Session, tokenizer: str | None, aicirt: str | None) -> Difference | None:
-    name = tokenizer or session.tokenizer
-    if name is None:
-        raise UsageError("the recording does not say which tokenizer it was", hint="name it with --tokenizer")
     flags = _flags(session)
     settings = parse(flags)
     with tempfile.TemporaryDirectory(prefix="aici-replay-") as temporary:
         folder = Path(temporary)
+        name = _tokenizer(session, tokenizer, folder, settings.logits_size)
         loaded = vocabulary.load(name, folder, logits_size=settings.logits_size)
-        digest = hashlib.sha256(loaded.tokenizer_json.read_bytes()).hexdigest()
-        if session.tokenizer_sha256 not in (None, digest):
-            raise UsageError(f"the tokenizer {name} is not the recorded one", hint="name that with --tokenizer")
         own = [sys.executable, "-P", "-m", "aici_runtime.main", f"--cache-dir={folder}"]
         command = [
             *([aicirt] if aicirt else own),
@@ -100,6 +97,24 @@ def _play(session: Session, tokenizer: str | None, aicirt: str | None) -> Differ
             reader = MaskReader(player.masks, settings.bias_dtype, loaded.vocab_size)
             compared = (_compare(exchange, session.tags, player, reader) for exchange in session.exchanges)
             return next((found for found in compared if found is not None), None)
+
+
+def _tokenizer(session: Session, asked: str | None, folder: Path, logits_size: int | None) -> str:
+    """The one that was asked for; else the recorded one, by its name or wherever aici keeps it on this machine."""
+    if session.tokenizer_sha256 is None:
+        if asked is None:
+            raise UsageError("the recording does not say which tokenizer it was", hint="name it with --tokenizer")
+        return asked
+    kept = sorted((default_cache_dir() / "models").glob("*/tokenizer.json"))
+    for name in [asked] if asked else [session.tokenizer, *map(str, kept)]:
+        with contextlib.suppress(NotFoundError):
+            source = tokenizer_sources.find(name, folder, logits_size=logits_size)
+            if hashlib.sha256(source.tokenizer_json.read_bytes()).hexdigest() == session.tokenizer_sha256:
+                return name
+    raise UsageError(
+        f"{asked or session.tokenizer} is not the tokenizer of the recording, or is not here",
+        hint=f"name the one whose tokenizer.json has the sha256 {session.tokenizer_sha256} with --tokenizer",
+    )
 
 
 def _flags(session: Session) -> list[str]:

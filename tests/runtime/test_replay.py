@@ -217,7 +217,21 @@ def test_bad_files(tmp_path: Path, content: str, words: str) -> None:
 def test_another_tokenizer_is_refused(trace: Path, tmp_path: Path) -> None:
     done = replay(trace, "--tokenizer", str(tokenizer.byte_fallback(tmp_path / "other")))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is not the recorded one" in done.stderr
+    assert "is not the tokenizer of the recording" in done.stderr
+
+
+def test_a_recording_of_another_machine(byte_level: Path, trace: Path, tmp_path: Path) -> None:
+    """Its tokenizer is found by its content, whatever it was called there."""
+    kept = tmp_path / "aici" / "models" / "mine"
+    records = lines(trace)
+    records[0]["aicirt"]["tokenizer"] = "/somewhere/else"
+    write(trace, [line for line in records if line["cmd"]["op"] in ("tokens", "ping")])
+    done = replay(trace, AICI_CACHE_DIR=str(tmp_path / "aici"))
+    assert done.returncode == 2
+    assert records[0]["aicirt"]["tokenizer_sha256"] in done.stderr
+    shutil.copytree(byte_level, kept)
+    done = replay(trace, AICI_CACHE_DIR=str(tmp_path / "aici"))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_recording_of_the_originals_client(byte_level: Path, trace: Path) -> None:
