@@ -11,7 +11,7 @@ PASS_THROUGH: dict[str, Any] = {
 
 
 def rt(context: typer.Context) -> None:
-    """Run the controller runtime, which engines start, or `rt replay` a recording of one; `rt --help` lists its flags."""
+    """Run the controller runtime, which engines start, or `rt replay` a recording; `rt --help` lists its flags."""
     from aici_runtime.main import main
 
     raise typer.Exit(main(context.args))

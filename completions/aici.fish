@@ -1,7 +1,7 @@
 complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a run -d 'Continue a prompt, under a constraint if one is given, or run a script that says what comes.'
 complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a serve -d 'Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM.'
 complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a lmtp -d 'Talk to a model by LMTP: a prompt a line, then parameters: Hello there temperature=1.2'
-complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a rt -d 'Run the controller runtime, which engines start, or `rt replay` a recording of one; `rt --help` lists its flags.'
+complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a rt -d 'Run the controller runtime, which engines start, or `rt replay` a recording; `rt --help` lists its flags.'
 complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a doctor -d 'Say what works on this machine; exit 1 when the main job cannot be done.'
 complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a models -d 'Fetch, list and find models.'
 complete -c aici -n 'not __fish_seen_subcommand_from run serve lmtp rt doctor models ctrl bench grammar' -f -a ctrl -d 'Write, build, test and keep controllers of your own, here or on a server.'
