@@ -2,14 +2,13 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _HEAD = struct.Struct("<HHI")
 """Number of masks, how many of them are in their rows, bytes of JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """`num_masks`: of the result; `loose`: bits of the last of them, which the stepper has to write."""
 
     result: bytes
@@ -18,7 +17,8 @@ class Answer:
 
 
 def encode(result: bytes, num_masks: int, loose: Sequence[bytes | bytearray]) -> bytes:
-    return b"".join([_HEAD.pack(num_masks, num_masks - len(loose), len(result)), result, *loose])
+    head = _HEAD.pack(num_masks, num_masks - len(loose), len(result))
+    return b"".join((head, result, *loose)) if loose else head + result
 
 
 def decode(message: bytes) -> Answer:

@@ -6,8 +6,10 @@ tokens; mid hands over the mask that waits since then. So such a guest's time co
 
 from collections.abc import Sequence
 
+import orjson
+
 from aici_runtime.branches import NOTHING, Branch, Splice, encode, parse
-from aici_runtime.callbacks import CONTINUE, MAX_FF_ROUNDS, CallbackError, Callbacks, PostArg, StepArg
+from aici_runtime.callbacks import CONTINUE, MAX_FF_ROUNDS, CallbackError, Callbacks
 from aici_runtime.ids import TokenId
 
 
@@ -27,18 +29,17 @@ class BranchesGuest(Callbacks):
     _owed: Splice | None = None
     """A conditional splice that removes: the next mid asks the engine for it."""
 
-    def step(self, arg: StepArg) -> tuple[bytes, list[bytearray]]:
+    def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
         masks: list[bytearray] = []
 
         def body() -> object:
-            branches = self._call(arg.backtrack, arg.tokens, arg.sampled, arg.fork_group)
-            return encode(branches, arg.row, masks, self._world.capabilities)
+            return encode(self._call(argument), row, masks, self._world.capabilities)
 
         return self._result("mid", body, failed=None), masks
 
-    def post(self, arg: PostArg) -> bytes:
+    def post(self, tokens: bytes, backtrack: int) -> bytes:
         def body() -> object:
-            self._posted(arg)
+            self._posted(orjson.loads(tokens), backtrack)
             return {"stop": False}
 
         return self._result("post", body, failed={"stop": True})
@@ -46,27 +47,27 @@ class BranchesGuest(Callbacks):
     def pre(self) -> bytes:
         return self._result("pre", self._pre, failed=CONTINUE)
 
-    def mid(self, fork_group: Sequence[int]) -> tuple[bytes, bytes | bytearray | None]:
+    def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
         bits: bytes | bytearray | None = None
 
         def body() -> object:
             nonlocal bits
-            bits, splice = self._decide(fork_group)
+            bits, splice = self._decide(orjson.loads(fork_group))
             return splice
 
         return self._result("mid", body, failed=None), bits
 
-    def _posted(self, arg: PostArg) -> None:
+    def _posted(self, tokens: Sequence[int], backtrack: int) -> None:
         """Note what happened, as the callback will be told."""
-        self._tokens_since = arg.tokens
-        self._backtrack = max(0, arg.backtrack - 1)
+        self._tokens_since = tokens
+        self._backtrack = max(0, backtrack - 1)
         if self._owed is not None:
             # It removes the token that was sampled, which the guest has not seen appended.
             self._backtrack, self._owed = self._backtrack - 1, None
             return
         self._sampled = None
-        if self._branches and self._branches[0].mask is not None and arg.tokens:
-            self._sampled = arg.tokens[0]
+        if self._branches and self._branches[0].mask is not None and tokens:
+            self._sampled = tokens[0]
             splice = self._branches[0].splice_for(self._sampled)
             if splice is not None and splice.backtrack:
                 self._owed = splice
@@ -83,7 +84,7 @@ class BranchesGuest(Callbacks):
         self._tokens_since = [*self._tokens_since, *self._forced]
         self._forced = ()
         for _ in range(MAX_FF_ROUNDS):
-            branches = self._call(self._backtrack, self._tokens_since, self._sampled, self._fork_group)
+            branches = self._call(self._argument())
             self._backtrack, self._tokens_since, self._sampled, self._fork_group = 0, (), None, ()
             splice = branches[0].splices[0] if len(branches) == 1 and branches[0].mask is None else None
             if splice is not None and splice.is_nothing and not ff_tokens:
@@ -114,16 +115,18 @@ class BranchesGuest(Callbacks):
             return self._bits.only(splice.ff_tokens[:1]), {"ff_tokens": splice.ff_tokens, "backtrack": 0}
         return self._bits.everything, _wire(splice)
 
-    def _call(
-        self, backtrack: int, tokens: Sequence[int], sampled: int | None, fork_group: Sequence[int]
-    ) -> list[Branch]:
-        argument = {
-            "backtrack": backtrack,
-            "tokens": list(tokens),
-            "sampled": sampled,
-            "fork_group": list(fork_group) or [self._state.seq_id],
-        }
-        answer = self._run("aici_mid_process", argument, takes_mask=True)
+    def _argument(self) -> bytes:
+        return orjson.dumps(
+            {
+                "backtrack": self._backtrack,
+                "tokens": list(self._tokens_since),
+                "sampled": self._sampled,
+                "fork_group": list(self._fork_group) or [self._state.seq_id],
+            }
+        )
+
+    def _call(self, argument: bytes) -> list[Branch]:
+        answer = self._parsed("aici_mid_process", self._run("aici_mid_process", argument, takes_mask=True))
         masks = [self._bits.trimmed(mask) for mask in self._state.masks]
         return parse(answer, masks, self._world.vocab_size)
 

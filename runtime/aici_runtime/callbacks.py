@@ -36,25 +36,6 @@ class SetupError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class PostArg:
-    """As a post op has it: `backtrack` counts the token that was sampled and never appended."""
-
-    tokens: Sequence[int]
-    backtrack: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepArg:
-    """As an op of the later protocol has it. `row`: where the first mask will be."""
-
-    backtrack: int
-    tokens: Sequence[int]
-    sampled: int | None
-    fork_group: Sequence[int]
-    row: int
-
-
-@dataclass(frozen=True, slots=True)
 class World:
     """What callbacks need to know of the runtime."""
 
@@ -93,41 +74,48 @@ class Callbacks(ABC):
         """
         with self._setting_up():
             self._state.begin_late_call(lambda: orjson.dumps({"prompt": list(prompt())}))
-            answer = self._answer_of("aici_init_prompt")
+            answer = self._parsed("aici_init_prompt", self._returned("aici_init_prompt"))
             given = [TokenId(token) for token in prompt()]
             return given if answer == {} else self._tokens(answer, "prompt")
 
     # The op set of pre, mid and post.
 
     @abstractmethod
-    def post(self, arg: PostArg) -> bytes: ...
+    def post(self, tokens: bytes, backtrack: int) -> bytes:
+        """`tokens`: a list as JSON; `backtrack` counts the token that was sampled and never appended."""
 
     @abstractmethod
     def pre(self) -> bytes: ...
 
     @abstractmethod
-    def mid(self, fork_group: Sequence[int]) -> tuple[bytes, bytes | bytearray | None]:
-        """The result, and the bits of the row unless the guest has failed."""
+    def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
+        """The result, and the bits of the row unless the guest has failed. `fork_group`: a list as JSON."""
 
     # The op set of mid alone.
 
     @abstractmethod
-    def step(self, arg: StepArg) -> tuple[bytes, list[bytearray]]:
-        """The result, and the masks that it names: the first as `arg.row`, number k > 0 as -k."""
+    def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
+        """The result, and the masks that it names: the first as `row`, number k > 0 as -k. `argument`: as a guest of
+        the later interface reads it."""
 
     # For both.
 
-    def _run(self, name: str, arg: object, *, takes_mask: bool = False) -> Any:
-        self._state.begin_call(orjson.dumps(arg), takes_mask=takes_mask)
-        return self._answer_of(name)
+    def _run(self, name: str, argument: bytes, *, takes_mask: bool = False) -> bytes:
+        """What the guest returned: see `_parsed`."""
+        self._state.begin_call(argument, takes_mask=takes_mask)
+        return self._returned(name)
 
-    def _answer_of(self, name: str) -> Any:
-        self._host.guest = self._state
+    def _returned(self, name: str) -> bytes:
+        state = self._state
+        self._host.guest = state
         self._guest.call(name, self._handle)
-        if self._state.result is None:
+        if state.result is None:
             raise CallbackError("aici_host_return_process_result not called")
+        return state.result
+
+    def _parsed(self, name: str, returned: bytes) -> Any:
         try:
-            return orjson.loads(self._state.result)
+            return orjson.loads(returned)
         except orjson.JSONDecodeError as error:
             raise CallbackError(f"invalid JSON from {name}: {error}") from error
 
@@ -184,6 +172,11 @@ class Callbacks(ABC):
 
 def encode_result(*, result: object, error: str, storage: list[dict[str, Any]], logs: str, micros: int) -> bytes:
     """`micros` is rounded down to 10, so that nothing can be timed through it."""
+    if not (error or storage or logs):
+        return b'{"error":"","result":%b,"storage":[],"logs":"","micros":%d}' % (
+            orjson.dumps(result),
+            micros // 10 * 10,
+        )
     return orjson.dumps(
         {"error": error, "result": result, "storage": storage, "logs": logs, "micros": micros // 10 * 10}
     )

@@ -1,7 +1,8 @@
 """A guest with callbacks pre, mid and post (see `abi.py`)."""
 
-from collections.abc import Sequence
 from typing import Any
+
+import orjson
 
 from aici_runtime.branches import NOTHING, Branch, Splice, encode
 from aici_runtime.callbacks import (
@@ -10,8 +11,6 @@ from aici_runtime.callbacks import (
     MAX_FF_ROUNDS,
     CallbackError,
     Callbacks,
-    PostArg,
-    StepArg,
     field,
     shorten,
 )
@@ -19,17 +18,20 @@ from aici_runtime.ids import TokenId
 
 _SAMPLE: dict[str, object] = {"SampleWithBias": {}}
 
+# What most guests answer to most tokens, as they write it: there is nothing to parse.
+_GO_ON = b'{"num_forks":1,"suspend":false,"ff_tokens":[]}'
+_NO_STOP = b'{"stop":false}'
+_SAMPLE_JSON = b'{"SampleWithBias":{}}'
+
 
 class CallbacksGuest(Callbacks):
     _held: tuple[list[TokenId], bool, int] | None = None
     """With the op set of mid alone: tokens that pre has forced, which the guest knows of but the engine has yet to
     append, and whether to suspend and how often to fork after them. pre is not asked again until then."""
 
-    def post(self, arg: PostArg) -> bytes:
+    def post(self, tokens: bytes, backtrack: int) -> bytes:
         # The engine counts the token that was sampled and never appended; the guest never saw it.
-        return self._result(
-            "post", lambda: {"stop": self._post(arg.tokens, max(0, arg.backtrack - 1))}, failed={"stop": True}
-        )
+        return self._result("post", lambda: {"stop": self._post(tokens, max(0, backtrack - 1))}, failed={"stop": True})
 
     def pre(self) -> bytes:
         def body() -> object:
@@ -38,7 +40,7 @@ class CallbacksGuest(Callbacks):
 
         return self._result("pre", body, failed=CONTINUE)
 
-    def mid(self, fork_group: Sequence[int]) -> tuple[bytes, bytes | bytearray | None]:
+    def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
         bits: bytes | bytearray | None = None
 
         def body() -> object:
@@ -58,23 +60,24 @@ class CallbacksGuest(Callbacks):
 
         return self._result("mid", body, failed=None), bits
 
-    def step(self, arg: StepArg) -> tuple[bytes, list[bytearray]]:
+    def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
         masks: list[bytearray] = []
 
         def body() -> object:
-            return encode(self._step(arg), arg.row, masks, self._world.capabilities)
+            return encode(self._step(orjson.loads(argument)), row, masks, self._world.capabilities)
 
         return self._result("mid", body, failed=None), masks
 
-    def _step(self, arg: StepArg) -> list[Branch]:
+    def _step(self, arg: dict[str, Any]) -> list[Branch]:
         """A step of three callbacks as one. Forking takes a step in which nothing happens: the branches are made before
         the next, and each says then what it wants."""
         if self._held is not None:
             (ff_tokens, suspend, num_forks), self._held = self._held, None
-            if arg.backtrack or list(arg.tokens) != ff_tokens:
+            if arg["backtrack"] or arg["tokens"] != ff_tokens:
                 raise CallbackError("the engine did not append the tokens that the controller forced")
         else:
-            if (arg.tokens or arg.backtrack) and self._post(arg.tokens, arg.backtrack):
+            tokens, backtrack = arg["tokens"], arg["backtrack"]
+            if (tokens or backtrack) and self._post(orjson.dumps(tokens), backtrack):
                 return []
             ff_tokens, suspend, num_forks = self._pre()
             if ff_tokens:
@@ -87,7 +90,7 @@ class CallbacksGuest(Callbacks):
         if num_forks > 1:
             self._held = [], False, 1
             return [NOTHING] * num_forks
-        decision = self._mid(arg.fork_group)
+        decision = self._mid(orjson.dumps(arg["fork_group"]))
         if decision is None:
             return []
         if isinstance(decision, Splice):
@@ -95,16 +98,19 @@ class CallbacksGuest(Callbacks):
         unconstrained = decision is self._world.masks.without_bias
         return [Branch(mask=bytearray(self._bits.everything if unconstrained else decision))]
 
-    def _post(self, tokens: Sequence[int], backtrack: int) -> bool:
-        answer = self._run("aici_post_process", {"tokens": list(tokens), "backtrack": backtrack})
-        return bool(field(answer, "stop", bool))
+    def _post(self, tokens: bytes, backtrack: int) -> bool:
+        returned = self._run("aici_post_process", b'{"tokens":%b,"backtrack":%d}' % (tokens, backtrack))
+        return returned != _NO_STOP and bool(field(self._parsed("aici_post_process", returned), "stop", bool))
 
     def _pre(self) -> tuple[list[TokenId], bool, int]:
         """Forced tokens, whether to suspend, number of forks. Asks again after every batch of forced tokens, so that
         the engine sees one batch."""
         ff_tokens: list[TokenId] = []
         for _ in range(MAX_FF_ROUNDS):
-            answer = self._run("aici_pre_process", {})
+            returned = self._run("aici_pre_process", b"{}")
+            if returned == _GO_ON:
+                return ff_tokens, False, 1
+            answer = self._parsed("aici_pre_process", returned)
             suspend = field(answer, "suspend", bool)
             num_forks = field(answer, "num_forks", int)
             more = self._tokens(answer)
@@ -117,13 +123,14 @@ class CallbacksGuest(Callbacks):
                 return ff_tokens, suspend, num_forks
             if num_forks != 1 or suspend:
                 raise CallbackError("ff_tokens need num_forks == 1 and suspend == false")
-            if self._post(more, 0):
+            if self._post(orjson.dumps(more), 0):
                 return ff_tokens, False, 0
         raise CallbackError("too many ff_tokens rounds from pre_process")
 
-    def _mid(self, fork_group: Sequence[int]) -> bytes | bytearray | Splice | None:
+    def _mid(self, fork_group: bytes) -> bytes | bytearray | Splice | None:
         """Bits to sample by, a splice, or None: stop."""
-        answer: Any = self._run("aici_mid_process", {"fork_group": list(fork_group)}, takes_mask=True)
+        returned = self._run("aici_mid_process", b'{"fork_group":%b}' % fork_group, takes_mask=True)
+        answer = _SAMPLE if returned == _SAMPLE_JSON else self._parsed("aici_mid_process", returned)
         if answer == _SAMPLE:
             masks = self._state.masks
             return self._bits.trimmed(masks[0]) if masks else self._world.masks.without_bias

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from aici_runtime import answers
+from aici_runtime import answers, asks
 from aici_runtime.callbacks import CONTINUE, encode_result
 from aici_runtime.envelope import RequestError
 from aici_runtime.flags import Limits
@@ -71,13 +71,14 @@ class DocOps:
                 raise RequestError(f"invalid id {op.id}")
         if not self._masks.fits_rows(len(ops)):
             raise RequestError("shm size too small")
-        self._masks.rows.clear(len(ops))
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
         rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
         got = self._ask_mid(rows, _fork_groups(ops))
         results = []
         for row, op in enumerate(ops):
             reason = refused.get(op.id)
+            if reason:
+                self._masks.rows.clear(row)
             result = failed(f"Worker: {reason}") if reason else self._mid_result(op.id, row, got.get(op.id))
             results.append(b'"%d":%b' % (op.id, result))
         return b'{"seqs":{%b},"num_seqs":%d}' % (b",".join(results), len(ops))
@@ -86,9 +87,7 @@ class DocOps:
         requests, limit_s = {}, self._pre_limit_s
         for seq_id, sequence in self._sequences.items():
             if sequence.late is None and sequence.ready is None:
-                op = post_ops.get(seq_id)
-                post = None if op is None else {"tokens": op.tokens, "backtrack": op.backtrack}
-                requests[seq_id] = {"op": "pp", "id": seq_id, "post": post}
+                requests[seq_id] = asks.post_pre(seq_id, post_ops.get(seq_id))
                 if sequence.worker is not None and sequence.worker.slot.masks_in_pre():
                     limit_s = max(limit_s, self._mid_limit_s)
         got, late = self._sequences.collect(self._sequences.ask(requests), started + limit_s)
@@ -97,7 +96,7 @@ class DocOps:
     def _ask_mid(self, rows: dict[SeqId, int], groups: dict[SeqId, list[SeqId]]) -> dict[SeqId, bytes]:
         started = time.monotonic()
         requests = {
-            seq_id: {"op": "mid", "row": row, "fork_group": groups[seq_id]}
+            seq_id: asks.mid(row, groups[seq_id])
             for seq_id, row in rows.items()
             if self._sequences[seq_id].ready is None and self._sequences[seq_id].late is None
         }
@@ -152,6 +151,7 @@ class DocOps:
         else:
             decoded, sequence.ready = sequence.ready, None
         if decoded is None and sequence.late is None:
+            self._masks.rows.clear(row)
             return failed(sequence.failure)
         if decoded is None:
             assert sequence.late is not None
@@ -160,6 +160,8 @@ class DocOps:
             return _result(_NOTHING, self._told(sequence.late))
         if decoded.loose:
             self._masks.rows.write(row, decoded.loose[0])
+        elif not decoded.num_masks:
+            self._masks.rows.clear(row)
         return decoded.result
 
     def _told(self, late: Late) -> str:

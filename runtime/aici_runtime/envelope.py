@@ -97,14 +97,15 @@ def field(body: Any, name: str, kind: type) -> Any:
 
 
 def uint(body: Any, name: str) -> int:
-    value = field(body, name, int)
+    value: int = field(body, name, int)
     if not 0 <= value < 2**32:
         raise RequestError(f"field {name} out of range: {value}")
-    return int(value)
+    return value
 
 
 def uints(body: Any, name: str) -> list[int]:
-    values = field(body, name, list)
-    if not all(type(value) is int and 0 <= value < 2**32 for value in values):
-        raise RequestError(f"field {name} is not a list of unsigned integers")
-    return list(values)
+    values: list[int] = field(body, name, list)
+    for value in values:
+        if type(value) is not int or not 0 <= value < 2**32:
+            raise RequestError(f"field {name} is not a list of unsigned integers")
+    return values

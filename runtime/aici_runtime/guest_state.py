@@ -77,6 +77,8 @@ class GuestState:
             del self._log[: max(min(LOG_DROP_BYTES, self._log_max_bytes), len(self._log) - self._log_max_bytes)]
 
     def take_log(self) -> str:
+        if not self._log:
+            return ""
         text = self._log.decode("utf-8", "replace")
         self._log.clear()
         return text

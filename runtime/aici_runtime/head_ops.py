@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aici_runtime import answers
+from aici_runtime import answers, asks
 from aici_runtime.callbacks import encode_result
 from aici_runtime.envelope import RequestError
 from aici_runtime.flags import Limits
@@ -110,20 +110,12 @@ class HeadOps:
 
     def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int], started: float) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
-        requests: dict[SeqId, dict[str, object]] = {}
+        requests: dict[SeqId, bytes] = {}
         late: list[SeqId] = []
         for op in ops:
             sequence = self._sequences[op.id]
             if sequence.late is None:
-                requests[op.id] = {
-                    "op": "step",
-                    "id": op.id,
-                    "row": slots[op.id],
-                    "fork_group": groups[op.id],
-                    "backtrack": op.backtrack,
-                    "tokens": op.tokens,
-                    "sampled": op.sampled,
-                }
+                requests[op.id] = asks.step(op, slots[op.id], groups[op.id])
             elif op.backtrack or op.tokens or op.sampled is not None:
                 self._sequences.fail(sequence, "Worker: told of tokens while it is still computing")
             else:

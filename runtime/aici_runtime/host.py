@@ -134,7 +134,7 @@ class Host:
     def _read_bias(self, pointer: int) -> bytearray:
         if not self.guest.takes_mask:
             raise GuestError("logit_ptr is empty")
-        return bytearray(self.read(pointer, self._mask_bytes))
+        return bytearray(self._require_memory().view(pointer, self._mask_bytes))
 
     def get_config(self, pointer: int, length: int) -> int:
         return self.read(pointer, length).decode("utf-8", "replace") in self._capabilities

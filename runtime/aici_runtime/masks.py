@@ -90,9 +90,9 @@ class Rows:
         start = self.first_byte + row * self.row_bytes
         self._memory[start : start + self.row_bytes] = self._encode(bits)
 
-    def clear(self, num_rows: int) -> None:
-        size = num_rows * self.row_bytes
-        self._memory[self.first_byte : self.first_byte + size] = bytes(size)
+    def clear(self, row: int) -> None:
+        start = self.first_byte + row * self.row_bytes
+        self._memory[start : start + self.row_bytes] = bytes(self.row_bytes)
 
 
 class _Expansion:

@@ -7,10 +7,8 @@ engine frees it: one bad guest never fails a command for the others.
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
-
+from aici_runtime import asks
 from aici_runtime.answers import Answer
 from aici_runtime.callbacks import encode_result
 from aici_runtime.envelope import RequestError
@@ -67,6 +65,8 @@ class Sequences:
 
     def bind(self, req_ids: Mapping[SeqId, str]) -> None:
         """Fresh sequences for guests that wait to be bound: all, or RequestError and none."""
+        if not req_ids:
+            return
         for seq_id in req_ids:
             if seq_id in self._by_id:
                 raise RequestError(f"duplicate id {seq_id}")
@@ -74,14 +74,15 @@ class Sequences:
         for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
             self._by_id[seq_id] = Sequence(req_id, worker)
 
-    def ask(self, requests: Mapping[SeqId, Mapping[str, object]]) -> list[SeqId]:
+    def ask(self, requests: Mapping[SeqId, bytes]) -> list[SeqId]:
         """Returns those that are at work now; the others have failed."""
         return [seq_id for seq_id, request in requests.items() if self._send(self._by_id[seq_id], request)]
 
-    def collect(self, seq_ids: Iterable[SeqId], deadline: float) -> tuple[dict[SeqId, bytes], list[SeqId]]:
+    def collect(self, seq_ids: list[SeqId], deadline: float) -> tuple[dict[SeqId, bytes], list[SeqId]]:
         """Answers, and those from whom none has come before `deadline`. Who died meanwhile is in neither."""
         answers, missing = {}, []
-        for seq_id in seq_ids:
+        # When the last has answered, most have: whoever waits for each in turn sleeps and wakes for each.
+        for seq_id in reversed(seq_ids):
             sequence = self._by_id[seq_id]
             if sequence.worker is None:
                 continue
@@ -94,9 +95,8 @@ class Sequences:
                 self.fail(sequence, "Worker: died")
         return answers, missing
 
-    def give_up(self, seq_ids: Iterable[SeqId]) -> dict[SeqId, bytes]:
+    def give_up(self, seq_ids: list[SeqId]) -> dict[SeqId, bytes]:
         """Interrupt these guests and take what their workers say of it; who does not say anything is killed."""
-        seq_ids = list(seq_ids)
         for seq_id in seq_ids:
             worker = self._by_id[seq_id].worker
             if worker is not None:
@@ -149,15 +149,14 @@ class Sequences:
                 self._roster.release(sequence.worker)
         return gone
 
-    def _send(self, sequence: Sequence, request: Mapping[str, Any]) -> bool:
+    def _send(self, sequence: Sequence, request: bytes) -> bool:
         worker = sequence.worker
         if worker is None:
             return False
-        message = orjson.dumps(request)
-        if len(message) > REQUEST_MAX:
-            self.fail(sequence, f"Worker: request too large; {len(message)} > {REQUEST_MAX}")
+        if len(request) > REQUEST_MAX:
+            self.fail(sequence, f"Worker: request too large; {len(request)} > {REQUEST_MAX}")
             return False
-        worker.slot.send_request(message)
+        worker.slot.send_request(request)
         if worker.dead:
             # The roster may have said so before the request cleared the word.
             worker.slot.mark_dead()
@@ -168,7 +167,7 @@ class Sequences:
             self.fail(parent, "Worker: died")
             raise _ForkError("died")
         slot = self._table.take(self._table.branches)
-        self._send(parent, {"op": "fork", "id": seq_id, "slot": slot.index})
+        self._send(parent, asks.fork(seq_id, slot.index))
         deadline = time.monotonic() + _FORK_S
         answer = worker.slot.wait_response(deadline)
         if not answer:

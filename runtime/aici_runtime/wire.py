@@ -5,15 +5,14 @@ Sequence ids are JSON numbers in requests and string keys in responses. This fil
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from aici_runtime.ids import SeqId, TokenId
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class PostOp:
+class PostOp(NamedTuple):
     """`tokens` were appended to `id` after `backtrack` tokens had been removed (as the mid result counted them)."""
 
     id: SeqId
@@ -24,8 +23,7 @@ class PostOp:
         return {"id": self.id, "tokens": list(self.tokens), "backtrack": self.backtrack}
 
 
-@dataclass(frozen=True, slots=True)
-class PreOp:
+class PreOp(NamedTuple):
     """Bind the guest that was instantiated under `req_id` to the fresh sequence `id`."""
 
     id: SeqId
@@ -35,8 +33,7 @@ class PreOp:
         return {"id": self.id, "req_id": self.req_id}
 
 
-@dataclass(frozen=True, slots=True)
-class MidOp:
+class MidOp(NamedTuple):
     """Compute the mask of `id`; with `clone_id`, `id` is fresh and becomes a fork of that sequence first."""
 
     id: SeqId
@@ -46,8 +43,7 @@ class MidOp:
         return {"id": self.id, "clone_id": self.clone_id}
 
 
-@dataclass(frozen=True, slots=True)
-class StepOp:
+class StepOp(NamedTuple):
     """The later protocol's: what was appended to `id` since its last step, of which `sampled` is what was sampled.
 
     `id` is fresh with `req_id` (the guest that was instantiated under it) or with `clone_id` (that sequence is forked
@@ -63,11 +59,10 @@ class StepOp:
     clone_idx: int | None = None
 
     def to_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in StepOp.__slots__}
+        return self._asdict()
 
 
-@dataclass(frozen=True, slots=True)
-class Pre:
+class Pre(NamedTuple):
     """`num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. Append `ff_tokens` first.
     `late`: suspended because it is still computing."""
 
@@ -77,13 +72,11 @@ class Pre:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(NamedTuple):
     stop: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
+class Splice(NamedTuple):
     """Remove `backtrack` tokens, counting the one sampled in this step, then append `ff_tokens`.
 
     With `backtrack` 0 the sampled token is `ff_tokens[0]`: the mask allows no other. `late`: the guest is still
@@ -95,8 +88,7 @@ class Splice:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SeqResult(Generic[T]):
+class SeqResult(NamedTuple, Generic[T]):
     """`error` is empty when all is well. `storage` holds the guest's writes of variables, as JSON values, in order."""
 
     result: T | None
@@ -106,16 +98,14 @@ class SeqResult(Generic[T]):
     micros: int
 
 
-@dataclass(frozen=True, slots=True)
-class PostPre:
+class PostPre(NamedTuple):
     """`post` has an entry per post op; `pre` one per live sequence, those freed in the same call included."""
 
     post: dict[SeqId, SeqResult[Post]]
     pre: dict[SeqId, SeqResult[Pre]]
 
 
-@dataclass(frozen=True, slots=True)
-class Mid:
+class Mid(NamedTuple):
     """`result` is None where the mask row alone decides."""
 
     seqs: dict[SeqId, SeqResult[Splice]]

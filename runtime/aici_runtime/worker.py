@@ -1,10 +1,4 @@
-"""The `aicirt-seq` process: one guest, one sequence. It waits on its slot, runs callbacks, and forks itself.
-
-Requests are JSON with a field `op`:
-    pp    {id, post: {tokens, backtrack} | null}   → u32 length of the post result, post result, pre result
-    mid   {row, fork_group}                        → an Answer; the mask goes to the row
-    step  {id, row, fork_group, backtrack, tokens, sampled}    → an Answer; its first mask goes to the row
-    fork  {id, slot}                               → pid of the branch, which answers `ok` on its own slot; or an error
+"""The `aicirt-seq` process: one guest, one sequence. It does what its slot asks (`asks.py`), and forks itself.
 
 A worker that is too late for its row is *detached* (see Watchdog): the mask then comes with the answer.
 """
@@ -21,9 +15,9 @@ from typing import Any, NoReturn
 
 import orjson
 
-from aici_runtime import answers, process
+from aici_runtime import answers, asks, process
 from aici_runtime.arrival import Arrival
-from aici_runtime.callbacks import Callbacks, PostArg, SetupError, StepArg, encode_result
+from aici_runtime.callbacks import Callbacks, SetupError, encode_result
 from aici_runtime.comms import RequestVariables
 from aici_runtime.guest import Guest
 from aici_runtime.masks import Rows
@@ -128,49 +122,49 @@ class Worker:
 
     def serve(self) -> NoReturn:
         while True:
-            request = orjson.loads(self._slot.wait_request())
-            self._set_busy(True)
-            response = self._handle(request)
-            self._set_busy(False)
-            self._slot.send_response(response)
+            request = self._slot.wait_request()
+            with self._watchdog.lock:
+                self._watchdog.busy = True
+                self._watchdog.detached = False
+            self._slot.send_response(self._handle(request))
 
-    def _set_busy(self, busy: bool) -> None:
-        with self._watchdog.lock:
-            self._watchdog.busy = busy
-            self._watchdog.detached = False
-
-    def _handle(self, request: dict[str, Any]) -> bytes:
-        op = request["op"]
-        if op == "mid":
-            result, bits = self._callbacks.mid(request["fork_group"])
-            return self._answer(result, [] if bits is None else [bits], self._world.masks.rows, request["row"])
-        if op == "step":
-            self._state.seq_id = request["id"]
-            arg = StepArg(
-                request["backtrack"], request["tokens"], request["sampled"], request["fork_group"], request["row"]
-            )
-            result, masks = self._callbacks.step(arg)
-            return self._answer(result, masks, self._world.masks.slots, request["row"])
-        if op == "pp":
-            self._state.seq_id = request["id"]
-            post = b""
-            if request["post"] is not None:
-                post = self._callbacks.post(PostArg(request["post"]["tokens"], request["post"]["backtrack"]))
+    def _handle(self, request: bytes) -> bytes:
+        op, seq_id, number, backtrack = asks.HEAD.unpack_from(request)
+        rest = request[asks.HEAD.size :]
+        if op == asks.MID:
+            result, bits = self._callbacks.mid(rest)
+            return self._answer(result, () if bits is None else (bits,), self._world.masks.rows, number)
+        if op == asks.STEP:
+            self._state.seq_id = seq_id
+            result, masks = self._callbacks.step(rest, number)
+            return self._answer(result, masks, self._world.masks.slots, number)
+        if op == asks.FORK:
+            self._stand_by()
+            return self._fork(seq_id, self._world.table.at(number))
+        self._state.seq_id = seq_id
+        post = self._callbacks.post(rest, backtrack) if op == asks.POST else b""
+        pre = self._callbacks.pre()
+        self._stand_by()
+        if len(post) + len(pre) > RESPONSE_MAX - _LENGTH.size:
             half = RESPONSE_MAX // 2 - _LENGTH.size
-            post, pre = _fitting(post, half), _fitting(self._callbacks.pre(), half)
-            return _LENGTH.pack(len(post)) + post + pre
-        return self._fork(request["id"], self._world.table.at(request["slot"]))
+            post, pre = _fitting(post, half), _fitting(pre, half)
+        return _LENGTH.pack(len(post)) + post + pre
 
     def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
+        loose = masks
         with self._watchdog.lock:
             if masks and not self._watchdog.detached:
                 rows.write(row, masks[0])
-                answer = answers.encode(result, len(masks), masks[1:])
-            else:
-                answer = answers.encode(result, len(masks), masks)
+                loose = masks[1:]
+            self._watchdog.busy = False
+        answer = answers.encode(result, len(masks), loose)
         if len(answer) <= RESPONSE_MAX:
             return answer
         return answers.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())
+
+    def _stand_by(self) -> None:
+        with self._watchdog.lock:
+            self._watchdog.busy = False
 
     def _fork(self, seq_id: int, slot: Slot) -> bytes:
         try:

@@ -1,0 +1,39 @@
+"""What the stepper asks a worker for: an operation, three numbers, and JSON that the guest reads as it is.
+
+mid    row, fork_group                    → an Answer; the mask goes to the row
+pre    id                                 → the result of pre, as `post`
+post   id, backtrack, tokens              → u32 length of the post result, post result, pre result
+step   id, row, argument                  → an Answer; its first mask goes to the row
+fork   id, slot                           → pid of the branch, which answers `ok` on its own slot; or an error
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+import orjson
+
+from aici_runtime.ids import SeqId
+from aici_runtime.wire import PostOp, StepOp
+
+HEAD: Final = Struct("<4I")
+MID, PRE, POST, STEP, FORK = range(5)
+
+
+def mid(row: int, fork_group: Sequence[SeqId]) -> bytes:
+    return HEAD.pack(MID, 0, row, 0) + orjson.dumps(fork_group)
+
+
+def post_pre(seq_id: SeqId, op: PostOp | None) -> bytes:
+    if op is None:
+        return HEAD.pack(PRE, seq_id, 0, 0)
+    return HEAD.pack(POST, seq_id, 0, op.backtrack) + orjson.dumps(op.tokens)
+
+
+def step(op: StepOp, row: int, fork_group: Sequence[SeqId]) -> bytes:
+    argument = {"backtrack": op.backtrack, "tokens": op.tokens, "sampled": op.sampled, "fork_group": fork_group}
+    return HEAD.pack(STEP, op.id, row, 0) + orjson.dumps(argument)
+
+
+def fork(seq_id: SeqId, slot: int) -> bytes:
+    return HEAD.pack(FORK, seq_id, slot, 0)
