@@ -11,9 +11,7 @@ import struct
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
-
-import orjson
+from typing import NoReturn
 
 from aici_runtime import answers, asks, process
 from aici_runtime.arrival import Arrival
@@ -126,7 +124,9 @@ class Worker:
             with self._watchdog.lock:
                 self._watchdog.busy = True
                 self._watchdog.detached = False
-            self._slot.send_response(self._handle(request))
+            response = self._handle(request)
+            # Only now is it known which slot: a fork goes on here, in two processes.
+            self._slot.send_response(response)
 
     def _handle(self, request: bytes) -> bytes:
         op, seq_id, number, backtrack = asks.HEAD.unpack_from(request)
