@@ -11,7 +11,8 @@ from aici_runtime.mailbox import Sync
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
     """`tokenizer`: a folder with a `tokenizer.json`, or that file. `max_forks`: guests of one request, the first
-    included. `extra_args`: more flags of `aicirt`; the last wins.
+    included. `extra_args`: more flags of `aicirt`; the last wins. With futexes, messages may have half of
+    `json_size_mib`.
 
     The time limits are wider than the original's (4 and 150 ms), made for a core per guest: a guest is stopped for
     running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to each; or, with

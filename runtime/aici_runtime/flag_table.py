@@ -89,7 +89,7 @@ def _add_jobs(group: "argparse._ArgumentGroup") -> None:
 def _add_ours(group: "argparse._ArgumentGroup", placements: Sequence[str]) -> None:
     add = group.add_argument
     add("--cache-dir", metavar="DIR", type=Path, help="modules, tags, tries (default: where `aici` keeps its models)")
-    add("--trace", metavar="FILE.jsonl", type=Path, help="record both channels")
+    add("--trace", metavar="FILE.jsonl", type=Path, help="record both channels (%%p in the name: the process id)")
     add("--templates", metavar="N", type=_count, default=16, help="guests kept to be forked (default: %(default)s)")
     add("--template-memory", metavar="MB", type=_positive, default=256, help="of these guests (default: %(default)s)")
     add("--placement", choices=placements, default="process", help="a guest a process, or a pool of processes")

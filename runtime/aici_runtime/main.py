@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from aici_runtime import flags, jobs, process, shm, side, spawner, vocabulary, wasm
@@ -171,7 +172,8 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
 def _trace(settings: Settings, loaded: LoadedVocabulary, masks: shm.Region) -> Recorder:
     if settings.trace is None:
         return NoTrace()
-    trace = Trace(settings.trace, MaskReader(masks, settings.bias_dtype, loaded.vocab_size))
+    path = Path(str(settings.trace).replace("%p", str(os.getpid())))
+    trace = Trace(path, MaskReader(masks, settings.bias_dtype, loaded.vocab_size))
     trace.begin(settings, loaded)
     return trace
 

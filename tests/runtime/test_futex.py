@@ -84,3 +84,23 @@ def test_whoever_waits_learns_of_a_death(start_runtime: Callable[..., Runtime]) 
     with pytest.raises(RuntimeDiedError, match="has died"):
         runtime.recv_mid()
     assert isinstance(future.exception(10), RuntimeDiedError)
+
+
+@pytest.mark.parametrize("sync", ["semaphore", "futex"])
+def test_signals_interrupt_nothing(start_runtime: Callable[..., Runtime], sync: str) -> None:
+    """The runtime's main thread has a handler for SIGCHLD, which makes its waits return early."""
+    runtime = start_runtime(sync=sync)
+    done = threading.Event()
+
+    def disturb() -> None:
+        while not done.wait(0.0002):
+            os.kill(runtime.pid, signal.SIGCHLD)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        for _ in range(500):
+            runtime.ping()
+    finally:
+        done.set()
+        thread.join()

@@ -172,10 +172,10 @@ def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp
 
 
 def test_lines_of_many_threads_and_two_processes_stay_whole(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    config = RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, extra_args=(f"--trace={path}",))
+    config = RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, extra_args=(f"--trace={tmp_path}/%p.jsonl",))
     with Runtime(config) as runtime, ThreadPoolExecutor(4) as pool:
         runtime.wait_ready()
+        path = tmp_path / f"{runtime.pid}.jsonl"
         before = len(lines(path))
         asked = [pool.submit(runtime.set_tags, "x" * length, [str(length)]) for length in range(200)]
         for _ in range(200):
