@@ -22,7 +22,7 @@ POINTERS = st.one_of(
 )
 LENGTHS = st.one_of(st.sampled_from([0, 1, 4, 33, 36, 40, 65_536, 0x7FFFFFFF, 0xFFFFFFFF]), st.integers(0, 2**32 - 1))
 TOKENS = st.one_of(st.integers(0, VOCAB - 1), st.sampled_from([-1, VOCAB, 2**31, 2**32, 2**64]))
-TOKEN_LISTS = st.one_of(st.lists(TOKENS, max_size=5), st.none(), st.integers(), st.just([[]]))
+TOKEN_LISTS: st.SearchStrategy[Any] = st.one_of(st.lists(TOKENS, max_size=5), st.none(), st.integers(), st.just([[]]))
 COUNTS = st.one_of(st.integers(0, 3), st.sampled_from([-1, 16, 17, 2**32 - 1, 2**32, 2**64, 1.5, None, "1", True]))
 TEXTS = st.text(max_size=20)
 JUNK = st.recursive(
@@ -167,7 +167,7 @@ def live(arena: Arena, scripts: dict[str, Any], steps: list[dict[str, Any]]) -> 
     if not guests.is_head:
         check_post_pre(guests.post_pre(pre_ops=[bound]))
     for number, step in enumerate(steps):
-        op = {"id": seq_id}
+        op: dict[str, Any] = {"id": seq_id}
         if guests.is_head:
             op = bound if number == 0 else op | step | {"sampled": (step["tokens"] or [None])[0]}
         reply = data(guests.try_step([op, arena.op()]))
