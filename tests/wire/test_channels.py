@@ -1,7 +1,12 @@
 """The frame and the envelope: on both channels, in both synchronizations, of both versions."""
 
 import json
+import os
+import random
+import signal
 import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -131,6 +136,33 @@ class TestSideChannel:
             either.send({"op": "get_tags", "$rid": str(k)}, "-side")
         assert either.ask({"op": "ping"}) == PONG
         assert sorted(int(either.receive("-side")["$rid"]) for _ in range(8)) == list(range(8))
+
+
+class TestWakeUps:
+    def test_none_is_lost(self, either: Engine) -> None:
+        """Both channels at once, each as fast as it goes, with a pause now and then in which the other side sleeps."""
+
+        def talk(side: Side) -> int:
+            chance = random.Random(side)
+            for _ in range(300):
+                assert either.ask(b'{"op":"ping"}', side) == PONG
+                if chance.random() < 0.05:
+                    time.sleep(0.002)
+            return 300
+
+        with ThreadPoolExecutor(2) as pool:
+            assert sum(pool.map(talk, SIDES)) == 600
+
+    def test_interrupted_waits_go_on(self, either: Engine) -> None:
+        """The original aborts when a signal ends its wait."""
+        for _ in range(10):
+            os.killpg(either.process.pid, signal.SIGSTOP)
+            os.killpg(either.process.pid, signal.SIGCONT)
+        either.is_well()
+        os.killpg(either.process.pid, signal.SIGSTOP)
+        either.send(b'{"op":"ping"}')
+        os.killpg(either.process.pid, signal.SIGCONT)
+        assert either.receive() == PONG
 
 
 def test_tokens(either: Engine) -> None:

@@ -15,6 +15,13 @@ from tests.wire.support.guests import Guests
 from tests.wire.support.mailbox import MIB, SemaphoreBox, exists, unlink
 from tests.wire.support.tries import GOLDEN, Trie
 
+
+@pytest.fixture
+def head_only(aicirt: Binary) -> None:
+    if "head" not in aicirt.versions:
+        pytest.skip("flags of the later version")
+
+
 BOXES = ("cmd", "resp", "cmd-side", "resp-side")
 
 
@@ -38,6 +45,24 @@ class TestRefused:
         assert done.returncode == 0
         for flag in ("--tokenizer", "--json-size", "--bin-size", "--wasm-max-forks", "--restricted", "--futex"):
             assert flag.encode() in done.stdout
+
+
+class TestLogitsSize:
+    """A model may have more logits than its tokenizer has tokens."""
+
+    def test_it_pads(self, aicirt: Binary, head_only: None) -> None:
+        with Engine(aicirt, "head", extra=["--logits-size=300"]) as engine:
+            assert data(engine.call("tokens"))["vocab_size"] == 300
+            guests = Guests(engine)
+            usual = puppet.DEFAULTS["head"]["mid"]
+            trie = Trie(bytes.fromhex(guests.only_mid(puppet.dump(puppet.TRIE) + usual)["logs"]))
+            assert (trie.vocab_size, trie.texts(10)[261:]) == (300, [b""] * 39)
+
+    @pytest.mark.parametrize("size", [260, 462])
+    def test_within_limits(self, aicirt: Binary, size: int, head_only: None) -> None:
+        """Not fewer than there are, and not 200 more."""
+        done = aicirt.run(f"--tokenizer={aicirt.tokenizer}", f"--logits-size={size}", "--save-tokenizer=trie")
+        assert done.returncode != 0
 
 
 class TestModule:
@@ -74,9 +99,7 @@ class TestModule:
         assert (done.returncode, b"said by a file" in done.stdout + done.stderr) == (0, True), done.stderr
         assert b'{"steps":[]}' in (done := aicirt.run(*flags)).stdout + done.stderr
 
-    def test_restricted(self, aicirt: Binary) -> None:
-        if "head" not in aicirt.versions:
-            pytest.skip("a flag of the later version")
+    def test_restricted(self, aicirt: Binary, head_only: None) -> None:
         with Engine(aicirt, "head", extra=["--restricted"]) as engine:
             for op, fields in (("mk_module", {"binary": ""}), ("set_tags", {"module_id": "0" * 64, "tags": ["a"]})):
                 response = engine.side(op, **fields)

@@ -393,6 +393,24 @@ def bare(aicirt: Binary) -> Iterator[Guests]:
         yield Guests(engine)
 
 
+class TestFirstOp:
+    """Without a flag of either version, the first op says which it is."""
+
+    def test_head(self, aicirt: Binary) -> None:
+        with _Plain(aicirt, "head") as engine:
+            _, entry = step(Guests(engine), allow(1) + branches(masked()))
+            assert entry["result"]["branches"][0]["sample_mask"] == 0
+            assert Masks(engine).magic == 0xF01291B7
+            error(Guests(engine).try_post_pre())
+
+    def test_doc(self, aicirt: Binary) -> None:
+        with _Plain(aicirt, "doc") as engine:
+            guests = Guests(engine)
+            assert guests.mid(guests.bind())["result"] is None
+            assert set(struct.unpack_from(f"<{VOCAB}f", engine.bin)) == {0.0, -100.0}
+            assert data(engine.call("mid_process", ops=[], freed=[]))["num_seqs"] == 0  # an unknown field is ignored
+
+
 class TestCapabilities:
     @pytest.mark.parametrize(
         ("items", "text"),
@@ -419,6 +437,13 @@ class TestCapabilities:
     def test_config(self, bare: Guests) -> None:
         body = "".join(puppet.config(name) for name in ("fork", "backtrack", "ff_tokens"))
         assert step(bare, body + puppet.DEFAULTS["head"]["mid"])[1]["logs"] == "000"
+
+
+class _Plain(Engine):
+    """What a version's engine need not say."""
+
+    def flags(self) -> list[str]:
+        return [flag for flag in super().flags() if not flag.startswith(("--cap", "--bias"))]
 
 
 class _Bare(Engine):
