@@ -14,12 +14,11 @@ from aici_runtime.envelope import Request, RequestError, field, uints
 from aici_runtime.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.registry import Registry
 from aici_runtime.roster import News
-from aici_runtime.slots import Slot, SlotTable
+from aici_runtime.slots import Slot, SlotTable, owner_id
 from aici_runtime.spawner import SpawnerSockets
 from aici_runtime.templates import Pair, Template, Templates
 
 GRACE_S = 0.2
-_TIMEOUT_TEXT = "instantiate: timeout"
 _FORK_S = 1.0
 """A fork takes a millisecond; a template that is slower than a guest that starts afresh is of no use."""
 
@@ -44,6 +43,8 @@ class Births:
         self._generation = generation
         self._vocab_size = vocab_size
         self._max_init_s = max_init_s
+        limit = f"{max_init_s * 1000:.0f} ms (--wasm-max-init-time)"
+        self._timeout_text = f"instantiate: timeout; the controller took more than {limit} to start"
         self._templates = templates
         self._slot_lock = threading.Lock()
 
@@ -52,7 +53,7 @@ class Births:
         to know, a SeqResult."""
         order = self._order(request)
         with self._slot_lock:
-            slot = self._table.take(self._table.side)
+            slot = self._table.take(self._table.side, owner_id(request.auth.user))
         try:
             answer = self._bring_up(slot, order)
             # In the later protocol, a guest that has failed is there all the same, and says so at each step.
@@ -144,7 +145,7 @@ class Births:
             answer = frames.receive(sock)
             sock.settimeout(None)
         except TimeoutError as error:
-            raise ControllerError(_TIMEOUT_TEXT) from error
+            raise ControllerError(self._timeout_text) from error
         except BrokenPipeError:
             answer = None
         finally:

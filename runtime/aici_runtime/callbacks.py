@@ -44,6 +44,8 @@ class World:
     eos_token: TokenId
     max_forks: int
     capabilities: frozenset[str]
+    timeout_text: Callable[[str], str]
+    """What a guest is told whose time was over in mid, pre or post."""
 
 
 class Callbacks(ABC):
@@ -128,7 +130,7 @@ class Callbacks(ABC):
             result = body()
         except GuestTimeoutError as raised:
             self._failed, self._over = True, raised
-            result, error = None, "Worker: timeout"
+            result, error = None, self._world.timeout_text(label)
         except NotEnabledError as raised:
             self._failed = True
             result, error = None, str(raised)

@@ -23,6 +23,7 @@ from aici_runtime.errors import (
     AiciError,
     ControllerError,
     NotFoundError,
+    QuotaError,
     RuntimeDiedError,
     UnavailableError,
     UsageError,
@@ -45,7 +46,7 @@ from aici_runtime.wire import (
 
 __all__ = ["Runtime", "RuntimeConfig"]
 
-_ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, ControllerError, UnavailableError)}
+_ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, QuotaError, ControllerError, UnavailableError)}
 _USER = "localhost"
 
 

@@ -53,6 +53,7 @@ class RuntimeConfig:
             f"--wasm-max-init-time={self.max_init_time_ms}",
             f"--wasm-max-forks={self.max_forks}",
             f"--wasm-max-timeout-steps={self.late_steps}",
+            "--wasm-max-compile-time=60000",
             f"--engine-pid={os.getpid()}",
             *([f"--cache-dir={self.cache_dir}"] if self.cache_dir else []),
             *(["--futex"] if self.sync == "futex" else []),

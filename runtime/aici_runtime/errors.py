@@ -3,7 +3,8 @@
 AiciError                     exit 1, HTTP 500
 ├── UsageError                exit 2, HTTP 400   the caller can mend it: bad flag, bad regex, prompt too long
 │   ├── NotFoundError         exit 2, HTTP 404   unknown model, controller or tag
-│   └── InUseError            exit 2, HTTP 409   what is to be removed is still needed
+│   ├── InUseError            exit 2, HTTP 409   what is to be removed is still needed
+│   └── QuotaError            exit 2, HTTP 429   a user, or all together, have as much as they may have
 ├── ForbiddenError            exit 1, HTTP 403   it belongs to somebody else, or a key may not do it
 ├── ControllerError           exit 1, HTTP 400   the guest trapped, stopped with an error, or broke a limit
 ├── RuntimeDiedError          exit 1, HTTP 503   the controller runtime process is gone
@@ -42,6 +43,11 @@ class NotFoundError(UsageError):
 class InUseError(UsageError):
     http_status = 409
     code = "in_use_error"
+
+
+class QuotaError(UsageError):
+    http_status = 429
+    code = "quota_error"
 
 
 class ForbiddenError(AiciError):

@@ -70,8 +70,15 @@ def _add_limits(group: "argparse._ArgumentGroup") -> None:
     )  # fmt: skip
     add("--wasm-max-log", "KB", 64, "log between two steps")
     add("--wasm-max-table", "N", 100_000, "elements of a table")
-    add("--wasm-max-compile-time", "MS", 60_000, "compiling a module")
+    add("--wasm-max-compile-time", "MS", 10_000, "compiling a module")
     add("--unbound-timeout", "S", 600, "how long a guest that has come up waits to be bound")
+    for flag, most, of_user, what in (
+        ("--max-instances", 512, 512, "guests at once, forks included"),
+        ("--max-modules", 10_000, 2_000, "modules in the store"),
+        ("--max-stored-mb", 50_000, 10_000, "MB in the store, compiled code included"),
+    ):
+        add(flag, "N", most, what)
+        add(f"{flag}-per-user", "N", of_user, f"{what}, of a user")
 
 
 def _add_jobs(group: "argparse._ArgumentGroup") -> None:

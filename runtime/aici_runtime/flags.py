@@ -12,7 +12,9 @@ from aici_runtime.channel import MIB
 from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flag_table import flag_parser
 from aici_runtime.masks import DTYPES, Dtype
+from aici_runtime.quota import Quota
 
+_MAX_LOG_KIB = 64
 _MAX_NAME_BYTES = 200
 """Linux has 255 for a name in /dev/shm, and ours get endings."""
 
@@ -51,6 +53,16 @@ class Limits:
         default = 0 if proto == "doc" else 10
         return default if self.timeout_steps is None else self.timeout_steps
 
+    def timeout_text(self, op: str, proto: Proto) -> str:
+        """For a guest whose time was over in `op`: mid, pre or post."""
+        if op == "mid":
+            what, limit_s, flags = "mid_process", self.step_limit_s(proto), "--wasm-max-step-time"
+        else:
+            what, limit_s, flags = "pre_process and post_process", self.pre_step_s, "--wasm-max-pre-step-time"
+        if rounds := self.late_rounds(proto):
+            flags = f"in each of {rounds} steps: {flags}, --wasm-max-timeout-steps"
+        return f"Worker: timeout; {what} took more than {limit_s * 1000:.0f} ms ({flags})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -86,6 +98,9 @@ class Settings:
     store_dir: Path
     engine_pid: int | None
     unbound_s: float
+    instances: Quota
+    modules: Quota
+    stored_mib: Quota
     worker_user: str | None
     verbose: bool
     as_given: tuple[str, ...]
@@ -125,6 +140,8 @@ def parse(argv: Sequence[str] | None) -> Settings:
             raise UsageError(f"{flag} needs --module")
     if flags.run and flags.server:
         raise UsageError("--run and --server are two jobs", hint="run the module first, then serve")
+    if flags.wasm_max_log > _MAX_LOG_KIB:
+        raise UsageError(f"--wasm-max-log is at most {_MAX_LOG_KIB}", hint="a step's answer has no room for more")
     if flags.bench:
         raise UsageError("--bench has a command of its own", hint="`aici bench rt` measures the runtime")
     capabilities = _capabilities(flags)
@@ -171,6 +188,9 @@ def parse(argv: Sequence[str] | None) -> Settings:
         store_dir=flags.cache_dir / "modules" if flags.cache_dir else default_store_dir(),
         engine_pid=flags.engine_pid,
         unbound_s=flags.unbound_timeout,
+        instances=Quota("guests", "--max-instances", flags.max_instances, flags.max_instances_per_user),
+        modules=Quota("modules", "--max-modules", flags.max_modules, flags.max_modules_per_user),
+        stored_mib=Quota("MB of modules", "--max-stored-mb", flags.max_stored_mb, flags.max_stored_mb_per_user),
         worker_user=flags.worker_user,
         verbose=flags.verbose,
         as_given=tuple(_as_given(parser, flags)),

@@ -15,7 +15,6 @@ from wasmtime import _ffi as ffi
 from aici_runtime.abi import BRANCHES_EXPORTS, EXPORTS, OPTIONAL_EXPORTS, Abi
 
 _MAX_TABLES = 2
-_MAX_TABLE_ELEMENTS = 100_000
 _VALUE_TYPES = {"i": "i32", "I": "i64"}
 
 # Prototypes of our own: with plain addresses these cost half of what the wheel's typed pointers do.
@@ -92,14 +91,20 @@ class Guest:
     """
 
     def __init__(
-        self, *, engine: wasmtime.Engine, linker: wasmtime.Linker, module: wasmtime.Module, memory_max_bytes: int
+        self,
+        *,
+        engine: wasmtime.Engine,
+        linker: wasmtime.Linker,
+        module: wasmtime.Module,
+        memory_max_bytes: int,
+        max_table_elements: int = 100_000,
     ) -> None:
         self._engine = engine
         self._module = module
         self._store = wasmtime.Store(engine)
         self._store.set_limits(
             memory_size=memory_max_bytes,
-            table_elements=_MAX_TABLE_ELEMENTS,
+            table_elements=max_table_elements,
             instances=1,
             tables=_MAX_TABLES,
             memories=1,

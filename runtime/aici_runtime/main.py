@@ -8,21 +8,22 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from aici_runtime import flags, jobs, process, shm, side, spawner, vocabulary, wasm
 from aici_runtime.channel import Channels
+from aici_runtime.compiling import compile_module
 from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flags import Settings
 from aici_runtime.masks import MaskRegion
 from aici_runtime.parts import Parts
 from aici_runtime.registry import Registry
-from aici_runtime.roster import News, Roster
+from aici_runtime.roster import Roster
 from aici_runtime.side import SideConfig
 from aici_runtime.slots import SlotTable
 from aici_runtime.spawner import SpawnerConfig, SpawnerSockets
@@ -98,12 +99,18 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     trace = _trace(settings, loaded, bin_region)
-    table = SlotTable()
+    table = SlotTable(settings.instances)
     table.set_head(settings.assumed_proto == "head")
     sockets = SpawnerSockets()
-    news, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    roster = Roster(table, news, unbound_s=settings.unbound_s)
-    registry = Registry(settings.store_dir, cache_key=wasm.cache_key(), restricted=settings.restricted)
+    roster = Roster(table, unbound_s=settings.unbound_s)
+    registry = Registry(
+        settings.store_dir,
+        cache_key=wasm.cache_key(),
+        restricted=settings.restricted,
+        modules=settings.modules,
+        stored_mib=settings.stored_mib,
+        compile=partial(compile_module, timeout_s=settings.limits.compile_s),
+    )
     parts = Parts(_leave)
 
     def begin(body: Callable[[], None]) -> Callable[[], None]:
@@ -116,7 +123,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     def start_spawner() -> None:
         config = SpawnerConfig(
             table=table,
-            news=News(telling),
+            news=roster.news,
             masks=masks,
             vocabulary=loaded,
             limits=settings.limits,
@@ -135,7 +142,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             table=table,
             registry=registry,
             spawner=sockets,
-            news=News(telling),
+            news=roster.news,
             generation=generation,
             owed=owed,
             vocab_size=loaded.vocab_size,

@@ -1,6 +1,7 @@
 """Modules by the sha256 of their bytes, tags that name them, compiled code beside them."""
 
 import hashlib
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -14,9 +15,14 @@ from aici_runtime.cache import sync, write_atomically
 from aici_runtime.compiling import compile_module
 from aici_runtime.envelope import Auth
 from aici_runtime.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
+from aici_runtime.mailbox import MIB
 from aici_runtime.module_files import ModuleFiles, content_of, size_of
+from aici_runtime.quota import Quota
 from aici_runtime.tags import check_tag, is_module_id, is_tag, owns
 from aici_runtime.wire import ModuleInfo, TagInfo
+
+_NO_QUOTA = Quota("modules", "", sys.maxsize, sys.maxsize)
+_QUOTA_HINT = "remove what is not needed any more: aici ctrl rm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +49,15 @@ class Registry:
         *,
         cache_key: str,
         restricted: bool = False,
+        modules: Quota = _NO_QUOTA,
+        stored_mib: Quota = _NO_QUOTA,
         compile: Callable[[Path, Path], None] = compile_module,  # noqa: A002
     ) -> None:
         self._files = ModuleFiles(folder)
         self._cache_key = cache_key
         self._restricted = restricted
+        self._module_quota = modules
+        self._stored_quota = stored_mib
         self._compile = compile
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -56,13 +66,16 @@ class Registry:
         self._files.sweep()
 
     def add(self, binary: bytes, auth: Auth) -> ModuleInfo:
-        """Compile and store. Idempotent: a module stays its first uploader's. UsageError for what is no controller."""
+        """Compile and store. Idempotent: a module stays its first uploader's. UsageError for what is no controller,
+        QuotaError for one too many."""
         self._refuse_if_restricted()
         started = time.monotonic()
         module_id = hashlib.sha256(binary).hexdigest()
         with self._turns[module_id]:
             size = self._sizes(module_id)
             if size is None or size[0] != len(binary) or not size[1]:
+                if size is None:
+                    self._check_room(len(binary), auth)
                 size = self._bring_in(module_id, binary, auth)
         return ModuleInfo(module_id, *size, int((time.monotonic() - started) * 1000))
 
@@ -76,12 +89,22 @@ class Registry:
                 sync(path)
             size = (new / "code").stat().st_size
             with self._files.changing():
+                if self._sizes(module_id) is None:
+                    self._check_room(len(binary) + size, auth)
                 (new / "code").rename(self._code(module_id))
                 if self._sizes(module_id) is None:
                     (new / "record").rename(self._files.record(module_id))
                 (new / "wasm").rename(self._files.wasm(module_id))
                 sync(self._files.folder)
         return len(binary), size
+
+    def _check_room(self, size_bytes: int, auth: Auth) -> None:
+        """For one module more, of that size."""
+        modules = self.modules()
+        own = [module for module in modules if module.created_by == auth.user]
+        self._module_quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT)
+        total, of_user = (size_bytes + sum(m.wasm_size + (m.compiled_size or 0) for m in ms) for ms in (modules, own))
+        self._stored_quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT)
 
     def compiled(self, module_id: str) -> Path:
         """The file with the compiled code, made now if it is missing."""

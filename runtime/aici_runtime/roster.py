@@ -27,6 +27,9 @@ from aici_runtime import process
 from aici_runtime.envelope import RequestError
 from aici_runtime.slots import CANCEL_SIGNAL, Slot, SlotTable
 
+_UNBORN_S = 5.0
+"""A child runs within milliseconds of its fork."""
+
 _MAX_NEWS_BYTES = 64 * 1024
 _STACK_BYTES = 16 * 1024 * 1024
 """Processes are forked from this thread, and guests run on what they inherit. Only what is touched takes memory."""
@@ -63,6 +66,10 @@ class News:
         """No guest came up in the slot. Its worker, if there ever was one, is ended."""
         self._send({"failed": slot.index})
 
+    def abandoned(self, slot: Slot) -> None:
+        """Nobody knows whether a branch will still come up in it."""
+        self._send({"abandoned": slot.index})
+
     def discard(self, req_id: str) -> None:
         self._send({"discard": req_id})
 
@@ -80,20 +87,22 @@ class News:
 class Roster:
     """`unbound_s`: how long a guest that came up is kept for an engine that does not bind it."""
 
-    def __init__(self, table: SlotTable, news: socket.socket, *, unbound_s: float) -> None:
+    def __init__(self, table: SlotTable, *, unbound_s: float) -> None:
         self._table = table
-        self._news = news
-        news.setblocking(False)  # recv_fds drops its flags in Python 3.11
+        self._heard, said = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._heard.setblocking(False)  # recv_fds drops its flags in Python 3.11
+        self.news = News(said)
         self._unbound_s = unbound_s
         self._lock = threading.Lock()
         self._workers: dict[int, WorkerHandle] = {}  # by slot; all whose slot is not free
         self._starting: set[int] = set()  # slots
-        self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # and when it expires; soonest first
+        self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # and when it expires
+        self._abandoned: dict[int, float] = {}  # slots, and when they are free
         self._owed: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id, by number
         self._generation = 0
         self._handlers: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
-        self.watch(news.fileno(), self._drain)
+        self.watch(self._heard.fileno(), self._drain)
 
     def start(self) -> None:
         process.start_thread("roster", self._run, stack_bytes=_STACK_BYTES)
@@ -124,12 +133,13 @@ class Roster:
         """End the guests that nobody has bound in time; returns the seconds until there may be another."""
         now = time.monotonic()
         with self._lock:
-            while self._unbound:
-                req_id, (_, expires) = next(iter(self._unbound.items()))
-                if expires > now:
-                    return expires - now
+            for index in [index for index, at in self._abandoned.items() if at <= now]:
+                del self._abandoned[index]
+                self._table.free(self._table.at(index))
+            for req_id in [req_id for req_id, (_, at) in self._unbound.items() if at <= now]:
                 self._discard(req_id)
-        return None
+            times = [*self._abandoned.values(), *(at for _, at in self._unbound.values())]
+        return min(times) - now if times else None
 
     def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
         """All or none, whatever is discarded meanwhile. RequestError for one that is not ready or named twice."""
@@ -142,6 +152,11 @@ class Roster:
             return [self._unbound.pop(req_id)[0] for req_id in req_ids]
 
     def adopt_branch(self, slot: Slot, pid: int) -> WorkerHandle:
+        """One that may have announced itself already."""
+        self._drain()
+        with self._lock:
+            if slot.index in self._workers:
+                return self._workers[slot.index]
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -149,6 +164,10 @@ class Roster:
             pidfd = -1
         with self._lock:
             return self._add(slot, pidfd)
+
+    def abandon(self, slot: Slot) -> None:
+        """A branch that may still come up in it is ended; else the slot is free after a while in which none has."""
+        self.news.abandoned(slot)
 
     def release(self, worker: WorkerHandle) -> None:
         """End the worker; its slot becomes free when it is gone."""
@@ -177,7 +196,7 @@ class Roster:
                 if index in self._starting:
                     self._release(self._workers[index])
                 elif index not in self._workers and not self._table.at(index).is_free():
-                    self._table.at(index).free()
+                    self._table.free(self._table.at(index))
             self._starting.clear()
             self._generation += 1
             owed, self._owed = list(self._owed.values()), {}
@@ -204,7 +223,7 @@ class Roster:
 
     def _free(self, worker: WorkerHandle) -> None:
         del self._workers[worker.slot.index]
-        worker.slot.free()
+        self._table.free(worker.slot)
 
     def _died(self, worker: WorkerHandle) -> None:
         self._drain()  # what it or the side process has said before
@@ -221,7 +240,7 @@ class Roster:
     def _drain(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):
             while True:
-                message, fds, _, _ = socket.recv_fds(self._news, _MAX_NEWS_BYTES, 1)
+                message, fds, _, _ = socket.recv_fds(self._heard, _MAX_NEWS_BYTES, 1)
                 self._hear(orjson.loads(message), fds)
 
     def _hear(self, news: dict[str, object], fds: list[int]) -> None:
@@ -237,7 +256,12 @@ class Roster:
                 if worker := self._workers.get(index):
                     self._release(worker)
                 else:
-                    self._table.at(index).free()
+                    self._table.free(self._table.at(index))
+            case {"abandoned": int(index)}:
+                if worker := self._workers.get(index):
+                    self._release(worker)
+                else:
+                    self._abandoned[index] = time.monotonic() + _UNBORN_S
             case {"discard": str(req_id)}:
                 self._discard(req_id)
             case {"begin": int(number), "rid": str() | None as rid, "req_id": str() | None as req_id}:
@@ -246,12 +270,18 @@ class Roster:
                 del self._owed[number]
 
     def _hear_born(self, slot: Slot, generation: int, pidfd: int) -> None:
-        if generation == self._generation:
+        if slot.index in self._table.branches and slot.index in self._workers:
+            os.close(pidfd)  # the stepper knows it from its parent
+        elif slot.index in self._table.branches:
+            worker = self._add(slot, pidfd)
+            if self._abandoned.pop(slot.index, None):
+                self._release(worker)
+        elif generation == self._generation:
             self._add(slot, pidfd)
             self._starting.add(slot.index)
-            return
-        process.kill(pidfd)
-        os.close(pidfd)
+        else:
+            process.kill(pidfd)
+            os.close(pidfd)
 
     def _discard(self, req_id: str) -> None:
         entry = self._unbound.pop(req_id, None)

@@ -13,6 +13,7 @@ from aici_runtime.answers import Answer
 from aici_runtime.callbacks import encode_result
 from aici_runtime.envelope import RequestError
 from aici_runtime.errors import AiciError
+from aici_runtime.flags import Limits
 from aici_runtime.ids import SeqId
 from aici_runtime.roster import Roster, WorkerHandle
 from aici_runtime.slots import REQUEST_MAX, SlotTable
@@ -36,22 +37,24 @@ class Late:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """`failure`: why its worker is no more; empty while it lives. `ready`: an answer that came too late to be given."""
+    """`failure`: why its worker is no more; empty while it lives. `ready`: an answer that came too late to be given.
+    `asked`: the latest op."""
 
     req_id: str
     worker: WorkerHandle | None
     failure: str = ""
     late: Late | None = None
     ready: Answer | None = None
+    asked: int = asks.PRE
 
 
 class Sequences:
     """By id. `ask` sends to many workers at once, `collect` takes what comes before a deadline."""
 
-    def __init__(self, *, table: SlotTable, roster: Roster, max_forks: int) -> None:
+    def __init__(self, *, table: SlotTable, roster: Roster, limits: Limits) -> None:
         self._table = table
         self._roster = roster
-        self._max_forks = max_forks
+        self._limits = limits
         self._by_id: dict[SeqId, Sequence] = {}
 
     def __contains__(self, seq_id: SeqId) -> bool:
@@ -103,8 +106,12 @@ class Sequences:
                 self._roster.interrupt(worker)
         answers, missing = self.collect(seq_ids, time.monotonic() + _KILL_GRACE_S)
         for seq_id in missing:
-            self.fail(self._by_id[seq_id], "Worker: timeout")
+            self._fail_for_time(self._by_id[seq_id])
         return answers
+
+    def _fail_for_time(self, sequence: Sequence) -> None:
+        op = "mid" if sequence.asked in (asks.MID, asks.STEP) else "pre"
+        self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
     def detach(self, seq_id: SeqId) -> None:
         """Afterwards the worker does not touch its row any more, or has answered, or is gone."""
@@ -112,7 +119,7 @@ class Sequences:
         if sequence.worker is not None:
             self._roster.detach(sequence.worker)
             if not sequence.worker.slot.wait_detached(time.monotonic() + _KILL_GRACE_S):
-                self.fail(sequence, "Worker: timeout")
+                self._fail_for_time(sequence)
 
     def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:
         """Fork the parent's worker for `seq_id`. Returns why not; such a sequence exists too, as failed."""
@@ -123,8 +130,8 @@ class Sequences:
             reason = f"invalid id {parent_id}" if parent is None else f"cannot clone {parent_id}: {parent.failure}"
         elif parent.late is not None:
             reason = f"cannot clone {parent_id}: it is still computing"
-        elif self._num_forks(parent.req_id) >= self._max_forks:
-            reason = f"too many forks (max={self._max_forks})"
+        elif self._num_forks(parent.req_id) >= self._limits.forks:
+            reason = f"too many forks (max={self._limits.forks})"
         else:
             try:
                 self._by_id[seq_id] = Sequence(parent.req_id, self._fork(parent, parent.worker, seq_id))
@@ -156,6 +163,7 @@ class Sequences:
         if len(request) > REQUEST_MAX:
             self.fail(sequence, f"Worker: request too large; {len(request)} > {REQUEST_MAX}")
             return False
+        sequence.asked = request[0]
         worker.slot.send_request(request)
         if worker.dead:
             # The roster may have said so before the request cleared the word.
@@ -166,16 +174,16 @@ class Sequences:
         if worker.dead:
             self.fail(parent, "Worker: died")
             raise _ForkError("died")
-        slot = self._table.take(self._table.branches)
+        slot = self._table.take(self._table.branches, self._table.owner(worker.slot))
         self._send(parent, asks.fork(seq_id, slot.index))
         deadline = time.monotonic() + _FORK_S
         answer = worker.slot.wait_response(deadline)
         if not answer:
-            # The slot stays taken: nobody knows whether a branch will still come up in it.
+            self._roster.abandon(slot)
             self.fail(parent, "Worker: timeout" if answer is None else "Worker: died")
             raise _ForkError(parent.failure.removeprefix("Worker: "))
         if not answer.isdigit():
-            slot.free()
+            self._table.free(slot)
             raise _ForkError(answer.decode())
         branch = self._roster.adopt_branch(slot, int(answer))
         if slot.wait_response(deadline) != b"ok":

@@ -18,6 +18,7 @@ from aici_runtime.flags import Limits
 from aici_runtime.guest import Guest, GuestError, load_module
 from aici_runtime.host import Host
 from aici_runtime.link import Linker, returns_offset
+from aici_runtime.mailbox import MIB
 from aici_runtime.masks import MaskRegion
 from aici_runtime.roster import News
 from aici_runtime.slots import SlotTable
@@ -55,10 +56,11 @@ def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tupl
             linker=linker.wasmtime,
             module=module,
             memory_max_bytes=world.limits.memory_bytes,
+            max_table_elements=world.limits.table_elements,
         )
     except (GuestError, wasmtime.WasmtimeError) as error:
         reason = error if compiled.is_file() else "the controller was removed while it was started"
-        raise SetupError(f"Error (setup): {reason}") from error
+        raise SetupError(f"Error (setup): {reason}{_flag_of(str(reason), world.limits)}") from error
     state.memory = guest.memory
     state.identify = lambda: (arrival.request(guest.memory)["seed"], arrival.asked_ns)
     state.trie = world.vocabulary.tries[guest.abi]
@@ -72,9 +74,17 @@ def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tupl
             eos_token=world.vocabulary.eos_token,
             max_forks=world.limits.forks,
             capabilities=world.capabilities,
+            timeout_text=lambda op: world.limits.timeout_text(op, "head" if world.table.is_head() else "doc"),
         ),
     )
     return guest, callbacks
+
+
+def _flag_of(reason: str, limits: Limits) -> str:
+    """What to change, when wasmtime says that a limit was met."""
+    if reason.endswith("exceeds memory limits"):
+        return f" (--wasm-max-memory: {limits.memory_bytes // MIB} MB)"
+    return f" (--wasm-max-table: {limits.table_elements})" if reason.endswith("exceeds table limits") else ""
 
 
 def bring_up(world: WorkerWorld, guest: Guest, callbacks: Callbacks, arrival: Arrival) -> dict[str, object]:

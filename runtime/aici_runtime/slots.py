@@ -10,6 +10,7 @@
     +36  detached  u32 futex word: the worker's confirmation
     +40  in pre    u32: 1 = the guest finds its mask in the pre phase
     behind the last slot: u32: 1 = the engine speaks the later protocol
+    64 bytes further: u32 for each slot: whose it is, 0 = nobody's
 
 One request is outstanding per slot. The lower half of the slots is handed out by the side process (new guests), the
 upper half by the stepper (forks), so that neither needs a lock. USED becomes FREE only in the stepper, after the worker
@@ -18,10 +19,12 @@ is confirmed gone: a late answer can never be taken for that of the next tenant.
 
 import signal
 import time
+import zlib
 from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
 
-from aici_runtime.errors import AiciError
+from aici_runtime.errors import QuotaError
 from aici_runtime.futex import Futex
+from aici_runtime.quota import Quota
 
 NUM_SLOTS = 512
 HEADER_BYTES = 64
@@ -39,21 +42,29 @@ CANCEL_SIGNAL = signal.SIGUSR2
 DEAD = 0xFFFFFFFF
 _FREE, _USED = 0, 1
 _HEAD_AT = NUM_SLOTS * SLOT_BYTES
+_OWNERS_AT = _HEAD_AT + 64
 _MAP_NORESERVE = 0x4000
 
 
-class SlotsFullError(AiciError):
-    """More guests than slots."""
+_HINT = "wait until others have ended"
+NO_QUOTA = Quota("guests", "--max-instances", NUM_SLOTS, NUM_SLOTS)
+
+
+def owner_id(user: str) -> int:
+    """Not 0. Two users have the same one in two billion, and then one quota."""
+    return zlib.crc32(user.encode()) | 1
 
 
 class SlotTable:
     """Owns the mapping; inherited by fork. `side` and `branches` are the two halves."""
 
-    def __init__(self) -> None:
+    def __init__(self, quota: Quota = NO_QUOTA) -> None:
+        self._quota = quota
         self.memory = mmap(-1, _HEAD_AT + PAGESIZE, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
         self.words = Futex(self.memory)
         self.side = range(NUM_SLOTS // 2)
         self.branches = range(NUM_SLOTS // 2, NUM_SLOTS)
+        self._owners = memoryview(self.memory)[_OWNERS_AT : _OWNERS_AT + 4 * NUM_SLOTS].cast("I")
 
     def set_head(self, is_head: bool) -> None:
         """By the stepper: what the engine was found to speak."""
@@ -62,13 +73,26 @@ class SlotTable:
     def is_head(self) -> bool:
         return self.words.load(_HEAD_AT) == 1
 
-    def take(self, half: range) -> "Slot":
-        """A free slot of `half`. Called by that half's only owner, one thread at a time."""
+    def take(self, half: range, owner: int) -> "Slot":
+        """A free slot of `half`, for a user (`owner_id`). Called by one thread at a time of the process that has this
+        half. QuotaError when there are too many; where both processes take the last one at once, there is one more."""
+        owners = self._owners.tolist()
+        self._quota.check(1 + NUM_SLOTS - owners.count(0), 1 + owners.count(owner), hint=_HINT)
         for index in half:
             slot = self.at(index)
             if slot.claim():
+                self._owners[index] = owner
                 return slot
-        raise SlotsFullError(f"all {len(half)} slots for guests are taken")
+        kind = "forks" if half is self.branches else "guests"
+        raise QuotaError(f"all {len(half)} slots for {kind} are taken", hint=_HINT)
+
+    def owner(self, slot: "Slot") -> int:
+        return self._owners[slot.index]
+
+    def free(self, slot: "Slot") -> None:
+        """Only in the stepper's process, when nobody can touch it any more."""
+        self._owners[slot.index] = 0
+        slot.free()
 
     def at(self, index: int) -> "Slot":
         return Slot(self, index)

@@ -18,6 +18,7 @@ import orjson
 
 from aici_runtime import frames, host_tokenizer, process, sandbox, wasm, worker
 from aici_runtime.flags import Limits
+from aici_runtime.guest_state import GuestState
 from aici_runtime.host import Host
 from aici_runtime.link import Linker
 from aici_runtime.masks import MaskRegion
@@ -94,6 +95,7 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
     host = Host(
         config.vocabulary, tokenize, capabilities=config.capabilities, timer_resolution_us=config.timer_resolution_us
     )
+    host.guest = GuestState(log_max_bytes=config.limits.log_bytes)
     linker, offset_linker = Linker(engine, host.on_failure), Linker(engine, host.on_failure)
     host.define(linker)
     host.define(offset_linker, returns_offset=True)

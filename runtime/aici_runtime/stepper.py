@@ -40,7 +40,7 @@ class Stepper:
         self._masks = masks
         self._vocabulary = vocabulary
         self._limits = limits
-        self._sequences = Sequences(table=table, roster=roster, max_forks=limits.forks)
+        self._sequences = Sequences(table=table, roster=roster, limits=limits)
         self._ops: DocOps | HeadOps | None = None
         if proto is not None:
             self._choose(proto)

@@ -177,6 +177,7 @@ class Worker:
         if pid != 0:
             branch.close()
             return b"%d" % pid
+        self._world.news.born(slot, 0)
         self._variables.become(branch)
         self._state.seq_id = seq_id
         self._slot = slot

@@ -428,20 +428,23 @@ class TestTime:
         module = wat.Module()
         bad, good = start(module.build(mid=module.log("in") + wat.SPIN)), start(wat.plain())
         started = time.monotonic()
-        assert mid(runtime, bad, good) == {bad: (None, "Worker: timeout"), good: (None, "")}
+        text = "Worker: timeout; mid_process took more than 20 ms (--wasm-max-step-time)"
+        assert mid(runtime, bad, good) == {bad: (None, text), good: (None, "")}
         assert 0.2 < time.monotonic() - started < 1.0
-        assert mid(runtime, bad, good) == {bad: (None, "Worker: timeout"), good: (None, "")}
+        assert mid(runtime, bad, good) == {bad: (None, text), good: (None, "")}
 
     def test_a_runaway_in_pre(self, runtime: Runtime, start: Callable[..., SeqId]) -> None:
         module = wat.Module()
         seq_id = SeqId(next(_numbers))
         req_id = instantiate(runtime, module.build(pre=wat.SPIN))
         answer = runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(seq_id, req_id)], freed=[seq_id])
-        assert (answer.pre[seq_id].result, answer.pre[seq_id].error) == (None, "Worker: timeout")
+        text = "Worker: timeout; pre_process and post_process took more than 20 ms (--wasm-max-pre-step-time)"
+        assert (answer.pre[seq_id].result, answer.pre[seq_id].error) == (None, text)
 
     def test_a_runaway_in_setup(self, runtime: Runtime) -> None:
         module = wat.Module()
-        with pytest.raises(ControllerError, match="timeout"):
+        text = r"instantiate: timeout; the controller took more than 100 ms \(--wasm-max-init-time\) to start"
+        with pytest.raises(ControllerError, match=text):
             instantiate(runtime, module.build(create=wat.SPIN + "(i32.const 0)"))
 
 

@@ -33,7 +33,8 @@ class TestDoc:
     def test_a_runaway_in_mid(self, doc: Guests) -> None:
         runaway, good = doc.bind(mid=spin()), doc.bind()
         seqs = doc.step([{"id": runaway}, {"id": good}])
-        assert (seqs[runaway]["error"], seqs[runaway]["result"]) == ("Worker: timeout", None)
+        assert seqs[runaway]["error"].startswith("Worker: timeout")
+        assert seqs[runaway]["result"] is None
         assert seqs[good]["error"] == ""
         assert doc.mid(runaway)["error"]
         doc.free(runaway, good)
@@ -42,7 +43,8 @@ class TestDoc:
     def test_a_runaway_in_pre(self, doc: Guests) -> None:
         runaway, good, req_id = fresh(), doc.bind(), doc.request(pre=spin())
         seqs = doc.post_pre(pre_ops=[{"id": runaway, "req_id": req_id}])["pre_seqs"]
-        assert (seqs[str(runaway)]["error"], seqs[str(runaway)]["result"]) == ("Worker: timeout", None)
+        assert seqs[str(runaway)]["error"].startswith("Worker: timeout")
+        assert seqs[str(runaway)]["result"] is None
         assert seqs[str(good)]["error"] == ""
         doc.free(runaway, good)
         doc.engine.is_well()
@@ -51,7 +53,8 @@ class TestDoc:
         runaway, good = doc.bind(post=spin()), doc.bind()
         reply = doc.post_pre(post_ops=[{"id": runaway, "tokens": [1]}], freed=[runaway])
         for entry in (reply["post_seqs"][str(runaway)], reply["pre_seqs"][str(runaway)]):
-            assert (entry["error"], entry["result"]) == ("Worker: timeout", None)
+            assert entry["error"].startswith("Worker: timeout")
+            assert entry["result"] is None
         assert reply["pre_seqs"][str(good)]["error"] == ""
         doc.free(good)
         doc.engine.is_well()

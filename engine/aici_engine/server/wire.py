@@ -17,6 +17,7 @@ from aici_runtime.errors import (
     AiciError,
     ControllerError,
     NotFoundError,
+    QuotaError,
     RuntimeDiedError,
     TimedOutError,
     UnavailableError,
@@ -181,6 +182,7 @@ _ERRORS: Mapping[str, type[AiciError]] = {
     kind.code: kind
     for kind in (
         NotFoundError,
+        QuotaError,
         UsageError,
         ControllerError,
         RuntimeDiedError,
