@@ -130,9 +130,9 @@ class Runtime:
         return [TagInfo(**info) for info in self._side({"op": "get_tags"}).result()["tags"]]
 
     def instantiate(
-        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int = 0
     ) -> "Future[None]":
-        """Start a guest; `module_id` may be a tag. Never blocks for it.
+        """Start a guest; `module_id` may be a tag, `seed` (64 bits) is that of its randomness. Never blocks for it.
 
         The future raises ControllerError with the guest's message and log when it does not come up, NotFoundError for
         an unknown module or tag, UsageError for other wrong arguments. It cannot be cancelled. Once done, bind the
@@ -145,6 +145,7 @@ class Runtime:
                 "prompt": list(prompt),
                 "module_id": module_id,
                 "module_arg": module_arg,
+                "seed": seed,
             },
             lambda _: None,
         )

@@ -80,6 +80,7 @@ class Guest:
     told: list[tuple[list[TokenId], int]] = field(default_factory=list)
     says: str = ""
     branch: int = 0
+    seed: int = -1
     variables: dict[str, str] = field(default_factory=dict)
 
     def init_prompt(self, prompt: list[TokenId]) -> None: ...
@@ -129,7 +130,7 @@ class ScriptedHost:
         self._masks = b""
 
     def instantiate(
-        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int
     ) -> "Future[None]":
         future: Future[None] = Future()
         if module_id == "strict":
@@ -144,6 +145,7 @@ class ScriptedHost:
                 future.set_exception(NotFoundError(f"no controller {module_id}"))
                 return
             guest = self.guests[module_id](module_arg)
+            guest.seed = seed
             guest.init_prompt(list(prompt))
             self._started[req_id] = guest
             self.all.append(guest)

@@ -278,6 +278,12 @@ def test_a_guest_that_never_resumes_is_deadlocked_and_burns_no_cpu(engine: Engin
     assert time.process_time() - before < 0.5 * max(0.2, time.monotonic() - start)
 
 
+@pytest.mark.parametrize(("seed", "told"), [(None, 0), (7, 7), (-1, 2**64 - 1)])
+def test_a_guest_has_the_seed_of_its_request(engine: Engine, host: ScriptedHost, seed: int | None, told: int) -> None:
+    submit(engine, "spell", "a", seed=seed).wait()
+    assert host.all[0].seed == told
+
+
 def test_who_is_late_is_not_deadlocked(engine: Engine, host: ScriptedHost) -> None:
     end = submit(engine, "late", 100).wait()
     assert (end.text, end.reason) == ("ab", FinishReason.STOP)

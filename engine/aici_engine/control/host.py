@@ -20,7 +20,7 @@ class GuestHost(Protocol):
     def eos_token(self) -> TokenId: ...
 
     def instantiate(
-        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int
     ) -> "Future[None]": ...
 
     def discard(self, req_id: str) -> None: ...
@@ -51,6 +51,7 @@ class NoHost:
         prompt: Sequence[TokenId],  # noqa: ARG002
         module_id: str,
         module_arg: object,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
     ) -> "Future[None]":
         future: Future[None] = Future()
         future.set_exception(

@@ -110,6 +110,7 @@ class Session:
                     prompt=list(seq.tokens),
                     module_id=seq.controller.module_id,
                     module_arg=seq.controller.argument,
+                    seed=(seq.sampling.seed or 0) % 2**64,
                 )
             except AiciError as error:
                 done(error)
