@@ -121,7 +121,7 @@ class _Side:
         refusal = self._register(request.op, req_id) if isinstance(req_id, str) else ""
         is_birth = request.op == "instantiate" and isinstance(req_id, str) and not refusal
         self._config.news.begin(number, request.rid, req_id if is_birth else None)
-        pool.submit(self._serve, number, request, refusal)
+        pool.submit(self._serve, number, message, request, refusal)
 
     def _register(self, op: str, req_id: str) -> str:
         """Returns why not; empty when all is well."""
@@ -153,10 +153,10 @@ class _Side:
                 return
         self._config.news.discard(req_id)
 
-    def _serve(self, number: int, request: Request, refusal: str) -> None:
+    def _serve(self, number: int, message: bytes, request: Request, refusal: str) -> None:
         request = self._config.trace.before(request, self._config.registry)
         response = envelope.failure(request.rid, refusal, is_user_error=False) if refusal else self._run(request)
-        self._config.trace.record("-side", request.body, response)
+        self._config.trace.record("-side", message, response, request.body)
         self.respond(response)
         self._config.news.end(number)
 

@@ -75,15 +75,20 @@ class Recorder(Protocol):
     def before(self, request: Request, registry: Registry) -> Request:
         """The request as it is to be carried out and recorded."""
 
-    def record(self, side: Side, command: bytes | Mapping[str, object], response: bytes | None) -> None:
-        """`response` None: there is none, to `stop`. To be called before it is sent."""
+    def record(
+        self, side: Side, message: bytes, response: bytes | None, command: Mapping[str, object] | None = None
+    ) -> None:
+        """`command`: what was carried out, if `before` was asked. `response` None: there is none, to `stop`. To be
+        called before it is sent. Raises nothing."""
 
 
 class NoTrace:
     def before(self, request: Request, registry: Registry) -> Request:  # noqa: ARG002
         return request
 
-    def record(self, side: Side, command: bytes | Mapping[str, object], response: bytes | None) -> None:
+    def record(
+        self, side: Side, message: bytes, response: bytes | None, command: Mapping[str, object] | None = None
+    ) -> None:
         pass
 
 
@@ -112,22 +117,28 @@ class Trace:
             },
         )
 
-    def record(self, side: Side, command: bytes | Mapping[str, object], response: bytes | None) -> None:
-        answer = None if response is None else orjson.loads(response)
-        asked: Any = command
-        if isinstance(command, bytes):
+    def record(
+        self, side: Side, message: bytes, response: bytes | None, command: Mapping[str, object] | None = None
+    ) -> None:
+        try:
+            answer = None if response is None else orjson.loads(response)
+            asked = _parsed(message) if command is None else command
+            masks = {} if answer is None or side else self._masks.hashes(asked, answer)
+            more = {"masks": masks} if masks else {}
             try:
-                asked = orjson.loads(command)
-            except orjson.JSONDecodeError:
-                self._write(side, None, answer, raw=base64.b64encode(command).decode())
-                return
-        masks = {} if answer is None or side else self._masks.hashes(asked, answer)
-        self._write(side, asked, answer, **({"masks": masks} if masks else {}))
-        if side and answer is not None and answer["type"] == "ok" and asked["op"] == "mk_module":
-            self._known.add(answer["data"]["module_id"])
+                if asked is None:
+                    raise TypeError("no JSON")
+                self._write(side, asked, answer, **more)
+            except TypeError:  # or nested too deeply to be written again
+                self._write(side, None, answer, raw=base64.b64encode(message).decode(), **more)
+            if side and answer is not None and answer["type"] == "ok" and asked["op"] == "mk_module":
+                self._known.add(answer["data"]["module_id"])
+        except Exception:  # noqa: BLE001  a bug; the engine must get its answer all the same
+            self._file = None
+            _log.exception("the trace ends here")
 
     def before(self, request: Request, registry: Registry) -> Request:
-        """The same request with the module's id for its tag, after its bytes have been recorded."""
+        """With the module's id for its tag, after its bytes have been recorded."""
         name = request.body.get("module_id")
         if request.op not in ("instantiate", "set_tags") or not isinstance(name, str):
             return request
@@ -162,3 +173,11 @@ class Trace:
         except OSError as error:
             self._file = None  # and left open: another thread may be about to write
             _log.warning("the trace ends here: %s", error)
+
+
+def _parsed(message: bytes) -> Any:
+    """None for what is no JSON."""
+    try:
+        return orjson.loads(message)
+    except orjson.JSONDecodeError:
+        return None

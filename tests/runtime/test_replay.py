@@ -155,6 +155,9 @@ def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp
             for side, message in itertools.product(("", "-side"), (b"{", b"[]", b"\xff\n")):
                 raw.send_bytes(message, side)
                 assert raw.receive(side)["type"] == "json-error"
+            deep = b'{"op":"instantiate","req_id":"d","prompt":[],"module_id":"%b","module_arg":%b}'
+            raw.send_bytes(deep % (module_id.encode(), b"[" * 300 + b"]" * 300), "-side")
+            assert "nested too deeply" in raw.receive("-side")["error"]
             op = {"id": 1, "backtrack": 0, "tokens": []}
             raw.call(op="mid_process", freed=[], ops=[op | {"req_id": "r"}])
             raw.call(op="mid_process", freed=[], ops=[op | {"tokens": [2], "sampled": 2}])
@@ -166,7 +169,7 @@ def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp
     records = lines(path)
     assert [list(line["masks"]) for line in records if "masks" in line] == [["1"]] * 4
     assert records[-1]["resp"] is None
-    assert sum("raw" in line for line in records) == 8
+    assert sum("raw" in line for line in records) == 10
     done = replay(path)
     assert (done.returncode, done.stdout) == (0, f"the same: {len(records)} commands\n"), done.stdout + done.stderr
 
