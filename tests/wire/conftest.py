@@ -48,7 +48,7 @@ def aicirt(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     command = (str(Path(path).resolve()),) if path else (sys.executable, "-m", "aici_runtime.main")
     folder = tmp_path_factory.mktemp("wire")
     tokenizer_json = tokenizer.byte_level(folder / "tokenizer") / "tokenizer.json"
-    own_flags = () if path else ("--templates=0",)
+    own_flags = () if path else ("--templates=4",)
     return Binary(command, folder, tokenizer_json, _spoken(pytestconfig), own_flags)
 
 

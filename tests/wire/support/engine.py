@@ -32,7 +32,7 @@ def fresh() -> int:
 class Binary:
     """An `aicirt` to test, and where its cache may lie: the original uses `./cache`, ours what the environment says.
 
-    `own_flags`: of ours, so that nothing is kept of a request and all that stays is a leak.
+    `own_flags`: of ours, so that little is kept of what has been, and what stays is a leak.
     """
 
     command: tuple[str, ...]

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
+from tests.wire.support import puppet
 from tests.wire.support.engine import Engine, Version
 from tests.wire.support.guests import Guests
 from tests.wire.support.leaks import holdings, until_no_more_than
@@ -37,8 +38,8 @@ class Arena:
         self.engine, self.fuzz = engine, fuzz
         self.guests = Guests(engine)
         self.version: Version = engine.version
-        for _ in range(3):  # what is made at the first use, and kept, is there after this
-            self.guests.free(self.guests.bind())
+        for number in range(18):  # what is made at the first uses, and kept, is there after this: templates, too
+            self.guests.free(self.guests.bind(create=puppet.spin(1 + number % 6)))
         self.neighbour = self.guests.bind()
         self._before = holdings(engine.process.pid)
 
