@@ -28,6 +28,13 @@ class Exchange:
     response: Any
     masks: dict[str, Any]
 
+    @property
+    def tags(self) -> set[str]:
+        """Those that it sets."""
+        is_set = isinstance(self.command, dict) and self.command.get("op") == "set_tags"
+        is_done = isinstance(self.response, dict) and self.response.get("type") == "ok"
+        return set(self.command["tags"]) if is_set and is_done else set()
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -39,18 +46,6 @@ class Session:
     dtype: str = "f32"
     modules: set[bytes] = field(default_factory=set)
     exchanges: list[Exchange] = field(default_factory=list)
-
-    @property
-    def tags(self) -> set[str]:
-        """Those that it sets."""
-        commands = (one.command for one in self.exchanges if isinstance(one.command, dict))
-        return {
-            tag
-            for command in commands
-            if command.get("op") == "set_tags" and isinstance(command.get("tags"), list)
-            for tag in command["tags"]
-            if isinstance(tag, str)
-        }
 
     @property
     def has_timeouts(self) -> bool:
