@@ -14,6 +14,24 @@ from tests.wire.support.puppet import log, store
 from tests.wire.support.tries import Trie
 
 VOCAB, EOS = 261, 0
+CALLBACKS = ("init_prompt", "pre_process", "mid_process", "post_process")
+STUBS = {
+    "args_get": "i32 i32", "args_sizes_get": "i32 i32", "environ_get": "i32 i32", "environ_sizes_get": "i32 i32",
+    "fd_close": "i32", "fd_fdstat_get": "i32 i32", "fd_filestat_get": "i32 i32", "fd_filestat_set_size": "i32 i64",
+    "fd_prestat_dir_name": "i32 i32 i32", "fd_prestat_get": "i32 i32", "fd_read": "i32 i32 i32 i32",
+    "fd_readdir": "i32 i32 i32 i64 i32", "fd_seek": "i32 i64 i32 i32", "fd_sync": "i32", "fd_write": "i32 i32 i32 i32",
+    "path_create_directory": "i32 i32 i32", "path_filestat_get": "i32 i32 i32 i32 i32",
+    "path_filestat_set_times": "i32 i32 i32 i32 i64 i64 i32", "path_link": "i32 i32 i32 i32 i32 i32 i32",
+    "path_open": "i32 i32 i32 i32 i32 i64 i64 i32 i32", "path_readlink": "i32 i32 i32 i32 i32 i32",
+    "path_remove_directory": "i32 i32 i32", "path_rename": "i32 i32 i32 i32 i32 i32", "path_unlink_file": "i32 i32 i32",
+    "poll_oneoff": "i32 i32 i32 i32", "random_get": "i32 i32", "sched_yield": "",
+}  # fmt: skip
+DONE = ("args_get", "args_sizes_get", "environ_sizes_get", "fd_fdstat_get", "fd_sync", "random_get", "sched_yield")
+"""With zeros for arguments."""
+
+
+def _zeros(params: str) -> str:
+    return " ".join(f"({kind}.const 0)" for kind in params.split())
 
 
 def usual(guests: Guests) -> puppet.Script:
@@ -225,23 +243,40 @@ class TestWasi:
             response = engine.side("instantiate", **request)
         assert response["type"] == "error" or response["data"]["error"]
 
-    def test_every_stub_links(self, engine: Engine) -> None:
-        """All of the preview's functions that guests of the time import."""
-        exports = "".join(
-            f'(func (export "aici_{name}") (param i32))'
-            for name in ("init_prompt", "pre_process", "mid_process", "post_process")
-        )
+    def test_what_the_stubs_answer(self, engine: Engine) -> None:
+        """All functions of the preview that guests of the time import: 8 for what there is not."""
         imports = "".join(
-            f'(import "wasi_snapshot_preview1" "{name}" (func {f"(param {params})" if params else ""} (result i32)))'
+            f'(import "wasi_snapshot_preview1" "{name}" (func ${name} (param {params}) (result i32)))'
             for name, params in STUBS.items()
         )
-        wasm = puppet.compile_text(
-            f'(module {imports} (memory (export "memory") 1) (func (export "aici_init")) '
-            f'(func (export "aici_create") (result i32) (i32.const 0)) {exports})'
+        calls = "".join(
+            f"(i32.store8 (i32.const {0x100 + k}) (i32.add (i32.const 48) (call ${name} {_zeros(params)})))"
+            for k, (name, params) in enumerate(STUBS.items())
         )
+        exports = "".join(f'(func (export "aici_{name}") (param i32))' for name in CALLBACKS)
+        wasm = puppet.compile_text(f"""(module {imports} (memory (export "memory") 1) {exports}
+          (func (export "aici_init"))
+          (func (export "aici_create") (result i32)
+            {calls}
+            (i32.store (i32.const 0) (i32.const 0x100)) (i32.store (i32.const 4) (i32.const {len(STUBS)}))
+            (drop (call $fd_write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 8)))
+            (unreachable)))""")
         response = engine.side("instantiate", req_id=f"r{fresh()}", prompt=[], module_id=engine.upload(wasm))
-        # It comes up, and fails for what it says, not for what it imports.
-        assert "aici_host_return_process_result not called" in json.dumps(response)
+        text = response["error"] if response["type"] == "error" else response["data"]["error"]
+        said = text.removeprefix("Error (setup): ")
+        expected = {name: "0" if name in DONE else "8" for name in STUBS}
+        assert dict(zip(STUBS, said[: len(STUBS)], strict=True)) == expected
+
+    @pytest.mark.parametrize(
+        ("fd", "answer", "written"), [(0, 0, "02" + "00" * 23), (2, 0, "02" + "00" * 23), (3, 8, "00" * 24)]
+    )
+    def test_three_descriptors_are_devices(self, guests: Guests, fd: int, answer: int, written: str) -> None:
+        body = puppet.instruction("F", fd, puppet.MASK_AT) + puppet.dump_memory(puppet.MASK_AT, 24)
+        assert logs(guests, body) == f"{answer}{first}" + "00" * 23
+
+    @pytest.mark.parametrize("fd", [0, 3])
+    def test_only_two_of_them_are_written_to(self, guests: Guests, fd: int) -> None:
+        assert logs(guests, puppet.instruction("O", fd)) == "8"
 
 
 class TestFailures:
@@ -295,16 +330,3 @@ class TestFailures:
         assert stepped[good]["error"] == ""
         assert all(stepped[seq_id]["error"].startswith("Error (mid): ") for seq_id in seqs)
         guests.free(good, *seqs)
-
-
-STUBS = {
-    "args_get": "i32 i32", "args_sizes_get": "i32 i32", "clock_time_get": "i32 i64 i32", "environ_get": "i32 i32",
-    "environ_sizes_get": "i32 i32", "fd_close": "i32", "fd_fdstat_get": "i32 i32", "fd_filestat_get": "i32 i32",
-    "fd_filestat_set_size": "i32 i64", "fd_prestat_dir_name": "i32 i32 i32", "fd_prestat_get": "i32 i32",
-    "fd_read": "i32 i32 i32 i32", "fd_readdir": "i32 i32 i32 i64 i32", "fd_seek": "i32 i64 i32 i32", "fd_sync": "i32",
-    "fd_write": "i32 i32 i32 i32", "path_create_directory": "i32 i32 i32", "path_filestat_get": "i32 i32 i32 i32 i32",
-    "path_filestat_set_times": "i32 i32 i32 i32 i64 i64 i32", "path_link": "i32 i32 i32 i32 i32 i32 i32",
-    "path_open": "i32 i32 i32 i32 i32 i64 i64 i32 i32", "path_readlink": "i32 i32 i32 i32 i32 i32",
-    "path_remove_directory": "i32 i32 i32", "path_rename": "i32 i32 i32 i32 i32 i32", "path_unlink_file": "i32 i32 i32",
-    "poll_oneoff": "i32 i32 i32 i32", "random_get": "i32 i32", "sched_yield": "",
-}  # fmt: skip

@@ -389,7 +389,7 @@ class TestRefused:
 @pytest.fixture(scope="module")
 def bare(aicirt: Binary) -> Iterator[Guests]:
     """A runtime of an engine that can do nothing of it."""
-    with _Bare(aicirt, "head", extra=("--wasm-max-step-time=2000",)) as engine:
+    with Engine(aicirt, "head", extra=("--wasm-max-step-time=2000",), capabilities=()) as engine:
         yield Guests(engine)
 
 
@@ -397,14 +397,14 @@ class TestFirstOp:
     """Without a flag of either version, the first op says which it is."""
 
     def test_head(self, aicirt: Binary) -> None:
-        with _Plain(aicirt, "head") as engine:
+        with Engine(aicirt, "head", capabilities=(), dtype="") as engine:
             _, entry = step(Guests(engine), allow(1) + branches(masked()))
             assert entry["result"]["branches"][0]["sample_mask"] == 0
             assert Masks(engine).magic == 0xF01291B7
             error(Guests(engine).try_post_pre())
 
     def test_doc(self, aicirt: Binary) -> None:
-        with _Plain(aicirt, "doc") as engine:
+        with Engine(aicirt, "doc") as engine:
             guests = Guests(engine)
             assert guests.mid(guests.bind())["result"] is None
             assert set(struct.unpack_from(f"<{VOCAB}f", engine.bin)) == {0.0, -100.0}
@@ -439,18 +439,6 @@ class TestCapabilities:
         assert step(bare, body + puppet.DEFAULTS["head"]["mid"])[1]["logs"] == "000"
 
 
-class _Plain(Engine):
-    """What a version's engine need not say."""
-
-    def flags(self) -> list[str]:
-        return [flag for flag in super().flags() if not flag.startswith(("--cap", "--bias"))]
-
-
-class _Bare(Engine):
-    def flags(self) -> list[str]:
-        return [flag for flag in super().flags() if not flag.startswith("--cap")]
-
-
 VALUES = {
     "f16": ("H", 0x0000, 0xFC00, 2, 2),
     "bf16": ("H", 0x0000, 0xFF80, 2, 3),
@@ -462,7 +450,7 @@ class TestTypes:
     @pytest.mark.parametrize("dtype", sorted(VALUES))
     def test_floats(self, aicirt: Binary, dtype: str) -> None:
         letter, allowed, denied, size, number = VALUES[dtype]
-        with Engine(aicirt, "head", extra=(f"--bias-dtype={dtype}", "--wasm-max-step-time=2000")) as engine:
+        with Engine(aicirt, "head", dtype=dtype, extra=("--wasm-max-step-time=2000",)) as engine:
             guests = Guests(engine)
             reply, _ = step(guests, allow(0, 2, 260) + branches(masked()))
             masks = Masks(engine)
@@ -475,7 +463,7 @@ class TestTypes:
 
     def test_bool(self, aicirt: Binary) -> None:
         """Never worked in the original: there each mask runs into an assertion."""
-        with Engine(aicirt, "head", extra=("--bias-dtype=bool", "--wasm-max-step-time=2000")) as engine:
+        with Engine(aicirt, "head", dtype="bool", extra=("--wasm-max-step-time=2000",)) as engine:
             reply, entry = step(Guests(engine), allow(0, 2, 260) + branches(masked()))
             assert (entry["error"], reply["dtype"], Masks(engine).dtype) == ("", "bool", 4)
             assert reply["mask_num_bytes"] >= (VOCAB + 7) // 8

@@ -111,6 +111,13 @@ class TestHead:
         head.free(runaway)
         head.engine.is_well()
 
+    def test_it_needs_no_capability(self, aicirt: Binary) -> None:
+        """Though a splice of a guest's own does."""
+        with Engine(aicirt, "head", capabilities=()) as engine:
+            guests, runaway = Guests(engine), fresh()
+            late = guests.step([{"id": runaway, "req_id": guests.request(mid=spin())}])[runaway]
+            assert (late["error"], late["result"]) == ("", NOOP)
+
     def test_who_is_late_can_be_freed(self, head: Guests) -> None:
         runaway = fresh()
         head.step([{"id": runaway, "req_id": head.request(mid=spin())}])

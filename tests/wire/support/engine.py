@@ -54,7 +54,10 @@ class Binary:
 
 @dataclass
 class Engine:
-    """Ends the runtime and removes all names in `close`. `extra`: flags beside those that every engine gives."""
+    """Ends the runtime and removes all names in `close`. `extra`: flags beside those that every engine gives.
+
+    `capabilities`, `dtype`: told to the later version only; empty to say nothing.
+    """
 
     binary: Binary
     version: Version
@@ -62,17 +65,18 @@ class Engine:
     extra: Sequence[str] = ()
     json_mib: int = 1
     bin_mib: int = 1
-    prefix: str = ""
+    capabilities: Sequence[str] = ("fork", "backtrack", "ff-tokens")
+    dtype: str = "f32"
     process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prefix = self.prefix or f"/aicitest-{os.getpid()}-{os.urandom(3).hex()}-"
+        self.prefix = f"/aicitest-{os.getpid()}-{os.urandom(3).hex()}-"
         self.boxes: dict[str, Mailbox] = {
             name: self._box(name) for side in SIDES for name in (f"cmd{side}", f"resp{side}")
         }
         self.bin = create_region(f"{self.prefix}bin-shm", self.bin_mib * MIB)
         self._modules: dict[bytes, str] = {}
-        command = [*self.binary.command, *self.flags()]
+        command = [*self.binary.command, *self._flags()]
         self.process = subprocess.Popen(command, cwd=self.binary.folder, env=self.binary.environment())
 
     def _box(self, name: str) -> Mailbox:
@@ -80,21 +84,14 @@ class Engine:
             return FutexBox(self.prefix + name, self.json_mib * MIB, is_response=name.startswith("resp"))
         return SemaphoreBox(self.prefix + name, self.json_mib * MIB)
 
-    def flags(self) -> list[str]:
-        sizes = [f"--json-size={self.json_mib}", f"--bin-size={self.bin_mib}"]
-        sync = ["--futex"] if self.sync == "futex" else []
-        caps = ["--cap-fork", "--cap-backtrack", "--cap-ff-tokens"] if self.version == "head" else []
-        if self.version == "head" and not any(flag.startswith("--bias-dtype") for flag in self.extra):
-            caps.append("--bias-dtype=f32")
-        return [
-            f"--tokenizer={self.binary.tokenizer}",
-            *sizes,
-            f"--name={self.prefix}",
-            *sync,
-            *caps,
-            *self.extra,
-            "--server",
-        ]
+    def _flags(self) -> list[str]:
+        flags = [f"--tokenizer={self.binary.tokenizer}", f"--name={self.prefix}", "--server", *self.extra]
+        flags += [f"--json-size={self.json_mib}", f"--bin-size={self.bin_mib}"]
+        flags += ["--futex"] if self.sync == "futex" else []
+        if self.version == "head":
+            flags += [f"--cap-{name}" for name in self.capabilities]
+            flags += [f"--bias-dtype={self.dtype}"] if self.dtype else []
+        return flags
 
     def send(self, message: bytes | dict[str, Any], side: Side = "") -> None:
         self.boxes[f"cmd{side}"].send(message if isinstance(message, bytes) else json.dumps(message).encode())

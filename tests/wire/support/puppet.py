@@ -204,6 +204,8 @@ _CASES = {
     "z": "(drop (call $deep (i32.const 1)))",
     "m": f"(call $log_number (memory.grow {_A}))",
     "a": f"(drop (call $random {_A} {_B}))",
+    "F": f"(call $log_number (call $fdstat {_A} {_B}))",
+    "O": f"(call $log_number (call $fd_write {_A} (i32.const 0) (i32.const 1) (i32.const 8)))",
     "g": f"(call $log_number (call $clock {_A} (i64.const 1) {_B}))",
 }
 _BIAS: dict[Version, tuple[str, str]] = {
@@ -241,6 +243,7 @@ def _text(version: Version) -> str:
   (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_fdstat_get" (func $fdstat (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   {imports}
   (memory (export "memory") {NUM_PAGES})
