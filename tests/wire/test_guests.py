@@ -267,10 +267,8 @@ class TestWasi:
         expected = {name: "0" if name in DONE else "8" for name in STUBS}
         assert dict(zip(STUBS, said[: len(STUBS)], strict=True)) == expected
 
-    @pytest.mark.parametrize(
-        ("fd", "answer", "written"), [(0, 0, "02" + "00" * 23), (2, 0, "02" + "00" * 23), (3, 8, "00" * 24)]
-    )
-    def test_three_descriptors_are_devices(self, guests: Guests, fd: int, answer: int, written: str) -> None:
+    @pytest.mark.parametrize(("fd", "answer", "first"), [(0, 0, "02"), (2, 0, "02"), (3, 8, "00")])
+    def test_three_descriptors_are_devices(self, guests: Guests, fd: int, answer: int, first: str) -> None:
         body = puppet.instruction("F", fd, puppet.MASK_AT) + puppet.dump_memory(puppet.MASK_AT, 24)
         assert logs(guests, body) == f"{answer}{first}" + "00" * 23
 
