@@ -6,9 +6,12 @@ A name is tried as: a folder, a `tokenizer.json` or a GGUF file; a model that ai
 
 import hashlib
 import json
+import logging
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from aici_runtime import gguf, gguf_tokenizer
 from aici_runtime.cache import default_cache_dir, write_atomically
@@ -18,6 +21,9 @@ from aici_runtime.tokens import HINT, tokenizer_file, vocab_size
 
 FILE_NAME = "tokenizer.json"
 MAX_EXTRA_TOKENS = 200
+_REACH_S = 10.0
+
+_log = logging.getLogger(__name__)
 
 BUILT_IN = {
     "gpt4": "Xenova/gpt-4",
@@ -110,14 +116,29 @@ class _FetchError(Exception):
 
 def _fetch(repo: str, revision: str | None) -> Path:
     try:
-        from huggingface_hub import hf_hub_download
+        from urllib.request import getproxies  # weight, too
+
+        from huggingface_hub import constants, hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     except ImportError as error:
         raise _FetchError("huggingface_hub is not installed") from error
+    if not constants.HF_HUB_OFFLINE:
+        if not getproxies():
+            _check_reachable(constants.ENDPOINT)
+        _log.warning("fetching the tokenizer of %s", repo)
     try:
         return Path(hf_hub_download(repo, FILE_NAME, revision=revision))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise _FetchError((str(error).strip() or repr(error)).splitlines()[0]) from error
+
+
+def _check_reachable(url: str) -> None:
+    """The client of the hub tries for half a minute."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 443), timeout=_REACH_S).close()
+    except OSError as error:
+        raise _FetchError(f"{url} cannot be reached: {error.strerror or error}") from error
 
 
 def _padded(tokenizer_json: bytes, size: int) -> bytes:

@@ -1,5 +1,7 @@
 """Names of tokenizers resolve to files on this machine, or to an error that says what was tried."""
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +110,24 @@ def test_logits_sizes_that_do_not_fit(places: Path, size: int) -> None:
     with pytest.raises(UsageError, match=f"--logits-size {size} does not fit") as caught:
         tokenizer_sources.find(str(folder), places, logits_size=size)
     assert f"from {tokenizer.BYTE_LEVEL_SIZE} to {tokenizer.BYTE_LEVEL_SIZE + 200}" in caught.value.hint
+
+
+def test_a_hub_that_cannot_be_reached_is_given_up_at_once(places: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        environment = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "PATH": os.environ["PATH"]}
+        code = "import sys; from aici_runtime.main import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, "--server", "--tokenizer=u/m"]
+        environment |= {
+            "AICI_CACHE_DIR": str(places),
+            "HF_HOME": str(places),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        }
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no tokenizer u/m; ")
+    assert f"{address} cannot be reached: Connection refused" in done.stderr
 
 
 def test_the_runtime_can_do_without_the_hubs_client(places: Path) -> None:
