@@ -48,8 +48,7 @@ def aicirt(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     command = (str(Path(path).resolve()),) if path else (sys.executable, "-m", "aici_runtime.main")
     folder = tmp_path_factory.mktemp("wire")
     tokenizer_json = tokenizer.byte_level(folder / "tokenizer") / "tokenizer.json"
-    own_flags = () if path else ("--templates=4",)
-    return Binary(command, folder, tokenizer_json, _spoken(pytestconfig), own_flags)
+    return Binary(command, folder, tokenizer_json, _spoken(pytestconfig))
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +92,7 @@ def sync() -> Sync:
 
 @pytest.fixture(scope="module")
 def arena(aicirt: Binary, version: Version, sync: Sync, fuzz: Fuzz) -> Iterator[Arena]:
-    with Engine(aicirt, version, sync, extra=(*PATIENT[version], *aicirt.own_flags)) as engine:
+    with Engine(aicirt, version, sync, extra=(*PATIENT[version], *aicirt.few_templates())) as engine:
         yield Arena(engine, fuzz)
 
 

@@ -24,7 +24,7 @@ WHAT = st.sampled_from(["wait", "wait", "wait", "sample", "skip", "free", "fork"
 @pytest.fixture(scope="module")
 def late(aicirt: Binary, version: Version, fuzz: Fuzz) -> Iterator[Arena]:
     """With a step of 25 ms and ten rounds."""
-    with Engine(aicirt, version, extra=aicirt.own_flags) as engine:
+    with Engine(aicirt, version, extra=aicirt.few_templates()) as engine:
         yield Arena(engine, fuzz)
 
 

@@ -30,22 +30,22 @@ def fresh() -> int:
 
 @dataclass(frozen=True)
 class Binary:
-    """An `aicirt` to test, and where its cache may lie: the original uses `./cache`, ours what the environment says.
-
-    `own_flags`: of ours, so that little is kept of what has been, and what stays is a leak.
-    """
+    """An `aicirt` to test, and where its cache may lie: the original uses `./cache`, ours what the environment says."""
 
     command: tuple[str, ...]
     folder: Path
     tokenizer: Path
     versions: tuple[Version, ...]
-    own_flags: tuple[str, ...] = ()
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[bytes]:
         """One of its jobs that end."""
         return subprocess.run(
             [*self.command, *flags], cwd=self.folder, env=self.environment(), capture_output=True, timeout=60
         )
+
+    def few_templates(self) -> tuple[str, ...]:
+        """The flag of a runtime that keeps some: so that little stays of what has been, and the rest is a leak."""
+        return ("--templates=4",) if b"--templates" in self.run("--help").stdout else ()
 
     def environment(self) -> dict[str, str]:
         places = {"AICI_STORE_DIR": str(self.folder / "store"), "XDG_CACHE_HOME": str(self.folder / "cache-home")}
