@@ -1,7 +1,7 @@
 """One runtime for each version and synchronization; tests that break one start their own.
 
-`--aicirt PATH` tests another binary, `--wire doc,head` says which versions of the protocol it speaks, and `--fuzz N`
-tries N examples in each test of test_fuzz_*.py, at random.
+`--aicirt PATH` tests another binary, `--wire doc,head` says which versions of the protocol it speaks and `--rtarg FLAG`
+what else to tell it; `--fuzz N` tries N examples in each test of test_fuzz_*.py, at random.
 """
 
 import os
@@ -25,6 +25,7 @@ PATIENT = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--aicirt", metavar="PATH", help="the runtime to test (default: this project's)")
+    parser.addoption("--rtarg", action="append", default=[], metavar="FLAG", help="for each runtime that serves")
     parser.addoption("--fuzz", type=int, metavar="N", help="examples of each fuzz test, at random (default: a few)")
     parser.addoption("--wire", default="doc,head", help="versions of the protocol that it speaks (default: doc,head)")
 
@@ -48,7 +49,7 @@ def aicirt(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     command = (str(Path(path).resolve()),) if path else (sys.executable, "-m", "aici_runtime.main")
     folder = tmp_path_factory.mktemp("wire")
     tokenizer_json = tokenizer.byte_level(folder / "tokenizer") / "tokenizer.json"
-    return Binary(command, folder, tokenizer_json, _spoken(pytestconfig))
+    return Binary(command, folder, tokenizer_json, _spoken(pytestconfig), tuple(pytestconfig.getoption("rtarg", [])))
 
 
 @pytest.fixture(scope="session")

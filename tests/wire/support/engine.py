@@ -36,6 +36,7 @@ class Binary:
     folder: Path
     tokenizer: Path
     versions: tuple[Version, ...]
+    flags: tuple[str, ...] = ()
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[bytes]:
         """One of its jobs that end."""
@@ -85,7 +86,13 @@ class Engine:
         return SemaphoreBox(self.prefix + name, self.json_mib * MIB)
 
     def _flags(self) -> list[str]:
-        flags = [f"--tokenizer={self.binary.tokenizer}", f"--name={self.prefix}", "--server", *self.extra]
+        flags = [
+            f"--tokenizer={self.binary.tokenizer}",
+            f"--name={self.prefix}",
+            "--server",
+            *self.extra,
+            *self.binary.flags,
+        ]
         flags += [f"--json-size={self.json_mib}", f"--bin-size={self.bin_mib}"]
         flags += ["--futex"] if self.sync == "futex" else []
         if self.version == "head":
