@@ -106,7 +106,7 @@ def test_golden_halves(channels: Channels, direction: str, start: int) -> None:
         end.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(messages=st.lists(st.binary(min_size=1, max_size=MAX["futex"]), max_size=8))
 def test_every_message_arrives_once_and_in_order(pair: tuple[Mailbox, Mailbox], messages: list[bytes]) -> None:
     sender, receiver = pair

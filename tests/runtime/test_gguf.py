@@ -8,7 +8,7 @@ from typing import Any
 
 import gguf as official
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -183,6 +183,7 @@ def small(byte_level: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return written(path, config, kind="gpt2", eos=0, token_merges=merges(config)).read_bytes()
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_broken_files(data: st.DataObject, small: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Cut short, or with a few bytes changed: read, or refused."""
