@@ -5,7 +5,6 @@ call of the host by which it first asks for something of its request, its prompt
 asks stands behind `aici_init_prompt`. There it is forked, and each fork goes on with a request of its own.
 """
 
-import contextlib
 import os
 import socket
 import time
@@ -26,9 +25,11 @@ NO_SLOT = -1
 
 
 class Watch(Protocol):
-    """A thread of this process that no fork inherits."""
+    """A thread of this process that no fork inherits. The end of `control` ends this process."""
 
-    def start(self, slot: Slot | None, control: socket.socket) -> None: ...
+    slot: Slot | None
+
+    def start(self, slot: Slot | None, control: socket.socket | None = None) -> None: ...
 
 
 class Arrival:
@@ -49,19 +50,25 @@ class Arrival:
         if slot == NO_SLOT:
             process.set_name(TEMPLATE_NAME)
             self._send_pidfd()
-        else:
-            process.set_name(WORKER_NAME)
-            self._slot = self._table.at(slot)
-            self._news.born(self._slot, generation)
-            frames.send(self._setup, b"")
-        self._watch.start(self._slot, self._setup)
+            self._watch.start(None, self._setup)
+            return self._receive()
+        self._watch.start(None)
+        return self._begin(slot, generation)
+
+    def _begin(self, slot: int, generation: int) -> dict[str, Any]:
+        process.set_name(WORKER_NAME)
+        self._slot = self._watch.slot = self._table.at(slot)
+        self._news.born(self._slot, generation)
+        frames.send(self._setup, b"")
+        self._request = self._receive()
+        self.asked_ns = time.perf_counter_ns()
+        return self._request
+
+    def _receive(self) -> dict[str, Any]:
         message = frames.receive(self._setup)
         if message is None:
             os._exit(0)
         order: dict[str, Any] = orjson.loads(message)
-        if self._slot is not None:
-            self._request = order
-            self.asked_ns = time.perf_counter_ns()
         return order
 
     @property
@@ -86,25 +93,36 @@ class Arrival:
         return self._request or {}
 
     def _stand(self, memory: Memory) -> None:
+        """This process keeps the guest as it is. A fork of it waits for the next request: so no request waits for a
+        fork, which takes longer than all the rest."""
         try:
             frames.send(self._setup, orjson.dumps({"error": "", "memory_bytes": memory.size_bytes()}))
         except BrokenPipeError:
             os._exit(0)
+        keeper = os.getpid()
         while True:
-            message, fds, _, _ = socket.recv_fds(self._setup, REQUEST.size, 1)
-            if not message:
-                os._exit(0)
-            setup = socket.socket(fileno=fds[0])
-            if _is_fork(setup):
-                self._go_on(setup, *REQUEST.unpack(message))
+            taken, take = os.pipe()
+            if _fork() == 0:
+                os.close(taken)
+                self._wait(keeper, take)
                 return
-            setup.close()
+            os.close(take)
+            os.read(taken, 1)  # the end of the file: the fork has a request, or is no more
+            os.close(taken)
 
-    def _go_on(self, setup: socket.socket, slot: int, generation: int) -> None:
+    def _wait(self, keeper: int, take: int) -> None:
+        """In a fork. Whoever ends the keeper has ended it too, or it has taken what was asked before."""
+        process.die_with_parent(keeper)
+        self._watch.start(None)
+        message, fds, _, _ = socket.recv_fds(self._setup, REQUEST.size, 1)
+        if not message:
+            os._exit(0)
+        process.outlive_parent()
+        os.close(take)
         self._setup.close()
-        self._setup = setup
+        self._setup = socket.socket(fileno=fds[0])
         try:
-            self.begin(slot, generation)
+            self._begin(*REQUEST.unpack(message))
         except BrokenPipeError:
             os._exit(0)
 
@@ -116,13 +134,11 @@ class Arrival:
             os.close(pidfd)
 
 
-def _is_fork(setup: socket.socket) -> bool:
-    """Fork this process. Says on `setup` when that cannot be."""
+def _fork() -> int:
+    """Where there can be none, the template is of no use: whoever asks will start without it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the only other thread sleeps in poll
-            return os.fork() == 0
-    except OSError as error:
-        with contextlib.suppress(BrokenPipeError):
-            frames.send(setup, f"cannot start a guest process: {error}".encode())
-        return False
+            return os.fork()
+    except OSError:
+        os._exit(0)

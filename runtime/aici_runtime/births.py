@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,8 +18,6 @@ from aici_runtime.spawner import SpawnerSockets
 from aici_runtime.templates import Pair, Template, Templates
 
 GRACE_S = 0.2
-_FORK_S = 1.0
-"""A fork takes a millisecond; a template that is slower than a guest that starts afresh is of no use."""
 
 
 class Births:
@@ -85,11 +82,12 @@ class Births:
     def _bring_up(self, slot: Slot, order: "_Order") -> dict[str, Any]:
         template = self._templates.find(order.pair, lambda: self._make_template(order))
         if template is not None:
-            sock = self._fork_of(template, slot)
+            sock = self._fork_of(template, slot, orjson.dumps(order.request))
             if sock is not None:
-                return self._await(sock, order.request)
+                return self._await(sock)
             self._templates.drop(order.pair, template)
-        answer = self._await(self._worker(slot), {**order.guest, **order.request})
+        sock = self._worker(slot)
+        answer = self._await(sock, orjson.dumps(order.guest | order.request))
         if answer.get("may_be_template") and not answer["error"]:
             self._templates.note(order.pair, answer["memory_bytes"])
         return answer
@@ -105,23 +103,28 @@ class Births:
             raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
         raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
 
-    def _fork_of(self, template: Template, slot: Slot) -> socket.socket | None:
-        """A socket to a worker that lives. None: there is none for `slot`, nor will there be."""
+    def _fork_of(self, template: Template, slot: Slot, message: bytes) -> socket.socket | None:
+        """A socket to a worker that lives and has its order. None: there is none for `slot`, nor will there be. A
+        template as slow as a guest may be that starts afresh is of no use."""
         try:
             ours = _ask(template, slot.index, self._generation)
         except OSError:
             return None
-        ours.settimeout(_FORK_S)
+        alive: bytes | None = None
         try:
-            refusal = frames.receive(ours)
+            ours.settimeout(self._max_init_s)
+            frames.send(ours, message)
+            alive = frames.receive(ours)
         except TimeoutError:
             template.end()
             ours.settimeout(None)
-            refusal = frames.receive(ours)  # a fork that was made all the same, or the end of the file
-        if refusal == b"":
-            return ours
-        ours.close()
-        return None
+            alive = frames.receive(ours)  # of a fork that was made all the same, or the end of the file
+        except BrokenPipeError:
+            pass
+        if alive is None:
+            ours.close()
+            return None
+        return ours
 
     def _make_template(self, order: "_Order") -> Template | None:
         sock = _ask(self._spawner, NO_SLOT, self._generation)
@@ -131,17 +134,18 @@ class Births:
             return None
         template = Template(sock, fds[0])
         try:
-            template.memory_bytes = self._await(sock, order.guest, closing=False)["memory_bytes"]
+            template.memory_bytes = self._await(sock, orjson.dumps(order.guest), closing=False)["memory_bytes"]
         except (ControllerError, KeyError):
             template.end()
             return None
         return template
 
-    def _await(self, sock: socket.socket, message: Mapping[str, object], *, closing: bool = True) -> dict[str, Any]:
-        """Give a worker its order, and wait until it has brought up its guest."""
+    def _await(self, sock: socket.socket, message: bytes = b"", *, closing: bool = True) -> dict[str, Any]:
+        """Give a worker its order, if it does not have it yet, and wait until it has brought up its guest."""
         try:
             sock.settimeout(self._max_init_s + GRACE_S)
-            frames.send(sock, orjson.dumps(message))
+            if message:
+                frames.send(sock, message)
             answer = frames.receive(sock)
             sock.settimeout(None)
         except TimeoutError as error:

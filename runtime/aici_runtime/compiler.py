@@ -22,7 +22,7 @@ _MAX_REASON_CHARS = 10_000
 
 def main(source: Path, target: Path) -> int:
     process.set_name("aicirt-compile")
-    process.start_thread("stdin", _end_with_stdin)
+    process.start_thread(_end_with_stdin)
     try:
         module = wasmtime.Module(wasm.new_engine(parallel=True), source.read_bytes())
         if problems := check_module(module):

@@ -105,7 +105,7 @@ class Roster:
         self.watch(self._heard.fileno(), self._drain)
 
     def start(self) -> None:
-        process.start_thread("roster", self._run, stack_bytes=_STACK_BYTES)
+        process.start_thread(self._run, stack_bytes=_STACK_BYTES)
 
     def watch(self, fd: int, handle: Callable[[], None]) -> None:
         """`handle` is called, in the roster's thread and without its lock, whenever `fd` is readable."""

@@ -74,6 +74,7 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     sandbox.enter(memory_bytes=config.limits.memory_bytes, user=config.worker_user, modules=config.store_dir)
     # Never collected, never written: the pages stay shared with every worker.
     gc.collect()
+    process.give_back_memory()
     gc.freeze()
     gc.disable()
     sockets.starting.send(b"1")

@@ -59,6 +59,7 @@ class Watchdog:
         self._stepper_pidfd = stepper_pidfd
         self._pipe: tuple[int, int] | None = None
         self.lock = threading.Lock()
+        self.slot: Slot | None = None
         self.busy = False
         self.detached = False
         self.guest: Guest | None = None
@@ -66,21 +67,23 @@ class Watchdog:
     def start(self, slot: Slot | None, control: socket.socket | None = None) -> None:
         """Also after a fork: the thread, the pipe and the lock are the parent's, and useless here.
 
-        A template has no slot; the end of its `control` ends it, whatever its guest does.
+        The end of `control` ends this process, whatever its guest does.
         """
-        if self._pipe is not None:
+        if self._pipe is None:
+            signal.signal(CANCEL_SIGNAL, lambda *_: None)
+        else:
             for fd in self._pipe:
                 os.close(fd)
+        self.slot = slot
         self.lock = threading.Lock()
         read_end, write_end = self._pipe = os.pipe()
         os.set_blocking(write_end, False)
-        signal.signal(CANCEL_SIGNAL, lambda *_: None)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        process.start_thread("watchdog", lambda: self._watch(slot, read_end, control))
+        process.start_thread(lambda: self._watch(read_end, control))
 
-    def _watch(self, slot: Slot | None, read_end: int, control: socket.socket | None) -> None:
+    def _watch(self, read_end: int, control: socket.socket | None) -> None:
         poller = select.poll()
-        if slot is None and control is not None:
+        if control is not None:
             poller.register(control, select.POLLRDHUP)
         poller.register(self._stepper_pidfd, select.POLLIN)
         poller.register(read_end, select.POLLIN)
@@ -89,15 +92,15 @@ class Watchdog:
                 if fd != read_end:
                     os._exit(0)
                 os.read(fd, 64)
-                if slot is None:
-                    continue
                 with self.lock:
                     # What comes too late must not hit the next request.
-                    if self.busy and slot.is_cancelled() and self.guest is not None:
+                    if self.slot is None or not self.busy:
+                        continue
+                    if self.slot.is_cancelled() and self.guest is not None:
                         self.guest.interrupt()
-                    elif self.busy and slot.is_detached():
+                    elif self.slot.is_detached():
                         self.detached = True
-                        slot.confirm_detached()
+                        self.slot.confirm_detached()
 
 
 class Worker:
