@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
