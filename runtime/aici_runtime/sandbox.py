@@ -67,7 +67,7 @@ _NEW_NAMESPACES = 0x7E020080
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _UNIX = 1
 _CLOEXEC_AND_NONBLOCK = (0x5450, 0x5451, 0x5421)
-_SET_NAME = 15
+_SET_PDEATHSIG, _SET_NAME = 1, 15
 
 # Classic BPF: u16 code, u8 jump if true, u8 jump if false, u32 operand. `struct seccomp_data`: number, architecture,
 # instruction pointer, arguments of 8 bytes.
@@ -120,7 +120,7 @@ def _filter(column: int) -> bytes:
     block(_OPEN, *_unless(1, _ANY_OF, [_WRITING]))
     block(_SOCKETPAIR, *_only(0, [_UNIX]))
     block(_IOCTL, *_only(1, _CLOEXEC_AND_NONBLOCK))
-    block(_PRCTL, *_only(0, [_SET_NAME]))
+    block(_PRCTL, *_only(0, [_SET_PDEATHSIG, _SET_NAME]))
     return b"".join((*code, _return(_REFUSE)))
 
 
