@@ -463,5 +463,6 @@ class TestDiscard:
         future = runtime.instantiate(req_id=req_id, prompt=[], module_id=module_id, module_arg="")
         runtime.discard(req_id)
         future.result()
+        runtime.get_tags()  # by now the discard has been accepted, too
         with pytest.raises(AiciError, match="invalid req_id"):
             runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(next(_numbers)), req_id)], freed=[])
