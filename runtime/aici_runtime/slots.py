@@ -55,6 +55,12 @@ def owner_id(user: str) -> int:
     return zlib.crc32(user.encode()) | 1
 
 
+def used_slots(behind: bytes) -> int:
+    """How many have an owner, by what is behind the last slot."""
+    start = _OWNERS_AT - _HEAD_AT
+    return NUM_SLOTS - memoryview(behind)[start : start + 4 * NUM_SLOTS].cast("I").tolist().count(0)
+
+
 class SlotTable:
     """Owns the mapping; inherited by fork. `side` and `branches` are the two halves."""
 

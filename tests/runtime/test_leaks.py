@@ -1,0 +1,18 @@
+"""Some hundred requests with forks and kills at random. `python -m tests.runtime.support.leak` makes thousands of them."""
+
+from pathlib import Path
+
+import pytest
+
+from aici_runtime.client import Runtime
+from tests.runtime.support import leak
+
+
+@pytest.mark.parametrize("futex", [False, True])
+def test_nothing_leaks(byte_level: Path, tmp_path: Path, futex: bool) -> None:
+    with Runtime(leak.config(byte_level, tmp_path, futex=futex)) as runtime:
+        runtime.wait_ready()
+        report, leaked = leak.run(runtime, tmp_path, num_requests=150, seed=int(futex))
+    assert leaked == [], report
+    assert report["killed"]["aicirt-seq"] > 5
+    assert report["outcomes"]["well"] > 100
