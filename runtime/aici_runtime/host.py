@@ -16,6 +16,7 @@ from aici_runtime.link import HostFunction, Linker
 from aici_runtime.masks import mask_bytes
 from aici_runtime.vocabulary import LoadedVocabulary
 
+_MAX_RESULT_BYTES = 1024 * 1024
 _WRITE_FIELDS = ("name", "value", "op", "when_version_is")
 
 
@@ -143,6 +144,8 @@ class Host:
         return self.guest.seq_id
 
     def return_process_result(self, pointer: int, length: int) -> None:
+        if length > _MAX_RESULT_BYTES:  # parsed, it would take many times as much
+            raise GuestError(f"a result of {length} bytes is too large; at most {_MAX_RESULT_BYTES}")
         self.guest.result = self.read(pointer, length)
 
     def storage_cmd(self, pointer: int, length: int) -> int:

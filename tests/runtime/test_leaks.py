@@ -1,4 +1,4 @@
-"""Some hundred requests with forks and kills at random. `python -m tests.runtime.support.leak` makes thousands of them."""
+"""Some hundred requests with forks and kills at random; `tests.runtime.support.leak`, run by hand, makes thousands."""
 
 from pathlib import Path
 
