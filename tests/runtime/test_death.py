@@ -1,5 +1,6 @@
 """Any process may be killed at any time: nobody hangs, and nothing is left."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -137,6 +138,27 @@ def test_a_killed_part_is_replaced(start_runtime: Callable[..., Runtime], victim
 
 def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.mark.parametrize("name", ["aicirt-forker", "aicirt-side", "aicirt-seq"])
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT])
+def test_crashes(start_runtime: Callable[..., Runtime], name: str, number: signal.Signals) -> None:
+    """wasmtime takes a first SIGSEGV that is sent and not earned; nobody survives a second one."""
+    runtime = start_runtime()
+    good = bind(runtime, 1, wat.plain())
+    bind(runtime, 2, wat.plain())
+    victim = max(pid for pid, found in members(runtime.pid).items() if found == name)
+
+    def is_gone() -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, number)
+        return victim not in members(runtime.pid)
+
+    wait_until(is_gone)
+    runtime.send_mid([MidOp(good), MidOp(SeqId(2))])
+    errors = sorted(answer.error for answer in runtime.recv_mid().seqs.values())
+    assert errors == (["", "Worker: died"] if name == "aicirt-seq" else ["", ""])
+    bind(runtime, 3, wat.plain())
 
 
 def test_requests_wait_for_the_next_spawner(start_runtime: Callable[..., Runtime]) -> None:
@@ -341,7 +363,7 @@ from pathlib import Path
 from aici_runtime import shm
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.wire import MidOp, PreOp
-runtime = Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2])))
+runtime = Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2]), sync=sys.argv[5]))
 print(os.getpid(), runtime.pid, flush=True)
 if sys.argv[3] == "starting":
     os.kill(os.getpid(), 9)
@@ -354,11 +376,14 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.parametrize("sync", ["semaphore", "futex"])
 @pytest.mark.parametrize("when", ["starting", "stepping"])
-def test_a_killed_engine_takes_its_runtime_along(byte_level: Path, cache_dir: Path, tmp_path: Path, when: str) -> None:
+def test_a_killed_engine_takes_its_runtime_along(
+    byte_level: Path, cache_dir: Path, tmp_path: Path, when: str, sync: str
+) -> None:
     guest = tmp_path / "spin.wasm"
     guest.write_bytes(spinning())
-    arguments = [str(byte_level), str(cache_dir), when, str(guest)]
+    arguments = [str(byte_level), str(cache_dir), when, str(guest), sync]
     done = subprocess.run([sys.executable, "-c", _ENGINE, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
     engine, group = done.stdout.split()

@@ -14,5 +14,5 @@ def test_nothing_leaks(byte_level: Path, tmp_path: Path, futex: bool) -> None:
         runtime.wait_ready()
         report, leaked = leak.run(runtime, tmp_path, num_requests=150, seed=int(futex))
     assert leaked == [], report
-    assert report["killed"]["aicirt-seq"] > 5
+    assert sum(report["killed"].values()) > 10, report
     assert report["outcomes"]["well"] > 100
