@@ -60,7 +60,7 @@ class Births:
         except BaseException:
             self._news.failed(slot)
             raise
-        self._news.ready(req_id, slot)
+        self._news.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
 
     def _order(self, request: Request) -> "_Order":

@@ -30,6 +30,9 @@ from aici_runtime.slots import CANCEL_SIGNAL, Slot, SlotTable
 _UNBORN_S = 5.0
 """A child runs within milliseconds of its fork."""
 
+_FAILED_S = 2.0
+"""How long a guest is kept that failed before it was bound: each request with a bad argument leaves one."""
+
 _MAX_NEWS_BYTES = 64 * 1024
 _STACK_BYTES = 16 * 1024 * 1024
 """Processes are forked from this thread, and guests run on what they inherit. Only what is touched takes memory."""
@@ -59,8 +62,9 @@ class News:
         finally:
             os.close(pidfd)
 
-    def ready(self, req_id: str, slot: Slot) -> None:
-        self._send({"ready": slot.index, "req_id": req_id})
+    def ready(self, req_id: str, slot: Slot, *, has_failed: bool = False) -> None:
+        """`has_failed`: its engine knows, and should have no use for it."""
+        self._send({"ready": slot.index, "req_id": req_id, "failed": has_failed})
 
     def failed(self, slot: Slot) -> None:
         """No guest came up in the slot. Its worker, if there ever was one, is ended."""
@@ -247,10 +251,11 @@ class Roster:
         match news:
             case {"born": int(index), "generation": int(generation)}:
                 self._hear_born(self._table.at(index), generation, fds[0])
-            case {"ready": int(index), "req_id": str(req_id)}:
+            case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
                 self._starting.discard(index)
                 self._discard(req_id)
-                self._unbound[req_id] = (self._workers[index], time.monotonic() + self._unbound_s)
+                keep_s = min(self._unbound_s, _FAILED_S) if has_failed else self._unbound_s
+                self._unbound[req_id] = (self._workers[index], time.monotonic() + keep_s)
             case {"failed": int(index)}:
                 self._starting.discard(index)
                 if worker := self._workers.get(index):

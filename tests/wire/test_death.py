@@ -75,6 +75,13 @@ def test_a_worker_that_is_killed_fails_its_own_sequence(aicirt: Binary, version:
         engine.is_well()
 
 
+def test_who_fails_at_birth_does_not_stay(aicirt: Binary, version: Version) -> None:
+    """Nobody binds it: with the original, it would be there for as long as its runtime."""
+    with Engine(aicirt, version) as engine:
+        Guests(engine).try_instantiate(f"r{fresh()}", prompt=puppet.TRAP)
+        until_gone(engine.process.pid, "aicirt-seq")
+
+
 def test_who_is_freed_is_gone(aicirt: Binary, version: Version) -> None:
     """Clones and failed guests too."""
     with Engine(aicirt, version, extra=("--wasm-max-step-time=2000",)) as engine:

@@ -192,11 +192,11 @@ class Life:
             self._note(reply["pre_seqs"][str(self.ids[0])])
             return True
         result = check_entry(response["data"])
-        reply = data(self.guests.try_step([bound, self.arena.op()]))
-        check_mid("head", reply, 2)
-        if response["data"]["error"]:  # it is there all the same, of no use, until it is bound and freed
-            assert reply["seqs"][str(self.ids[0])]["error"]
+        stepped = self.guests.try_step([bound, self.arena.op()])
+        if response["data"]["error"]:  # it is there all the same for a while, and of no use
+            assert stepped["type"] == "error" or stepped["data"]["seqs"][str(self.ids[0])]["error"]
             return False
+        check_mid("head", reply := data(stepped), 2)
         assert all(0 <= token < VOCAB for token in result["prompt"])
         self._note(reply["seqs"][str(self.ids[0])])
         return True
