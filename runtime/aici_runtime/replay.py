@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -89,7 +90,7 @@ def _play(session: Session, tokenizer: str | None, aicirt: str | None) -> Differ
         loaded = vocabulary.load(name, folder, logits_size=settings.logits_size)
         own = [sys.executable, "-P", "-m", "aici_runtime.main", f"--cache-dir={folder}"]
         command = [
-            *([aicirt] if aicirt else own),
+            *([_program(aicirt)] if aicirt else own),
             f"--tokenizer={Path(name).absolute() if Path(name).exists() else name}",
         ]
         command += [flag for flag in flags if not flag.startswith(_SIZES)]
@@ -123,6 +124,14 @@ def _tokenizer(session: Session, asked: str | None, folder: Path, logits_size: i
         f"{asked or session.tokenizer} is not the tokenizer of the recording, or is not here",
         hint=f"name the one whose tokenizer.json has the sha256 {session.tokenizer_sha256} with --tokenizer",
     )
+
+
+def _program(name: str) -> str:
+    """Its full path: it runs elsewhere."""
+    found = shutil.which(name)
+    if found is None:
+        raise UsageError(f"no program {name}", hint="--aicirt takes the path of a runtime")
+    return str(Path(found).absolute())
 
 
 def _flags(session: Session) -> list[str]:

@@ -140,6 +140,9 @@ def test_a_runtime_that_dies_is_a_difference(trace: Path) -> None:
     done = replay(trace, "--aicirt", "/bin/false", "--json")
     assert done.returncode == 1, done.stderr
     assert "the runtime has died" in json.loads(done.stdout)["now"]
+    done = replay(trace, "--aicirt", "./no-such-program")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no program ./no-such-program\n")
 
 
 def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
