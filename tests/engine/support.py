@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -234,4 +234,4 @@ def noted(guest: Guest, result: SeqResult[Any]) -> SeqResult[Any]:
     """With what the guest says, which is also written to a variable."""
     says, guest.says = guest.says, ""
     storage = ({"WriteVar": {"name": "said", "value": says.encode().hex(), "op": "Set"}},) if says else ()
-    return replace(result, logs=result.logs + says, storage=storage)
+    return result._replace(logs=result.logs + says, storage=storage)

@@ -205,7 +205,7 @@ def test_engines_made_at_the_same_time_do_not_mix_their_dtypes(tiny_model: Path)
 
 def test_shutdown_ends_what_runs(tiny_model: Path) -> None:
     with Engine(EngineConfig(model_dir=tiny_model, num_pages=64)) as engine:
-        handle = engine.submit(Request(prompt="a"))
+        handle = engine.submit(Request(prompt="a", sampling=SamplingParams(ignore_eos=True)))
         wait_for_token(handle)
     assert handle.wait().reason is FinishReason.ABORT
     with pytest.raises(UnavailableError):
