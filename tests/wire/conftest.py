@@ -12,15 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.support import tokenizer
-from tests.wire.support.engine import Binary, Engine, Sync, Version
+from tests.wire.support.engine import PATIENT, Binary, Engine, Sync, Version
 from tests.wire.support.fuzzing import Arena, Fuzz
 from tests.wire.support.guests import Guests
-
-PATIENT = {
-    "doc": ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
-    "head": ("--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
-}
-"""Of the shared runtimes: a busy machine is no reason for a guest to be late."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

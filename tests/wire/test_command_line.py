@@ -10,7 +10,7 @@ import posix_ipc
 import pytest
 
 from tests.wire.support import puppet, vocabularies
-from tests.wire.support.engine import Binary, Engine, Sync, Version, data, fresh
+from tests.wire.support.engine import PATIENT, Binary, Engine, Sync, Version, data, fresh
 from tests.wire.support.guests import Guests
 from tests.wire.support.mailbox import MIB, SemaphoreBox, exists, unlink
 from tests.wire.support.tries import GOLDEN, Trie
@@ -51,7 +51,7 @@ class TestLogitsSize:
     """A model may have more logits than its tokenizer has tokens."""
 
     def test_it_pads(self, aicirt: Binary, head_only: None) -> None:
-        with Engine(aicirt, "head", extra=["--logits-size=300"]) as engine:
+        with Engine(aicirt, "head", extra=("--logits-size=300", *PATIENT["head"])) as engine:
             assert data(engine.call("tokens"))["vocab_size"] == 300
             guests = Guests(engine)
             usual = puppet.DEFAULTS["head"]["mid"]
@@ -140,7 +140,7 @@ class TestSaveTokenizer:
 
     def test_golden_in_a_guest(self, aicirt: Binary, version: Version, tmp_path: Path) -> None:
         other = replace(aicirt, tokenizer=vocabularies.golden(tmp_path))
-        with Engine(other, version) as engine:
+        with Engine(other, version, extra=PATIENT[version]) as engine:
             guests = Guests(engine)
             usual = puppet.DEFAULTS[version]["mid"]
             trie = guests.only_mid(puppet.dump(puppet.TRIE) + usual)["logs"]

@@ -11,7 +11,7 @@ import posix_ipc
 import pytest
 
 from tests.wire.support import puppet
-from tests.wire.support.engine import SIDES, Binary, Engine, Side, Sync, Version, fresh
+from tests.wire.support.engine import PATIENT, SIDES, Binary, Engine, Side, Sync, Version, fresh
 from tests.wire.support.guests import Guests
 from tests.wire.support.processes import members, until_ended, until_gone
 
@@ -61,7 +61,7 @@ def test_an_engine_that_is_killed_takes_its_runtime_along(
 
 
 def test_a_worker_that_is_killed_fails_its_own_sequence(aicirt: Binary, version: Version) -> None:
-    with Engine(aicirt, version, extra=("--wasm-max-step-time=2000",)) as engine:
+    with Engine(aicirt, version, extra=PATIENT[version]) as engine:
         guests = Guests(engine)
         victim = guests.bind()
         (worker,) = members(engine.process.pid, "aicirt-seq")
@@ -84,7 +84,7 @@ def test_who_fails_at_birth_does_not_stay(aicirt: Binary, version: Version) -> N
 
 def test_who_is_freed_is_gone(aicirt: Binary, version: Version) -> None:
     """Clones and failed guests too."""
-    with Engine(aicirt, version, extra=("--wasm-max-step-time=2000",)) as engine:
+    with Engine(aicirt, version, extra=PATIENT[version]) as engine:
         guests = Guests(engine)
         parent, clone, failed = guests.bind(), fresh(), guests.bind(mid=puppet.TRAP)
         how = {"clone_id": parent} | ({"clone_idx": 1} if guests.is_head else {})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.wire.support import puppet, vocabularies
-from tests.wire.support.engine import Binary, Engine, data, error, fresh
+from tests.wire.support.engine import PATIENT, Binary, Engine, data, error, fresh
 from tests.wire.support.guests import Guests
 from tests.wire.support.puppet import ECHO, allow, branches, log, masked, splice, unmasked
 
@@ -389,7 +389,7 @@ class TestRefused:
 @pytest.fixture(scope="module")
 def bare(aicirt: Binary) -> Iterator[Guests]:
     """A runtime of an engine that can do nothing of it."""
-    with Engine(aicirt, "head", extra=("--wasm-max-step-time=2000",), capabilities=()) as engine:
+    with Engine(aicirt, "head", extra=PATIENT["head"], capabilities=()) as engine:
         yield Guests(engine)
 
 
@@ -397,14 +397,14 @@ class TestFirstOp:
     """Without a flag of either version, the first op says which it is."""
 
     def test_head(self, aicirt: Binary) -> None:
-        with Engine(aicirt, "head", capabilities=(), dtype="") as engine:
+        with Engine(aicirt, "head", capabilities=(), dtype="", extra=PATIENT["head"]) as engine:
             _, entry = step(Guests(engine), allow(1) + branches(masked()))
             assert entry["result"]["branches"][0]["sample_mask"] == 0
             assert Masks(engine).magic == 0xF01291B7
             error(Guests(engine).try_post_pre())
 
     def test_doc(self, aicirt: Binary) -> None:
-        with Engine(aicirt, "doc") as engine:
+        with Engine(aicirt, "doc", extra=PATIENT["doc"]) as engine:
             guests = Guests(engine)
             assert guests.mid(guests.bind())["result"] is None
             assert set(struct.unpack_from(f"<{VOCAB}f", engine.bin)) == {0.0, -100.0}
@@ -450,7 +450,7 @@ class TestTypes:
     @pytest.mark.parametrize("dtype", sorted(VALUES))
     def test_floats(self, aicirt: Binary, dtype: str) -> None:
         letter, allowed, denied, size, number = VALUES[dtype]
-        with Engine(aicirt, "head", dtype=dtype, extra=("--wasm-max-step-time=2000",)) as engine:
+        with Engine(aicirt, "head", dtype=dtype, extra=PATIENT["head"]) as engine:
             guests = Guests(engine)
             reply, _ = step(guests, allow(0, 2, 260) + branches(masked()))
             masks = Masks(engine)
@@ -463,7 +463,7 @@ class TestTypes:
 
     def test_bool(self, aicirt: Binary) -> None:
         """Never worked in the original: there each mask runs into an assertion."""
-        with Engine(aicirt, "head", dtype="bool", extra=("--wasm-max-step-time=2000",)) as engine:
+        with Engine(aicirt, "head", dtype="bool", extra=PATIENT["head"]) as engine:
             reply, entry = step(Guests(engine), allow(0, 2, 260) + branches(masked()))
             assert (entry["error"], reply["dtype"], Masks(engine).dtype) == ("", "bool", 4)
             assert reply["mask_num_bytes"] >= (VOCAB + 7) // 8
@@ -475,7 +475,7 @@ class TestTypes:
 def test_the_golden_header(aicirt: Binary, tmp_path: Path) -> None:
     """Of a region of 64 MiB, for as many tokens as Llama has."""
     other = replace(aicirt, tokenizer=vocabularies.wide(tmp_path, 32_000))
-    with Engine(other, "head", bin_mib=64, extra=("--wasm-max-step-time=2000",)) as engine:
+    with Engine(other, "head", bin_mib=64, extra=PATIENT["head"]) as engine:
         reply, _ = step(Guests(engine), puppet.DEFAULTS["head"]["mid"])
         assert engine.bin[:16].hex() == "b79112f000030200fc01000001000000"
         assert (reply["first_mask_byte_offset"], reply["mask_num_elts"]) == (2096, 32960)

@@ -20,6 +20,12 @@ Side = Literal["", "-side"]
 SIDES: tuple[Side, ...] = ("", "-side")
 ADMIN = {"user": "root", "is_admin": True}
 
+PATIENT: dict[Version, tuple[str, ...]] = {
+    "doc": ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
+    "head": ("--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
+}
+"""Flags of a runtime that is not to be late: a busy machine is no reason to fail."""
+
 _numbers = itertools.count(1000)  # below: what fuzzing makes up
 
 
