@@ -13,6 +13,7 @@ import pytest
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.errors import ControllerError, QuotaError, UsageError
 from aici_runtime.ids import SeqId
+from aici_runtime.slots import SlotTable, owner_id
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
@@ -149,6 +150,17 @@ class TestOfUsers:
             runtime.mk_module(wat.plain())
         assert "--wasm-max-compile-time" in refused.value.hint
         assert list((tmp_path / "modules").glob("*.wasm")) == []
+
+
+def test_slots_of_both_kinds_have_an_end() -> None:
+    table = SlotTable()
+    for half, kind in ((table.side, "guests"), (table.branches, "forks")):
+        slots = [table.take(half, owner_id(f"user {n}")) for n in range(len(half))]
+        assert {slot.index for slot in slots} == set(half)
+        with pytest.raises(QuotaError, match=f"all 256 slots for {kind} are taken|too many guests"):
+            table.take(half, owner_id("another"))
+        table.free(slots[7])
+        assert table.take(half, owner_id("another")).index == slots[7].index
 
 
 def test_a_guest_that_ends_gives_its_place_back(start_runtime: Callable[..., Runtime]) -> None:

@@ -16,8 +16,9 @@ import pytest
 from aici_runtime import sandbox
 from aici_runtime.client import Runtime
 from aici_runtime.errors import RuntimeDiedError, UsageError
+from aici_runtime.wire import MidOp
 from tests.runtime.support import wat
-from tests.runtime.test_death import bind, members
+from tests.runtime.test_death import bind, members, replaced
 
 needs_filter = pytest.mark.skipif("filter" not in sandbox.describe(), reason="no seccomp for this kernel or processor")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
@@ -93,11 +94,17 @@ def test_memory_ends() -> None:
 
 
 def test_every_process_of_guests_is_inside(start_runtime: Callable[..., Runtime]) -> None:
+    """Those of a spawner that took another one's place, too; and these have all of their stack."""
     runtime = start_runtime()
-    bind(runtime, 1, wat.plain())
-    for pid, name in members(runtime.pid).items():
-        status = Path(f"/proc/{pid}/status").read_text()
-        assert ("NoNewPrivs:\t1" in status) == (name in ("aicirt-forker", "aicirt-seq"))
+    wasm = wat.Module().build(mid="(call $deep)", extra="(func $deep (call $deep))")
+    for number in (1, 2):
+        seq_id = bind(runtime, number, wasm)
+        for pid, name in members(runtime.pid).items():
+            status = Path(f"/proc/{pid}/status").read_text()
+            assert ("NoNewPrivs:\t1" in status) == (name not in ("aicirt", "aicirt-side"))
+        runtime.send_mid([MidOp(seq_id)])
+        assert "call stack exhausted" in runtime.recv_mid().seqs[seq_id].error
+        replaced(runtime, "aicirt-forker")
 
 
 @needs_root

@@ -79,7 +79,8 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
             break
         time.sleep(0.05)
     parts = {name: pid for pid, name in found.items() if name in PARTS}
-    templates = list(found.values()).count(TEMPLATE)
+    # A template has a fork of its own ready, which the side process holds nothing for.
+    templates = sum(name == TEMPLATE and found.get(_parent(pid)) != TEMPLATE for pid, name in found.items())
     descriptors = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in parts.items()}
     descriptors["aicirt-side"] -= 2 * templates
     return Holdings(
@@ -90,6 +91,10 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
         files=sum(path.is_file() for path in folder.rglob("*")),
         shared=[name for name in os.listdir("/dev/shm") if f"aici-{os.getpid()}-" in name],
     )
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _pss_kib(pid: int) -> int:
