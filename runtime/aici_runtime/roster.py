@@ -119,19 +119,24 @@ class Roster:
     def close_descriptors(self) -> None:
         """In a process that was forked from this one, and that they are of no use to."""
         self._epoll.close()
+        self._heard.detach()
         for fd in list(self._handlers):
             os.close(fd)
 
     def _run(self) -> None:
         try:
             while True:
-                for fd, _ in self._epoll.poll(self._expire()):
-                    handle = self._handlers.get(fd)
-                    if handle is not None:
-                        handle()
+                self.turn()
         finally:  # a bug: nobody would hear of a death any more
             traceback.print_exc()
             os._exit(70)
+
+    def turn(self) -> None:
+        """Wait until something happens, and see to it."""
+        for fd, _ in self._epoll.poll(self._expire()):
+            handle = self._handlers.get(fd)
+            if handle is not None:
+                handle()
 
     def _expire(self) -> float | None:
         """End the guests that nobody has bound in time; returns the seconds until there may be another."""
@@ -237,9 +242,11 @@ class Roster:
             os.close(worker.pidfd)
             worker.pidfd = -1
             worker.dead = True
-            worker.slot.mark_dead()
-            if worker.released:
-                self._free(worker)
+            # A template's fork that was killed has no claim to its slot any more once another worker is born there.
+            if self._workers.get(worker.slot.index) is worker:
+                worker.slot.mark_dead()
+                if worker.released:
+                    self._free(worker)
 
     def _drain(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):

@@ -1,0 +1,163 @@
+"""Whose slot it is, when processes die in an order that nobody wishes for."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aici_runtime.envelope import RequestError
+from aici_runtime.roster import Roster
+from aici_runtime.slots import Slot, SlotTable, owner_id
+
+OWNER = owner_id("somebody")
+
+
+class World:
+    """A roster whose turns the test takes, and processes that announce themselves to it."""
+
+    def __init__(self) -> None:
+        self.table = SlotTable()
+        self.roster = Roster(self.table, unbound_s=60.0)
+        self._children: list[int] = []
+
+    def take(self, *, branch: bool = False) -> Slot:
+        return self.table.take(self.table.branches if branch else self.table.side, OWNER)
+
+    def birth(self, slot: Slot, generation: int = 0) -> int:
+        """A process that has announced itself, and sleeps."""
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self.roster.news.born(slot, generation)
+            os.close(write_end)
+            signal.pause()
+        os.close(write_end)
+        assert os.read(read_end, 1) == b""
+        os.close(read_end)
+        self._children.append(pid)
+        return pid
+
+    def kill(self, pid: int) -> None:
+        self._children.remove(pid)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    def has_ended(self, pid: int) -> bool:
+        if pid in self._children and os.waitpid(pid, os.WNOHANG)[0] == pid:
+            self._children.remove(pid)
+        return pid not in self._children
+
+    def until(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not what():
+            assert time.monotonic() < deadline
+            self.roster.news.discard("nobody")  # so that a turn never waits
+            self.roster.turn()
+
+    def close(self) -> None:
+        for pid in list(self._children):
+            self.kill(pid)
+        self.roster.close_descriptors()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
+
+
+def test_a_slot_is_free_when_its_worker_is_gone(world: World) -> None:
+    slot = world.take()
+    pid = world.birth(slot)
+    world.roster.news.ready("a", slot)
+    (worker,) = world.roster.bind(["a"])
+    world.roster.release(worker)
+    assert not slot.is_free()
+    world.until(lambda: slot.is_free() and world.has_ended(pid))
+
+
+@pytest.mark.parametrize("is_born", [True, False])
+def test_a_guest_that_did_not_come_up(world: World, is_born: bool) -> None:
+    slot = world.take()
+    pid = world.birth(slot) if is_born else 0
+    world.roster.news.failed(slot)
+    world.until(lambda: slot.is_free() and (not is_born or world.has_ended(pid)))
+
+
+def test_what_a_side_process_had_in_its_hands(world: World) -> None:
+    """A slot without a worker is free at once; of its workers, those that are ready stay."""
+    unborn, starting, ready, bound = (world.take() for _ in range(4))
+    pids = {slot.index: world.birth(slot) for slot in (starting, ready, bound)}
+    for slot, req_id in ((ready, "ready"), (bound, "bound")):
+        world.roster.news.ready(req_id, slot)
+    world.roster.bind(["bound"])
+    world.roster.news.begin(1, "rid 1", None)
+    world.roster.news.begin(2, None, "ready")
+    world.roster.news.begin(3, "rid 3", "unheard of")
+    world.roster.news.end(1)
+    generation, owed = world.roster.side_process_died()
+    assert (generation, owed) == (1, [None, "rid 3"])
+    assert unborn.is_free()
+    world.until(lambda: starting.is_free() and world.has_ended(pids[starting.index]))
+    world.until(lambda: ready.is_free() and world.has_ended(pids[ready.index]))  # the engine was never told of it
+    assert not bound.is_free()
+    assert not world.has_ended(pids[bound.index])
+    with pytest.raises(RequestError, match="invalid req_id ready"):
+        world.roster.bind(["ready"])
+
+
+def test_who_is_born_too_late_harms_nobody(world: World) -> None:
+    """It was asked for by a side process that has died, and its slot is somebody else's by now."""
+    slot = world.take()
+    world.roster.side_process_died()
+    again = world.take()
+    assert again.index == slot.index
+    own = world.birth(again, generation=1)
+    late = world.birth(slot, generation=0)
+    world.until(lambda: world.has_ended(late))
+    world.roster.news.ready("own", again)
+    (worker,) = world.roster.bind(["own"])
+    assert not worker.dead
+    assert not world.has_ended(own)
+
+
+def test_two_births_in_one_slot(world: World) -> None:
+    """The first was a template's fork, which died; the second took its place before anybody knew."""
+    slot = world.take()
+    first = world.birth(slot)
+    second = world.birth(slot)
+    world.kill(first)
+    world.roster.news.ready("second", slot)
+    (worker,) = world.roster.bind(["second"])
+    for _ in range(10):
+        world.roster.news.discard("nobody")
+        world.roster.turn()
+    slot.send_request(b"{}")
+    assert slot.wait_response(time.monotonic()) is None  # not dead
+    world.roster.release(worker)
+    world.until(lambda: slot.is_free() and world.has_ended(second))
+
+
+@pytest.mark.parametrize("known_first", [True, False])
+def test_branches_announce_themselves(world: World, known_first: bool) -> None:
+    slot = world.take(branch=True)
+    pid = world.birth(slot)
+    if known_first:
+        world.until(lambda: True)
+    worker = world.roster.adopt_branch(slot, pid)
+    assert worker is world.roster.adopt_branch(slot, pid)
+    world.kill(pid)
+    world.until(lambda: worker.dead)
+    assert not slot.is_free()
+    world.roster.release(worker)
+    assert slot.is_free()
+
+
+def test_a_branch_that_nobody_waits_for(world: World) -> None:
+    slot = world.take(branch=True)
+    world.roster.abandon(slot)
+    pid = world.birth(slot)
+    world.until(lambda: slot.is_free() and world.has_ended(pid))
