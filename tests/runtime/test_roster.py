@@ -132,10 +132,10 @@ def test_two_births_in_one_slot(world: World) -> None:
     world.kill(first)
     world.roster.news.ready("second", slot)
     (worker,) = world.roster.bind(["second"])
+    slot.send_request(b"{}")
     for _ in range(10):
         world.roster.news.discard("nobody")
         world.roster.turn()
-    slot.send_request(b"{}")
     assert slot.wait_response(time.monotonic()) is None  # not dead
     world.roster.release(worker)
     world.until(lambda: slot.is_free() and world.has_ended(second))
