@@ -88,9 +88,15 @@ class Births:
                 return self._await(sock)
             self._templates.drop(order.pair, template)
         sock = self._worker(slot)
-        answer = self._await(sock, orjson.dumps(order.guest | order.request))
-        if answer.get("may_be_template") and not answer["error"]:
-            self._templates.note(order.pair, answer["memory_bytes"])
+        try:
+            answer = self._await(sock, orjson.dumps(order.guest | order.request))
+        except ControllerError:
+            self._templates.forget(order.pair)
+            raise
+        if answer["error"]:
+            self._templates.forget(order.pair)
+        elif not answer["may_be_template"]:
+            self._templates.refuse(order.pair)
         return answer
 
     def _worker(self, slot: Slot) -> socket.socket:

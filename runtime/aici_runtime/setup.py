@@ -93,6 +93,9 @@ def bring_up(world: WorkerWorld, guest: Guest, callbacks: Callbacks, arrival: Ar
     An engine of the earlier protocol looks for the log in the first step, and is told at once that there will be none.
     In the later one, a guest that has failed is one that says so at each step.
     """
+    may_be_template = not guest.has_export(NO_TEMPLATE_EXPORT)
+    if arrival.is_template and not may_be_template:
+        return {"error": f"the controller exports {NO_TEMPLATE_EXPORT}"}
     error, prompt = "", None
     try:
         callbacks.create()
@@ -114,8 +117,7 @@ def bring_up(world: WorkerWorld, guest: Guest, callbacks: Callbacks, arrival: Ar
     return {
         "error": error,
         "reply": orjson.Fragment(reply),
-        "memory_bytes": guest.memory.size_bytes(),
-        "may_be_template": not guest.has_export(NO_TEMPLATE_EXPORT),
+        "may_be_template": may_be_template,
     }
 
 

@@ -75,23 +75,17 @@ class Templates:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Pair, _Entry] = OrderedDict()  # by last use
 
-    def note(self, pair: Pair, memory_bytes: int) -> None:
-        """A guest has come up that a template could be made of."""
-        if self._limit == 0 or memory_bytes > self._memory_max_bytes:
-            return
-        with self._lock:
-            self._entries.setdefault(pair, _Entry())
-            if len(self._entries) > _MAX_PAIRS:
-                self._forget(next(iter(self._entries)))
-
     def find(self, pair: Pair, make: Callable[[], Template | None]) -> Template | None:
-        """The template for a pair that was seen, made now if there is none. None: start without one.
+        """The template for a pair that is asked for again, made now if there is none. None: start without one.
 
         Many who ask at once wait for one of them to make it: that is sooner than as many guests that start at once.
         """
         with self._lock:
             entry = self._entries.get(pair)
             if entry is None:
+                self._entries[pair] = _Entry(over=self._limit == 0)
+                if len(self._entries) > _MAX_PAIRS:
+                    self._forget(next(iter(self._entries)))
                 return None
             self._entries.move_to_end(pair)
         with entry.turn:
@@ -100,12 +94,24 @@ class Templates:
                 self._settle(pair, entry)
             return entry.template
 
-    def drop(self, pair: Pair, template: Template) -> None:
-        """It has failed: the pair counts as never seen."""
+    def refuse(self, pair: Pair) -> None:
+        """No template can be made of it."""
         with self._lock:
-            entry = self._entries.get(pair)
-            if entry is not None and entry.template is template:
+            if pair in self._entries:
                 self._forget(pair)
+            self._entries[pair] = _Entry(over=True)
+
+    def forget(self, pair: Pair) -> None:
+        """No guest of it has come up: it counts as never seen."""
+        with self._lock:
+            if pair in self._entries and self._entries[pair].template is None:
+                self._forget(pair)
+
+    def drop(self, pair: Pair, template: Template) -> None:
+        """It has failed: another one is made when the pair is asked for again."""
+        with self._lock:
+            if pair in self._entries and self._entries[pair].template is template:
+                self._entries[pair] = _Entry()
         template.end()
 
     def drop_modules(self, is_gone: Callable[[str], bool]) -> None:
@@ -126,6 +132,9 @@ class Templates:
                 elif entry.template is not None:
                     entry.template.end()
                 return
+            if entry.template.memory_bytes > self._memory_max_bytes:
+                entry.template.end()
+                entry.template, entry.over = None, True
             while (kept := self._kept()) and (len(kept) > self._limit or sum(kept.values()) > self._memory_max_bytes):
                 self._forget(next(iter(kept)))
 

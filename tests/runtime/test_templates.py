@@ -73,6 +73,10 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def not_again() -> Template:
+    raise AssertionError("it is there, or was found to be of no use")
+
+
 class TestStarts:
     @pytest.mark.parametrize("prompt", [LOOKS_AT_PROMPT, ""], ids=["looks at its prompt", "does not"])
     def test_from_the_second_on_they_are_forks_of_one(self, start_runtime: Callable[..., Runtime], prompt: str) -> None:
@@ -248,25 +252,32 @@ class TestKeeping:
         kept = Templates(limit=2, memory_max_bytes=100)
         pair = Pair.of("module", "arg")
         assert kept.find(pair, make) is None
-        kept.note(pair, 10)
         first = kept.find(pair, make)
         assert first is not None
         assert kept.find(pair, make) is first
+        kept.drop(pair, first)
+        second = kept.find(pair, make)
+        assert second not in (None, first)
+        kept.drop(pair, first)
+        assert kept.find(pair, make) is second
 
     def test_memory_is_bounded(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=10, memory_max_bytes=100)
         pairs = [Pair.of("module", str(number)) for number in range(3)]
-        kept.note(pairs[0], 101)
-        assert kept.find(pairs[0], make) is None
         for pair in pairs:
-            kept.note(pair, 40)
+            kept.find(pair, make)
             assert kept.find(pair, lambda: make(40)) is not None
-        assert kept.find(pairs[0], lambda: pytest.fail("it was forgotten, not only ended")) is None
+        assert kept.find(pairs[0], not_again) is None
+        large = Pair.of("large", "")
+        kept.find(large, make)
+        for _ in range(2):
+            assert kept.find(large, lambda: make(101)) is None
+        assert kept.find(pairs[2], not_again) is not None
 
     def test_one_makes_it_and_the_others_wait(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=2, memory_max_bytes=100)
         pair = Pair.of("module", "arg")
-        kept.note(pair, 10)
+        kept.find(pair, make)
         all_there = threading.Barrier(8)
 
         def find(_: int) -> Template | None:
@@ -276,20 +287,27 @@ class TestKeeping:
         with ThreadPoolExecutor(8) as pool:
             assert len(set(pool.map(find, range(8)))) == 1
 
-    def test_what_could_not_be_made_is_not_tried_at_once_again(self, make: Callable[..., Template]) -> None:
+    def test_what_could_not_be_made_counts_as_never_seen(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=2, memory_max_bytes=100)
         pair = Pair.of("module", "arg")
-        kept.note(pair, 10)
+        kept.find(pair, make)
         assert kept.find(pair, lambda: None) is None
-        assert kept.find(pair, make) is None
-        kept.note(pair, 10)
+        assert kept.find(pair, not_again) is None
         assert kept.find(pair, make) is not None
 
-    def test_a_module_removed_while_its_template_is_made(self, make: Callable[..., Template]) -> None:
-        kept = Templates(limit=1, memory_max_bytes=100)
+    def test_what_is_refused_is_not_tried_again(self, make: Callable[..., Template]) -> None:
+        kept = Templates(limit=2, memory_max_bytes=100)
+        pair = Pair.of("module", "arg")
+        kept.find(pair, make)
+        kept.refuse(pair)
+        for _ in range(3):
+            assert kept.find(pair, not_again) is None
+
+    def test_a_module_removed_while_a_template_is_made(self, make: Callable[..., Template]) -> None:
+        kept = Templates(limit=2, memory_max_bytes=100)
         first, second = Pair.of("first", ""), Pair.of("second", "")
         for pair in (first, second):
-            kept.note(pair, 10)
+            kept.find(pair, make)
         kept.find(first, make)
 
         def make_slowly() -> Template:
@@ -297,4 +315,4 @@ class TestKeeping:
             return make()
 
         assert kept.find(second, make_slowly) is not None
-        assert kept.find(first, make) is None
+        assert kept.find(first, not_again) is None
