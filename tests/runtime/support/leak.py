@@ -44,10 +44,12 @@ _GROWTH_KIB = 8 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """`pss_kib` and `descriptors` by part, those for templates left out of the latter."""
+    """Memory and descriptors by part, those for templates left out of the latter. What a part has of the first weighs
+    less in `pss_kib` the more processes share it; `anonymous_kib` counts all that it has."""
 
     processes: dict[str, int]
     pss_kib: dict[str, int]
+    anonymous_kib: dict[str, int]
     descriptors: dict[str, int]
     slots: int
     files: int
@@ -85,7 +87,8 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     descriptors["aicirt-side"] -= 2 * templates
     return Holdings(
         processes=dict(Counter(name for name in found.values() if name != TEMPLATE)),
-        pss_kib={name: _pss_kib(pid) for name, pid in parts.items()},
+        pss_kib={name: _kib(pid, "Pss") for name, pid in parts.items()},
+        anonymous_kib={name: _kib(pid, "Anonymous") for name, pid in parts.items()},
         descriptors=descriptors,
         slots=slots,
         files=sum(path.is_file() for path in folder.rglob("*")),
@@ -97,8 +100,8 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _pss_kib(pid: int) -> int:
-    match = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+def _kib(pid: int, kind: str) -> int:
+    match = re.search(rf"^{kind}:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(match[1]) if match else 0
 
 
@@ -125,9 +128,9 @@ def leaks(before: Holdings, after: Holdings) -> list[str]:
         )
         if was != now
     ]
-    for name, kib in after.pss_kib.items():
-        if kib > before.pss_kib[name] + _GROWTH_KIB:
-            found.append(f"memory of {name}: {before.pss_kib[name]} KiB before, {kib} KiB after")
+    for name, kib in after.anonymous_kib.items():
+        if kib > before.anonymous_kib[name] + _GROWTH_KIB:
+            found.append(f"memory of {name}: {before.anonymous_kib[name]} KiB before, {kib} KiB after")
     return found
 
 
