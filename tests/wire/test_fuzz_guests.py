@@ -146,7 +146,8 @@ def test_a_guest_harms_itself_alone(arena: Arena) -> None:
     @given(life=lives(arena.version))
     def run(life: Any) -> None:
         told = [Life(arena).live(*life) for _ in range(3)]
-        if not any("timeout" in one for one in told):  # of a guest, or of a machine that has too much to do
+        shares = any(step["forks"] for step in life[1]) and "Var" in told[0]  # who of two forks is first is open
+        if not shares and not any("timeout" in one for one in told):  # a machine may have too much to do
             assert told[1:] == told[:1] * 2
         arena.engine.is_well()
 
