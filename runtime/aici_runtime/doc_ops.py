@@ -135,8 +135,7 @@ class DocOps:
         if late is None and message is not None:
             return split_post_pre(message)
         if late is not None and message is None:
-            late.rounds += 1
-            return _result(_NO_STOP), _result(_LATE, self._told(late))
+            return _result(_NO_STOP), _result(_LATE)
         sequence.late = None
         if late is not None and message is not None:
             if late.op == "pp":
@@ -154,23 +153,17 @@ class DocOps:
             self._masks.rows.clear(row)
             return failed(sequence.failure)
         if decoded is None:
-            assert sequence.late is not None
-            sequence.late.rounds += 1
             self._masks.rows.write(row, self._masks.bits.everything)
-            return _result(_NOTHING, self._told(sequence.late))
+            return _result(_NOTHING)
         if decoded.loose:
             self._masks.rows.write(row, decoded.loose[0])
         elif not decoded.num_masks:
             self._masks.rows.clear(row)
         return decoded.result
 
-    def _told(self, late: Late) -> str:
-        """Said once: the user's log is not the place to count rounds."""
-        return f"⏲ timeout [deadline: {self._step_s * 1000:.0f}ms]\n" if late.rounds == 1 else ""
 
-
-def _result(result: object, logs: str = "") -> bytes:
-    return encode_result(result=result, error="", storage=[], logs=logs, micros=0)
+def _result(result: object) -> bytes:
+    return encode_result(result=result, error="", storage=[], logs="", micros=0)
 
 
 def _joined(post: bytes, pre: bytes) -> bytes:

@@ -49,7 +49,8 @@ class Session:
 
     @property
     def has_timeouts(self) -> bool:
-        return any(b"timeout" in orjson.dumps(one.response) for one in self.exchanges)
+        answers = (orjson.dumps(one.response) for one in self.exchanges)
+        return any(b"timeout" in answer or b'"late":true' in answer for answer in answers)
 
 
 def read(path: Path) -> list[Session]:

@@ -62,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
         num_played += len(session.exchanges)
         if found is not None:
             _say(found, as_json=asked.json)
+            if session.has_timeouts:
+                sys.stderr.write("note: a guest ran out of time in this recording; what follows from that may differ\n")
             return 1
     sys.stdout.write(
         f'{{"same":true,"commands":{num_played}}}\n' if asked.json else f"the same: {num_played} commands\n"

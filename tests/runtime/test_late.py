@@ -11,10 +11,9 @@ from aici_runtime.wire import Mid, MidOp, PostOp, PostPre, Pre, PreOp, SeqResult
 from tests.runtime.support import wat
 
 LATE, OTHER = SeqId(1), SeqId(2)
-LOG = "⏲ timeout [deadline: 20ms]\n"
 _COUNTER = "(global $n (mut i64) (i64.const 0))"
-# Some tenths of a second of a processor.
-_SLOWLY = """(global.set $n (i64.const 400000000)) (loop $again
+# About a second of a processor: the others must be in time on a busy machine, too.
+_SLOWLY = """(global.set $n (i64.const 1200000000)) (loop $again
   (global.set $n (i64.sub (global.get $n) (i64.const 1))) (br_if $again (i64.ne (global.get $n) (i64.const 0))))"""
 _ONCE = f"(if (i32.eqz (global.get $steps)) (then (global.set $steps (i32.const 1)) {_SLOWLY}))"
 ALLOW = "(call $allow (i32.const 24))"
@@ -23,7 +22,7 @@ PLAIN = {TokenId(1), TokenId(2)}
 
 @pytest.fixture
 def runtime(start_runtime: Callable[..., Runtime]) -> Runtime:
-    return start_runtime(max_pre_step_time_ms=20, max_step_time_ms=20, late_steps=500)
+    return start_runtime(max_pre_step_time_ms=200, max_step_time_ms=200, late_steps=500)
 
 
 def begin(runtime: Runtime, late: bytes) -> PostPre:
@@ -67,7 +66,7 @@ def test_a_mask_that_comes_late(runtime: Runtime) -> None:
     begin(runtime, late)
     answer, allowed = mid(runtime, LATE, OTHER)
     assert answer.seqs[LATE].result == Splice(1, (), late=True)
-    assert answer.seqs[LATE].logs == LOG
+    assert answer.seqs[LATE].logs == ""
     assert allowed[1] == PLAIN
     posts = [PostOp(LATE, [], 1), PostOp(OTHER, [TokenId(1)])]
     assert rounds(runtime, goes_on, posts).result == Pre(suspend=False, num_forks=1, ff_tokens=())
@@ -90,14 +89,14 @@ def test_post_and_pre_that_come_late(runtime: Runtime, stops: bool, forks: int) 
     assert told.post[LATE].result is not None
     assert not told.post[LATE].result.stop
     assert told.pre[LATE].result == Pre(suspend=True, num_forks=1, ff_tokens=(), late=True)
-    assert told.pre[LATE].logs == LOG
+    assert told.pre[LATE].logs == ""
     result = rounds(runtime, goes_on)
     assert result.result == Pre(suspend=False, num_forks=forks, ff_tokens=())
     assert result.logs == "told\nasked\n"
 
 
 def test_patience_has_an_end(start_runtime: Callable[..., Runtime]) -> None:
-    runtime = start_runtime(max_pre_step_time_ms=20, max_step_time_ms=20, late_steps=5)
+    runtime = start_runtime(max_pre_step_time_ms=200, max_step_time_ms=200, late_steps=2)
     begin(runtime, wat.Module().build(mid=wat.SPIN))
     mid(runtime, LATE, OTHER)
     posts = [PostOp(LATE, [], 1), PostOp(OTHER, [TokenId(1)])]
