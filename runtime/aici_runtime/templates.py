@@ -20,6 +20,9 @@ from aici_runtime import process
 REQUEST = struct.Struct("<ii")
 """What a template is asked with: slot and generation; the new guest's socket goes along."""
 
+_PATIENCE_S = 1.0
+"""With a template that another request makes. A guest may loop for as long as it may take to start."""
+
 _MAX_PAIRS = 1000
 """Of module and argument that are remembered as seen."""
 
@@ -88,11 +91,15 @@ class Templates:
                     self._forget(next(iter(self._entries)))
                 return None
             self._entries.move_to_end(pair)
-        with entry.turn:
+        if not entry.turn.acquire(timeout=_PATIENCE_S):
+            return None
+        try:
             if entry.template is None and not entry.over:
                 entry.template = make()
                 self._settle(pair, entry)
             return entry.template
+        finally:
+            entry.turn.release()
 
     def refuse(self, pair: Pair) -> None:
         """No template can be made of it."""

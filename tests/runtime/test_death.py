@@ -178,7 +178,7 @@ def test_what_the_side_process_had_taken_fails(start_runtime: Callable[..., Runt
     good = bind(runtime, 1, wat.plain())
     before = sorted(members(runtime.pid).values())
     module_id = runtime.mk_module(wat.Module().build(create=wat.SPIN + "(i32.const 0)")).module_id
-    endless = [runtime.instantiate(req_id=f"r{n}", prompt=[], module_id=module_id, module_arg="") for n in range(3)]
+    endless = [runtime.instantiate(req_id=f"r{n}", prompt=[], module_id=module_id, module_arg=n) for n in range(3)]
     wait_until(lambda: list(members(runtime.pid).values()).count("aicirt-seq") == 4)
     replaced(runtime, "aicirt-side")
     for future in endless:

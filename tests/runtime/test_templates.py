@@ -14,7 +14,7 @@ import pytest
 
 from aici_runtime.client import Runtime
 from aici_runtime.envelope import Auth
-from aici_runtime.errors import ControllerError, NotFoundError
+from aici_runtime.errors import ControllerError, NotFoundError, UnavailableError
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.registry import Registry
 from aici_runtime.templates import Pair, Template, Templates
@@ -225,6 +225,17 @@ class TestEnds:
         os.kill(side, signal.SIGKILL)
         assert wait_until(lambda: named(runtime, "aicirt-template") == set(), PATIENCE_S)
         assert logs_of(runtime, seq_id) == 'created {"prompt":[1]}step '
+
+    def test_with_the_side_process_while_it_is_made(self, start_runtime: Callable[..., Runtime]) -> None:
+        runtime = start_runtime(max_init_time_ms=60_000)
+        module_id = runtime.mk_module(wat.Module().build(create=wat.SPIN + "(i32.const 0)")).module_id
+        endless = [runtime.instantiate(req_id=f"r{n}", prompt=[], module_id=module_id, module_arg="") for n in range(2)]
+        assert wait_until(lambda: len(templates(runtime)) == 1, PATIENCE_S)
+        (side,) = named(runtime, "aicirt-side")
+        os.kill(side, signal.SIGKILL)
+        for future in endless:
+            assert isinstance(future.exception(PATIENCE_S), UnavailableError)
+        assert wait_until(lambda: named(runtime, "aicirt-template") == set(), PATIENCE_S)
 
 
 class TestKeeping:
