@@ -25,11 +25,9 @@ NO_SLOT = -1
 
 
 class Watch(Protocol):
-    """A thread of this process that no fork inherits. The end of `control` ends this process."""
+    """A thread of this process that no fork inherits."""
 
-    slot: Slot | None
-
-    def start(self, slot: Slot | None, control: socket.socket | None = None) -> None: ...
+    def start(self, control: socket.socket | None = None) -> None: ...
 
 
 class Arrival:
@@ -50,14 +48,14 @@ class Arrival:
         if slot == NO_SLOT:
             process.set_name(TEMPLATE_NAME)
             self._send_pidfd()
-            self._watch.start(None, self._setup)
+            self._watch.start(self._setup)
             return self._receive()
-        self._watch.start(None)
+        self._watch.start()
         return self._begin(slot, generation)
 
     def _begin(self, slot: int, generation: int) -> dict[str, Any]:
         process.set_name(WORKER_NAME)
-        self._slot = self._watch.slot = self._table.at(slot)
+        self._slot = self._table.at(slot)
         self._news.born(self._slot, generation)
         frames.send(self._setup, b"")
         self._request = self._receive()
@@ -113,7 +111,7 @@ class Arrival:
     def _wait(self, keeper: int, take: int) -> None:
         """In a fork. Whoever ends the keeper has ended it too, or it has taken what was asked before."""
         process.die_with_parent(keeper)
-        self._watch.start(None)
+        self._watch.start()
         message, fds, _, _ = socket.recv_fds(self._setup, REQUEST.size, 1)
         if not message:
             os._exit(0)

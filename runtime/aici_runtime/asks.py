@@ -5,6 +5,15 @@ pre    id                                 → the result of pre, as `post`
 post   id, backtrack, tokens              → u32 length of the post result, post result, pre result
 step   id, row, argument                  → an Answer; its first mask goes to the row
 fork   id, slot                           → pid of the branch, which answers `ok` on its own slot; or an error
+
+With `--placement pool` (see `pool.py`):
+
+found  slot                               → as fork; what answers is a process for many guests, without any yet
+move                                      → `moved`: the guest is in the transfer area, and its process ends
+adopt  slot                               → `ok`: the guest in the transfer area lives here, and in that slot
+clone  id, slot, slot of the parent       → `ok`: the guest is forked into that slot
+
+Whoever cannot do one of these answers with why, and all is as it was.
 """
 
 from collections.abc import Sequence
@@ -17,7 +26,7 @@ from aici_runtime.ids import SeqId
 from aici_runtime.wire import PostOp, StepOp
 
 HEAD: Final = Struct("<4I")
-MID, PRE, POST, STEP, FORK = range(5)
+MID, PRE, POST, STEP, FORK, FOUND, MOVE, ADOPT, CLONE = range(9)
 
 
 def mid(row: int, fork_group: Sequence[SeqId]) -> bytes:
@@ -37,3 +46,19 @@ def step(op: StepOp, row: int, fork_group: Sequence[SeqId]) -> bytes:
 
 def fork(seq_id: SeqId, slot: int) -> bytes:
     return HEAD.pack(FORK, seq_id, slot, 0)
+
+
+def found(slot: int) -> bytes:
+    return HEAD.pack(FOUND, 0, slot, 0)
+
+
+def move() -> bytes:
+    return HEAD.pack(MOVE, 0, 0, 0)
+
+
+def adopt(slot: int) -> bytes:
+    return HEAD.pack(ADOPT, 0, slot, 0)
+
+
+def clone(seq_id: SeqId, parent_slot: int, slot: int) -> bytes:
+    return HEAD.pack(CLONE, seq_id, slot, parent_slot)

@@ -5,15 +5,17 @@ callbacks mean is in `callbacks_guest.py` and `branches_guest.py`, one for each 
 """
 
 import contextlib
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
 from aici_runtime.guest import Guest, GuestError, GuestTimeoutError
+from aici_runtime.guest_state import GuestState
 from aici_runtime.host import Host
 from aici_runtime.ids import TokenId
 from aici_runtime.masks import MaskRegion
@@ -51,15 +53,26 @@ class World:
 class Callbacks(ABC):
     """One guest. Owns no process state: a fork of the process forks it too."""
 
-    def __init__(self, *, guest: Guest, host: Host, world: World) -> None:
+    def __init__(self, *, guest: Guest, host: Host, state: GuestState, world: World) -> None:
         self._guest = guest
         self._host = host
-        self._state = host.guest
+        self._state = state
         self._world = world
         self._bits = world.masks.bits
-        self._handle = 0
+        self.handle = 0
+        """What `aici_create` returned."""
         self._failed = False
         self._over: GuestTimeoutError | None = None
+
+    def cloned(self, guest: Guest, state: GuestState) -> Self:
+        """For a fork in the same process."""
+        clone = copy.copy(self)
+        clone._guest, clone._state = guest, state
+        return clone
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failed
 
     def create(self) -> None:
         """All of the set-up that comes before the prompt. Raises SetupError."""
@@ -67,7 +80,7 @@ class Callbacks(ABC):
             if self._guest.exports("_initialize"):
                 self._guest.call("_initialize")
             self._guest.call("aici_init")
-            self._handle = self._guest.call("aici_create")
+            self.handle = self._guest.call("aici_create")
 
     def init_prompt(self, prompt: Callable[[], Sequence[int]]) -> list[TokenId]:
         """Returns the prompt that the engine is to use. Raises SetupError.
@@ -110,7 +123,7 @@ class Callbacks(ABC):
     def _returned(self, name: str) -> bytes:
         state = self._state
         self._host.guest = state
-        self._guest.call(name, self._handle)
+        self._guest.call(name, self.handle)
         if state.result is None:
             raise CallbackError("aici_host_return_process_result not called")
         return state.result

@@ -61,6 +61,13 @@ class RequestVariables:
     def execute(self, command: dict[str, Any]) -> bytes:
         return _execute(self._own, command) if self._client is None else self._client.execute(command)
 
+    def document(self) -> object | None:
+        """For another process, as JSON; None when they have a process of their own already."""
+        return None if self._client is not None else self._own.document()
+
+    def restore(self, document: Any) -> None:
+        self._own.restore(document)
+
     def branch(self, forget_guest: Callable[[], None]) -> VariablesClient:
         """The end of a fork that is about to be made. Raises OSError when that cannot be. `forget_guest` is called in a
         process that the guest is of no use to."""

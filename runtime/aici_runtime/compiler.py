@@ -10,11 +10,11 @@ from pathlib import Path
 
 import wasmtime
 
-from aici_runtime import process, wasm
+from aici_runtime import movable, process, wasm
 from aici_runtime.abi_check import check_module
 from aici_runtime.cache import write_atomically
 from aici_runtime.compiling import NO_CONTROLLER
-from aici_runtime.errors import UnavailableError
+from aici_runtime.errors import UnavailableError, UsageError
 
 _MAX_REASON_CHARS = 10_000
 """Names in the module may be longer than a pipe that nobody reads before we have ended."""
@@ -24,12 +24,16 @@ def main(source: Path, target: Path) -> int:
     process.set_name("aicirt-compile")
     process.start_thread(_end_with_stdin)
     try:
-        module = wasmtime.Module(wasm.new_engine(parallel=True), source.read_bytes())
+        engine, binary = wasm.new_engine(parallel=True), source.read_bytes()
+        wasmtime.Module.validate(engine, binary)
+        module = wasmtime.Module(engine, movable.prepare(binary))
         if problems := check_module(module):
             return _refuse("; ".join(["the module is no controller", *problems]))
         write_atomically(target, bytes(module.serialize()))
     except wasmtime.WasmtimeError as error:
         return _refuse(f"cannot compile the module: {error}")
+    except UsageError as error:
+        return _refuse(error.message)
     except UnavailableError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -19,9 +19,9 @@ from aici_runtime.flags import Limits
 from aici_runtime.ids import SeqId
 from aici_runtime.masks import MaskRegion
 from aici_runtime.requests import parse_mid, parse_post_pre
+from aici_runtime.seat import split_post_pre
 from aici_runtime.sequences import Late, Sequence, Sequences, failed
 from aici_runtime.wire import MidOp, PostOp
-from aici_runtime.worker import split_post_pre
 
 _GRACE_S = 0.2
 """On top of every limit, as the original has it: the limit is the guest's, this is for a busy machine."""

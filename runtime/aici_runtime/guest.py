@@ -5,6 +5,7 @@ What the guest does wrong surfaces as GuestError; this file knows wasmtime, and 
 """
 
 import ctypes
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from wasmtime import _bindings as c
 from wasmtime import _ffi as ffi
 
 from aici_runtime.abi import BRANCHES_EXPORTS, EXPORTS, OPTIONAL_EXPORTS, Abi
+from aici_runtime.movable import MOVABLE, global_name
 
 _MAX_TABLES = 2
 _VALUE_TYPES = {"i": "i32", "I": "i64"}
@@ -33,6 +35,12 @@ _memory_view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _memory_view.restype = ctypes.py_object
 _WRITABLE = 0x200
 
+PAGE_BYTES = 4096
+"""By which memories are compared and copied."""
+
+_WASM_PAGE_BYTES = 65536
+_ZEROS = bytes(_WASM_PAGE_BYTES)
+
 
 class GuestError(Exception):
     """The guest trapped, lacks an export, or was stopped by the host. The text is for its author."""
@@ -50,6 +58,7 @@ class Memory:
 
     def __init__(self, context: Any, memory: c.wasmtime_memory_t) -> None:
         self._owner = memory
+        self._store_context = context
         self._context = ctypes.cast(context, ctypes.c_void_p)
         self._memory = ctypes.c_void_p(ctypes.addressof(memory))
         self._bytes = memoryview(bytearray())
@@ -72,6 +81,27 @@ class Memory:
         if length is not None and length != len(content):
             content = content[:length]
         self.view(pointer, len(content))[:] = content
+
+    def page(self, number: int) -> memoryview:
+        return self.view(number * PAGE_BYTES, PAGE_BYTES)
+
+    def pages(self) -> Iterator[int]:
+        """The numbers of those that are not all zero."""
+        whole = self.view(0, self.size_bytes())
+        for start in range(0, len(whole), _WASM_PAGE_BYTES):
+            if bytes(whole[start : start + _WASM_PAGE_BYTES]) != _ZEROS:
+                for at in range(start, start + _WASM_PAGE_BYTES, PAGE_BYTES):
+                    if bytes(whole[at : at + PAGE_BYTES]) != _ZEROS[:PAGE_BYTES]:
+                        yield at // PAGE_BYTES
+
+    def grow_to(self, size_bytes: int) -> None:
+        missing = (size_bytes - self.size_bytes()) // _WASM_PAGE_BYTES
+        if missing > 0:
+            error = c.wasmtime_memory_grow(
+                self._store_context, ctypes.byref(self._owner), missing, ctypes.byref(ctypes.c_uint64())
+            )
+            if error:
+                raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
 
     def _reach(self, end: int, pointer: int) -> None:
         size = self.size_bytes()
@@ -100,7 +130,7 @@ class Guest:
         max_table_elements: int = 100_000,
     ) -> None:
         self._engine = engine
-        self._module = module
+        self.module = module
         self._store = wasmtime.Store(engine)
         self._store.set_limits(
             memory_size=memory_max_bytes,
@@ -112,7 +142,7 @@ class Guest:
         self._store.set_epoch_deadline(1)
         self._context = self._store._context()
         try:
-            self._instance = linker.instantiate(self._store, self._module)
+            self._instance = linker.instantiate(self._store, self.module)
         except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
             raise GuestError(str(error)) from error
         self._values = (c.wasmtime_val_raw_t * 2)()
@@ -207,10 +237,45 @@ class Guest:
         self._interrupted = True
         self._engine.increment_epoch()
 
+    # What a guest is, for another instance of the same module: see `movable.py`.
+
+    @property
+    def is_movable(self) -> bool:
+        return self._export(MOVABLE) is not None
+
+    def globals(self) -> list[bytes]:
+        """Those that change, as wasmtime keeps a value in memory."""
+        values: list[bytes] = []
+        while (item := self._export(global_name(len(values)))) is not None:
+            value = c.wasmtime_val_t()
+            c.wasmtime_global_get(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
+            values.append(bytes(value))
+        return values
+
+    def take_over(self, size_bytes: int, pages: Mapping[int, bytes | memoryview], values: Sequence[bytes]) -> None:
+        """Become that guest: `pages` are those of its memory that are not zero. Raises GuestError."""
+        self.memory.grow_to(size_bytes)
+        for number in list(self.memory.pages()):
+            if number not in pages:
+                self.memory.page(number)[:] = bytes(PAGE_BYTES)
+        for number, page in pages.items():
+            self.memory.page(number)[:] = page
+        for number, raw in enumerate(values):
+            item = self._export(global_name(number))
+            if item is None:
+                raise GuestError("the guest is one of another module")
+            value = c.wasmtime_val_t.from_buffer_copy(raw)
+            error = c.wasmtime_global_set(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
+            if error:
+                raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
+
+    def rearm(self) -> None:
+        """Another guest of this process is about to be interrupted: that is not to end a call of this one."""
+        self._interrupted = True
+
     def close(self) -> None:
         """Give its memory back."""
         self._store.close()
-        self._module.close()
 
 
 def _kind(item: c.wasmtime_extern_t) -> int:

@@ -1,5 +1,6 @@
 """What the host keeps for one guest: its blobs, its log, its variables, and what it said in the callback that runs."""
 
+import copy
 import hashlib
 import time
 from collections.abc import Callable
@@ -69,6 +70,35 @@ class GuestState:
         if self._identity is None:
             self._identity = self.identify()
         return self._identity
+
+    def cloned(self, memory: "Memory") -> "GuestState":
+        """Of a fork in the same process. The variables are shared."""
+        clone = copy.copy(self)
+        clone.blobs, clone.written, clone._log = list(self.blobs), list(self.written), bytearray(self._log)
+        clone.memory = memory
+        return clone
+
+    def document(self) -> dict[str, Any]:
+        """What another process needs to go on with this guest, as JSON; before it is bound, and without its memory and
+        variables."""
+        argument = self.blobs[Blob.MODULE_ARG] or b""
+        return {
+            "module_arg": argument.hex(),
+            "log": self._log.hex(),
+            "written": self.written,
+            "stop_message": self.stop_message,
+            "identity": self._known_identity(),
+            "num_randoms": self._num_randoms,
+        }
+
+    def restore(self, document: dict[str, Any]) -> None:
+        self.blobs[Blob.MODULE_ARG] = bytes.fromhex(document["module_arg"])
+        self.log(bytes.fromhex(document["log"]))
+        self.written = document["written"]
+        self.stop_message = document["stop_message"]
+        seed, asked_ns = document["identity"]
+        self._identity = seed, asked_ns
+        self._num_randoms = document["num_randoms"]
 
     def log(self, text: bytes) -> None:
         self._log += text

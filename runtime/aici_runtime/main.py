@@ -25,11 +25,12 @@ from aici_runtime.parts import Parts
 from aici_runtime.registry import Registry
 from aici_runtime.roster import Roster
 from aici_runtime.side import SideConfig
-from aici_runtime.slots import SlotTable
+from aici_runtime.slots import NUM_SLOTS, SlotTable
 from aici_runtime.spawner import SpawnerConfig, SpawnerSockets
 from aici_runtime.stepper import Stepper
 from aici_runtime.templates import Templates
 from aici_runtime.trace import MaskReader, NoTrace, Recorder, Trace
+from aici_runtime.transfer import Transfer
 from aici_runtime.vocabulary import LoadedVocabulary
 
 _STOP_GRACE_S = 1.0
@@ -100,6 +101,8 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     trace = _trace(settings, loaded, bin_region)
     table = SlotTable(settings.instances)
+    transfer = Transfer(settings.limits.memory_bytes)
+    pool_size = 0 if settings.placement == "process" else settings.pool_size or os.cpu_count() or 1
     table.set_head(settings.assumed_proto == "head")
     sockets = SpawnerSockets()
     roster = Roster(table, unbound_s=settings.unbound_s)
@@ -123,6 +126,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     def start_spawner() -> None:
         config = SpawnerConfig(
             table=table,
+            transfer=transfer,
             news=roster.news,
             masks=masks,
             vocabulary=loaded,
@@ -131,6 +135,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             timer_resolution_us=settings.timer_resolution_us,
             worker_user=settings.worker_user,
             store_dir=settings.store_dir,
+            memory_bytes=settings.limits.memory_bytes * (NUM_SLOTS if pool_size else 1),
             stepper_pidfd=own_pidfd,
         )
         parts.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)
@@ -168,6 +173,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
         vocabulary=loaded,
         limits=settings.limits,
         proto=settings.proto,
+        pool_size=pool_size,
         trace=trace,
     )
     stepper.serve(requests, responses, settings.busy_wait_ms)

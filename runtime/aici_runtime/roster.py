@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -40,12 +40,37 @@ _STACK_BYTES = 16 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class WorkerHandle:
-    """`released`: the slot is to be freed as soon as the process is gone."""
+    """`released`: the slot is to be freed as soon as the process is gone.
+
+    `pool`: the process that the guest has moved into; it has `members`, and has a slot itself.
+    """
 
     slot: Slot
     pidfd: int
     dead: bool = False
     released: bool = False
+    pool: "WorkerHandle | None" = None
+    members: set["WorkerHandle"] = field(default_factory=set)
+
+    @property
+    def process(self) -> int:
+        """A pidfd; -1 when it is gone."""
+        return self.pidfd if self.pool is None else self.pool.pidfd
+
+    def ask(self, request: bytes) -> None:
+        """In a pool, the bell is still to be rung."""
+        if self.pool is None:
+            self.slot.send_request(request)
+        else:
+            self.slot.put_request(request)
+        if self.dead:
+            # The roster may have said so before the request cleared the word.
+            self.slot.mark_dead()
+
+    def wait_response(self, deadline: float) -> bytes | None:
+        if self.pool is None:
+            return self.slot.wait_response(deadline)
+        return self.slot.wait_response_in(self.pool.slot, deadline)
 
 
 class News:
@@ -178,6 +203,30 @@ class Roster:
         """A branch that may still come up in it is ended; else the slot is free after a while in which none has."""
         self.news.abandoned(slot)
 
+    def move(self, worker: WorkerHandle, pool: WorkerHandle) -> None:
+        """Its own process ends, and has nothing to do with its slot any more."""
+        with self._lock:
+            if worker.pidfd >= 0:
+                self._forget(worker)
+            worker.dead, worker.pool = pool.dead, pool
+            pool.members.add(worker)
+
+    def evict(self, worker: WorkerHandle) -> None:
+        """The guest is nowhere."""
+        with self._lock:
+            if worker.pool is not None:
+                worker.pool.members.discard(worker)
+            worker.dead, worker.pool = True, None
+            worker.slot.mark_dead()
+
+    def adopt_member(self, slot: Slot, pool: WorkerHandle) -> WorkerHandle:
+        """A guest that was cloned in its pool."""
+        with self._lock:
+            worker = WorkerHandle(slot, -1, dead=pool.dead, pool=pool)
+            self._workers[slot.index] = worker
+            pool.members.add(worker)
+            return worker
+
     def release(self, worker: WorkerHandle) -> None:
         """End the worker; its slot becomes free when it is gone."""
         with self._lock:
@@ -188,14 +237,14 @@ class Roster:
         worker.slot.cancel()
         with self._lock:
             if not worker.dead:
-                process.kill(worker.pidfd, CANCEL_SIGNAL)
+                process.kill(worker.process, CANCEL_SIGNAL)
 
     def detach(self, worker: WorkerHandle) -> None:
         """Ask the worker to keep its answer, mask included, to itself: its row is somebody else's from now on."""
         worker.slot.detach()
         with self._lock:
             if not worker.dead:
-                process.kill(worker.pidfd, CANCEL_SIGNAL)
+                process.kill(worker.process, CANCEL_SIGNAL)
 
     def side_process_died(self) -> tuple[int, list[str | None]]:
         """Undo what it has left. Returns the generation of the next, and whom that owes an answer."""
@@ -225,28 +274,50 @@ class Roster:
         if worker.released:
             return
         worker.released = True
+        if worker.pool is not None:
+            self._free_those_that_left(worker.pool)
         if worker.dead:
             self._free(worker)
+        elif worker.pool is not None:
+            worker.slot.let_go()
+            worker.pool.slot.ring()
         else:
             process.kill(worker.pidfd)
 
+    def _free_those_that_left(self, pool: WorkerHandle) -> None:
+        for member in [member for member in pool.members if member.released and member.slot.has_left()]:
+            self._free(member)
+
     def _free(self, worker: WorkerHandle) -> None:
+        if worker.pool is not None:
+            worker.pool.members.discard(worker)
         del self._workers[worker.slot.index]
         self._table.free(worker.slot)
 
     def _died(self, worker: WorkerHandle) -> None:
         self._drain()  # what it or the side process has said before
         with self._lock:
-            self._epoll.unregister(worker.pidfd)
-            del self._handlers[worker.pidfd]
-            os.close(worker.pidfd)
-            worker.pidfd = -1
+            if worker.pidfd < 0 or not process.has_ended(worker.pidfd):
+                return  # the guest has moved meanwhile, and the descriptor may be that of another by now
+            self._forget(worker)
             worker.dead = True
+            for member in list(worker.members):
+                member.dead = True
+                member.slot.mark_dead()
+                if member.released:
+                    self._free(member)
+            worker.slot.tell()
             # A template's fork that was killed has no claim to its slot any more once another worker is born there.
             if self._workers.get(worker.slot.index) is worker:
                 worker.slot.mark_dead()
                 if worker.released:
                     self._free(worker)
+
+    def _forget(self, worker: WorkerHandle) -> None:
+        self._epoll.unregister(worker.pidfd)
+        del self._handlers[worker.pidfd]
+        os.close(worker.pidfd)
+        worker.pidfd = -1
 
     def _drain(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):

@@ -15,6 +15,7 @@ from aici_runtime.envelope import RequestError
 from aici_runtime.errors import AiciError
 from aici_runtime.flags import Limits
 from aici_runtime.ids import SeqId
+from aici_runtime.pools import Pools
 from aici_runtime.roster import Roster, WorkerHandle
 from aici_runtime.slots import REQUEST_MAX, SlotTable
 
@@ -51,9 +52,10 @@ class Sequence:
 class Sequences:
     """By id. `ask` sends to many workers at once, `collect` takes what comes before a deadline."""
 
-    def __init__(self, *, table: SlotTable, roster: Roster, limits: Limits) -> None:
+    def __init__(self, *, table: SlotTable, roster: Roster, pools: Pools, limits: Limits) -> None:
         self._table = table
         self._roster = roster
+        self._pools = pools
         self._limits = limits
         self._by_id: dict[SeqId, Sequence] = {}
 
@@ -75,11 +77,15 @@ class Sequences:
                 raise RequestError(f"duplicate id {seq_id}")
         workers = self._roster.bind(list(req_ids.values()))
         for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
-            self._by_id[seq_id] = Sequence(req_id, worker)
+            sequence = self._by_id[seq_id] = Sequence(req_id, worker)
+            if lost := self._pools.settle(worker):
+                self.fail(sequence, f"Worker: {lost}")
 
     def ask(self, requests: Mapping[SeqId, bytes]) -> list[SeqId]:
         """Returns those that are at work now; the others have failed."""
-        return [seq_id for seq_id, request in requests.items() if self._send(self._by_id[seq_id], request)]
+        asked = [seq_id for seq_id, request in requests.items() if self._send(self._by_id[seq_id], request)]
+        self._pools.ring(self._by_id[seq_id].worker for seq_id in asked)
+        return asked
 
     def collect(self, seq_ids: list[SeqId], deadline: float) -> tuple[dict[SeqId, bytes], list[SeqId]]:
         """Answers, and those from whom none has come before `deadline`. Who died meanwhile is in neither."""
@@ -89,7 +95,7 @@ class Sequences:
             sequence = self._by_id[seq_id]
             if sequence.worker is None:
                 continue
-            answer = sequence.worker.slot.wait_response(deadline)
+            answer = sequence.worker.wait_response(deadline)
             if answer is None:
                 missing.append(seq_id)
             elif answer:
@@ -100,16 +106,23 @@ class Sequences:
 
     def give_up(self, seq_ids: list[SeqId]) -> dict[SeqId, bytes]:
         """Interrupt these guests and take what their workers say of it; who does not say anything is killed."""
-        for seq_id in seq_ids:
-            worker = self._by_id[seq_id].worker
-            if worker is not None:
-                self._roster.interrupt(worker)
-        answers, missing = self.collect(seq_ids, time.monotonic() + _KILL_GRACE_S)
+        answers: dict[SeqId, bytes] = {}
+        missing, num_before = seq_ids, -1
+        while missing and len(missing) != num_before:  # in a pool, one begins when another was interrupted
+            num_before = len(missing)
+            for seq_id in missing:
+                worker = self._by_id[seq_id].worker
+                if worker is not None:
+                    self._roster.interrupt(worker)
+            more, missing = self.collect(missing, time.monotonic() + _KILL_GRACE_S)
+            answers |= more
         for seq_id in missing:
             self._fail_for_time(self._by_id[seq_id])
         return answers
 
     def _fail_for_time(self, sequence: Sequence) -> None:
+        if sequence.worker is not None and sequence.worker.pool is not None:
+            self._roster.release(sequence.worker.pool)  # it cannot be interrupted, and its others never get their turn
         op = "mid" if sequence.asked in (asks.MID, asks.STEP) else "pre"
         self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
@@ -164,16 +177,15 @@ class Sequences:
             self.fail(sequence, f"Worker: request too large; {len(request)} > {REQUEST_MAX}")
             return False
         sequence.asked = request[0]
-        worker.slot.send_request(request)
-        if worker.dead:
-            # The roster may have said so before the request cleared the word.
-            worker.slot.mark_dead()
+        worker.ask(request)
         return True
 
     def _fork(self, parent: Sequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
         if worker.dead:
             self.fail(parent, "Worker: died")
             raise _ForkError("died")
+        if worker.pool is not None:
+            return self._pools.clone(worker, worker.pool, seq_id)
         slot = self._table.take(self._table.branches, self._table.owner(worker.slot))
         self._send(parent, asks.fork(seq_id, slot.index))
         deadline = time.monotonic() + _FORK_S

@@ -16,12 +16,14 @@ from aici_runtime.callbacks import Callbacks, SetupError, World, encode_result
 from aici_runtime.callbacks_guest import CallbacksGuest
 from aici_runtime.flags import Limits
 from aici_runtime.guest import Guest, GuestError, load_module
+from aici_runtime.guest_state import GuestState
 from aici_runtime.host import Host
 from aici_runtime.link import Linker, returns_offset
 from aici_runtime.mailbox import MIB
 from aici_runtime.masks import MaskRegion
 from aici_runtime.roster import News
 from aici_runtime.slots import SlotTable
+from aici_runtime.transfer import Transfer
 from aici_runtime.vocabulary import LoadedVocabulary
 
 
@@ -36,6 +38,7 @@ class WorkerWorld:
     host: Host
     capabilities: frozenset[str]
     table: SlotTable
+    transfer: Transfer
     news: News
     masks: MaskRegion
     vocabulary: LoadedVocabulary
@@ -49,25 +52,34 @@ def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tupl
     state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
     compiled = Path(order["compiled"])
     try:
-        module = load_module(world.engine, compiled)
-        linker = world.offset_linker if returns_offset(module) else world.linker
-        guest = Guest(
-            engine=world.engine,
-            linker=linker.wasmtime,
-            module=module,
-            memory_max_bytes=world.limits.memory_bytes,
-            max_table_elements=world.limits.table_elements,
-        )
+        guest = make_guest(world, load_module(world.engine, compiled))
     except (GuestError, wasmtime.WasmtimeError) as error:
         reason = error if compiled.is_file() else "the controller was removed while it was started"
         raise SetupError(f"Error (setup): {reason}{_flag_of(str(reason), world.limits)}") from error
     state.memory = guest.memory
     state.identify = lambda: (arrival.request(guest.memory)["seed"], arrival.asked_ns)
     state.trie = world.vocabulary.tries[guest.abi]
+    return guest, make_callbacks(world, guest, state)
+
+
+def make_guest(world: WorkerWorld, module: wasmtime.Module) -> Guest:
+    """Raises GuestError."""
+    linker = world.offset_linker if returns_offset(module) else world.linker
+    return Guest(
+        engine=world.engine,
+        linker=linker.wasmtime,
+        module=module,
+        memory_max_bytes=world.limits.memory_bytes,
+        max_table_elements=world.limits.table_elements,
+    )
+
+
+def make_callbacks(world: WorkerWorld, guest: Guest, state: GuestState) -> Callbacks:
     kind = CallbacksGuest if guest.abi == "callbacks" else BranchesGuest
-    callbacks = kind(
+    return kind(
         guest=guest,
         host=world.host,
+        state=state,
         world=World(
             masks=world.masks,
             vocab_size=world.vocabulary.vocab_size,
@@ -77,7 +89,6 @@ def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tupl
             timeout_text=lambda op: world.limits.timeout_text(op, "head" if world.table.is_head() else "doc"),
         ),
     )
-    return guest, callbacks
 
 
 def _flag_of(reason: str, limits: Limits) -> str:

@@ -9,6 +9,9 @@
     +32  detach    u32: number of the request that must no longer write into the mask region
     +36  detached  u32 futex word: the worker's confirmation
     +40  in pre    u32: 1 = the guest finds its mask in the pre phase
+    +44  bell      u32 futex word of a pool (see `pool.py`): rung when there are requests for its guests
+    +48  told      u32 futex word of a pool: counts how often it has answered
+    +52  leave     u32: LEAVING = the guest is to leave its pool, LEFT = it has
     behind the last slot: u32: 1 = the engine speaks the later protocol
     64 bytes further: u32 for each slot: whose it is, 0 = nobody's
 
@@ -41,6 +44,7 @@ CANCEL_SIGNAL = signal.SIGUSR2
 
 DEAD = 0xFFFFFFFF
 _FREE, _USED = 0, 1
+_LEAVING, _LEFT = 1, 2
 _HEAD_AT = NUM_SLOTS * SLOT_BYTES
 _OWNERS_AT = _HEAD_AT + 64
 _MAP_NORESERVE = 0x4000
@@ -116,7 +120,7 @@ class Slot:
     def claim(self) -> bool:
         if not self.is_free():
             return False
-        for offset in (0, 4, 8, 12, 32, 36, 40):
+        for offset in (0, 4, 8, 12, 32, 36, 40, 44, 48, 52):
             self._words.store(self._base + offset, 0)
         self._words.store(self._base + 16, _USED)
         return True
@@ -129,16 +133,53 @@ class Slot:
 
     # The stepper's end.
 
-    def send_request(self, request: bytes) -> int:
-        """Returns the number of the request. The caller has seen the previous response."""
+    def send_request(self, request: bytes) -> None:
+        """The caller has seen the previous response."""
+        self._write_request(request)
+        self._words.wake(self._base)
+
+    def _write_request(self, request: bytes) -> None:
         start = self._base + HEADER_BYTES
         self._memory[start : start + len(request)] = request
         number = (self._words.load(self._base + 12) + 1) & 0x7FFFFFFF
         self._words.store(self._base + 12, number)
         self._words.store(self._base + 4, 0)
         self._words.store(self._base, len(request))
-        self._words.wake(self._base)
-        return number
+
+    def put_request(self, request: bytes) -> None:
+        """As `send_request`, for a worker that hears a bell instead."""
+        self._write_request(request)
+
+    def ring(self) -> None:
+        """There is something to do in this process: see `pool.py`."""
+        self._words.store(self._base + 44, (self._words.load(self._base + 44) + 1) & 0x7FFFFFFF)
+        self._words.wake(self._base + 44)
+
+    def wait_response_in(self, pool: "Slot", deadline: float) -> bytes | None:
+        """As `wait_response`, for a guest in that pool, which tells of many answers at once."""
+        while True:
+            told = pool.num_told()
+            response = self.wait_response(0.0)
+            if response is not None or not pool.wait_told(told, deadline):
+                return response
+
+    def num_told(self) -> int:
+        return self._words.load(self._base + 48)
+
+    def wait_told(self, told: int, deadline: float) -> bool:
+        """False when `deadline` has passed."""
+        return self._words.wait_while(self._base + 48, told, deadline) != told
+
+    def tell(self) -> None:
+        self._words.store(self._base + 48, (self._words.load(self._base + 48) + 1) & 0x7FFFFFFF)
+        self._words.wake(self._base + 48)
+
+    def let_go(self) -> None:
+        """The guest in this slot is to leave its pool."""
+        self._words.store(self._base + 52, _LEAVING)
+
+    def has_left(self) -> bool:
+        return self._words.load(self._base + 52) == _LEFT
 
     def wait_response(self, deadline: float) -> bytes | None:
         """The response; empty when the worker is gone; None when `deadline` (time.monotonic()) has passed."""
@@ -191,11 +232,28 @@ class Slot:
         self._words.store(self._base, 0)
         return request
 
-    def send_response(self, response: bytes) -> None:
+    def has_request(self) -> bool:
+        return self._words.load(self._base) != 0
+
+    def wait_bell(self, heard: int) -> int:
+        """Until it has been rung since it was heard last; returns what to give the next time."""
+        return self._words.wait_while(self._base + 44, heard)
+
+    def put_response(self, response: bytes) -> None:
+        """Whoever waits is told of it later, by `tell`."""
         start = self._base + RESPONSE_AT
         self._memory[start : start + len(response)] = response
         self._words.store(self._base + 4, len(response))
+
+    def send_response(self, response: bytes) -> None:
+        self.put_response(response)
         self._words.wake(self._base + 4)
+
+    def is_leaving(self) -> bool:
+        return self._words.load(self._base + 52) == _LEAVING
+
+    def leave(self) -> None:
+        self._words.store(self._base + 52, _LEFT)
 
     def is_cancelled(self) -> bool:
         number = self._words.load(self._base + 12)

@@ -25,6 +25,7 @@ from aici_runtime.masks import MaskRegion
 from aici_runtime.roster import News
 from aici_runtime.setup import WorkerWorld
 from aici_runtime.slots import SlotTable
+from aici_runtime.transfer import Transfer
 from aici_runtime.vocabulary import LoadedVocabulary
 
 PROCESS_NAME = "aicirt-forker"
@@ -32,7 +33,10 @@ PROCESS_NAME = "aicirt-forker"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnerConfig:
+    """`memory_bytes`: of all guests that one process may have."""
+
     table: SlotTable
+    transfer: Transfer
     news: News
     masks: MaskRegion
     vocabulary: LoadedVocabulary
@@ -41,6 +45,7 @@ class SpawnerConfig:
     timer_resolution_us: int
     worker_user: str | None
     store_dir: Path
+    memory_bytes: int
     stepper_pidfd: int
 
 
@@ -71,7 +76,7 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     process.set_name(PROCESS_NAME)
     process.adopt_orphans()
     world = _prepare(config)
-    sandbox.enter(memory_bytes=config.limits.memory_bytes, user=config.worker_user, modules=config.store_dir)
+    sandbox.enter(memory_bytes=config.memory_bytes, user=config.worker_user, modules=config.store_dir)
     # Never collected, never written: the pages stay shared with every worker.
     gc.collect()
     process.give_back_memory()
@@ -107,6 +112,7 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
         host=host,
         capabilities=config.capabilities,
         table=config.table,
+        transfer=config.transfer,
         news=config.news,
         masks=config.masks,
         vocabulary=config.vocabulary,

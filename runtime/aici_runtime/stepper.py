@@ -12,6 +12,7 @@ from aici_runtime.envelope import Request, RequestError
 from aici_runtime.flags import Limits, Proto
 from aici_runtime.head_ops import HeadOps
 from aici_runtime.masks import MaskRegion
+from aici_runtime.pools import Pools
 from aici_runtime.roster import Roster
 from aici_runtime.sequences import Sequences
 from aici_runtime.slots import SlotTable
@@ -33,6 +34,7 @@ class Stepper:
         vocabulary: LoadedVocabulary,
         limits: Limits,
         proto: Proto | None = None,
+        pool_size: int = 0,
         trace: Recorder,
     ) -> None:
         self._trace = trace
@@ -40,7 +42,8 @@ class Stepper:
         self._masks = masks
         self._vocabulary = vocabulary
         self._limits = limits
-        self._sequences = Sequences(table=table, roster=roster, limits=limits)
+        pools = Pools(table=table, roster=roster, size=pool_size)
+        self._sequences = Sequences(table=table, roster=roster, pools=pools, limits=limits)
         self._ops: DocOps | HeadOps | None = None
         if proto is not None:
             self._choose(proto)

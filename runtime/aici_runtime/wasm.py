@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import wasmtime
 
-_CONFIG_VERSION = "2"
-"""Raise it whenever `new_engine` changes what code is compiled."""
+_CONFIG_VERSION = "3"
+"""Raise it whenever `new_engine`, or `movable.prepare`, changes what code is compiled."""
 
 MAX_STACK_BYTES = 2 << 20
 """As much as wasmtime allows: interpreters in guests recurse for the scripts that they run."""

@@ -15,7 +15,7 @@ from aici_controllers.rt_bench import guests
 from aici_controllers.rt_bench.fleet import DocFleet, Fleet, HeadFleet, Program, StepTimes
 from aici_controllers.rt_bench.floor import Floor
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.flags import Proto
+from aici_runtime.flags import Placement, Proto
 from aici_runtime.ids import TokenId
 from aici_runtime.mailbox import Sync
 
@@ -42,6 +42,7 @@ class Variant:
 
     proto: Proto
     sync: Sync
+    placement: Placement = "process"
 
 
 PROTOS: Final[tuple[Proto, ...]] = ("doc", "head")
@@ -88,7 +89,12 @@ class StepRow:
 
 
 def open_runtime(vocabulary: BenchVocabulary, variant: Variant, **changes: Any) -> Runtime:
-    flags = (f"--proto={variant.proto}", "--wasm-max-timeout-steps=0", "--cap-ff-tokens")
+    flags = (
+        f"--proto={variant.proto}",
+        f"--placement={variant.placement}",
+        "--wasm-max-timeout-steps=0",
+        "--cap-ff-tokens",
+    )
     runtime = Runtime(
         RuntimeConfig(
             tokenizer=vocabulary.loaded.tokenizer_json, sync=variant.sync, bin_size_mib=64, extra_args=flags, **changes

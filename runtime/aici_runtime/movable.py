@@ -1,0 +1,186 @@
+"""Which guests can be moved into another instance of their module: those whose state the host sees wholly.
+
+That is their linear memory and their globals. So `prepare` exports the globals of a module, under names that no module
+may use, if nothing else can change: no table (there is no instruction that writes one), no passive segment that could
+be dropped, no start function that would run again. Other modules stay as they are, and their guests where they are.
+"""
+
+import wasmtime
+from wasmtime import _bindings
+
+from aici_runtime.errors import UsageError
+
+PREFIX = "aici."
+MOVABLE = f"{PREFIX}movable"
+"""The memory, once more: the mark of a module that was prepared."""
+
+_NUMBERS = (0x7F, 0x7E, 0x7D, 0x7C)
+_IMPORT, _GLOBAL, _EXPORT, _START, _ELEMENT, _CODE, _DATA = 2, 6, 7, 8, 9, 10, 11
+_TABLE_COPY = b"\xfc\x0e"
+_NEED_REFERENCE_TYPES = (
+    "component_model_async_stackful", "component_model_more_async_builtins", "component_model_async",
+    "component_model", "gc", "function_references", "exceptions", "stack_switching",
+)  # fmt: skip
+
+
+class _FixedError(Exception):
+    """The module stays where it is."""
+
+
+def global_name(number: int) -> str:
+    return f"{PREFIX}global.{number}"
+
+
+def prepare(wasm: bytes) -> bytes:
+    """The module to compile. Raises UsageError for one that exports what only this function may."""
+    sections = list(_sections(wasm))
+    exports = next((body for kind, body in sections if kind == _EXPORT), b"\0")
+    if any(name.startswith(PREFIX.encode()) for name in _export_names(exports)):
+        raise UsageError(f"exports that begin with {PREFIX} are the host's")
+    try:
+        extra = [_export(MOVABLE, 2, 0)]
+        extra += [_export(global_name(k), 3, index) for k, index in enumerate(_check(wasm, sections))]
+    except _FixedError:
+        return wasm
+    reader = _Reader(exports)
+    body = _leb(reader.leb() + len(extra)) + exports[reader.at :] + b"".join(extra)
+    return wasm[:8] + b"".join(_section(kind, body if kind == _EXPORT else old) for kind, old in sections)
+
+
+def _check(wasm: bytes, sections: list[tuple[int, bytes]]) -> list[int]:
+    """The indices of the globals that change. Raises _FixedError."""
+    if not _is_valid_without_reference_types(wasm):
+        raise _FixedError
+    mutable: list[int] = []
+    for kind, body in sections:
+        if kind == _START or (kind == _CODE and _TABLE_COPY in body):
+            raise _FixedError
+        if kind == _IMPORT:
+            _check_imports(_Reader(body))
+        elif kind == _GLOBAL:
+            mutable = _mutable_globals(_Reader(body))
+        elif kind in (_ELEMENT, _DATA):
+            _check_segments(_Reader(body), is_data=kind == _DATA)
+    return mutable
+
+
+def _is_valid_without_reference_types(wasm: bytes) -> bool:
+    """Without them there is no instruction that writes an element of a table. Exceptions are written with them."""
+    config = wasmtime.Config()
+    for proposal in _NEED_REFERENCE_TYPES:
+        getattr(_bindings, f"wasmtime_config_wasm_{proposal}_set")(config.ptr(), False)
+    config.wasm_reference_types = False
+    try:
+        wasmtime.Module.validate(wasmtime.Engine(config), wasm)
+    except wasmtime.WasmtimeError:
+        return False
+    return True
+
+
+def _check_imports(reader: "_Reader") -> None:
+    for _ in range(reader.leb()):
+        reader.name()
+        reader.name()
+        if reader.byte() != 0:
+            raise _FixedError
+        reader.leb()
+
+
+def _mutable_globals(reader: "_Reader") -> list[int]:
+    mutable = []
+    for index in range(reader.leb()):
+        kind, is_mutable = reader.byte(), reader.byte()
+        if is_mutable:
+            if kind not in _NUMBERS:
+                raise _FixedError
+            mutable.append(index)
+        reader.constant()
+    return mutable
+
+
+def _check_segments(reader: "_Reader", *, is_data: bool) -> None:
+    for _ in range(reader.leb()):
+        flags = reader.leb()
+        if flags not in (0, 2):
+            raise _FixedError
+        if flags == 2:
+            reader.leb()
+        reader.constant()
+        if is_data:
+            reader.name()
+            continue
+        if flags == 2:
+            reader.byte()
+        for _ in range(reader.leb()):
+            reader.leb()
+
+
+class _Reader:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.at = 0
+
+    def byte(self) -> int:
+        self.at += 1
+        return self._content[self.at - 1]
+
+    def leb(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def name(self) -> bytes:
+        length = self.leb()
+        self.at += length
+        return self._content[self.at - length : self.at]
+
+    def constant(self) -> None:
+        """Skip an expression that begins a global or a segment."""
+        while (op := self.byte()) != 0x0B:
+            if op in (0x41, 0x42, 0x23):  # i32.const, i64.const, global.get
+                self.leb()
+            elif op in (0x43, 0x44):  # f32.const, f64.const
+                self.at += 4 if op == 0x43 else 8
+            elif op not in (0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E):  # add, sub, mul
+                raise _FixedError
+
+
+def _sections(wasm: bytes) -> list[tuple[int, bytes]]:
+    reader, sections = _Reader(wasm), []
+    reader.at = 8
+    try:
+        while reader.at < len(wasm):
+            kind = reader.byte()
+            sections.append((kind, reader.name()))
+    except IndexError as error:
+        raise UsageError("not a WebAssembly module: it is cut off") from error
+    return sections
+
+
+def _export_names(body: bytes) -> list[bytes]:
+    reader, names = _Reader(body), []
+    for _ in range(reader.leb()):
+        names.append(reader.name())
+        reader.byte()
+        reader.leb()
+    return names
+
+
+def _export(name: str, kind: int, index: int) -> bytes:
+    return _leb(len(name)) + name.encode() + bytes([kind]) + _leb(index)
+
+
+def _section(kind: int, body: bytes) -> bytes:
+    return bytes([kind]) + _leb(len(body)) + body
+
+
+def _leb(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
