@@ -25,7 +25,7 @@ NO_SLOT = -1
 
 
 class Watch(Protocol):
-    """A thread of this process that no fork inherits."""
+    """A thread of this process that no fork inherits. The end of `control` ends this process."""
 
     def start(self, control: socket.socket | None = None) -> None: ...
 

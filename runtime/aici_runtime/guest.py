@@ -34,6 +34,7 @@ _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _memory_view.restype = ctypes.py_object
 _WRITABLE = 0x200
+_FOUR_BYTES = (ffi.WASMTIME_I32.value, ffi.WASMTIME_F32.value)
 
 PAGE_BYTES = 4096
 """By which memories are compared and copied."""
@@ -244,12 +245,13 @@ class Guest:
         return self._export(MOVABLE) is not None
 
     def globals(self) -> list[bytes]:
-        """Those that change, as wasmtime keeps a value in memory."""
+        """Those that change: their bits. Also those of a float, which may be a NaN with something to say."""
         values: list[bytes] = []
         while (item := self._export(global_name(len(values)))) is not None:
             value = c.wasmtime_val_t()
             c.wasmtime_global_get(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
-            values.append(bytes(value))
+            at = c.wasmtime_val_t.of.offset
+            values.append(bytes(value)[at : at + (4 if _kind(value) in _FOUR_BYTES else 8)])
         return values
 
     def take_over(self, size_bytes: int, pages: Mapping[int, bytes | memoryview], values: Sequence[bytes]) -> None:
@@ -264,7 +266,9 @@ class Guest:
             item = self._export(global_name(number))
             if item is None:
                 raise GuestError("the guest is one of another module")
-            value = c.wasmtime_val_t.from_buffer_copy(raw)
+            value = c.wasmtime_val_t()
+            c.wasmtime_global_get(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
+            ctypes.memmove(ctypes.byref(value, c.wasmtime_val_t.of.offset), raw, len(raw))
             error = c.wasmtime_global_set(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
             if error:
                 raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
@@ -278,7 +282,7 @@ class Guest:
         self._store.close()
 
 
-def _kind(item: c.wasmtime_extern_t) -> int:
+def _kind(item: c.wasmtime_extern_t | c.wasmtime_val_t) -> int:
     # Declared as c_ubyte, read as int.
     kind: Any = item.kind
     return int(kind)

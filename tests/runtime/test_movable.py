@@ -1,0 +1,100 @@
+"""Which modules are prepared so that their guests can move, and that what moves is the whole guest."""
+
+from pathlib import Path
+
+import pytest
+import wasmtime
+
+from aici_runtime.errors import UsageError
+from aici_runtime.guest import Guest, load_module
+from aici_runtime.movable import MOVABLE, global_name, prepare
+from aici_runtime.transfer import Transfer
+from aici_runtime.wasm import new_engine
+
+_EXPORTS = """(memory (export "memory") 1)
+    (func (export "aici_init")) (func (export "aici_create") (result i32) (i32.const 1))
+    (func (export "aici_init_prompt") (param i32)) (func (export "aici_mid_process") (param i32) {mid})
+    (func (export "aici_pre_process") (param i32)) (func (export "aici_post_process") (param i32))"""
+
+
+def module(more: str = "", mid: str = "") -> bytes:
+    return bytes(wasmtime.wat2wasm(f"(module {more} {_EXPORTS.format(mid=mid)})"))
+
+
+def names(wasm: bytes) -> list[str]:
+    return [export.name for export in wasmtime.Module(new_engine(), wasm).exports if export.name.startswith("aici.")]
+
+
+@pytest.mark.parametrize(
+    ("more", "num_globals"),
+    [
+        ("", 0),
+        ("(global (mut i32) (i32.const 1)) (global i32 (i32.const 2)) (global (mut f64) (f64.const 0.5))", 2),
+        ("(global (mut i64) (i64.const -1)) (global (mut f32) (f32.const 1))", 2),
+        ('(data (i32.const 8) "abc") (table 2 funcref) (elem (i32.const 0) $f $f) (func $f)', 0),
+        ('(import "env" "aici_host_stop" (func)) (global (mut i32) (i32.const 300))', 1),
+    ],
+)
+def test_modules_that_are_prepared(more: str, num_globals: int) -> None:
+    assert names(prepare(module(more))) == [MOVABLE, *map(global_name, range(num_globals))]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "(table 2 funcref) (func $f (table.set (i32.const 0) (ref.null func)))",
+        "(table 2 funcref) (func $f (table.copy (i32.const 0) (i32.const 1) (i32.const 1)))",
+        "(table 2 funcref) (elem func $f) (func $f)",
+        '(data "passive")',
+        "(func $f) (start $f)",
+        "(global (mut v128) (v128.const i64x2 0 0))",
+        "(global (mut funcref) (ref.null func))",
+        '(import "env" "g" (global i32))',
+    ],
+)
+def test_modules_that_stay(more: str) -> None:
+    wasm = (
+        module(more) if "import" not in more else bytes(wasmtime.wat2wasm(f'(module {more} (memory (export "m") 1))'))
+    )
+    assert prepare(wasm) == wasm
+
+
+def test_nobody_else_says_that_a_module_is_prepared() -> None:
+    with pytest.raises(UsageError, match=r"exports that begin with aici\. are the host's"):
+        prepare(module('(func (export "aici.movable"))'))
+
+
+def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
+    """Memory that has grown, globals, and what was zeroed that a new instance would have."""
+    engine = new_engine()
+    code = tmp_path / "code"
+    more = '(global $count (mut i32) (i32.const 1)) (data (i32.const 5000) "data")'
+    mid = """(global.set $count (i32.add (global.get $count) (i32.const 1)))
+        (i32.store (i32.const 8) (global.get $count)) (i32.store (i32.const 5000) (i32.const 0))
+        (drop (memory.grow (i32.const 2))) (i32.store8 (i32.const 196000) (i32.const 65))"""
+    code.write_bytes(bytes(wasmtime.Module(engine, prepare(module(more, mid))).serialize()))
+
+    def start() -> Guest:
+        return Guest(
+            engine=engine,
+            linker=wasmtime.Linker(engine),
+            module=load_module(engine, code),
+            memory_max_bytes=64 << 20,
+            max_table_elements=10,
+        )
+
+    old, new, transfer = start(), start(), Transfer(64 << 20)
+    old.call("aici_mid_process")
+    assert transfer.put({}, old)
+    old.call("aici_mid_process")
+    transfer.take(transfer.document()["guest"], new)
+    transfer.clear()
+    assert new.memory.size_bytes() == 3 << 16
+    assert (new.memory.read(8, 4), new.memory.read(5000, 4), new.memory.read(196000, 1)) == (
+        b"\2\0\0\0",
+        bytes(4),
+        b"A",
+    )
+    new.call("aici_mid_process")
+    assert new.memory.read(8, 4) == old.memory.read(8, 4) == b"\3\0\0\0"
+    assert new.globals() == old.globals()
