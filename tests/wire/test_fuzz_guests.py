@@ -4,7 +4,6 @@
 """
 
 import json
-import struct
 from typing import Any
 
 from hypothesis import given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from tests.wire.support import puppet
 from tests.wire.support.engine import Version, data, fresh
 from tests.wire.support.fuzzing import Arena
+from tests.wire.support.guests import masks
 from tests.wire.support.puppet import MASK, instruction
 from tests.wire.support.shapes import VOCAB, check_entry, check_mid, check_post_pre
 
@@ -215,23 +215,10 @@ class Life:
         self.arena.check_neighbour(reply)
         for row, seq_id in enumerate(self.ids):
             self._note(entry := reply["seqs"][str(seq_id)])
-            self.told.append(self._masks(reply, entry, row))
+            self.told.append([sorted(mask) for mask in masks(self.arena.engine, reply, entry, row)])
         if not self.guests.is_head:
             check_post_pre(reply := self.guests.post_pre(post_ops=[{"id": seq_id} | done for seq_id in self.ids]))
             for seq_id in self.ids:
                 self._note(reply["post_seqs"][str(seq_id)])
                 self._note(reply["pre_seqs"][str(seq_id)])
         self.arena.fuzz.done["steps"] += 1
-
-    def _masks(self, reply: Any, entry: Any, row: int) -> list[list[int]]:
-        """The tokens that each mask of a result allows."""
-        memory, width = self.arena.engine.bin, 4 * VOCAB
-        if self.guests.is_head:
-            start, stride = reply["first_mask_byte_offset"], reply["mask_num_bytes"]
-            rows = [branch["sample_mask"] for branch in (entry["result"] or {"branches": []})["branches"]]
-            places = [start + stride * index for index in rows if index is not None]
-        else:
-            places = [] if entry["error"] else [row * width]
-        return [
-            [k for k, value in enumerate(struct.unpack_from(f"<{VOCAB}f", memory, at)) if value == 0] for at in places
-        ]

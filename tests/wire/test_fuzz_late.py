@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.support import puppet
-from tests.wire.support.engine import Binary, Engine, Version, fresh
+from tests.wire.support.engine import Binary, Engine, Version, data, fresh
 from tests.wire.support.fuzzing import Arena, Fuzz
-from tests.wire.support.guests import Guests
+from tests.wire.support.guests import Guests, masks
 from tests.wire.support.shapes import check_entry
 
-VERSIONS = ("head",)
 LATE = "⏲ timeout [deadline: "
 TURNS = st.sampled_from([1, 1, 10_000_000, 40_000_000, 200_000_000, 0])
 """Of a loop: a millisecond for each million or so; 0 for ever."""
@@ -21,11 +20,68 @@ TURNS = st.sampled_from([1, 1, 10_000_000, 40_000_000, 200_000_000, 0])
 WHAT = st.sampled_from(["wait", "wait", "wait", "sample", "skip", "free", "fork"])
 
 
-@pytest.fixture(scope="module")
-def late(aicirt: Binary, version: Version, fuzz: Fuzz) -> Iterator[Arena]:
-    """With a step of 25 ms and ten rounds."""
-    with Engine(aicirt, version, extra=aicirt.few_templates()) as engine:
+def arena_of(aicirt: Binary, version: Version, fuzz: Fuzz, *flags: str) -> Iterator[Arena]:
+    with Engine(aicirt, version, extra=(*flags, *aicirt.few_templates())) as engine:
         yield Arena(engine, fuzz)
+
+
+@pytest.fixture(scope="module")
+def late(aicirt: Binary, fuzz: Fuzz) -> Iterator[Arena]:
+    """With a step of 25 ms and ten rounds."""
+    yield from arena_of(aicirt, "head", fuzz)
+
+
+@pytest.fixture(scope="module")
+def early(aicirt: Binary, fuzz: Fuzz) -> Iterator[Arena]:
+    """The earlier protocol, in which the original kills who is late at once; ours may be told to wait for a second."""
+    if not aicirt.few_templates():
+        pytest.skip("it has no flag for that")
+    yield from arena_of(aicirt, "doc", fuzz, "--wasm-max-step-time=25", "--wasm-max-timeout-steps=40")
+
+
+def test_an_engine_of_the_earlier_protocol_waits(early: Arena) -> None:
+    """It does what the answers say, and need not know that anybody is late."""
+
+    @early.fuzz.settings(few=6)
+    @given(turns=st.lists(st.lists(TURNS, min_size=1, max_size=6), min_size=1, max_size=3), steps=st.integers(2, 12))
+    def run(turns: list[list[int]], steps: int) -> None:
+        live = {}
+        for token, each in enumerate(turns):
+            callbacks = {
+                name: {k: puppet.spin(n) + usual for k, n in enumerate(each[at::3] or [1])}
+                for at, (name, usual) in enumerate(
+                    (("mid", puppet.allow(token) + puppet.SAMPLE), ("pre", puppet.PRE_GO), ("post", puppet.NO_STOP))
+                )
+            }
+            live[fresh()] = (token, early.guests.request(**callbacks))
+        waits(early, live, steps)
+        early.guests.free(*live)
+        early.engine.is_well()
+
+    run()
+    early.check_leaks()
+
+
+def waits(arena: Arena, live: dict[int, tuple[int, str]], steps: int) -> None:
+    pre_ops = [{"id": seq_id, "req_id": req_id} for seq_id, (_, req_id) in live.items()]
+    post_ops: list[dict[str, Any]] = []
+    for _ in range(steps):
+        pre = arena.guests.post_pre(pre_ops=pre_ops, post_ops=post_ops)["pre_seqs"]
+        assert all(entry["error"] == "" or entry["error"].startswith("Worker: timeout") for entry in pre.values()), pre
+        running = [s for s in live if pre[str(s)]["error"] == "" and not pre[str(s)]["result"]["suspend"]]
+        arena.fuzz.done["late"] += len(live) - len(running)
+        reply = data(arena.guests.try_step([{"id": seq_id} for seq_id in running]))
+        pre_ops, post_ops = [], []
+        for row, seq_id in enumerate(running):
+            entry = reply["seqs"][str(seq_id)]
+            if entry["error"] == "" and entry["result"] is None:
+                assert masks(arena.engine, reply, entry, row) == [{live[seq_id][0]}]
+                post_ops.append({"id": seq_id, "tokens": [1]})
+            elif entry["error"] == "":
+                assert (entry["result"]["backtrack"], entry["result"]["ff_tokens"], entry["logs"]) == (1, [], "")
+                post_ops.append({"id": seq_id, "tokens": [], "backtrack": 1})
+            else:
+                assert entry["error"].startswith("Worker: timeout"), entry
 
 
 def test_whoever_waits_for_whom(late: Arena) -> None:
@@ -54,11 +110,13 @@ class Crowd:
         self.ids: list[int] = []
         self.num_late = 0
         self._late: set[int] = set()
-        self._unbound = {}
+        self._unbound: dict[int, str] = {}
+        self._token: dict[int, int] = {}  # the one that each allows, its forks too
         for each in turns:
             seq_id = fresh()
-            mid = {k: puppet.spin(n) + puppet.DEFAULTS["head"]["mid"] for k, n in enumerate(each)}
-            self._unbound[seq_id] = guests.request(mid=mid)
+            own = puppet.allow(len(self.ids)) + puppet.branches(puppet.masked())
+            self._unbound[seq_id] = guests.request(mid={k: puppet.spin(n) + own for k, n in enumerate(each)})
+            self._token[seq_id] = len(self.ids)
             self.ids.append(seq_id)
 
     def step(self, what: list[str]) -> None:
@@ -72,6 +130,7 @@ class Crowd:
                 ops.append({"id": seq_id})
             elif does == "fork" and len(self.ids) < 6:
                 self.ids.append(fresh())
+                self._token[self.ids[-1]] = self._token[seq_id]
                 ops += [{"id": seq_id}, {"id": self.ids[-1], "clone_id": seq_id, "clone_idx": 1}]
             elif does == "sample":
                 ops.append({"id": seq_id, "sampled": 1, "tokens": [1]})
@@ -90,10 +149,10 @@ class Crowd:
         seqs = {int(key): entry for key, entry in response["data"]["seqs"].items()}
         assert set(seqs) == {op["id"] for op in ops}
         for seq_id, entry in seqs.items():
-            self._check(seq_id, entry)
+            self._check(seq_id, entry, masks(self.guests.engine, response["data"], entry, 0))
         self.ids = [seq_id for seq_id in self.ids if seq_id not in freed]
 
-    def _check(self, seq_id: int, entry: Any) -> None:
+    def _check(self, seq_id: int, entry: Any, allowed: list[set[int]]) -> None:
         result = check_entry(entry)
         if entry["error"]:
             assert result is None
@@ -104,5 +163,5 @@ class Crowd:
             self._late.add(seq_id)
             self.num_late += 1
         else:
-            assert [type(branch["sample_mask"]) for branch in result["branches"]] == [int], entry
+            assert allowed == [{self._token[seq_id]}]
             self._late.discard(seq_id)

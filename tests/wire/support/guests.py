@@ -1,10 +1,12 @@
 """A guest's life as an engine tells it, in both versions: instantiate, bind, step, free."""
 
+import struct
 from typing import Any
 
 from tests.wire.support import puppet
 from tests.wire.support.engine import Engine, data, fresh
 
+VOCAB = 261
 Entry = dict[str, Any]
 
 
@@ -87,3 +89,15 @@ class Guests:
             self.step([], list(seq_ids))
         else:
             self.post_pre(freed=list(seq_ids))
+
+
+def masks(engine: Engine, reply: Any, entry: Any, row: int) -> list[set[int]]:
+    """The tokens that each mask of a sequence allows; `row`: the place of its op in the request."""
+    if engine.version == "doc":
+        places = [] if entry["error"] else [row * 4 * VOCAB]
+    else:
+        start, stride = reply["first_mask_byte_offset"], reply["mask_num_bytes"]
+        indices = [branch["sample_mask"] for branch in (entry["result"] or {"branches": []})["branches"]]
+        places = [start + stride * index for index in indices if index is not None]
+    rows = [struct.unpack_from(f"<{VOCAB}f", engine.bin, at) for at in places]
+    return [{token for token, value in enumerate(row) if value == 0} for row in rows]
