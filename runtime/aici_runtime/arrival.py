@@ -8,7 +8,6 @@ asks stands behind `aici_init_prompt`. There it is forked, and each fork goes on
 import os
 import socket
 import time
-import warnings
 from typing import Any, Protocol
 
 import orjson
@@ -135,8 +134,6 @@ class Arrival:
 def _fork() -> int:
     """Where there can be none, the template is of no use: whoever asks will start without it."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the only other thread sleeps in poll
-            return os.fork()
+        return os.fork()
     except OSError:
         os._exit(0)

@@ -10,6 +10,7 @@ import gc
 import os
 import select
 import socket
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -80,6 +81,9 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     # Never collected, never written: the pages stay shared with every worker.
     gc.collect()
     process.give_back_memory()
+    process.forget_threads()
+    # Of Python 3.12, about forks of a process with threads: all that ours have sleep in a system call.
+    warnings.simplefilter("ignore", DeprecationWarning)
     gc.freeze()
     gc.disable()
     sockets.starting.send(b"1")

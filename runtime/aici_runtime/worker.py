@@ -2,7 +2,6 @@
 
 import os
 import socket
-import warnings
 from typing import NoReturn
 
 from aici_runtime import asks
@@ -74,7 +73,7 @@ class Worker:
     def _fork(self, seq_id: int, slot: Slot) -> bytes:
         try:
             branch = self._variables.branch(self._seat.guest.close)
-            pid = _fork()
+            pid = os.fork()
         except OSError as error:
             return f"cannot fork: {error}".encode()
         if pid != 0:
@@ -90,7 +89,7 @@ class Worker:
         if not self._seat.guest.is_movable:
             return b"not movable"
         try:
-            pid = _fork()
+            pid = os.fork()
         except OSError as error:
             return f"cannot fork: {error}".encode()
         if pid == 0:
@@ -112,9 +111,3 @@ class Worker:
             "variables": variables,
         }
         return b"moved" if self._world.transfer.put(document, seat.guest) else b"too large to move"
-
-
-def _fork() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the only other thread sleeps in poll
-        return os.fork()
