@@ -36,7 +36,8 @@ def rt(
 
     `hot` is step after step; `3 ms` has a device's time between them. `mid` is the round trip that computes masks;
     `step` all that the runtime is asked for one token. Masks: `sparse` by the regex guest, which keeps those of states
-    that it has seen; `full` by a guest that walks nearly the whole vocabulary each time.
+    that it has seen; `full` by a guest that walks nearly the whole vocabulary each time. Each guest has a process, or
+    they share a few (`--placement pool`).
     """
     from contextlib import ExitStack
 
@@ -80,13 +81,14 @@ def _print_life(rows: "Sequence[LifeRow]") -> None:
 def _print_steps(rows: "Sequence[StepRow]") -> None:
     print("µs; × = mid p50 as a multiple of the floor's, a bare round trip over the same primitive")
     print(
-        f"{'tokenizer':<24} {'mask':<6} {'sequences':>9} {'gap':>5} {'set':<4} {'by':<10} {'mid p50':>9} {'mid p99':>9}"
-        f" {'step p50':>9} {'step p99':>9} {'floor':>6} {'×':>6}"
+        f"{'tokenizer':<21} {'mask':<6} {'sequences':>9} {'gap':>5} {'set':<4} {'by':<9} {'guests':<7}"
+        f" {'mid p50':>9} {'mid p99':>9} {'step p50':>9} {'step p99':>9} {'floor':>6} {'×':>6}"
     )
     for row in rows:
         gap = f"{row.gap_ms} ms" if row.gap_ms else "hot"
+        variant = row.variant
         print(
-            f"{row.tokenizer[:24]:<24} {row.mask:<6} {row.sequences:>9} {gap:>5} {row.variant.proto:<4}"
-            f" {row.variant.sync:<10} {row.mid_us():>9.1f} {row.mid_us(99):>9.1f} {row.step_us():>9.1f}"
+            f"{row.tokenizer[:21]:<21} {row.mask:<6} {row.sequences:>9} {gap:>5} {variant.proto:<4} {variant.sync:<9}"
+            f" {variant.placement:<7} {row.mid_us():>9.1f} {row.mid_us(99):>9.1f} {row.step_us():>9.1f}"
             f" {row.step_us(99):>9.1f} {row.floor_us:>6.1f} {row.mid_us() / row.floor_us:>6.1f}"
         )

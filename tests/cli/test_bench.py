@@ -46,10 +46,12 @@ def test_rt(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     steps = [row for row in rows if row["measure"] == "step"]
-    assert {(row["proto"], row["sync"], row["mask"], row["sequences"], row["gap_ms"]) for row in steps} == {
-        (proto, sync, mask, 2, gap)
+    assert {
+        tuple(row[name] for name in ("proto", "placement", "sync", "mask", "sequences", "gap_ms")) for row in steps
+    } == {
+        (proto, placement, sync, mask, 2, gap)
         for proto in ("doc", "head")
-        for sync in ("semaphore", "futex")
+        for placement, sync in (("process", "semaphore"), ("process", "futex"), ("pool", "semaphore"))
         for mask in ("sparse", "full")
         for gap in (0, 3)
     }
@@ -60,7 +62,8 @@ def test_rt(tmp_path: Path) -> None:
     life = {row["measure"]: row for row in rows if row["measure"] != "step"}
     assert life["trap"]["p50_us"] < life["runaway, over its limit"]["p50_us"]
     assert life["ping, semaphore"]["p50_us"] > life["floor, semaphore"]["p50_us"]
-    assert life["memory a sequence, 20 idle"]["p50_bytes"] > 100_000
+    assert life["memory of each of 20, process"]["p50_bytes"] > 100_000
+    assert life["instantiate, from a template"]["p50_us"] > 0
     assert "<svg" in picture.read_text()
 
 

@@ -11,7 +11,7 @@ from aici_controllers.memory import pss_bytes
 from aici_controllers.rt_bench import guests
 from aici_controllers.rt_bench.fleet import DocFleet, Program, start
 from aici_controllers.rt_bench.floor import Floor
-from aici_controllers.rt_bench.measure import SYNCS, VARIANTS, Budget, burst, open_runtime, sparse
+from aici_controllers.rt_bench.measure import APART, POOLED, SYNCS, Budget, Variant, burst, open_runtime, sparse
 from aici_runtime.client import Runtime
 from aici_runtime.mailbox import Sync
 
@@ -51,19 +51,23 @@ def measure_life(
         for name, floor in floors.items():
             for value in burst(floor.round_trip_s, budget.burst_s / 4, 0):
                 add(f"floor, {name}", value)
-        for variant in VARIANTS[: len(SYNCS)]:
-            with open_runtime(vocabulary, variant, max_step_time_ms=_LIMIT_MS) as runtime:
+        for variant in APART[: len(SYNCS)]:
+            with open_runtime(vocabulary, variant, "--templates=0", max_step_time_ms=_LIMIT_MS) as runtime:
                 for value in burst(lambda: _timed(runtime.ping), budget.burst_s / 4, 0):
                     add(f"ping, {variant.sync}", value)
-                if variant is VARIANTS[0]:
+                if variant is APART[0]:
                     _starts_and_ends(runtime, vocabulary, add)
+        with open_runtime(vocabulary, APART[0]) as runtime:
+            program = sparse(runtime, vocabulary)
+            for number in range(2 + _PER_ROUND):
+                took = _instantiate(runtime, program)
+                if number >= 2:  # the second request makes the template
+                    add("instantiate, from a template", took)
     for what, values in seconds.items():
         yield LifeRow(what=what, values=[1e6 * value for value in values])
-    yield LifeRow(
-        what=f"memory a sequence, {num_idle} idle",
-        values=[_memory(vocabulary, num_idle) / num_idle],
-        unit="bytes",
-    )
+    for variant in (APART[0], POOLED[0]):
+        values = [_memory(vocabulary, variant, num_idle) / num_idle]
+        yield LifeRow(what=f"memory of each of {num_idle}, {variant.placement}", values=values, unit="bytes")
 
 
 def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callable[[str, float], None]) -> None:
@@ -91,9 +95,9 @@ def _instantiate(runtime: Runtime, program: Program) -> float:
     return seconds
 
 
-def _memory(vocabulary: BenchVocabulary, num_idle: int) -> int:
+def _memory(vocabulary: BenchVocabulary, variant: Variant, num_idle: int) -> int:
     """By how much idle sequences let the runtime grow: what is shared counts once (proportional set size)."""
-    with open_runtime(vocabulary, VARIANTS[0]) as runtime:
+    with open_runtime(vocabulary, variant) as runtime:
         program = sparse(runtime, vocabulary)
         with DocFleet(runtime, program, 1):
             pass

@@ -47,7 +47,9 @@ class Variant:
 
 PROTOS: Final[tuple[Proto, ...]] = ("doc", "head")
 SYNCS: Final[tuple[Sync, ...]] = ("semaphore", "futex")
-VARIANTS: Final = tuple(Variant(proto=proto, sync=sync) for proto in PROTOS for sync in SYNCS)
+APART: Final = tuple(Variant(proto=proto, sync=sync) for proto in PROTOS for sync in SYNCS)
+POOLED: Final = tuple(Variant(proto=proto, sync="semaphore", placement="pool") for proto in PROTOS)
+VARIANTS: Final = (*APART, *POOLED)
 FLEETS: Final[Mapping[Proto, type[Fleet]]] = {"doc": DocFleet, "head": HeadFleet}
 
 
@@ -88,13 +90,9 @@ class StepRow:
         }
 
 
-def open_runtime(vocabulary: BenchVocabulary, variant: Variant, **changes: Any) -> Runtime:
-    flags = (
-        f"--proto={variant.proto}",
-        f"--placement={variant.placement}",
-        "--wasm-max-timeout-steps=0",
-        "--cap-ff-tokens",
-    )
+def open_runtime(vocabulary: BenchVocabulary, variant: Variant, *more: str, **changes: Any) -> Runtime:
+    """`more`: flags; `changes`: of the configuration."""
+    flags = (f"--proto={variant.proto}", f"--placement={variant.placement}", "--wasm-max-timeout-steps=0", *more)
     runtime = Runtime(
         RuntimeConfig(
             tokenizer=vocabulary.loaded.tokenizer_json, sync=variant.sync, bin_size_mib=64, extra_args=flags, **changes
