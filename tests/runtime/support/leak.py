@@ -1,6 +1,6 @@
 """Thousands of requests with forks and kills at random against one runtime, and what it holds before and after.
 
-    python -m tests.runtime.support.leak -n 10000 [--seed N] [--futex]
+    python -m tests.runtime.support.leak -n 10000 [--seed N] [--futex] [--pool]
 
 Prints what was done and what is left, as JSON; exits with 1 when something has leaked. It knows no names of parts but
 those of the processes, and looks at these from outside.
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PARTS = ("aicirt", "aicirt-forker", "aicirt-side")
 TEMPLATE = "aicirt-template"
+POOL = "aicirt-pool"
 _PATIENCE_S = 60.0
 _AT_ONCE = 12
 _PART_DIES_EVERY_S = 3.0
@@ -76,8 +77,8 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         found = members(runtime.pid)
-        slots = _num_used_slots(runtime.pid)
-        if (slots == 0 and set(found.values()) <= {*PARTS, TEMPLATE}) or time.monotonic() > deadline:
+        slots = _num_used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
+        if (slots == 0 and set(found.values()) <= {*PARTS, TEMPLATE, POOL}) or time.monotonic() > deadline:
             break
         time.sleep(0.05)
     parts = {name: pid for pid, name in found.items() if name in PARTS}
@@ -85,8 +86,9 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     templates = sum(name == TEMPLATE and found.get(_parent(pid)) != TEMPLATE for pid, name in found.items())
     descriptors = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in parts.items()}
     descriptors["aicirt-side"] -= 2 * templates
+    descriptors["aicirt"] -= list(found.values()).count(POOL)
     return Holdings(
-        processes=dict(Counter(name for name in found.values() if name != TEMPLATE)),
+        processes=dict(Counter(name for name in found.values() if name in PARTS)),
         pss_kib={name: _kib(pid, "Pss") for name, pid in parts.items()},
         anonymous_kib={name: _kib(pid, "Anonymous") for name, pid in parts.items()},
         descriptors=descriptors,
@@ -247,7 +249,7 @@ class Storm:
             self._part_dies_at = time.monotonic() + _PART_DIES_EVERY_S
             names = {"aicirt-forker", "aicirt-side"}
         else:
-            names = {"aicirt-seq", "aicirt-comms", TEMPLATE}
+            names = {"aicirt-seq", "aicirt-comms", TEMPLATE, POOL}
         victims = [(pid, name) for pid, name in members(self._runtime.pid, "RSD").items() if name in names]
         if victims:
             pid, name = self._choose.choice(victims)
@@ -287,7 +289,7 @@ def run(runtime: Runtime, folder: Path, *, num_requests: int, seed: int) -> tupl
     return report, leaks(before, after)
 
 
-def config(tokenizer_dir: Path, cache_dir: Path, *, futex: bool) -> RuntimeConfig:
+def config(tokenizer_dir: Path, cache_dir: Path, *, futex: bool, pool: bool = False) -> RuntimeConfig:
     return RuntimeConfig(
         tokenizer=tokenizer_dir,
         cache_dir=cache_dir,
@@ -296,6 +298,7 @@ def config(tokenizer_dir: Path, cache_dir: Path, *, futex: bool) -> RuntimeConfi
         max_init_time_ms=2000,
         late_steps=2,
         sync="futex" if futex else "semaphore",
+        extra_args=("--placement=pool",) if pool else (),
     )
 
 
@@ -304,10 +307,11 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--futex", action="store_true")
+    parser.add_argument("--pool", action="store_true")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder, "cache")
-        with Runtime(config(tokenizer.byte_level(Path(folder)), cache, futex=flags.futex)) as runtime:
+        with Runtime(config(tokenizer.byte_level(Path(folder)), cache, futex=flags.futex, pool=flags.pool)) as runtime:
             runtime.wait_ready()
             report, leaked = run(runtime, cache, num_requests=flags.n, seed=flags.seed)
     print(json.dumps(report | {"leaked": leaked}, indent=1))
