@@ -61,6 +61,7 @@ class Pool:
             del self._seats[seat.slot.index]
         seat.guest.close()
         seat.slot.leave()
+        self._world.news.left(seat.slot)
 
     def _obey(self, request: bytes) -> bytes:
         op, seq_id, number, parent = asks.HEAD.unpack_from(request)

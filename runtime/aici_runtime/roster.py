@@ -99,6 +99,10 @@ class News:
         """Nobody knows whether a branch will still come up in it."""
         self._send({"abandoned": slot.index})
 
+    def left(self, slot: Slot) -> None:
+        """A guest that was released is no more in its pool."""
+        self._send({"left": slot.index})
+
     def discard(self, req_id: str) -> None:
         self._send({"discard": req_id})
 
@@ -274,8 +278,6 @@ class Roster:
         if worker.released:
             return
         worker.released = True
-        if worker.pool is not None:
-            self._free_those_that_left(worker.pool)
         if worker.dead:
             self._free(worker)
         elif worker.pool is not None:
@@ -283,10 +285,6 @@ class Roster:
             worker.pool.slot.ring()
         else:
             process.kill(worker.pidfd)
-
-    def _free_those_that_left(self, pool: WorkerHandle) -> None:
-        for member in [member for member in pool.members if member.released and member.slot.has_left()]:
-            self._free(member)
 
     def _free(self, worker: WorkerHandle) -> None:
         if worker.pool is not None:
@@ -340,6 +338,10 @@ class Roster:
                     self._release(worker)
                 else:
                     self._table.free(self._table.at(index))
+            case {"left": int(index)}:
+                worker = self._workers.get(index)
+                if worker is not None and worker.released and worker.slot.has_left():
+                    self._free(worker)
             case {"abandoned": int(index)}:
                 if worker := self._workers.get(index):
                     self._release(worker)
