@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,8 +21,10 @@ class Auth:
     is_admin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+_NOBODY = Auth()
+
+
+class Request(NamedTuple):
     op: str
     rid: str | None
     auth: Auth
@@ -46,10 +48,10 @@ def parse(message: bytes) -> Request:
 def _auth(body: dict[str, Any]) -> Auth:
     auth = body.get("$auth")
     if not isinstance(auth, dict):
-        return Auth()
+        return _NOBODY
     user, is_admin = auth.get("user"), auth.get("is_admin")
     # Both are required; half an identity gets the rights of none.
-    return Auth(user, is_admin) if isinstance(user, str) and isinstance(is_admin, bool) else Auth()
+    return Auth(user, is_admin) if isinstance(user, str) and isinstance(is_admin, bool) else _NOBODY
 
 
 def answer(request: Request, handle: Callable[[Request], bytes]) -> bytes:
