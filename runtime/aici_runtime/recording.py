@@ -40,12 +40,18 @@ class Exchange:
 class Session:
     """`flags`, `tokenizer` and so on: of the runtime that was recorded, where the file says."""
 
-    flags: tuple[str, ...] = ("--cap-fork", "--cap-backtrack", "--cap-ff-tokens")
+    flags: tuple[str, ...] | None = None
     tokenizer: str = ""
     tokenizer_sha256: str | None = None
     dtype: str = "f32"
     modules: set[bytes] = field(default_factory=set)
     exchanges: list[Exchange] = field(default_factory=list)
+
+    @property
+    def is_earlier(self) -> bool:
+        """Of pre, mid and post."""
+        commands = (one.command for one in self.exchanges)
+        return any(isinstance(command, dict) and command.get("op") == "post_pre_process" for command in commands)
 
     @property
     def has_timeouts(self) -> bool:

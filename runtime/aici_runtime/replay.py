@@ -27,8 +27,10 @@ from aici_runtime.player import Player, install
 from aici_runtime.recording import Exchange, Session
 from aici_runtime.trace import MaskReader
 
-_LEFT_OUT = frozenset({"micros", "$rid", "time", "compiled_size", "updated_at", "eos_token_id", "code", "hint"})
-"""Measured, or not in every version of the protocol."""
+_LEFT_OUT = frozenset({"micros", "$rid", "time", "compiled_size", "updated_at", "eos_token_id", "code", "hint"}) | {
+    "first_mask_byte_offset"
+}
+"""Measured, not in every version of the protocol, or a matter of --bin-size: the masks themselves are compared."""
 
 _TOO_LARGE = "msg too large;"
 """By so many bytes, measured times among them."""
@@ -38,6 +40,7 @@ _GENEROUS = {
     "--wasm-max-step-time": "20000",
     "--wasm-max-init-time": "60000",
 }
+_CAPABILITIES = ("--cap-fork", "--cap-backtrack", "--cap-ff-tokens")
 _SIZES = ("--json-size", "--bin-size")
 _MAX_SHOWN_CHARS = 300
 
@@ -137,7 +140,9 @@ def _program(name: str) -> str:
 
 
 def _flags(session: Session) -> list[str]:
-    flags = dict(flag.partition("=")[::2] for flag in session.flags)
+    # The original's client writes down no flags; those of the later protocol's engines can do everything.
+    told = ([] if session.is_earlier else _CAPABILITIES) if session.flags is None else session.flags
+    flags = dict(flag.partition("=")[::2] for flag in told)
     if not session.has_timeouts:
         flags |= _GENEROUS
     return [f"{name}={value}" if value else name for name, value in flags.items()]
