@@ -1,5 +1,6 @@
 """Guests that are kept to be forked for the next request: nobody can tell, except by the clock."""
 
+import base64
 import itertools
 import os
 import signal
@@ -21,6 +22,7 @@ from aici_runtime.templates import Pair, Template, Templates
 from aici_runtime.wasm import cache_key
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
+from tests.runtime.support.raw import RawEngine
 from tests.support.processes import command, descendants, wait_until
 
 PATIENCE_S = 10.0
@@ -138,6 +140,42 @@ class TestStarts:
         begin(runtime, wasm)
         assert templates(runtime) == before != set()
         assert wait_until(lambda: len(named(runtime, "aicirt-seq")) == 3, PATIENCE_S)
+
+
+class TestLaterProtocol:
+    @pytest.fixture
+    def raw(self, byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
+        engine = RawEngine(byte_level, cache_dir, "--proto=head", "--wasm-max-step-time=5000")
+        yield engine
+        engine.close()
+
+    @staticmethod
+    def upload(raw: RawEngine, wasm: bytes) -> str:
+        return str(raw.side(op="mk_module", binary=base64.b64encode(wasm).decode())["data"]["module_id"])
+
+    def test_the_log_of_the_start_comes_with_each_reply(self, raw: RawEngine) -> None:
+        module_id = self.upload(raw, counting(prompt=LOOKS_AT_PROMPT))
+        for number in range(4):
+            reply = raw.side(op="instantiate", req_id=f"r{number}", prompt=[number], module_id=module_id)["data"]
+            assert (reply["logs"], reply["error"]) == (f'created {{"prompt":[{number}]}}', "")
+
+    def test_a_fork_that_fails_says_so_in_each_step_and_the_template_goes_on(self, raw: RawEngine) -> None:
+        longer = "(call $read_blob (call $process_arg) (i32.const 0) (i32.const 0))"
+        wasm = counting(prompt=f"(if (i32.gt_u {longer} (i32.const 20)) (then {wat.TRAP}))")
+        request = {"op": "instantiate", "module_id": self.upload(raw, wasm)}
+        for req_id in ("a", "b"):
+            assert raw.side(**request, req_id=req_id, prompt=[1])["data"]["error"] == ""
+        before = {pid for pid in descendants(raw.process.pid) if command(pid) == "aicirt-template"}
+        reply = raw.side(**request, req_id="bad", prompt=[1, 2, 3, 4, 5, 6])
+        assert reply["type"] == "ok"
+        assert reply["data"]["result"] is None
+        assert reply["data"]["error"].startswith("Error (setup): created ")
+        op = {"id": 1, "req_id": "bad", "backtrack": 0, "tokens": [], "sampled": None}
+        step = raw.call(op="mid_process", ops=[op], freed=[])["data"]["seqs"]["1"]
+        assert "Previous WASM Error" in step["error"]
+        assert raw.side(**request, req_id="good", prompt=[1])["data"]["error"] == ""
+        after = {pid for pid in descendants(raw.process.pid) if command(pid) == "aicirt-template"}
+        assert before & after  # the one that keeps the guest
 
 
 class TestNone:
