@@ -124,7 +124,7 @@ def run_cases(
     from aici_controllers.case_file import read_cases
     from aici_controllers.case_runner import CaseRunner, Tokens
     from aici_runtime.client import Runtime, RuntimeConfig
-    from aici_runtime.tokens import tokenizer_file
+    from aici_runtime.tokenizer.tokens import tokenizer_file
 
     file = read_cases(cases)
     module = read_bytes(wasm, "the controller", MAX_WASM_BYTES)

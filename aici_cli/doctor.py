@@ -62,7 +62,7 @@ def _shared_memory() -> Finding:
 
 
 def _sandbox() -> Finding:
-    from aici_runtime import sandbox
+    from aici_runtime.processes import sandbox
 
     return Finding("sandbox", "ok", f"guests are held by WebAssembly, {sandbox.describe()}")
 

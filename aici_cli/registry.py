@@ -14,7 +14,7 @@ from aici_runtime.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aici_runtime.registry import Module
+    from aici_runtime.modules.registry import Module
     from aici_runtime.wire import TagInfo
 
 Server = Annotated[
@@ -125,7 +125,7 @@ def remove(
 ) -> None:
     """Remove tags, and controllers that have none."""
     from aici_cli.places import place
-    from aici_runtime.tags import is_module_id
+    from aici_runtime.modules.tags import is_module_id
 
     there = place(server)
     removed: list[dict[str, object]] = []
@@ -150,8 +150,8 @@ def _named(argument: str) -> tuple[list[str], Path]:
 def _checked(tags: "list[str]") -> "list[str]":
     """Before anything is sent: what would be refused afterwards leaves a controller without a name."""
     from aici_controllers.store import check_free
-    from aici_runtime.envelope import Auth
-    from aici_runtime.tags import check_tag
+    from aici_runtime.channels.envelope import Auth
+    from aici_runtime.modules.tags import check_tag
 
     check_free(tags)
     for tag in tags:

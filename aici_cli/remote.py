@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
-from aici_runtime.registry import Module
-from aici_runtime.tags import is_module_id
+from aici_runtime.modules.registry import Module
+from aici_runtime.modules.tags import is_module_id
 from aici_runtime.wire import ModuleInfo, TagInfo
 
 DEFAULT_URL = "http://127.0.0.1:4242"

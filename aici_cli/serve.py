@@ -96,7 +96,7 @@ def serve(
 def _modules(folder: Path | None) -> "Mapping[str, Path]":
     """Tag → file: what ships, and what `folder` holds."""
     from aici_controllers.catalog import guest_names, guest_path
-    from aici_runtime.tags import is_tag
+    from aici_runtime.modules.tags import is_tag
 
     modules = {guest: guest_path(guest) for guest in guest_names()}
     if folder is None:

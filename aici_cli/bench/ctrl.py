@@ -22,10 +22,10 @@ def ctrl(
     from aici_controllers.guest_bench import NATIVE, measure
     from aici_controllers.in_process import InProcess
     from aici_engine.store.resolve import resolve_model
-    from aici_runtime import vocabulary
     from aici_runtime.cache import default_cache_dir
     from aici_runtime.client import Runtime, RuntimeConfig
     from aici_runtime.ids import TokenId
+    from aici_runtime.tokenizer import vocabulary
 
     if quick:
         rounds, steps = min(rounds, 3), min(steps, 50)

@@ -10,13 +10,14 @@ from pathlib import Path
 import wasmtime
 
 from aici_controllers.catalog import guest_path
-from aici_runtime import host_tokenizer, wasm
 from aici_runtime.abi import Blob
-from aici_runtime.guest import Guest, GuestError, load_module
-from aici_runtime.host import Host
-from aici_runtime.link import Linker
-from aici_runtime.masks import mask_bytes
-from aici_runtime.vocabulary import LoadedVocabulary
+from aici_runtime.guests import wasm
+from aici_runtime.guests.guest import Guest, GuestError, load_module
+from aici_runtime.guests.host import Host
+from aici_runtime.guests.link import Linker
+from aici_runtime.steps.masks import mask_bytes
+from aici_runtime.tokenizer import host_tokenizer
+from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 MEMORY_MAX_BYTES = 64 << 20
 

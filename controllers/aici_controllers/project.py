@@ -11,9 +11,9 @@ from aici_controllers.assemblyscript import ENTRY, build_assemblyscript
 from aici_controllers.build import build_guest
 from aici_controllers.rust import build_rust
 from aici_controllers.sdk import sdk_dir
-from aici_runtime.abi_check import check_abi
 from aici_runtime.cache import write_atomically
 from aici_runtime.errors import ControllerError, NotFoundError, UsageError
+from aici_runtime.guests.abi_check import check_abi
 
 _SKIPPED: Final = {"node_modules", "target", "build", "dist", "tests"}
 

@@ -23,7 +23,7 @@ from aici_engine.sample.sampler import Sampler
 from aici_engine.schedule import Scheduler
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.tokens import read_vocabulary, tokenizer_file
+from aici_runtime.tokenizer.tokens import read_vocabulary, tokenizer_file
 
 if TYPE_CHECKING:
     from aici_engine.model.runner import Model

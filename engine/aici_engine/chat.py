@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
-from aici_runtime.tokens import tokenizer_file
+from aici_runtime.tokenizer.tokens import tokenizer_file
 
 
 class ChatTemplate:

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 import orjson
 
-from aici_runtime import shm
-from aici_runtime.channel import MIB, Channels, Mailbox, MessageTooLargeError
+from aici_runtime.channels import shm
+from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
 from aici_runtime.child import RuntimeProcess
 from aici_runtime.config import RuntimeConfig
 from aici_runtime.errors import (
@@ -29,7 +29,7 @@ from aici_runtime.errors import (
     UsageError,
 )
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.masks import mask_bytes
+from aici_runtime.steps.masks import mask_bytes
 from aici_runtime.wire import (
     Mid,
     MidOp,

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aici_runtime.mailbox import Sync
+from aici_runtime.channels.mailbox import Sync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,18 +4,19 @@ import sys
 import threading
 from pathlib import Path
 
-from aici_runtime import host_tokenizer, wasm
 from aici_runtime.abi import Blob
-from aici_runtime.envelope import Auth
+from aici_runtime.channels.envelope import Auth
 from aici_runtime.errors import ControllerError, UsageError
 from aici_runtime.flags import Settings
-from aici_runtime.guest import Guest, GuestError, GuestTimeoutError, load_module
-from aici_runtime.guest_state import GuestState
-from aici_runtime.host import Host
-from aici_runtime.link import Linker, returns_offset
-from aici_runtime.registry import Registry
-from aici_runtime.variables import Variables
-from aici_runtime.vocabulary import LoadedVocabulary
+from aici_runtime.guests import wasm
+from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError, load_module
+from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.guests.host import Host
+from aici_runtime.guests.link import Linker, returns_offset
+from aici_runtime.guests.variables import Variables
+from aici_runtime.modules.registry import Registry
+from aici_runtime.tokenizer import host_tokenizer
+from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 _RUN_S = 120.0
 _DEFAULT_ARGUMENT = b'{"steps":[]}'

@@ -15,23 +15,27 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from aici_runtime import flags, jobs, process, shm, side, spawner, vocabulary, wasm
-from aici_runtime.channel import Channels
-from aici_runtime.compiling import compile_module
+from aici_runtime import flags, jobs
+from aici_runtime.channels import shm
+from aici_runtime.channels.channel import Channels
 from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flags import Settings
-from aici_runtime.masks import MaskRegion
-from aici_runtime.parts import Parts
-from aici_runtime.registry import Registry
-from aici_runtime.roster import Roster
-from aici_runtime.side import SideConfig
-from aici_runtime.slots import NUM_SLOTS, SlotTable
-from aici_runtime.spawner import SpawnerConfig, SpawnerSockets
-from aici_runtime.stepper import Stepper
-from aici_runtime.templates import Templates
-from aici_runtime.trace import MaskReader, NoTrace, Recorder, Trace
-from aici_runtime.transfer import Transfer
-from aici_runtime.vocabulary import LoadedVocabulary
+from aici_runtime.guests import wasm
+from aici_runtime.modules.registry import Registry
+from aici_runtime.processes import process, side, spawner
+from aici_runtime.processes.compiling import compile_module
+from aici_runtime.processes.parts import Parts
+from aici_runtime.processes.roster import Roster
+from aici_runtime.processes.side import SideConfig
+from aici_runtime.processes.slots import NUM_SLOTS, SlotTable
+from aici_runtime.processes.spawner import SpawnerConfig, SpawnerSockets
+from aici_runtime.processes.templates import Templates
+from aici_runtime.processes.transfer import Transfer
+from aici_runtime.recordings.trace import MaskReader, NoTrace, Recorder, Trace
+from aici_runtime.steps.masks import MaskRegion
+from aici_runtime.steps.stepper import Stepper
+from aici_runtime.tokenizer import vocabulary
+from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 _STOP_GRACE_S = 1.0
 _log = logging.getLogger(__name__)
@@ -41,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         if arguments[:1] == ["replay"]:
-            from aici_runtime import replay  # weight: a runtime has no use for it
+            from aici_runtime.recordings import replay  # weight: a runtime has no use for it
 
             return replay.main(arguments[1:])
         settings = flags.parse(arguments)

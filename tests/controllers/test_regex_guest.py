@@ -3,7 +3,7 @@
 import pytest
 
 from aici_runtime.ids import TokenId
-from aici_runtime.trie import serialize
+from aici_runtime.tokenizer.trie import serialize
 from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
 
 _VOCABULARY = [b"a", b"ab", b"b", b""]

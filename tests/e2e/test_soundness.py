@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aici_controllers.catalog import guest_path
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.tokens import read_vocabulary
+from aici_runtime.tokenizer.tokens import read_vocabulary
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.support.regex_oracle import Automaton, Node, Position, render
 from tests.support.regexes import ALPHABET, REGEXES

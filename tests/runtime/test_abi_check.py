@@ -4,7 +4,7 @@ import pytest
 import wasmtime
 
 from aici_runtime.abi import BRANCHES_IMPORTS, EXPORTS, IMPORTS, OPTIONAL_EXPORTS
-from aici_runtime.abi_check import check_abi
+from aici_runtime.guests.abi_check import check_abi
 from tests.support.guests import build_test_guest
 
 _TYPES = {"i": "i32", "I": "i64"}

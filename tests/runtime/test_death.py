@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from aici_runtime import shm
+from aici_runtime.channels import shm
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.errors import AiciError, RuntimeDiedError, UnavailableError
 from aici_runtime.ids import SeqId
-from aici_runtime.slots import NUM_SLOTS
+from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 
@@ -361,7 +361,7 @@ def test_a_cache_that_cannot_be_written(start_runtime: Callable[..., Runtime], t
 _ENGINE = """
 import os, sys
 from pathlib import Path
-from aici_runtime import shm
+from aici_runtime.channels import shm
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.wire import MidOp, PreOp
 runtime = Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2]), sync=sys.argv[5]))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from aici_runtime import gguf_tokenizer, host_tokenizer, vocabulary
 from aici_runtime.errors import UsageError
-from aici_runtime.gguf import read_metadata
-from aici_runtime.tokens import read_vocabulary
+from aici_runtime.tokenizer import gguf_tokenizer, host_tokenizer, vocabulary
+from aici_runtime.tokenizer.gguf import read_metadata
+from aici_runtime.tokenizer.tokens import read_vocabulary
 from tests.runtime.support import tokenizer
 from tests.support.model import default_model_dir
 

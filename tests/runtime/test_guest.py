@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from aici_runtime.guest import Guest, GuestError, GuestTimeoutError, load_module
-from aici_runtime.wasm import new_engine
+from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError, load_module
+from aici_runtime.guests.wasm import new_engine
 
 
 @pytest.mark.parametrize(

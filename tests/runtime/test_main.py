@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aici_runtime import flags, vocabulary
+from aici_runtime import flags
+from aici_runtime.tokenizer import vocabulary
 from tests.runtime.support import tokenizer, wat
 
 

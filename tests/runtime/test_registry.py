@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
-from aici_runtime.envelope import Auth
 from aici_runtime.errors import (
     AiciError,
     ControllerError,
@@ -20,9 +20,9 @@ from aici_runtime.errors import (
     UnavailableError,
     UsageError,
 )
-from aici_runtime.module_files import ModuleFiles
-from aici_runtime.registry import Registry
-from aici_runtime.wasm import cache_key
+from aici_runtime.guests.wasm import cache_key
+from aici_runtime.modules.module_files import ModuleFiles
+from aici_runtime.modules.registry import Registry
 from tests.runtime.support import wat
 from tests.runtime.support.registries import ADMIN, KEY, fake_compile, leftovers, open_registry, seen, wasm
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aici_runtime.envelope import RequestError
-from aici_runtime.roster import Roster
-from aici_runtime.slots import Slot, SlotTable, owner_id
+from aici_runtime.channels.envelope import RequestError
+from aici_runtime.processes.roster import Roster
+from aici_runtime.processes.slots import Slot, SlotTable, owner_id
 
 OWNER = owner_id("somebody")
 

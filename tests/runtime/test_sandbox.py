@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from aici_runtime import sandbox
 from aici_runtime.client import Runtime
 from aici_runtime.errors import RuntimeDiedError, UsageError
+from aici_runtime.processes import sandbox
 from aici_runtime.wire import MidOp
 from tests.runtime.support import wat
 from tests.runtime.test_death import bind, members, replaced

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aici_runtime import tokenizer_sources, vocabulary
 from aici_runtime.errors import NotFoundError, UsageError
-from aici_runtime.tokens import read_vocabulary
+from aici_runtime.tokenizer import tokenizer_sources, vocabulary
+from aici_runtime.tokenizer.tokens import read_vocabulary
 from tests.runtime.support import tokenizer
 
 

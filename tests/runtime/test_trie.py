@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aici_runtime import trie
 from aici_runtime.ids import TokenId
+from aici_runtime.tokenizer import trie
 
 GOLDEN = (
     "d36f8b551c0000002000000010000000200000000400000003000000ffffffff0004000061000000010200006201000002010000"

@@ -12,7 +12,7 @@ import wasmtime
 
 from aici_runtime.abi import UNBOUND_SEQ_ID, Blob
 from aici_runtime.ids import TokenId
-from aici_runtime.trie import serialize
+from aici_runtime.tokenizer.trie import serialize
 
 _I32 = wasmtime.ValType.i32()
 

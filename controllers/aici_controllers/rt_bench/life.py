@@ -12,8 +12,8 @@ from aici_controllers.rt_bench import guests
 from aici_controllers.rt_bench.fleet import DocFleet, Program, start
 from aici_controllers.rt_bench.floor import Floor
 from aici_controllers.rt_bench.measure import APART, POOLED, SYNCS, Budget, Variant, burst, open_runtime, sparse
+from aici_runtime.channels.mailbox import Sync
 from aici_runtime.client import Runtime
-from aici_runtime.mailbox import Sync
 
 _LIMIT_MS = 50
 _PER_ROUND = 8

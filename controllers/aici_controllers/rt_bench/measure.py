@@ -14,10 +14,10 @@ from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 from aici_controllers.rt_bench import guests
 from aici_controllers.rt_bench.fleet import DocFleet, Fleet, HeadFleet, Program, StepTimes
 from aici_controllers.rt_bench.floor import Floor
+from aici_runtime.channels.mailbox import Sync
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.flags import Placement, Proto
 from aici_runtime.ids import TokenId
-from aici_runtime.mailbox import Sync
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from aici_engine.request import ControllerCall
 from aici_engine.server.admission import Principal
 from aici_engine.server.errors import ParameterError
 from aici_runtime.errors import UsageError
-from aici_runtime.tags import is_module_id, is_tag
+from aici_runtime.modules.tags import is_module_id, is_tag
 
 _KEPT_CHECKS = 256
 _SHOWN_CHARS = 80

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from aici_runtime.errors import UsageError
-from aici_runtime.tokens import read_vocabulary, tokenizer_file
+from aici_runtime.tokenizer.tokens import read_vocabulary, tokenizer_file
 
 _PLAIN = "\ue000"
 """Stands before the name of a special token that is meant as text."""

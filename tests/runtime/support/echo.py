@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from aici_runtime.channel import Channels
+from aici_runtime.channels.channel import Channels
 
 
 def main(prefix: str, sync: str, size: str, seed: str) -> None:

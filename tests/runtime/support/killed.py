@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aici_runtime.registry import Registry
+from aici_runtime.modules.registry import Registry
 from tests.runtime.support.registries import ADMIN, fake_compile, leftovers, open_registry, seen, wasm
 
 _OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "fcntl.flock"}

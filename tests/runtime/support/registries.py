@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 
 from aici_runtime.cache import write_atomically
-from aici_runtime.envelope import Auth
-from aici_runtime.module_files import ModuleFiles
-from aici_runtime.registry import Registry
+from aici_runtime.channels.envelope import Auth
+from aici_runtime.modules.module_files import ModuleFiles
+from aici_runtime.modules.registry import Registry
 
 ADMIN = Auth("root", is_admin=True)
 KEY = "key"

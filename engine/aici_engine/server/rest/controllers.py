@@ -11,7 +11,7 @@ from aici_engine.server.admission import Principal
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.service import Service
 from aici_engine.server.who import who as asker
-from aici_runtime.envelope import Auth
+from aici_runtime.channels.envelope import Auth
 
 _WASM = {"type": "string", "format": "binary"}
 _UPLOAD = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _WASM}}}}

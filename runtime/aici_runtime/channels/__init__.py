@@ -1,0 +1,1 @@
+"""The mailboxes between an engine and the runtime, over shared memory."""

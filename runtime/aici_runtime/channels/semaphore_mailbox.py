@@ -1,0 +1,126 @@
+"""A mailbox under named semaphores.
+
+A region holds one message: u32 length, then that many bytes of UTF-8 JSON. `-wr` (initially 1) says that it may be
+written, `-rd` (initially 0) that it may be read. A sender never spins; a receiver spins only when told to.
+"""
+
+import contextlib
+import os
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from mmap import mmap
+from typing import Literal
+
+import posix_ipc
+
+from aici_runtime.channels import shm
+from aici_runtime.channels.mailbox import MIN_CORES_TO_SPIN, REPAIR_S, Direction, MessageTooLargeError, Side
+
+_HEADER = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class SemaphoreNames:
+    region: str
+    writer: str
+    reader: str
+
+    @classmethod
+    def of(cls, prefix: str, direction: Direction, side: Side) -> "SemaphoreNames":
+        stem = f"{prefix}{direction}{side}"
+        return cls(region=f"{stem}-shm", writer=f"{stem}-wr", reader=f"{stem}-rd")
+
+
+class SemaphoreMailbox:
+    """See `Mailbox`."""
+
+    def __init__(self, memory: mmap, writable: posix_ipc.Semaphore, readable: posix_ipc.Semaphore) -> None:
+        self._memory = memory
+        self._writable = writable
+        self._readable = readable
+
+    @classmethod
+    def create(cls, names: SemaphoreNames, size_bytes: int) -> "SemaphoreMailbox":
+        return cls(
+            shm.create_region(names.region, size_bytes),
+            shm.create_semaphore(names.writer, 1),
+            shm.create_semaphore(names.reader, 0),
+        )
+
+    @classmethod
+    def attach(cls, names: SemaphoreNames, size_bytes: int) -> "SemaphoreMailbox":
+        return cls(
+            shm.attach_region(names.region, size_bytes),
+            shm.attach_semaphore(names.writer, 1),
+            shm.attach_semaphore(names.reader, 0),
+        )
+
+    @staticmethod
+    def unlink(names: SemaphoreNames) -> None:
+        shm.unlink_region(names.region)
+        shm.unlink_semaphore(names.writer)
+        shm.unlink_semaphore(names.reader)
+
+    def check_fits(self, message: bytes) -> None:
+        if len(message) + _HEADER.size > len(self._memory):
+            raise MessageTooLargeError(f"msg too large; {len(message)} + 4 > {len(self._memory)}")
+
+    def send(self, message: bytes) -> None:
+        self.check_fits(message)
+        _wait(self._writable)
+        self._memory[4 : 4 + len(message)] = message
+        _HEADER.pack_into(self._memory, 0, len(message))
+        self._readable.release()
+
+    def receive(self, busy_wait_ms: int = 0, accept: Callable[[bytes], None] | None = None) -> bytes:
+        if not (busy_wait_ms and _spin(self._readable, busy_wait_ms)):
+            _wait(self._readable)
+        (length,) = _HEADER.unpack_from(self._memory, 0)
+        # A hostile or broken length must not read past the region; the rest is not JSON and is refused as such.
+        message = self._memory[4 : 4 + length]
+        if accept is not None:
+            accept(message)
+        _HEADER.pack_into(self._memory, 0, 0)
+        self._writable.release()
+        return message
+
+    def repair(self, end: Literal["reading", "writing"], patience_s: float = REPAIR_S) -> None:
+        """At rest, one of the semaphores is 1. Both are 0 while somebody copies: for a moment if it is the other end,
+        for ever if it was the one that was killed. So both at 0 for all that time mean that it was. Then a reader
+        had not taken the message out, unless its length is 0; a writer had not handed it over, and writes it again."""
+        deadline = time.monotonic() + patience_s
+        while self._writable.value == 0 and self._readable.value == 0:
+            if time.monotonic() > deadline:
+                is_there = end == "reading" and _HEADER.unpack_from(self._memory) != (0,)
+                (self._readable if is_there else self._writable).release()
+                return
+            time.sleep(0.01)
+
+    def wake_everyone(self) -> None:
+        self._writable.release()
+        self._readable.release()
+
+    def close(self) -> None:
+        self._memory.close()
+        self._writable.close()
+        self._readable.close()
+
+
+def _wait(semaphore: posix_ipc.Semaphore) -> None:
+    while True:
+        with contextlib.suppress(posix_ipc.SignalError):  # EINTR, after Python ran its signal handlers
+            semaphore.acquire()
+            return
+
+
+def _spin(semaphore: posix_ipc.Semaphore, busy_wait_ms: int) -> bool:
+    if (os.cpu_count() or 1) < MIN_CORES_TO_SPIN:
+        return False
+    deadline = time.monotonic() + busy_wait_ms / 1000
+    while time.monotonic() < deadline:
+        with contextlib.suppress(posix_ipc.BusyError):
+            semaphore.acquire(0)
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""One guest: its instance, what the host offers it, and its callbacks."""

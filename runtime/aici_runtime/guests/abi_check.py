@@ -1,0 +1,100 @@
+"""Does a module speak the interface between host and guest? Its imports and exports against `aici_runtime.abi`.
+
+A module with neither `aici_pre_process` nor `aici_post_process` is a guest of the later interface.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from aici_runtime import abi
+from aici_runtime.guests import wasi
+
+if TYPE_CHECKING:
+    import wasmtime
+
+_LETTERS: Final = {"i32": "i", "i64": "I"}
+_MEMORY_MAX_PAGES: Final = 1024
+"""Of 64 KiB: what `aicirt` gives a guest unless it is told otherwise."""
+_OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "env": abi.BRANCHES_IMPORTS | abi.IMPORTS,
+    wasi.MODULE: wasi.SIGNATURES,
+}
+
+
+def check_abi(wasm: bytes) -> list[str]:
+    """What keeps this module from being a controller, one line each; empty when it is one. Compiles it."""
+    import wasmtime
+
+    from aici_runtime.guests.wasm import new_engine
+
+    try:
+        module = wasmtime.Module(new_engine(parallel=True), wasm)
+    except wasmtime.WasmtimeError as error:
+        return [f"it is not a WebAssembly module that aici runs: {error}"]
+    return [*check_module(module), *_memory_size(module)]
+
+
+def check_module(module: "wasmtime.Module") -> list[str]:
+    """The same of a compiled one, but for what the limits of a runtime decide."""
+    return [*_imports(module), *_exports(module)]
+
+
+def _imports(module: "wasmtime.Module") -> Iterator[str]:
+    for entry in module.imports:
+        name = f"{entry.module}.{entry.name}"
+        offered = _OFFERED.get(entry.module, {})
+        wanted = offered.get(entry.name or "")
+        if wanted is None:
+            near = difflib.get_close_matches(name, [f"{m}.{n}" for m, names in _OFFERED.items() for n in names], n=1)
+            yield f"imports {name}, which the host does not offer" + (f" (did you mean {near[0]}?)" if near else "")
+        elif (found := _signature(entry.type)) not in (wanted, abi.BRANCHES_IMPORTS.get(entry.name or "")):
+            yield f"imports {name} as {_show(found)}; the host offers {_show(wanted)}"
+
+
+def _exports(module: "wasmtime.Module") -> Iterator[str]:
+    import wasmtime
+
+    exports = {entry.name: entry.type for entry in module.exports}
+    memory = exports.get("memory")
+    if memory is None:
+        yield "does not export its memory (as `memory`)"
+    elif not isinstance(memory, wasmtime.MemoryType):
+        yield "exports something else than its memory as `memory`"
+    is_later = not {"aici_pre_process", "aici_post_process"} & set(exports)
+    required = abi.BRANCHES_EXPORTS if is_later else abi.EXPORTS
+    for name, wanted in {**required, **abi.OPTIONAL_EXPORTS}.items():
+        if name not in exports:
+            if name in required:
+                near = difflib.get_close_matches(name, [other for other in exports if other not in abi.EXPORTS], n=1)
+                yield f"does not export {name}" + (f" ({near[0]} is something else)" if near else "")
+        elif (found := _signature(exports[name])) != wanted:
+            yield f"exports {name} as {_show(found)}; it must be {_show(wanted)}"
+
+
+def _memory_size(module: "wasmtime.Module") -> Iterator[str]:
+    import wasmtime
+
+    for entry in module.exports:
+        if isinstance(entry.type, wasmtime.MemoryType) and entry.type.limits.min > _MEMORY_MAX_PAGES:
+            yield f"begins with {entry.type.limits.min >> 4} MiB of memory; it may have {_MEMORY_MAX_PAGES >> 4}"
+
+
+def _signature(kind: object) -> tuple[str, str] | None:
+    """None for what is no function."""
+    import wasmtime
+
+    if not isinstance(kind, wasmtime.FuncType):
+        return None
+    params, results = (
+        "".join(_LETTERS.get(str(value), "?") for value in values) for values in (kind.params, kind.results)
+    )
+    return params, results
+
+
+def _show(signature: tuple[str, str] | None) -> str:
+    if signature is None:
+        return "no function"
+    names = {"i": "i32", "I": "i64", "?": "another type"}
+    params, results = (", ".join(names[letter] for letter in letters) for letters in signature)
+    return f"({params}) -> ({results})"

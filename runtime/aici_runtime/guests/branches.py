@@ -1,0 +1,106 @@
+"""What a guest of the later interface answers in a step: branches, each with a mask to sample by, splices, or both.
+
+No branch: stop. Several: fork. Without a mask nothing is sampled, and the one splice is what happens; with one, the
+first splice that names the sampled token (or names none) happens after it has been appended.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aici_runtime.guests.callbacks import MAX_BACKTRACK, CallbackError, NotEnabledError, shorten
+from aici_runtime.guests.callbacks import field as read
+from aici_runtime.ids import TokenId
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Remove `backtrack` tokens, then append `ff_tokens`."""
+
+    backtrack: int
+    ff_tokens: list[TokenId]
+    when_sampled: Sequence[int] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.backtrack and not self.ff_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """`mask`: bits, None to sample nothing."""
+
+    mask: bytearray | None = None
+    splices: Sequence[Splice] = field(default_factory=list)
+    temperature: float | None = None
+
+    def splice_for(self, token: int) -> Splice | None:
+        """What happens when `token` has been sampled."""
+        return next((s for s in self.splices if not s.when_sampled or token in s.when_sampled), None)
+
+
+NOTHING = Branch(splices=[Splice(0, [])])
+"""Ask again in the next step."""
+
+
+def parse(answer: Any, masks: Sequence[bytearray], vocab_size: int) -> list[Branch]:
+    """Raises CallbackError. `masks`: those handed out in this callback, the first as 1."""
+    return [_branch(item, masks, vocab_size) for item in read(answer, "branches", list)]
+
+
+def _branch(item: Any, masks: Sequence[bytearray], vocab_size: int) -> Branch:
+    splices = [_splice(splice, vocab_size) for splice in read(item, "splices", list)]
+    number, temperature = item.get("sample_mask"), item.get("temperature")
+    if temperature is not None and (type(temperature) not in (int, float) or temperature < 0):
+        raise CallbackError(f"invalid temperature in {shorten(item)}")
+    if number is None:
+        if len(splices) != 1 or splices[0].when_sampled:
+            raise CallbackError("a branch without sample_mask needs one splice with empty when_sampled")
+        return Branch(None, splices, temperature)
+    if type(number) is not int or not 1 <= number <= len(masks):
+        raise CallbackError(f"sample_mask {shorten(number)} was not handed out in this call")
+    return Branch(masks[number - 1], splices, temperature)
+
+
+def _splice(item: Any, vocab_size: int) -> Splice:
+    backtrack = read(item, "backtrack", int)
+    if not 0 <= backtrack < MAX_BACKTRACK:
+        raise CallbackError(f"backtrack out of range: {backtrack}")
+    tokens = read(item, "ff_tokens", list)
+    when_sampled = read(item, "when_sampled", list)
+    for name, values in (("ff_token", tokens), ("when_sampled", when_sampled)):
+        for index, token in enumerate(values):
+            if type(token) is not int or not 0 <= token < vocab_size:
+                raise CallbackError(f"{name} out of range ({token} >= {vocab_size} at {index})")
+    return Splice(backtrack, tokens, when_sampled)
+
+
+def encode(
+    branches: Sequence[Branch], row: int, masks: list[bytearray], capabilities: Collection[str]
+) -> dict[str, object]:
+    """The result as engines read it; appends to `masks`. Raises NotEnabledError for what the engine has not."""
+    if len(branches) > 1 and "fork" not in capabilities:
+        raise NotEnabledError("forking not enabled in this host")
+    for branch in branches:
+        # A splice that takes back the token just sampled is none that an engine without backtracking notices.
+        free = 0 if branch.mask is None else 1
+        if "backtrack" not in capabilities and any(splice.backtrack > free for splice in branch.splices):
+            raise NotEnabledError("backtracking not enabled in this host")
+        if "ff_tokens" not in capabilities and branch.splices:
+            raise NotEnabledError("ff_tokens not enabled in this host")
+    return {"branches": [_encode(branch, row, masks) for branch in branches]}
+
+
+def _encode(branch: Branch, row: int, masks: list[bytearray]) -> dict[str, object]:
+    number: int | None = None
+    if branch.mask is not None:
+        number = -len(masks) or row
+        masks.append(branch.mask)
+    return {
+        "sample_mask": number,
+        "temperature": branch.temperature,
+        "splices": [
+            {"when_sampled": list(s.when_sampled), "backtrack": s.backtrack, "ff_tokens": s.ff_tokens}
+            for s in branch.splices
+        ],
+    }

@@ -1,0 +1,147 @@
+"""A guest with callbacks pre, mid and post (see `abi.py`)."""
+
+from typing import Any
+
+import orjson
+
+from aici_runtime.guests.branches import NOTHING, Branch, Splice, encode
+from aici_runtime.guests.callbacks import (
+    CONTINUE,
+    MAX_BACKTRACK,
+    MAX_FF_ROUNDS,
+    CallbackError,
+    Callbacks,
+    field,
+    shorten,
+)
+from aici_runtime.ids import TokenId
+
+_SAMPLE: dict[str, object] = {"SampleWithBias": {}}
+
+# What most guests answer to most tokens, as they write it: there is nothing to parse.
+_GO_ON = b'{"num_forks":1,"suspend":false,"ff_tokens":[]}'
+_NO_STOP = b'{"stop":false}'
+_SAMPLE_JSON = b'{"SampleWithBias":{}}'
+
+
+class CallbacksGuest(Callbacks):
+    _held: tuple[list[TokenId], bool, int] | None = None
+    """With the op set of mid alone: tokens that pre has forced, which the guest knows of but the engine has yet to
+    append, and whether to suspend and how often to fork after them. pre is not asked again until then."""
+
+    def post(self, tokens: bytes, backtrack: int) -> bytes:
+        # The engine counts the token that was sampled and never appended; the guest never saw it.
+        return self._result("post", lambda: {"stop": self._post(tokens, max(0, backtrack - 1))}, failed={"stop": True})
+
+    def pre(self) -> bytes:
+        def body() -> object:
+            ff_tokens, suspend, num_forks = self._pre()
+            return {"suspend": suspend, "num_forks": num_forks, "ff_tokens": ff_tokens}
+
+        return self._result("pre", body, failed=CONTINUE)
+
+    def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
+        bits: bytes | bytearray | None = None
+
+        def body() -> object:
+            nonlocal bits
+            decision = self._mid(fork_group)
+            if decision is None:
+                bits = self._bits.only([self._world.eos_token])
+                return None
+            if not isinstance(decision, Splice):
+                bits = decision
+                return None
+            if decision.backtrack > 0:
+                bits = self._bits.everything
+                return {"ff_tokens": decision.ff_tokens, "backtrack": decision.backtrack + 1}
+            bits = self._bits.only(decision.ff_tokens[:1])
+            return {"ff_tokens": decision.ff_tokens, "backtrack": 0}
+
+        return self._result("mid", body, failed=None), bits
+
+    def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
+        masks: list[bytearray] = []
+
+        def body() -> object:
+            return encode(self._step(orjson.loads(argument)), row, masks, self._world.capabilities)
+
+        return self._result("mid", body, failed=None), masks
+
+    def _step(self, arg: dict[str, Any]) -> list[Branch]:
+        """A step of three callbacks as one. Forking takes a step in which nothing happens: the branches are made before
+        the next, and each says then what it wants."""
+        if self._held is not None:
+            (ff_tokens, suspend, num_forks), self._held = self._held, None
+            if arg["backtrack"] or arg["tokens"] != ff_tokens:
+                raise CallbackError("the engine did not append the tokens that the controller forced")
+        else:
+            tokens, backtrack = arg["tokens"], arg["backtrack"]
+            if (tokens or backtrack) and self._post(orjson.dumps(tokens), backtrack):
+                return []
+            ff_tokens, suspend, num_forks = self._pre()
+            if ff_tokens:
+                self._held = ff_tokens, suspend, num_forks
+                return [Branch(splices=[Splice(0, ff_tokens)])]
+        if num_forks == 0:
+            return []
+        if suspend:
+            return [NOTHING]
+        if num_forks > 1:
+            self._held = [], False, 1
+            return [NOTHING] * num_forks
+        decision = self._mid(orjson.dumps(arg["fork_group"]))
+        if decision is None:
+            return []
+        if isinstance(decision, Splice):
+            return [Branch(splices=[decision])]
+        unconstrained = decision is self._world.masks.without_bias
+        return [Branch(mask=bytearray(self._bits.everything if unconstrained else decision))]
+
+    def _post(self, tokens: bytes, backtrack: int) -> bool:
+        returned = self._run("aici_post_process", b'{"tokens":%b,"backtrack":%d}' % (tokens, backtrack))
+        return returned != _NO_STOP and bool(field(self._parsed("aici_post_process", returned), "stop", bool))
+
+    def _pre(self) -> tuple[list[TokenId], bool, int]:
+        """Forced tokens, whether to suspend, number of forks. Asks again after every batch of forced tokens, so that
+        the engine sees one batch."""
+        ff_tokens: list[TokenId] = []
+        for _ in range(MAX_FF_ROUNDS):
+            returned = self._run("aici_pre_process", b"{}")
+            if returned == _GO_ON:
+                return ff_tokens, False, 1
+            answer = self._parsed("aici_pre_process", returned)
+            suspend = field(answer, "suspend", bool)
+            num_forks = field(answer, "num_forks", int)
+            more = self._tokens(answer)
+            if num_forks < 0 or (suspend and num_forks != 1):
+                raise CallbackError(f"num_forks={num_forks} with suspend={suspend}")
+            if num_forks > self._world.max_forks:
+                raise CallbackError(f"too many forks (max={self._world.max_forks})")
+            ff_tokens += more
+            if not more:
+                return ff_tokens, suspend, num_forks
+            if num_forks != 1 or suspend:
+                raise CallbackError("ff_tokens need num_forks == 1 and suspend == false")
+            if self._post(orjson.dumps(more), 0):
+                return ff_tokens, False, 0
+        raise CallbackError("too many ff_tokens rounds from pre_process")
+
+    def _mid(self, fork_group: bytes) -> bytes | bytearray | Splice | None:
+        """Bits to sample by, a splice, or None: stop."""
+        returned = self._run("aici_mid_process", b'{"fork_group":%b}' % fork_group, takes_mask=True)
+        answer = _SAMPLE if returned == _SAMPLE_JSON else self._parsed("aici_mid_process", returned)
+        if answer == _SAMPLE:
+            masks = self._state.masks
+            return self._bits.trimmed(masks[0]) if masks else self._world.masks.without_bias
+        if answer == "Stop":
+            return None
+        if not (isinstance(answer, dict) and list(answer) == ["Splice"]):
+            raise CallbackError(f"invalid result of mid_process: {shorten(answer)}")
+        backtrack = field(answer["Splice"], "backtrack", int)
+        ff_tokens = self._tokens(answer["Splice"])
+        if not 0 <= backtrack < MAX_BACKTRACK:
+            raise CallbackError(f"backtrack out of range: {backtrack}")
+        if not backtrack and not ff_tokens:
+            raise CallbackError("empty Splice (both backtrack == 0 and ff_tokens == [])")
+        return Splice(backtrack, ff_tokens)

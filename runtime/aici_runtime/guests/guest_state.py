@@ -1,0 +1,118 @@
+"""What the host keeps for one guest: its blobs, its log, its variables, and what it said in the callback that runs."""
+
+import copy
+import hashlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aici_runtime.abi import LOG_DROP_BYTES, LOG_MAX_BYTES, NUM_BLOBS, UNBOUND_SEQ_ID, Blob
+
+if TYPE_CHECKING:
+    from aici_runtime.guests.guest import Memory
+
+
+class Storage(Protocol):
+    """Variables shared by the forks of a request. Takes and gives JSON of StorageCmd and StorageResp."""
+
+    def execute(self, command: dict[str, Any]) -> bytes: ...
+
+
+class GuestState:
+    """A fork of the process forks it too, an unsent log included."""
+
+    def __init__(self, *, log_max_bytes: int = LOG_MAX_BYTES) -> None:
+        self.blobs: list[bytes | None] = [b""] * NUM_BLOBS
+        """None: it is not known before somebody asks, see `argument`."""
+        self._find_argument: Callable[[], bytes] = bytes
+        self.trie = b""
+        self.memory: Memory | None = None
+        self.storage: Storage | None = None
+        self.seq_id = UNBOUND_SEQ_ID
+        self.result: bytes | None = None
+        self.written: list[dict[str, Any]] = []
+        self.masks: list[bytearray] = []
+        """Those returned in this callback, as bits. Guests with three callbacks have one at most: they are ORed."""
+        self.takes_mask = False
+        self.stop_message: str | None = None
+        self.identify: Callable[[], tuple[int, int]] = lambda: (0, time.perf_counter_ns())
+        """The request's seed, and when it came (time.perf_counter_ns). Called when the guest first asks."""
+        self._identity: tuple[int, int] | None = None
+        self._num_randoms = 0
+        self._log = bytearray()
+        self._log_max_bytes = log_max_bytes
+
+    def begin_call(self, argument: bytes, *, takes_mask: bool = False) -> None:
+        self.blobs[Blob.PROCESS_ARG] = argument
+        self.result = None
+        self.masks = []
+        self.takes_mask = takes_mask
+
+    def begin_late_call(self, find_argument: Callable[[], bytes]) -> None:
+        """The argument is found when the guest reads it."""
+        self.begin_call(b"")
+        self.blobs[Blob.PROCESS_ARG] = None
+        self._find_argument = find_argument
+
+    def argument(self) -> bytes:
+        found = self.blobs[Blob.PROCESS_ARG] = self._find_argument()
+        return found
+
+    def random(self, length: int) -> bytes:
+        """The same for the same seed, call after call. A fork goes on with what its parent would have got."""
+        self._num_randoms += 1
+        return hashlib.shake_128(f"{self._known_identity()[0]} {self._num_randoms}".encode()).digest(length)
+
+    def age_ns(self) -> int:
+        return time.perf_counter_ns() - self._known_identity()[1]
+
+    def _known_identity(self) -> tuple[int, int]:
+        if self._identity is None:
+            self._identity = self.identify()
+        return self._identity
+
+    def cloned(self, memory: "Memory") -> "GuestState":
+        """Of a fork in the same process. The variables are shared."""
+        clone = copy.copy(self)
+        clone.blobs, clone.written, clone._log = list(self.blobs), list(self.written), bytearray(self._log)
+        clone.memory = memory
+        return clone
+
+    def document(self) -> dict[str, Any]:
+        """What another process needs to go on with this guest, as JSON; before it is bound, and without its memory and
+        variables."""
+        argument = self.blobs[Blob.MODULE_ARG] or b""
+        return {
+            "module_arg": argument.hex(),
+            "log": self._log.hex(),
+            "written": self.written,
+            "stop_message": self.stop_message,
+            "identity": self._known_identity(),
+            "num_randoms": self._num_randoms,
+        }
+
+    def restore(self, document: dict[str, Any]) -> None:
+        self.blobs[Blob.MODULE_ARG] = bytes.fromhex(document["module_arg"])
+        self.log(bytes.fromhex(document["log"]))
+        self.written = document["written"]
+        self.stop_message = document["stop_message"]
+        seed, asked_ns = document["identity"]
+        self._identity = seed, asked_ns
+        self._num_randoms = document["num_randoms"]
+
+    def log(self, text: bytes) -> None:
+        self._log += text
+        if len(self._log) > self._log_max_bytes:
+            # At least LOG_DROP_BYTES at once, so that a chatty guest does not move the buffer on every line.
+            del self._log[: max(min(LOG_DROP_BYTES, self._log_max_bytes), len(self._log) - self._log_max_bytes)]
+
+    def take_log(self) -> str:
+        if not self._log:
+            return ""
+        text = self._log.decode("utf-8", "replace")
+        self._log.clear()
+        return text
+
+    def take_written(self) -> list[dict[str, Any]]:
+        written, self.written = self.written, []
+        return written

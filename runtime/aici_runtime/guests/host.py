@@ -1,0 +1,166 @@
+"""What a guest sees of the world: the `env` imports. They act on `Host.guest`, the state of the guest that is called.
+
+One object per process, built in the spawner before the fork.
+"""
+
+from collections.abc import Callable, Collection
+
+import orjson
+
+from aici_runtime.abi import BRANCHES_IMPORTS, IMPORTS, NUM_BLOBS, Blob
+from aici_runtime.errors import UsageError
+from aici_runtime.guests import wasi
+from aici_runtime.guests.guest import GuestError, Memory
+from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.guests.link import HostFunction, Linker
+from aici_runtime.steps.masks import mask_bytes
+from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
+
+_MAX_RESULT_BYTES = 1024 * 1024
+_WRITE_FIELDS = ("name", "value", "op", "when_version_is")
+
+
+class StopError(Exception):
+    """The guest asked to be stopped, or exited."""
+
+
+class Host:
+    def __init__(
+        self,
+        vocabulary: LoadedVocabulary,
+        tokenize: Callable[[bytes], bytes],
+        *,
+        capabilities: Collection[str] = (),
+        timer_resolution_us: int = 0,
+    ) -> None:
+        """`tokenize` gives token ids as little-endian u32; `capabilities`: fork, backtrack, ff_tokens, as the engine
+        has them."""
+        self._vocabulary = vocabulary
+        self._tokenize = tokenize
+        self._clock_step_ns = timer_resolution_us * 1000
+        self._capabilities = frozenset(capabilities)
+        self._mask_bytes = mask_bytes(vocabulary.vocab_size)
+        self.guest = GuestState()
+
+    def tokens_of(self, text: str) -> list[int]:
+        return memoryview(self._tokenize(text.encode())).cast("I").tolist()
+
+    # WasiHost
+
+    def read(self, pointer: int, length: int) -> bytes:
+        return self._require_memory().read(pointer, length)
+
+    def write(self, pointer: int, content: bytes) -> None:
+        self._require_memory().write(pointer, content)
+
+    def log(self, text: bytes) -> None:
+        self.guest.log(text)
+
+    def random(self, length: int) -> bytes:
+        return self.guest.random(length)
+
+    def clock_ns(self) -> int:
+        return self.guest.age_ns() // self._clock_step_ns * self._clock_step_ns if self._clock_step_ns else 0
+
+    def _require_memory(self) -> Memory:
+        if self.guest.memory is None:
+            raise GuestError("host function called before the memory exists")
+        return self.guest.memory
+
+    def on_failure(self, error: BaseException) -> str:
+        """The message of the trap for what a host function raised."""
+        if isinstance(error, StopError | wasi.ExitError):
+            self.guest.stop_message = str(error)
+        else:
+            self.log(f"FATAL ERROR: {error}\n".encode())
+        return str(error)
+
+    # Imports of module `env`, by name.
+
+    def define(self, linker: Linker, *, returns_offset: bool = False) -> None:
+        """`returns_offset`: for modules that import `aici_host_return_logit_bias` with a result."""
+        offered = IMPORTS | BRANCHES_IMPORTS if returns_offset else BRANCHES_IMPORTS | IMPORTS
+        for name, signature in offered.items():
+            function: HostFunction = getattr(self, name.removeprefix("aici_host_"))
+            if signature == BRANCHES_IMPORTS.get(name) and name == "aici_host_return_logit_bias":
+                function = self.allocate_logit_bias
+            linker.define("env", name, signature, function)
+        wasi.define(linker, self)
+
+    def read_blob(self, blob_id: int, pointer: int, size: int) -> int:
+        blob = self.guest.trie if blob_id == Blob.TRIE else self.guest.blobs[blob_id] if blob_id < NUM_BLOBS else None
+        if blob is None:
+            if blob_id != Blob.PROCESS_ARG:
+                raise GuestError("invalid blob_id")
+            blob = self.guest.argument()
+        if size:
+            self._require_memory().write(pointer, blob, min(size, len(blob)))
+        return len(blob)
+
+    def token_trie(self) -> int:
+        return Blob.TRIE
+
+    def module_arg(self) -> int:
+        return Blob.MODULE_ARG
+
+    def process_arg(self) -> int:
+        return Blob.PROCESS_ARG
+
+    def tokens(self) -> int:
+        return Blob.TOKENS
+
+    def tokenize(self, pointer: int, length: int) -> int:
+        try:
+            tokens = self._tokenize(self.read(pointer, length))
+        except UsageError as error:
+            self.log(f"warning: tokenize error: {error}\n".encode())
+            tokens = b""
+        self.guest.blobs[Blob.TOKENIZE] = tokens
+        return Blob.TOKENIZE
+
+    def return_logit_bias(self, pointer: int) -> None:
+        bits = self._read_bias(pointer)
+        if not self.guest.masks:
+            self.guest.masks.append(bits)
+            return
+        mask = self.guest.masks[0]
+        both = int.from_bytes(mask, "little") | int.from_bytes(bits, "little")
+        mask[:] = both.to_bytes(len(bits), "little")
+
+    def allocate_logit_bias(self, pointer: int) -> int:
+        """The later interface: each mask is one of its own, and the result names it. Never 0."""
+        self.guest.masks.append(self._read_bias(pointer))
+        return len(self.guest.masks)
+
+    def _read_bias(self, pointer: int) -> bytearray:
+        if not self.guest.takes_mask:
+            raise GuestError("logit_ptr is empty")
+        return bytearray(self._require_memory().view(pointer, self._mask_bytes))
+
+    def get_config(self, pointer: int, length: int) -> int:
+        return self.read(pointer, length).decode("utf-8", "replace") in self._capabilities
+
+    def self_seq_id(self) -> int:
+        return self.guest.seq_id
+
+    def return_process_result(self, pointer: int, length: int) -> None:
+        if length > _MAX_RESULT_BYTES:  # parsed, it would take many times as much
+            raise GuestError(f"a result of {length} bytes is too large; at most {_MAX_RESULT_BYTES}")
+        self.guest.result = self.read(pointer, length)
+
+    def storage_cmd(self, pointer: int, length: int) -> int:
+        if self.guest.storage is None:
+            raise GuestError("no storage")
+        command = orjson.loads(self.read(pointer, length))
+        self.guest.blobs[Blob.STORAGE_RESULT] = self.guest.storage.execute(command)
+        if "WriteVar" in command:
+            body = command["WriteVar"]
+            # Only what was checked: an unknown field may hold what cannot be written as JSON again.
+            self.guest.written.append({"WriteVar": {name: body.get(name) for name in _WRITE_FIELDS}})
+        return Blob.STORAGE_RESULT
+
+    def eos_token(self) -> int:
+        return self._vocabulary.eos_token
+
+    def stop(self) -> None:
+        raise StopError("*** aici_host_stop()")

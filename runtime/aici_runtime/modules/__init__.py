@@ -1,0 +1,1 @@
+"""The store of controllers and their tags."""

@@ -1,0 +1,273 @@
+"""Modules by the sha256 of their bytes, tags that name them, compiled code beside them."""
+
+import hashlib
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from aici_runtime.cache import sync, write_atomically
+from aici_runtime.channels.envelope import Auth
+from aici_runtime.channels.mailbox import MIB
+from aici_runtime.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
+from aici_runtime.modules.module_files import ModuleFiles, content_of, size_of
+from aici_runtime.modules.quota import Quota
+from aici_runtime.modules.tags import check_tag, is_module_id, is_tag, owns
+from aici_runtime.processes.compiling import compile_module
+from aici_runtime.wire import ModuleInfo, TagInfo
+
+_NO_QUOTA = Quota("modules", "", sys.maxsize, sys.maxsize)
+_QUOTA_HINT = "remove what is not needed any more: aici ctrl rm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """`compiled_size`: None while there is no code for this machine. `created`: Unix seconds; None: nobody knows."""
+
+    module_id: str
+    wasm_size: int
+    compiled_size: int | None
+    created: int | None
+    created_by: str | None
+    tags: tuple[str, ...]
+
+
+class Registry:
+    """Owns nothing but the folder, which other processes may share. Methods are called from any thread.
+
+    `compile` makes a file of code from a file of Wasm, whole or not at all.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cache_key: str,
+        restricted: bool = False,
+        modules: Quota = _NO_QUOTA,
+        stored_mib: Quota = _NO_QUOTA,
+        compile: Callable[[Path, Path], None] = compile_module,  # noqa: A002
+    ) -> None:
+        self._files = ModuleFiles(folder)
+        self._cache_key = cache_key
+        self._restricted = restricted
+        self._module_quota = modules
+        self._stored_quota = stored_mib
+        self._compile = compile
+        self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def sweep(self) -> None:
+        """Remove what those left behind that were killed."""
+        self._files.sweep()
+
+    def add(self, binary: bytes, auth: Auth) -> ModuleInfo:
+        """Compile and store. Idempotent: a module stays its first uploader's. UsageError for what is no controller,
+        QuotaError for one too many."""
+        self._refuse_if_restricted()
+        started = time.monotonic()
+        module_id = hashlib.sha256(binary).hexdigest()
+        with self._turns[module_id]:
+            size = self._sizes(module_id)
+            if size is None or size[0] != len(binary) or not size[1]:
+                if size is None:
+                    self._check_room(len(binary), auth)
+                size = self._bring_in(module_id, binary, auth)
+        return ModuleInfo(module_id, *size, int((time.monotonic() - started) * 1000))
+
+    def _bring_in(self, module_id: str, binary: bytes, auth: Auth) -> tuple[int, int]:
+        record = {"created": int(time.time()), "auth": asdict(auth)}
+        with self._files.arriving() as new:
+            (new / "wasm").write_bytes(binary)
+            (new / "record").write_bytes(orjson.dumps(record))
+            self._compile(new / "wasm", new / "code")
+            for path in new.iterdir():
+                sync(path)
+            size = (new / "code").stat().st_size
+            with self._files.changing():
+                if self._sizes(module_id) is None:
+                    self._check_room(len(binary) + size, auth)
+                (new / "code").rename(self._code(module_id))
+                if self._sizes(module_id) is None:
+                    (new / "record").rename(self._files.record(module_id))
+                (new / "wasm").rename(self._files.wasm(module_id))
+                sync(self._files.folder)
+        return len(binary), size
+
+    def _check_room(self, size_bytes: int, auth: Auth) -> None:
+        """For one module more, of that size."""
+        modules = self.modules()
+        own = [module for module in modules if module.created_by == auth.user]
+        self._module_quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT)
+        total, of_user = (size_bytes + sum(m.wasm_size + (m.compiled_size or 0) for m in ms) for ms in (modules, own))
+        self._stored_quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT)
+
+    def compiled(self, module_id: str) -> Path:
+        """The file with the compiled code, made now if it is missing."""
+        if self._sizes(module_id) is None:
+            raise _no_module(module_id)
+        code = self._code(module_id)
+        with self._turns[module_id]:
+            if not code.is_file():
+                with self._files.arriving() as new:
+                    (new / "wasm").write_bytes(self.read(module_id))
+                    self._compile(new / "wasm", new / "code")
+                    sync(new / "code")
+                    with self._files.changing():
+                        if self._sizes(module_id) is None:
+                            raise _no_module(module_id)
+                        (new / "code").rename(code)
+        return code
+
+    def has(self, module_id: str) -> bool:
+        return self._sizes(module_id) is not None
+
+    def read(self, module_id: str) -> bytes:
+        content = content_of(self._files.wasm(module_id))
+        if content is None:
+            raise _no_module(module_id)
+        return content
+
+    def modules(self) -> list[Module]:
+        """All, newest first."""
+        names: dict[str, list[str]] = defaultdict(list)
+        for tag in self._read_tags().values():
+            names[tag.module_id].append(tag.tag)
+        found = []
+        for module_id in self._files.module_ids():
+            if (size := self._sizes(module_id)) is None:
+                continue  # it was removed just now
+            created, user = self._record(module_id)
+            found.append(
+                Module(
+                    module_id=module_id,
+                    wasm_size=size[0],
+                    compiled_size=size[1] or None,
+                    created=created,
+                    created_by=user,
+                    tags=tuple(sorted(names[module_id])),
+                )
+            )
+        return sorted(found, key=lambda module: (-(module.created or 0), module.module_id))
+
+    def remove(self, module_id: str, auth: Auth, *, force: bool = False) -> list[str]:
+        """Returns the tags that it took along, which only `force` lets it. Guests that run go on.
+
+        InUseError while tags name it; ForbiddenError unless it, and these, are the user's, or the user is an admin.
+        """
+        self._refuse_if_restricted()
+        _check_id(module_id)
+        with self._files.changing():
+            if self._sizes(module_id) is None:
+                raise _no_module(module_id)
+            if not auth.is_admin and self._record(module_id)[1] != auth.user:
+                raise ForbiddenError(f"module {module_id} was uploaded by somebody else")
+            known = self._read_tags()
+            names = sorted(tag.tag for tag in known.values() if tag.module_id == module_id)
+            if names and not force:
+                raise InUseError(
+                    f"module {module_id} has the tags {', '.join(names)}", hint="remove these, or force it"
+                )
+            for name in names:
+                _check_owner(name, auth)
+                del known[name]
+            if names:
+                self._write_tags(known)
+            self._files.remove(module_id)
+            sync(self._files.folder)
+        return names
+
+    def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth) -> list[TagInfo]:
+        """Point all `tags` at the module, or none of them."""
+        self._refuse_if_restricted()
+        _check_id(module_id)
+        for tag in tags:
+            check_tag(tag, auth)
+        self.compiled(module_id)
+        with self._files.changing():
+            if (size := self._sizes(module_id)) is None:
+                raise _no_module(module_id)
+            now = int(time.time())
+            infos = [TagInfo(tag, module_id, now, auth.user, *size) for tag in tags]
+            self._write_tags(self._read_tags() | {info.tag: info for info in infos})
+        return infos
+
+    def remove_tag(self, tag: str, auth: Auth) -> None:
+        """The module stays. ForbiddenError for a tag of somebody else's."""
+        self._refuse_if_restricted()
+        with self._files.changing():
+            known = self._read_tags()
+            if known.pop(tag, None) is None:
+                raise _no_tag(tag)
+            _check_owner(tag, auth)
+            self._write_tags(known)
+
+    def get_tags(self) -> list[TagInfo]:
+        """All, newest first."""
+        return sorted(self._read_tags().values(), key=lambda info: (-info.updated_at, info.tag))
+
+    def resolve(self, name: str) -> str:
+        """The module id that a module id or a tag means."""
+        if is_module_id(name):
+            return name
+        if name.startswith("gh:"):
+            raise UsageError("controllers from GitHub are not supported", hint="download it, then upload the .wasm")
+        if not is_tag(name) or (info := self._read_tags().get(name)) is None:
+            raise _no_tag(name)
+        return info.module_id
+
+    def _code(self, module_id: str) -> Path:
+        return self._files.compiled(module_id, self._cache_key)
+
+    def _sizes(self, module_id: str) -> tuple[int, int] | None:
+        """Bytes of Wasm and of code, 0 while there is none; None without the module."""
+        wasm_size = size_of(self._files.wasm(module_id))
+        return None if wasm_size is None else (wasm_size, size_of(self._code(module_id)) or 0)
+
+    def _record(self, module_id: str) -> tuple[int | None, str | None]:
+        content = content_of(self._files.record(module_id))
+        if content is None:
+            return None, None
+        record = orjson.loads(content)
+        return record["created"], record["auth"]["user"]
+
+    def _read_tags(self) -> dict[str, TagInfo]:
+        content = content_of(self._files.tags)
+        if content is None:
+            return {}
+        try:
+            return {tag: TagInfo(**info) for tag, info in orjson.loads(content).items()}
+        except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
+            hint = "mend it, or remove it and tag the controllers anew"
+            raise UnavailableError(f"{self._files.tags} is not as aici wrote it: {error}", hint=hint) from error
+
+    def _write_tags(self, known: Mapping[str, TagInfo]) -> None:
+        """Inside `changing`."""
+        document = orjson.dumps({tag: asdict(info) for tag, info in known.items()})
+        write_atomically(self._files.tags, document)
+
+    def _refuse_if_restricted(self) -> None:
+        if self._restricted:
+            raise UsageError("module upload disabled", hint="the runtime was started with --restricted")
+
+
+def _check_id(module_id: str) -> None:
+    if not is_module_id(module_id):
+        raise UsageError("invalid module_id", hint="64 hex digits, as mk_module gives them")
+
+
+def _check_owner(tag: str, auth: Auth) -> None:
+    if not owns(auth, tag):
+        raise ForbiddenError(f"the tag {tag} is somebody else's")
+
+
+def _no_module(module_id: str) -> NotFoundError:
+    return NotFoundError(f"module {module_id} not found", hint="upload it first")
+
+
+def _no_tag(tag: str) -> NotFoundError:
+    return NotFoundError(f"tag {tag} not found", hint="upload and tag a controller, or list the tags")

@@ -1,0 +1,1 @@
+"""The processes of the runtime, and how they live and die."""

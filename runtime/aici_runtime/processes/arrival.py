@@ -1,0 +1,139 @@
+"""How the guest of this process comes to its request: at once, or, in a template, once for each fork.
+
+A template is a guest that has come as far as all guests of its module and argument come alike. It stands inside of the
+call of the host by which it first asks for something of its request, its prompt or its randomness; a guest that never
+asks stands behind `aici_init_prompt`. There it is forked, and each fork goes on with a request of its own.
+"""
+
+import os
+import socket
+import time
+from typing import Any, Protocol
+
+import orjson
+
+from aici_runtime.guests.guest import Memory
+from aici_runtime.processes import frames, process
+from aici_runtime.processes.roster import News
+from aici_runtime.processes.slots import Slot, SlotTable
+from aici_runtime.processes.templates import REQUEST
+
+TEMPLATE_NAME = "aicirt-template"
+WORKER_NAME = "aicirt-seq"
+NO_SLOT = -1
+
+
+class Watch(Protocol):
+    """A thread of this process that no fork inherits. The end of `control` ends this process."""
+
+    def start(self, control: socket.socket | None = None) -> None: ...
+
+
+class Arrival:
+    """Owns `setup`, the socket to the side process. `asked_ns`: when the request came (time.perf_counter_ns)."""
+
+    def __init__(self, setup: socket.socket, *, table: SlotTable, news: News, watch: Watch) -> None:
+        self._setup = setup
+        self._slot: Slot | None = None
+        self._table = table
+        self._news = news
+        self._watch = watch
+        self._request: dict[str, Any] | None = None
+        self.asked_ns = 0
+
+    def begin(self, slot: int, generation: int) -> dict[str, Any]:
+        """Announce this process. Returns what it is to do. Raises BrokenPipeError when whoever asked for it is gone:
+        then the slot is not ours, and is not touched."""
+        if slot == NO_SLOT:
+            process.set_name(TEMPLATE_NAME)
+            self._send_pidfd()
+            self._watch.start(self._setup)
+            return self._receive()
+        self._watch.start()
+        return self._begin(slot, generation)
+
+    def _begin(self, slot: int, generation: int) -> dict[str, Any]:
+        process.set_name(WORKER_NAME)
+        self._slot = self._table.at(slot)
+        self._news.born(self._slot, generation)
+        frames.send(self._setup, b"")
+        self._request = self._receive()
+        self.asked_ns = time.perf_counter_ns()
+        return self._request
+
+    def _receive(self) -> dict[str, Any]:
+        message = frames.receive(self._setup)
+        if message is None:
+            os._exit(0)
+        order: dict[str, Any] = orjson.loads(message)
+        return order
+
+    @property
+    def is_template(self) -> bool:
+        return self._slot is None
+
+    @property
+    def slot(self) -> Slot:
+        if self._slot is None:
+            raise AssertionError("a template has no slot")
+        return self._slot
+
+    def answer(self, answer: dict[str, object]) -> None:
+        """The last word on `setup`."""
+        frames.send(self._setup, orjson.dumps(answer))
+        self._setup.close()
+
+    def request(self, memory: Memory) -> dict[str, Any]:
+        """What is different for each request. In a template, whose guest has this memory, returns in forks only."""
+        if self._request is None:
+            self._stand(memory)
+        return self._request or {}
+
+    def _stand(self, memory: Memory) -> None:
+        """This process keeps the guest as it is. A fork of it waits for the next request: so no request waits for a
+        fork, which takes longer than all the rest."""
+        try:
+            frames.send(self._setup, orjson.dumps({"error": "", "memory_bytes": memory.size_bytes()}))
+        except BrokenPipeError:
+            os._exit(0)
+        keeper = os.getpid()
+        while True:
+            taken, take = os.pipe()
+            if _fork() == 0:
+                os.close(taken)
+                self._wait(keeper, take)
+                return
+            os.close(take)
+            os.read(taken, 1)  # the end of the file: the fork has a request, or is no more
+            os.close(taken)
+
+    def _wait(self, keeper: int, take: int) -> None:
+        """In a fork. Whoever ends the keeper has ended it too, or it has taken what was asked before."""
+        process.die_with_parent(keeper)
+        self._watch.start()
+        message, fds, _, _ = socket.recv_fds(self._setup, REQUEST.size, 1)
+        if not message:
+            os._exit(0)
+        process.outlive_parent()
+        os.close(take)
+        self._setup.close()
+        self._setup = socket.socket(fileno=fds[0])
+        try:
+            self._begin(*REQUEST.unpack(message))
+        except BrokenPipeError:
+            os._exit(0)
+
+    def _send_pidfd(self) -> None:
+        pidfd = os.pidfd_open(os.getpid())
+        try:
+            socket.send_fds(self._setup, [frames.EMPTY], [pidfd])
+        finally:
+            os.close(pidfd)
+
+
+def _fork() -> int:
+    """Where there can be none, the template is of no use: whoever asks will start without it."""
+    try:
+        return os.fork()
+    except OSError:
+        os._exit(0)

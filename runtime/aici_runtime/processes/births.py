@@ -1,0 +1,207 @@
+"""`instantiate`: from what an engine asks for to a guest that waits for its first step. Many at once, in threads."""
+
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from aici_runtime.channels.envelope import Request, RequestError, field, uints
+from aici_runtime.errors import ControllerError, UnavailableError, UsageError
+from aici_runtime.modules.registry import Registry
+from aici_runtime.processes import frames
+from aici_runtime.processes.arrival import NO_SLOT
+from aici_runtime.processes.roster import News
+from aici_runtime.processes.slots import Slot, SlotTable, owner_id
+from aici_runtime.processes.spawner import SpawnerSockets
+from aici_runtime.processes.templates import Pair, Template, Templates
+
+GRACE_S = 0.2
+
+
+class Births:
+    def __init__(
+        self,
+        *,
+        table: SlotTable,
+        registry: Registry,
+        spawner: SpawnerSockets,
+        news: News,
+        generation: int,
+        vocab_size: int,
+        max_init_s: float,
+        templates: Templates,
+    ) -> None:
+        self._table = table
+        self._registry = registry
+        self._spawner = spawner
+        self._news = news
+        self._generation = generation
+        self._vocab_size = vocab_size
+        self._max_init_s = max_init_s
+        limit = f"{max_init_s * 1000:.0f} ms (--wasm-max-init-time)"
+        self._timeout_text = f"instantiate: timeout; the controller took more than {limit} to start"
+        self._templates = templates
+        self._slot_lock = threading.Lock()
+
+    def instantiate(self, req_id: str, request: Request) -> bytes:
+        """Returns when the guest waits for its first step and the stepper has been told of it: with what the engine is
+        to know, a SeqResult."""
+        order = self._order(request)
+        with self._slot_lock:
+            slot = self._table.take(self._table.side, owner_id(request.auth.user))
+        try:
+            answer = self._bring_up(slot, order)
+            # In the later protocol, a guest that has failed is there all the same, and says so at each step.
+            if answer["error"] and not (order.request["head"] and "reply" in answer):
+                raise ControllerError(answer["error"])
+        except BaseException:
+            self._news.failed(slot)
+            raise
+        self._news.ready(req_id, slot, has_failed=bool(answer["error"]))
+        return orjson.dumps(answer["reply"])
+
+    def _order(self, request: Request) -> "_Order":
+        prompt = request.body.get("prompt")
+        if not isinstance(prompt, str):
+            prompt = uints(request.body, "prompt")
+            for token in prompt:
+                if token >= self._vocab_size:
+                    raise UsageError(f"prompt token out of range: {token}")
+        module_id = self._registry.resolve(field(request.body, "module_id", str))
+        self._templates.drop_modules(lambda module_id: not self._registry.has(module_id))
+        compiled = self._registry.compiled(module_id)
+        module_arg = _module_arg(request.body.get("module_arg"))
+        return _Order(
+            Pair.of(module_id, module_arg),
+            {"compiled": str(compiled), "module_arg": module_arg},
+            {"prompt": prompt, "head": self._table.is_head(), "seed": _seed(request.body)},
+        )
+
+    def _bring_up(self, slot: Slot, order: "_Order") -> dict[str, Any]:
+        template = self._templates.find(order.pair, lambda: self._make_template(order))
+        if template is not None:
+            sock = self._fork_of(template, slot, orjson.dumps(order.request))
+            if sock is not None:
+                return self._await(sock)
+            self._templates.drop(order.pair, template)
+        sock = self._worker(slot)
+        try:
+            answer = self._await(sock, orjson.dumps(order.guest | order.request))
+        except ControllerError:
+            self._templates.forget(order.pair)
+            raise
+        if answer["error"]:
+            self._templates.forget(order.pair)
+        elif not answer["may_be_template"]:
+            self._templates.refuse(order.pair)
+        return answer
+
+    def _worker(self, slot: Slot) -> socket.socket:
+        """A socket to one that lives."""
+        ours = _ask(self._spawner, slot.index, self._generation)
+        refusal = frames.receive(ours)
+        if refusal == b"":
+            return ours
+        ours.close()
+        if refusal is None:
+            raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
+        raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
+
+    def _fork_of(self, template: Template, slot: Slot, message: bytes) -> socket.socket | None:
+        """A socket to a worker that lives and has its order. None: there is none for `slot`, nor will there be. A
+        template as slow as a guest may be that starts afresh is of no use."""
+        try:
+            ours = _ask(template, slot.index, self._generation)
+        except OSError:
+            return None
+        alive: bytes | None = None
+        try:
+            ours.settimeout(self._max_init_s)
+            frames.send(ours, message)
+            alive = frames.receive(ours)
+        except TimeoutError:
+            template.end()
+            ours.settimeout(None)
+            alive = frames.receive(ours)  # of a fork that was made all the same, or the end of the file
+        except BrokenPipeError:
+            pass
+        if alive is None:
+            ours.close()
+            return None
+        return ours
+
+    def _make_template(self, order: "_Order") -> Template | None:
+        sock = _ask(self._spawner, NO_SLOT, self._generation)
+        _, fds, _, _ = socket.recv_fds(sock, len(frames.EMPTY), 1)
+        if not fds:  # it cannot be started, which the guest that is started instead will say
+            sock.close()
+            return None
+        template = Template(sock, fds[0])
+        try:
+            template.memory_bytes = self._await(sock, orjson.dumps(order.guest), closing=False)["memory_bytes"]
+        except (ControllerError, KeyError):
+            template.end()
+            return None
+        return template
+
+    def _await(self, sock: socket.socket, message: bytes = b"", *, closing: bool = True) -> dict[str, Any]:
+        """Give a worker its order, if it does not have it yet, and wait until it has brought up its guest."""
+        try:
+            sock.settimeout(self._max_init_s + GRACE_S)
+            if message:
+                frames.send(sock, message)
+            answer = frames.receive(sock)
+            sock.settimeout(None)
+        except TimeoutError as error:
+            raise ControllerError(self._timeout_text) from error
+        except BrokenPipeError:
+            answer = None
+        finally:
+            if closing:
+                sock.close()
+        if answer is None:
+            raise ControllerError("Worker: died during setup")
+        read: dict[str, Any] = orjson.loads(answer)
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """`guest`: what all guests of the pair have in common; `request`: what is this one's own."""
+
+    pair: Pair
+    guest: dict[str, object]
+    request: dict[str, object]
+
+
+class _Source(Protocol):
+    def spawn(self, slot: int, generation: int, setup: socket.socket) -> None: ...
+
+
+def _ask(source: _Source, slot: int, generation: int) -> socket.socket:
+    """The end of the socket by which we hear of the worker."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            source.spawn(slot, generation, theirs)
+        except BaseException:
+            ours.close()
+            raise
+    return ours
+
+
+def _seed(body: Mapping[str, object]) -> int:
+    seed = body.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed < 2**64:
+        raise RequestError("field seed is not an integer from 0 to 2^64 - 1")
+    return seed
+
+
+def _module_arg(value: object) -> str:
+    try:
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+    except TypeError as error:
+        raise UsageError(f"module_arg is nested too deeply: {error}") from error

@@ -1,0 +1,173 @@
+"""The variables of a request: in its guest's process until it forks, from then on in one of their own, `aicirt-comms`.
+
+Every worker of a request that has forked has a socket to that process. Before a fork the parent sends it the new
+branch's socket (SCM_RIGHTS) with an empty message. It ends when its last worker is gone, or the stepper is.
+"""
+
+import selectors
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from aici_runtime.guests.variables import Variables
+from aici_runtime.processes import frames, process
+
+PROCESS_NAME = "aicirt-comms"
+_HEADER = struct.Struct("<I")
+_CHUNK = 64 * 1024
+
+
+class VariablesClient:
+    """A worker's end. Used by one thread."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def execute(self, command: dict[str, Any]) -> bytes:
+        """Raises ValueError for a command that was refused, ConnectionError when the other end is gone."""
+        try:
+            frames.send(self._sock, orjson.dumps(command))
+            answer = frames.receive(self._sock)
+        except BrokenPipeError:
+            answer = None
+        if answer is None:
+            raise ConnectionError("the variables of this request are gone")
+        if answer.startswith(b'{"error"'):
+            raise ValueError(orjson.loads(answer)["error"])
+        return answer
+
+    def branch(self) -> "VariablesClient":
+        """A client for a fork that is about to be made. The parent closes it after the fork."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._sock, [_HEADER.pack(0)], [theirs.fileno()])
+        return VariablesClient(ours)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class RequestVariables:
+    """The variables as one worker sees them. Raises what VariablesClient raises."""
+
+    def __init__(self, stepper_pidfd: int) -> None:
+        self._stepper_pidfd = stepper_pidfd
+        self._own = Variables()
+        self._client: VariablesClient | None = None
+
+    def execute(self, command: dict[str, Any]) -> bytes:
+        return _execute(self._own, command) if self._client is None else self._client.execute(command)
+
+    def document(self) -> object | None:
+        """For another process, as JSON; None when they have a process of their own already."""
+        return None if self._client is not None else self._own.document()
+
+    def restore(self, document: Any) -> None:
+        self._own.restore(document)
+
+    def branch(self, forget_guest: Callable[[], None]) -> VariablesClient:
+        """The end of a fork that is about to be made. Raises OSError when that cannot be. `forget_guest` is called in a
+        process that the guest is of no use to."""
+        if self._client is None:
+            self._client = self._start_server(forget_guest)
+            self._own = Variables()
+        return self._client.branch()
+
+    def become(self, branch: VariablesClient) -> None:
+        """In the fork."""
+        self.close()
+        self._client = branch
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _start_server(self, forget_guest: Callable[[], None]) -> VariablesClient:
+        ours, theirs = socket.socketpair()
+
+        def serve_variables() -> None:
+            process.set_name(PROCESS_NAME)
+            ours.close()
+            forget_guest()
+            serve(self._own, theirs, self._stepper_pidfd)
+
+        try:
+            with theirs:
+                process.fork_child(serve_variables)
+        except BaseException:
+            ours.close()
+            raise
+        return VariablesClient(ours)
+
+
+class _Connection:
+    """What has arrived from one worker and is not a whole message yet."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._pending = bytearray()
+        self.adopted: list[int] = []
+
+    def receive(self) -> list[bytes] | None:
+        """Whole messages, or None at the end."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, _CHUNK, 4)
+        except ConnectionResetError:
+            return None
+        self.adopted += fds
+        if not data:
+            return None
+        self._pending += data
+        messages = []
+        while len(self._pending) >= _HEADER.size:
+            end = _HEADER.size + _HEADER.unpack_from(self._pending)[0]
+            if len(self._pending) < end:
+                break
+            messages.append(bytes(self._pending[_HEADER.size : end]))
+            del self._pending[:end]
+        return messages
+
+
+def serve(variables: Variables, first: socket.socket, stepper_pidfd: int) -> None:
+    """Returns when there is nobody left to serve."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stepper_pidfd, selectors.EVENT_READ)
+        selector.register(first, selectors.EVENT_READ, _Connection(first))
+        while len(selector.get_map()) > 1:
+            for key, _ in selector.select():
+                if key.data is None:
+                    return
+                if not _serve_one(key.data, selector, variables):
+                    selector.unregister(key.data.sock)
+                    key.data.sock.close()
+
+
+def _serve_one(connection: _Connection, selector: selectors.BaseSelector, variables: Variables) -> bool:
+    messages = connection.receive()
+    while connection.adopted:
+        sock = socket.socket(fileno=connection.adopted.pop())
+        selector.register(sock, selectors.EVENT_READ, _Connection(sock))
+    if messages is None:
+        return False
+    for message in messages:
+        if not message:
+            continue
+        try:
+            answer = _execute(variables, orjson.loads(message))
+        except ValueError as error:
+            answer = orjson.dumps({"error": str(error)})
+        try:
+            frames.send(connection.sock, answer)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+    return True
+
+
+def _execute(variables: Variables, command: dict[str, Any]) -> bytes:
+    try:
+        return variables.execute(command)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"invalid storage command: {error!r}") from error

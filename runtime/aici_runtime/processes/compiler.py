@@ -1,0 +1,55 @@
+"""Compile one controller in a process of its own: `python -m aici_runtime.processes.compiler IN OUT`.
+
+Compilation may use all cores here, because nothing is ever forked from this process. It ends when its standard input
+does, so that it does not outlive the one who asked.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import wasmtime
+
+from aici_runtime.cache import write_atomically
+from aici_runtime.errors import UnavailableError, UsageError
+from aici_runtime.guests import movable, wasm
+from aici_runtime.guests.abi_check import check_module
+from aici_runtime.processes import process
+from aici_runtime.processes.compiling import NO_CONTROLLER
+
+_MAX_REASON_CHARS = 10_000
+"""Names in the module may be longer than a pipe that nobody reads before we have ended."""
+
+
+def main(source: Path, target: Path) -> int:
+    process.set_name("aicirt-compile")
+    process.start_thread(_end_with_stdin)
+    try:
+        engine, binary = wasm.new_engine(parallel=True), source.read_bytes()
+        wasmtime.Module.validate(engine, binary)
+        module = wasmtime.Module(engine, movable.prepare(binary))
+        if problems := check_module(module):
+            return _refuse("; ".join(["the module is no controller", *problems]))
+        write_atomically(target, bytes(module.serialize()))
+    except wasmtime.WasmtimeError as error:
+        return _refuse(f"cannot compile the module: {error}")
+    except UsageError as error:
+        return _refuse(error.message)
+    except UnavailableError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"{why[:_MAX_REASON_CHARS]}\n")
+    return NO_CONTROLLER
+
+
+def _end_with_stdin() -> None:
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,114 @@
+"""The `aicirt-pool` process: many guests, which move in when they are bound. It is woken once for all of them.
+
+Cheaper than a process for each, and less apart: a guest that runs away is interrupted, but the others wait for it until
+then; a process that dies takes all its guests along. They are born, and come up, in processes of their own as always.
+
+Its own slot takes `adopt` and `clone`, and carries the bell that the stepper rings when it has put requests into the
+slots of the guests, or marked some as leaving.
+"""
+
+from pathlib import Path
+from typing import NoReturn
+
+import wasmtime
+
+from aici_runtime.guests.callbacks import Callbacks
+from aici_runtime.guests.guest import Guest, GuestError, load_module
+from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.processes import process
+from aici_runtime.processes.comms import RequestVariables
+from aici_runtime.processes.seat import Seat
+from aici_runtime.processes.setup import WorkerWorld, make_callbacks, make_guest
+from aici_runtime.processes.slots import Slot
+from aici_runtime.processes.watchdog import Watchdog
+from aici_runtime.steps import asks
+
+PROCESS_NAME = "aicirt-pool"
+
+
+class Pool:
+    def __init__(self, world: WorkerWorld, slot: Slot, watchdog: Watchdog) -> None:
+        self._world = world
+        self._slot = slot
+        self._watchdog = watchdog
+        self._seats: dict[int, Seat] = {}
+        self._modules: dict[str, wasmtime.Module] = {}
+
+    def serve(self) -> NoReturn:
+        process.set_name(PROCESS_NAME)
+        self._watchdog.seats = self._seats
+        self._watchdog.start()
+        self._slot.send_response(b"ok")
+        heard = 0
+        while True:
+            heard = self._slot.wait_bell(heard)
+            if self._slot.has_request():
+                self._slot.send_response(self._obey(self._slot.wait_request()))
+            for seat in list(self._seats.values()):
+                if seat.slot.has_request():
+                    self._serve(seat)
+                elif seat.slot.is_leaving():
+                    self._drop(seat)
+            self._slot.tell()
+
+    def _serve(self, seat: Seat) -> None:
+        with seat.lock:
+            seat.is_busy = True
+            request = seat.slot.wait_request()
+        seat.slot.put_response(seat.answer(request))
+
+    def _drop(self, seat: Seat) -> None:
+        with self._watchdog.lock:
+            del self._seats[seat.slot.index]
+        seat.guest.close()
+        seat.slot.leave()
+        self._world.news.left(seat.slot)
+
+    def _obey(self, request: bytes) -> bytes:
+        op, seq_id, number, parent = asks.HEAD.unpack_from(request)
+        slot = self._world.table.at(number)
+        try:
+            if op == asks.ADOPT:
+                self._adopt(slot)
+            else:
+                self._clone(self._seats[parent], slot, seq_id)
+        except (GuestError, wasmtime.WasmtimeError) as error:
+            return str(error).encode()
+        return b"ok"
+
+    def _adopt(self, slot: Slot) -> None:
+        document = self._world.transfer.document()
+        guest = make_guest(self._world, self._module(document["compiled"]))
+        try:
+            self._world.transfer.take(document["guest"], guest)
+        finally:
+            self._world.transfer.clear()
+        state = GuestState(log_max_bytes=self._world.limits.log_bytes)
+        state.restore(document["state"])
+        state.memory = guest.memory
+        state.trie = self._world.vocabulary.tries[guest.abi]
+        variables = state.storage = RequestVariables(self._world.stepper_pidfd)
+        variables.restore(document["variables"])
+        callbacks = make_callbacks(self._world, guest, state)
+        callbacks.handle = document["handle"]
+        self._sit(slot, guest, callbacks, state)
+
+    def _clone(self, parent: Seat, slot: Slot, seq_id: int) -> None:
+        memory = parent.guest.memory
+        guest = make_guest(self._world, parent.guest.module)
+        pages = {number: memory.page(number) for number in memory.pages()}
+        guest.take_over(memory.size_bytes(), pages, parent.guest.globals())
+        state = parent.state.cloned(guest.memory)
+        state.seq_id = seq_id
+        self._sit(slot, guest, parent.callbacks.cloned(guest, state), state)
+
+    def _sit(self, slot: Slot, guest: Guest, callbacks: Callbacks, state: GuestState) -> None:
+        with self._watchdog.lock:
+            self._seats[slot.index] = Seat(slot, guest, callbacks, state, self._world.masks, self._watchdog.lock)
+
+    def _module(self, compiled: str) -> wasmtime.Module:
+        """Kept: a mapped file, and there are few."""
+        module = self._modules.get(compiled)
+        if module is None:
+            module = self._modules[compiled] = load_module(self._world.engine, Path(compiled))
+        return module

@@ -1,0 +1,91 @@
+"""The stepper's end of `--placement pool`: guests move into a few processes when they are bound (see `pool.py`)."""
+
+import time
+from collections.abc import Iterable
+
+from aici_runtime.errors import ControllerError, QuotaError
+from aici_runtime.ids import SeqId
+from aici_runtime.processes.roster import Roster, WorkerHandle
+from aici_runtime.processes.slots import SlotTable, owner_id
+from aici_runtime.steps import asks
+
+_OWNER = owner_id("aicirt-pool")
+_ANSWER_S = 5.0
+"""A move takes some milliseconds; but giving up on one ends a process, and a machine can be very busy."""
+
+
+class Pools:
+    """At most `size` of them, begun when there is a guest for another. With 0, guests stay where they are born."""
+
+    def __init__(self, *, table: SlotTable, roster: Roster, size: int) -> None:
+        self._table = table
+        self._roster = roster
+        self._size = size
+        self._pools: list[WorkerHandle] = []
+
+    def settle(self, worker: WorkerHandle) -> str:
+        """Let the guest move, if it can. Returns why it is lost, if it is."""
+        if self._size == 0 or worker.dead:
+            return ""
+        pool = self._room() or self._found(worker) or self._least_used()
+        if pool is None or self._ask(worker, asks.move()) != "moved":
+            return ""
+        self._roster.move(worker, pool)
+        answer = self._ask(pool, asks.adopt(worker.slot.index))
+        if answer == "ok":
+            return ""
+        self._roster.evict(worker)
+        return f"cannot move into a pool: {answer}"
+
+    def clone(self, parent: WorkerHandle, pool: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
+        """Raises AiciError."""
+        slot = self._table.take(self._table.branches, self._table.owner(parent.slot))
+        answer = self._ask(pool, asks.clone(seq_id, parent.slot.index, slot.index))
+        if answer == "ok":
+            return self._roster.adopt_member(slot, pool)
+        if not pool.released:
+            self._table.free(slot)
+        raise ControllerError(answer)
+
+    def ring(self, workers: Iterable[WorkerHandle | None]) -> None:
+        """After requests were put into the slots of these."""
+        for pool in {worker.pool for worker in workers if worker is not None and worker.pool is not None}:
+            pool.slot.ring()
+
+    def _room(self) -> WorkerHandle | None:
+        """A pool for one more guest; None: there is to be another pool."""
+        for pool in [pool for pool in self._pools if pool.dead]:
+            self._pools.remove(pool)
+            self._roster.release(pool)
+        is_full = len(self._pools) == self._size or not all(pool.members for pool in self._pools)
+        return self._least_used() if is_full else None
+
+    def _least_used(self) -> WorkerHandle | None:
+        return min(self._pools, key=lambda pool: len(pool.members), default=None)
+
+    def _found(self, worker: WorkerHandle) -> WorkerHandle | None:
+        """A pool begins as a fork of a process that has a guest."""
+        try:
+            slot = self._table.take(self._table.branches, _OWNER)
+        except QuotaError:
+            return None
+        answer = self._ask(worker, asks.found(slot.index))
+        if not answer.isdigit():
+            self._table.free(slot)
+            return None
+        pool = self._roster.adopt_branch(slot, int(answer))
+        if slot.wait_response(time.monotonic() + _ANSWER_S) != b"ok":
+            self._roster.release(pool)
+            return None
+        self._pools.append(pool)
+        return pool
+
+    def _ask(self, worker: WorkerHandle, request: bytes) -> str:
+        worker.slot.send_request(request)
+        worker.slot.ring()
+        if worker.dead:
+            worker.slot.mark_dead()
+        answer = worker.slot.wait_response(time.monotonic() + _ANSWER_S)
+        if answer is None:
+            self._roster.release(worker)  # whatever it does: it is not to answer later
+        return answer.decode() if answer else "its process has died"

@@ -1,0 +1,374 @@
+"""Which workers exist. Learns of newborns from themselves, of their fate from the side process, of deaths from the
+kernel; frees slots.
+
+A thread sleeps on the pidfd of every worker, on the news and on whatever else it was given to watch. The stepper's
+thread waits on futexes only, and this thread wakes it when the worker it waits for has died.
+
+A slot of the side process's half is in one of three hands: that of the side process, from `take` until it says `ready`
+or `failed`; that of the roster, until the engine binds the guest; that of the stepper. News are in order, and have been
+sent before their sender dies: when the side process is dead and all news are read, the slots in its hand are those
+without a bound or ready worker. A newborn of a dead side process (an older `generation`) has no claim to its slot, and
+has not touched it: it writes there only when asked, and reads it only when its answer to the side process was accepted.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from aici_runtime.channels.envelope import RequestError
+from aici_runtime.processes import process
+from aici_runtime.processes.slots import CANCEL_SIGNAL, Slot, SlotTable
+
+_UNBORN_S = 5.0
+"""A child runs within milliseconds of its fork."""
+
+_FAILED_S = 2.0
+"""How long a guest is kept that failed before it was bound: each request with a bad argument leaves one."""
+
+_MAX_NEWS_BYTES = 64 * 1024
+_STACK_BYTES = 16 * 1024 * 1024
+"""Processes are forked from this thread, and guests run on what they inherit. Only what is touched takes memory."""
+
+
+@dataclass(slots=True, eq=False)
+class WorkerHandle:
+    """`released`: the slot is to be freed as soon as the process is gone.
+
+    `pool`: the process that the guest has moved into; it has `members`, and has a slot itself.
+    """
+
+    slot: Slot
+    pidfd: int
+    dead: bool = False
+    released: bool = False
+    pool: "WorkerHandle | None" = None
+    members: set["WorkerHandle"] = field(default_factory=set)
+
+    @property
+    def process(self) -> int:
+        """A pidfd; -1 when it is gone."""
+        return self.pidfd if self.pool is None else self.pool.pidfd
+
+    def ask(self, request: bytes) -> None:
+        """In a pool, the bell is still to be rung."""
+        if self.pool is None:
+            self.slot.send_request(request)
+        else:
+            self.slot.put_request(request)
+        if self.dead:
+            # The roster may have said so before the request cleared the word.
+            self.slot.mark_dead()
+
+    def wait_response(self, deadline: float) -> bytes | None:
+        if self.pool is None:
+            return self.slot.wait_response(deadline)
+        return self.slot.wait_response_in(self.pool.slot, deadline)
+
+
+class News:
+    """What the roster is told, from any process and thread. Each is one datagram: whole or not at all."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def born(self, slot: Slot, generation: int) -> None:
+        """A worker's first act: from here on it cannot be lost."""
+        pidfd = os.pidfd_open(os.getpid())
+        try:
+            self._send({"born": slot.index, "generation": generation}, [pidfd])
+        finally:
+            os.close(pidfd)
+
+    def ready(self, req_id: str, slot: Slot, *, has_failed: bool = False) -> None:
+        """`has_failed`: its engine knows, and should have no use for it."""
+        self._send({"ready": slot.index, "req_id": req_id, "failed": has_failed})
+
+    def failed(self, slot: Slot) -> None:
+        """No guest came up in the slot. Its worker, if there ever was one, is ended."""
+        self._send({"failed": slot.index})
+
+    def abandoned(self, slot: Slot) -> None:
+        """Nobody knows whether a branch will still come up in it."""
+        self._send({"abandoned": slot.index})
+
+    def left(self, slot: Slot) -> None:
+        """A guest that was released is no more in its pool."""
+        self._send({"left": slot.index})
+
+    def discard(self, req_id: str) -> None:
+        self._send({"discard": req_id})
+
+    def begin(self, number: int, rid: str | None, req_id: str | None) -> None:
+        """The side process has taken a request, and owes an answer to `rid`; it may bring up the guest `req_id`."""
+        self._send({"begin": number, "rid": rid, "req_id": req_id})
+
+    def end(self, number: int) -> None:
+        self._send({"end": number})
+
+    def _send(self, message: dict[str, object], fds: Sequence[int] = ()) -> None:
+        socket.send_fds(self._sock, [orjson.dumps(message)], fds)
+
+
+class Roster:
+    """`unbound_s`: how long a guest that came up is kept for an engine that does not bind it."""
+
+    def __init__(self, table: SlotTable, *, unbound_s: float) -> None:
+        self._table = table
+        self._heard, said = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._heard.setblocking(False)  # recv_fds drops its flags in Python 3.11
+        self.news = News(said)
+        self._unbound_s = unbound_s
+        self._lock = threading.Lock()
+        self._workers: dict[int, WorkerHandle] = {}  # by slot; all whose slot is not free
+        self._starting: set[int] = set()  # slots
+        self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # and when it expires
+        self._abandoned: dict[int, float] = {}  # slots, and when they are free
+        self._owed: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id, by number
+        self._generation = 0
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        self.watch(self._heard.fileno(), self._drain)
+
+    def start(self) -> None:
+        process.start_thread(self._run, stack_bytes=_STACK_BYTES)
+
+    def watch(self, fd: int, handle: Callable[[], None]) -> None:
+        """`handle` is called, in the roster's thread and without its lock, whenever `fd` is readable."""
+        self._handlers[fd] = handle
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def close_descriptors(self) -> None:
+        """In a process that was forked from this one, and that they are of no use to."""
+        self._epoll.close()
+        self._heard.detach()
+        for fd in list(self._handlers):
+            os.close(fd)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self.turn()
+        finally:  # a bug: nobody would hear of a death any more
+            traceback.print_exc()
+            os._exit(70)
+
+    def turn(self) -> None:
+        """Wait until something happens, and see to it."""
+        for fd, _ in self._epoll.poll(self._expire()):
+            handle = self._handlers.get(fd)
+            if handle is not None:
+                handle()
+
+    def _expire(self) -> float | None:
+        """End the guests that nobody has bound in time; returns the seconds until there may be another."""
+        now = time.monotonic()
+        with self._lock:
+            for index in [index for index, at in self._abandoned.items() if at <= now]:
+                del self._abandoned[index]
+                self._table.free(self._table.at(index))
+            for req_id in [req_id for req_id, (_, at) in self._unbound.items() if at <= now]:
+                self._discard(req_id)
+            times = [*self._abandoned.values(), *(at for _, at in self._unbound.values())]
+        return min(times) - now if times else None
+
+    def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
+        """All or none, whatever is discarded meanwhile. RequestError for one that is not ready or named twice."""
+        # The side process told us before it answered the engine, but the thread may not have run since.
+        self._drain()
+        with self._lock:
+            for req_id in req_ids:
+                if req_id not in self._unbound or req_ids.count(req_id) > 1:
+                    raise RequestError(f"invalid req_id {req_id}")
+            return [self._unbound.pop(req_id)[0] for req_id in req_ids]
+
+    def adopt_branch(self, slot: Slot, pid: int) -> WorkerHandle:
+        """One that may have announced itself already."""
+        self._drain()
+        with self._lock:
+            if slot.index in self._workers:
+                return self._workers[slot.index]
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            slot.mark_dead()
+            pidfd = -1
+        with self._lock:
+            return self._add(slot, pidfd)
+
+    def abandon(self, slot: Slot) -> None:
+        """A branch that may still come up in it is ended; else the slot is free after a while in which none has."""
+        self.news.abandoned(slot)
+
+    def move(self, worker: WorkerHandle, pool: WorkerHandle) -> None:
+        """Its own process ends, and has nothing to do with its slot any more."""
+        with self._lock:
+            if worker.pidfd >= 0:
+                self._forget(worker)
+            worker.dead, worker.pool = pool.dead, pool
+            pool.members.add(worker)
+
+    def evict(self, worker: WorkerHandle) -> None:
+        """The guest is nowhere."""
+        with self._lock:
+            if worker.pool is not None:
+                worker.pool.members.discard(worker)
+            worker.dead, worker.pool = True, None
+            worker.slot.mark_dead()
+
+    def adopt_member(self, slot: Slot, pool: WorkerHandle) -> WorkerHandle:
+        """A guest that was cloned in its pool."""
+        with self._lock:
+            worker = WorkerHandle(slot, -1, dead=pool.dead, pool=pool)
+            self._workers[slot.index] = worker
+            pool.members.add(worker)
+            return worker
+
+    def release(self, worker: WorkerHandle) -> None:
+        """End the worker; its slot becomes free when it is gone."""
+        with self._lock:
+            self._release(worker)
+
+    def interrupt(self, worker: WorkerHandle) -> None:
+        """Ask the worker to interrupt its guest, whose request has run out of time."""
+        worker.slot.cancel()
+        with self._lock:
+            if not worker.dead:
+                process.kill(worker.process, CANCEL_SIGNAL)
+
+    def detach(self, worker: WorkerHandle) -> None:
+        """Ask the worker to keep its answer, mask included, to itself: its row is somebody else's from now on."""
+        worker.slot.detach()
+        with self._lock:
+            if not worker.dead:
+                process.kill(worker.process, CANCEL_SIGNAL)
+
+    def side_process_died(self) -> tuple[int, list[str | None]]:
+        """Undo what it has left. Returns the generation of the next, and whom that owes an answer."""
+        self._drain()
+        with self._lock:
+            for index in self._table.side:
+                if index in self._starting:
+                    self._release(self._workers[index])
+                elif index not in self._workers and not self._table.at(index).is_free():
+                    self._table.free(self._table.at(index))
+            self._starting.clear()
+            self._generation += 1
+            owed, self._owed = list(self._owed.values()), {}
+            for _, req_id in owed:
+                if req_id is not None:
+                    self._discard(req_id)
+            return self._generation, [rid for rid, _ in owed]
+
+    def _add(self, slot: Slot, pidfd: int) -> WorkerHandle:
+        worker = WorkerHandle(slot, pidfd, dead=pidfd < 0)
+        self._workers[slot.index] = worker
+        if not worker.dead:
+            self.watch(pidfd, lambda: self._died(worker))
+        return worker
+
+    def _release(self, worker: WorkerHandle) -> None:
+        if worker.released:
+            return
+        worker.released = True
+        if worker.dead:
+            self._free(worker)
+        elif worker.pool is not None:
+            worker.slot.let_go()
+            worker.pool.slot.ring()
+        else:
+            process.kill(worker.pidfd)
+
+    def _free(self, worker: WorkerHandle) -> None:
+        if worker.pool is not None:
+            worker.pool.members.discard(worker)
+        del self._workers[worker.slot.index]
+        self._table.free(worker.slot)
+
+    def _died(self, worker: WorkerHandle) -> None:
+        self._drain()  # what it or the side process has said before
+        with self._lock:
+            if worker.pidfd < 0 or not process.has_ended(worker.pidfd):
+                return  # the guest has moved meanwhile, and the descriptor may be that of another by now
+            self._forget(worker)
+            worker.dead = True
+            for member in list(worker.members):
+                member.dead = True
+                member.slot.mark_dead()
+                if member.released:
+                    self._free(member)
+            worker.slot.tell()
+            # A template's fork that was killed has no claim to its slot any more once another worker is born there.
+            if self._workers.get(worker.slot.index) is worker:
+                worker.slot.mark_dead()
+                if worker.released:
+                    self._free(worker)
+
+    def _forget(self, worker: WorkerHandle) -> None:
+        self._epoll.unregister(worker.pidfd)
+        del self._handlers[worker.pidfd]
+        os.close(worker.pidfd)
+        worker.pidfd = -1
+
+    def _drain(self) -> None:
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while True:
+                message, fds, _, _ = socket.recv_fds(self._heard, _MAX_NEWS_BYTES, 1)
+                self._hear(orjson.loads(message), fds)
+
+    def _hear(self, news: dict[str, object], fds: list[int]) -> None:
+        match news:
+            case {"born": int(index), "generation": int(generation)}:
+                self._hear_born(self._table.at(index), generation, fds[0])
+            case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
+                self._starting.discard(index)
+                self._discard(req_id)
+                keep_s = min(self._unbound_s, _FAILED_S) if has_failed else self._unbound_s
+                self._unbound[req_id] = (self._workers[index], time.monotonic() + keep_s)
+            case {"failed": int(index)}:
+                self._starting.discard(index)
+                if worker := self._workers.get(index):
+                    self._release(worker)
+                else:
+                    self._table.free(self._table.at(index))
+            case {"left": int(index)}:
+                worker = self._workers.get(index)
+                if worker is not None and worker.released and worker.slot.has_left():
+                    self._free(worker)
+            case {"abandoned": int(index)}:
+                if worker := self._workers.get(index):
+                    self._release(worker)
+                else:
+                    self._abandoned[index] = time.monotonic() + _UNBORN_S
+            case {"discard": str(req_id)}:
+                self._discard(req_id)
+            case {"begin": int(number), "rid": str() | None as rid, "req_id": str() | None as req_id}:
+                self._owed[number] = rid, req_id
+            case {"end": int(number)}:
+                del self._owed[number]
+
+    def _hear_born(self, slot: Slot, generation: int, pidfd: int) -> None:
+        if slot.index in self._table.branches and slot.index in self._workers:
+            os.close(pidfd)  # the stepper knows it from its parent
+        elif slot.index in self._table.branches:
+            worker = self._add(slot, pidfd)
+            if self._abandoned.pop(slot.index, None):
+                self._release(worker)
+        elif generation == self._generation:
+            self._add(slot, pidfd)
+            self._starting.add(slot.index)
+        else:
+            process.kill(pidfd)
+            os.close(pidfd)
+
+    def _discard(self, req_id: str) -> None:
+        entry = self._unbound.pop(req_id, None)
+        if entry is not None:
+            self._release(entry[0])

@@ -1,0 +1,82 @@
+"""One guest and the slot by which it is asked (`asks.py`)."""
+
+import struct
+import threading
+from collections.abc import Sequence
+
+from aici_runtime.guests.callbacks import Callbacks, encode_result
+from aici_runtime.guests.guest import Guest
+from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.processes.slots import RESPONSE_MAX, Slot
+from aici_runtime.steps import answers, asks
+from aici_runtime.steps.masks import MaskRegion, Rows
+
+_LENGTH = struct.Struct("<I")
+
+
+class Seat:
+    """`lock` is held where a mask is written: who is too late for its row is *detached* (see Watchdog), and then its
+    mask comes with the answer. `is_busy`: at work on a request, and the mask is not written yet."""
+
+    def __init__(
+        self, slot: Slot, guest: Guest, callbacks: Callbacks, state: GuestState, masks: MaskRegion, lock: threading.Lock
+    ) -> None:
+        self.guest = guest
+        self.callbacks = callbacks
+        self.state = state
+        self.lock = lock
+        self.is_busy = False
+        self._masks = masks
+        self.sit(slot)
+
+    def sit(self, slot: Slot) -> None:
+        self.slot = slot
+        if self.guest.abi == "branches":
+            slot.set_masks_in_pre()
+
+    def answer(self, request: bytes) -> bytes:
+        """To mid, step, pre and post."""
+        op, seq_id, row, backtrack = asks.HEAD.unpack_from(request)
+        rest = request[asks.HEAD.size :]
+        if op == asks.MID:
+            result, bits = self.callbacks.mid(rest)
+            return self._answer(result, () if bits is None else (bits,), self._masks.rows, row)
+        self.state.seq_id = seq_id
+        if op == asks.STEP:
+            result, masks = self.callbacks.step(rest, row)
+            return self._answer(result, masks, self._masks.slots, row)
+        post = self.callbacks.post(rest, backtrack) if op == asks.POST else b""
+        pre = self.callbacks.pre()
+        with self.lock:
+            self.is_busy = False
+        if len(post) + len(pre) > RESPONSE_MAX - _LENGTH.size:
+            half = RESPONSE_MAX // 2 - _LENGTH.size
+            post, pre = _fitting(post, half), _fitting(pre, half)
+        return _LENGTH.pack(len(post)) + post + pre
+
+    def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
+        loose = masks
+        with self.lock:
+            if masks and not self.slot.is_detached():
+                rows.write(row, masks[0])
+                loose = masks[1:]
+            self.is_busy = False
+        answer = answers.encode(result, len(masks), loose)
+        if len(answer) <= RESPONSE_MAX:
+            return answer
+        return answers.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())
+
+
+def split_post_pre(response: bytes) -> tuple[bytes, bytes]:
+    """The two results in the response to pre or post; the first is empty when there was no post op."""
+    end = _LENGTH.size + _LENGTH.unpack_from(response)[0]
+    return response[_LENGTH.size : end], response[end:]
+
+
+def _fitting(result: bytes, limit: int) -> bytes:
+    return result if len(result) <= limit else _too_large(len(result), limit)
+
+
+def _too_large(length: int, limit: int) -> bytes:
+    error = f"Worker: result too large; {length} > {limit}"
+    return encode_result(result=None, error=error, storage=[], logs=error, micros=0)

@@ -1,0 +1,137 @@
+"""What comes before the first step: load the module, create the guest, show it its prompt."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import wasmtime
+
+from aici_runtime.abi import NO_TEMPLATE_EXPORT, Blob
+from aici_runtime.channels.mailbox import MIB
+from aici_runtime.flags import Limits
+from aici_runtime.guests.branches_guest import BranchesGuest
+from aici_runtime.guests.callbacks import Callbacks, SetupError, World, encode_result
+from aici_runtime.guests.callbacks_guest import CallbacksGuest
+from aici_runtime.guests.guest import Guest, GuestError, load_module
+from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.guests.host import Host
+from aici_runtime.guests.link import Linker, returns_offset
+from aici_runtime.processes.arrival import Arrival
+from aici_runtime.processes.roster import News
+from aici_runtime.processes.slots import SlotTable
+from aici_runtime.processes.transfer import Transfer
+from aici_runtime.steps.masks import MaskRegion
+from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerWorld:
+    """What the spawner prepares once and every worker inherits."""
+
+    engine: wasmtime.Engine
+    linker: Linker
+    offset_linker: Linker
+    """For modules that want `aici_host_return_logit_bias` to have a result."""
+    host: Host
+    capabilities: frozenset[str]
+    table: SlotTable
+    transfer: Transfer
+    news: News
+    masks: MaskRegion
+    vocabulary: LoadedVocabulary
+    limits: Limits
+    stepper_pidfd: int
+
+
+def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tuple[Guest, Callbacks]:
+    """Raises SetupError for a module that cannot be instantiated."""
+    state = world.host.guest
+    state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
+    compiled = Path(order["compiled"])
+    try:
+        guest = make_guest(world, load_module(world.engine, compiled))
+    except (GuestError, wasmtime.WasmtimeError) as error:
+        reason = error if compiled.is_file() else "the controller was removed while it was started"
+        raise SetupError(f"Error (setup): {reason}{_flag_of(str(reason), world.limits)}") from error
+    state.memory = guest.memory
+    state.identify = lambda: (arrival.request(guest.memory)["seed"], arrival.asked_ns)
+    state.trie = world.vocabulary.tries[guest.abi]
+    return guest, make_callbacks(world, guest, state)
+
+
+def make_guest(world: WorkerWorld, module: wasmtime.Module) -> Guest:
+    """Raises GuestError."""
+    linker = world.offset_linker if returns_offset(module) else world.linker
+    return Guest(
+        engine=world.engine,
+        linker=linker.wasmtime,
+        module=module,
+        memory_max_bytes=world.limits.memory_bytes,
+        max_table_elements=world.limits.table_elements,
+    )
+
+
+def make_callbacks(world: WorkerWorld, guest: Guest, state: GuestState) -> Callbacks:
+    kind = CallbacksGuest if guest.abi == "callbacks" else BranchesGuest
+    return kind(
+        guest=guest,
+        host=world.host,
+        state=state,
+        world=World(
+            masks=world.masks,
+            vocab_size=world.vocabulary.vocab_size,
+            eos_token=world.vocabulary.eos_token,
+            max_forks=world.limits.forks,
+            capabilities=world.capabilities,
+            timeout_text=lambda op: world.limits.timeout_text(op, "head" if world.table.is_head() else "doc"),
+        ),
+    )
+
+
+def _flag_of(reason: str, limits: Limits) -> str:
+    """What to change, when wasmtime says that a limit was met."""
+    if reason.endswith("exceeds memory limits"):
+        return f" (--wasm-max-memory: {limits.memory_bytes // MIB} MB)"
+    return f" (--wasm-max-table: {limits.table_elements})" if reason.endswith("exceeds table limits") else ""
+
+
+def bring_up(world: WorkerWorld, guest: Guest, callbacks: Callbacks, arrival: Arrival) -> dict[str, object]:
+    """Everything before the first step. Returns what the side process is to know; `reply` is for the engine.
+
+    An engine of the earlier protocol looks for the log in the first step, and is told at once that there will be none.
+    In the later one, a guest that has failed is one that says so at each step.
+    """
+    may_be_template = not guest.has_export(NO_TEMPLATE_EXPORT)
+    if arrival.is_template and not may_be_template:
+        return {"error": f"the controller exports {NO_TEMPLATE_EXPORT}"}
+    error, prompt = "", None
+    try:
+        callbacks.create()
+        prompt = callbacks.init_prompt(lambda: _prompt(world.host, arrival.request(guest.memory)["prompt"]))
+    except SetupError as failure:
+        error = str(failure)
+    if arrival.is_template:
+        return {"error": error}  # it was in no fork that it failed
+    result = None if error else {"prompt": prompt, "suspend": False, "num_forks": 1, "ff_tokens": []}
+    state, is_head = world.host.guest, arrival.request(guest.memory)["head"]
+    logs = state.take_log() if is_head else ""
+    reply = encode_result(
+        result=result,
+        error=error,
+        storage=state.take_written() if is_head else [],
+        logs=f"{logs}\n{error}" if error else logs,
+        micros=(time.perf_counter_ns() - arrival.asked_ns) // 1000,
+    )
+    return {
+        "error": error,
+        "reply": orjson.Fragment(reply),
+        "may_be_template": may_be_template,
+    }
+
+
+def _prompt(host: Host, prompt: Sequence[int] | str) -> Sequence[int]:
+    """A text is one for Llama: that is what the protocol has it for."""
+    return prompt if not isinstance(prompt, str) else host.tokens_of(f"<s> {prompt}" if prompt else "<s>")

@@ -1,0 +1,219 @@
+"""The side process: what happens before a request sees the device. Many requests at once, each in a thread."""
+
+import base64
+import itertools
+import logging
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+import orjson
+
+from aici_runtime.channels import envelope
+from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
+from aici_runtime.channels.envelope import Request, RequestError, field
+from aici_runtime.errors import UnavailableError
+from aici_runtime.modules.registry import Registry
+from aici_runtime.processes import process
+from aici_runtime.processes.births import Births
+from aici_runtime.processes.roster import News
+from aici_runtime.processes.slots import SlotTable
+from aici_runtime.processes.spawner import SpawnerSockets
+from aici_runtime.processes.templates import Templates
+from aici_runtime.recordings.trace import Recorder
+
+PROCESS_NAME = "aicirt-side"
+_NUM_THREADS = 16
+_MAX_REQ_ID_CHARS = 1000
+_DIED_TEXT = "the process that served this request was killed"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideConfig:
+    requests: Mailbox
+    responses: Mailbox
+    table: SlotTable
+    registry: Registry
+    spawner: SpawnerSockets
+    news: News
+    generation: int
+    owed: Sequence[str | None]
+    vocab_size: int
+    max_init_s: float
+    templates: Templates
+    stepper_pidfd: int
+    stop: Callable[[], None]
+    trace: Recorder
+
+
+def main(config: SideConfig) -> NoReturn:
+    process.set_name(PROCESS_NAME)
+    process.die_with(config.stepper_pidfd)
+    # An engine may ignore it, and so would we: then a failed compilation has no exit status, and passes for a good one.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    config.spawner.wait_ready()  # before a ping is answered: an engine that is told of readiness may rely on it
+    if config.generation > 0:
+        config.requests.repair("reading")
+        config.responses.repair("writing")
+    side = _Side(config)
+    for rid in config.owed:
+        side.respond(
+            envelope.failure(rid, _DIED_TEXT, is_user_error=False, code=UnavailableError.code, hint="try again")
+        )
+    with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
+        pool.submit(_sweep, config.registry)
+        while True:
+            config.requests.receive(accept=lambda message: side.accept(message, pool))
+
+
+def _sweep(registry: Registry) -> None:
+    try:
+        registry.sweep()
+    except UnavailableError as error:  # a folder that may only be read serves as well
+        _log.info("nothing is swept: %s", error)
+
+
+class _Side:
+    def __init__(self, config: SideConfig) -> None:
+        self._config = config
+        self._responses_lock = threading.Lock()
+        self._births = Births(
+            table=config.table,
+            registry=config.registry,
+            spawner=config.spawner,
+            news=config.news,
+            generation=config.generation,
+            vocab_size=config.vocab_size,
+            max_init_s=config.max_init_s,
+            templates=config.templates,
+        )
+        self._numbers = itertools.count()
+        self._in_flight_lock = threading.Lock()
+        self._in_flight: dict[str, bool] = {}  # req_id → discarded meanwhile
+        self._ops: dict[str, Callable[[Request], bytes]] = {
+            "ping": lambda _: b'{"pong":1}',
+            "instantiate": self._instantiate,
+            "discard": _discarded,
+            "mk_module": self._mk_module,
+            "set_tags": self._set_tags,
+            "get_tags": self._get_tags,
+        }
+
+    def accept(self, message: bytes, pool: Executor) -> None:
+        """One request, in the order of arrival: what depends on that order happens here, the rest in the pool."""
+        try:
+            request = envelope.parse(message)
+        except envelope.BadMessageError as error:
+            response = envelope.json_error(str(error))
+            self._config.trace.record("-side", message, response)
+            pool.submit(self.respond, response)
+            return
+        if request.op == "stop":
+            self._config.trace.record("-side", message, None)
+            self._config.stop()
+            return
+        number = next(self._numbers)
+        req_id = request.body.get("req_id") if request.op in ("instantiate", "discard") else None
+        refusal = self._register(request.op, req_id) if isinstance(req_id, str) else ""
+        is_birth = request.op == "instantiate" and isinstance(req_id, str) and not refusal
+        self._config.news.begin(number, request.rid, req_id if is_birth else None)
+        pool.submit(self._serve, number, message, request, refusal)
+
+    def _register(self, op: str, req_id: str) -> str:
+        """Returns why not; empty when all is well."""
+        if len(req_id) > _MAX_REQ_ID_CHARS:  # it must fit into a datagram of news
+            return "req_id too long"
+        if op == "discard":
+            self._discard(req_id)
+        elif not self._begin(req_id):
+            return f"duplicate req_id {req_id}"
+        return ""
+
+    def _begin(self, req_id: str) -> bool:
+        with self._in_flight_lock:
+            if req_id in self._in_flight:
+                return False
+            self._in_flight[req_id] = False
+            return True
+
+    def _end(self, req_id: str) -> None:
+        with self._in_flight_lock:
+            discarded = self._in_flight.pop(req_id)
+        if discarded:
+            self._config.news.discard(req_id)
+
+    def _discard(self, req_id: str) -> None:
+        with self._in_flight_lock:
+            if req_id in self._in_flight:
+                self._in_flight[req_id] = True
+                return
+        self._config.news.discard(req_id)
+
+    def _serve(self, number: int, message: bytes, request: Request, refusal: str) -> None:
+        request = self._config.trace.before(request, self._config.registry)
+        response = envelope.failure(request.rid, refusal, is_user_error=False) if refusal else self._run(request)
+        self._config.trace.record("-side", message, response, request.body)
+        self.respond(response)
+        self._config.news.end(number)
+
+    def _run(self, request: Request) -> bytes:
+        try:
+            response = envelope.answer(request, self._ops.get(request.op, _bad_op))
+            self._config.responses.check_fits(response)
+        except MessageTooLargeError as error:
+            return envelope.failure(request.rid, str(error), is_user_error=False)
+        except Exception as error:  # noqa: BLE001  a bug; the engine must get its answer all the same
+            _log.exception("side request failed")
+            return envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
+        return response
+
+    def respond(self, response: bytes) -> None:
+        with self._responses_lock:
+            self._config.responses.send(response)
+
+    def _mk_module(self, request: Request) -> bytes:
+        try:
+            binary = base64.b64decode(field(request.body, "binary", str), validate=True)
+        except ValueError as error:  # binascii.Error, or not ASCII
+            raise RequestError(f"field binary is not base64: {error}") from error
+        info = self._config.registry.add(binary, request.auth)
+        return orjson.dumps(
+            {
+                "module_id": info.module_id,
+                "wasm_size": info.wasm_size,
+                "compiled_size": info.compiled_size,
+                "time": info.time_ms,
+            }
+        )
+
+    def _set_tags(self, request: Request) -> bytes:
+        tags = field(request.body, "tags", list)
+        if not all(isinstance(tag, str) for tag in tags):
+            raise RequestError("field tags is not a list of strings")
+        infos = self._config.registry.set_tags(field(request.body, "module_id", str), tags, request.auth)
+        return orjson.dumps({"tags": [asdict(info) for info in infos]})
+
+    def _get_tags(self, _: Request) -> bytes:
+        return orjson.dumps({"tags": [asdict(info) for info in self._config.registry.get_tags()]})
+
+    def _instantiate(self, request: Request) -> bytes:
+        req_id = field(request.body, "req_id", str)  # `accept` has registered it
+        try:
+            return self._births.instantiate(req_id, request)
+        finally:
+            self._end(req_id)
+
+
+def _bad_op(_: Request) -> bytes:
+    raise RequestError("bad op")
+
+
+def _discarded(request: Request) -> bytes:
+    """`accept` has done it."""
+    field(request.body, "req_id", str)
+    return b"{}"

@@ -1,0 +1,71 @@
+"""A thread of a worker, asleep on two things: the stepper's end, which ends us, and CANCEL_SIGNAL, which makes it look
+at the slots: a guest is to be interrupted, or its request detached, so that no row of the masks is touched for it.
+
+The signal's handler runs in C and writes to a pipe at once, whatever the main thread is doing in the guest.
+"""
+
+import os
+import select
+import signal
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+from aici_runtime.processes import process
+from aici_runtime.processes.seat import Seat
+from aici_runtime.processes.slots import CANCEL_SIGNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Watchdog:
+    """`seats`: the guests of this process; one of them is at work at a time."""
+
+    def __init__(self, stepper_pidfd: int) -> None:
+        self._stepper_pidfd = stepper_pidfd
+        self._pipe: tuple[int, int] | None = None
+        self.lock = threading.Lock()
+        self.seats: Mapping[int, Seat] = {}
+
+    def start(self, control: socket.socket | None = None) -> None:
+        """Also after a fork: the thread, the pipe and the lock are the parent's, and useless here.
+
+        The end of `control` ends this process, whatever its guest does.
+        """
+        if self._pipe is None:
+            signal.signal(CANCEL_SIGNAL, lambda *_: None)
+        else:
+            for fd in self._pipe:
+                os.close(fd)
+        self.lock = threading.Lock()
+        for seat in self.seats.values():
+            seat.lock = self.lock
+        read_end, write_end = self._pipe = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        process.start_thread(lambda: self._watch(read_end, control))
+
+    def _watch(self, read_end: int, control: socket.socket | None) -> None:
+        poller = select.poll()
+        if control is not None:
+            poller.register(control, select.POLLRDHUP)
+        poller.register(self._stepper_pidfd, select.POLLIN)
+        poller.register(read_end, select.POLLIN)
+        while True:
+            for fd, _ in poller.poll():
+                if fd != read_end:
+                    os._exit(0)
+                os.read(fd, 64)
+                with self.lock:
+                    self._look(list(self.seats.values()))
+
+    def _look(self, seats: list[Seat]) -> None:
+        """What comes too late must not hit the next request."""
+        for seat in seats:
+            if seat.is_busy and seat.slot.is_cancelled():
+                for other in seats:
+                    other.guest.rearm()
+                seat.guest.interrupt()
+            elif seat.slot.is_detached() and (seat.is_busy or seat.slot.has_request()):
+                seat.slot.confirm_detached()

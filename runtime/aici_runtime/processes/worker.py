@@ -1,0 +1,113 @@
+"""The `aicirt-seq` process: one guest, one sequence. It does what its slot asks (`asks.py`), and forks itself."""
+
+import os
+import socket
+from typing import NoReturn
+
+from aici_runtime.guests.callbacks import SetupError
+from aici_runtime.processes.arrival import Arrival
+from aici_runtime.processes.comms import RequestVariables
+from aici_runtime.processes.pool import Pool
+from aici_runtime.processes.seat import Seat
+from aici_runtime.processes.setup import WorkerWorld, bring_up, load
+from aici_runtime.processes.slots import Slot
+from aici_runtime.processes.watchdog import Watchdog
+from aici_runtime.steps import asks
+
+
+def main(world: WorkerWorld, slot: int, generation: int, setup: socket.socket) -> NoReturn:
+    """Bring the guest up as `setup` asks, say on that socket how it went, then serve the slot for ever.
+
+    Raises BrokenPipeError when the one who asked is gone: then the slot is not ours, and is not touched.
+    """
+    watchdog = Watchdog(world.stepper_pidfd)
+    arrival = Arrival(setup, table=world.table, news=world.news, watch=watchdog)
+    order = arrival.begin(slot, generation)
+    variables = world.host.guest.storage = RequestVariables(world.stepper_pidfd)
+    try:
+        guest, callbacks = load(world, order, arrival)
+    except SetupError as error:
+        arrival.answer({"error": str(error)})
+        os._exit(0)
+    result = bring_up(world, guest, callbacks, arrival)
+    if arrival.is_template:
+        arrival.answer(result)
+        os._exit(0)
+    seat = Seat(arrival.slot, guest, callbacks, world.host.guest, world.masks, watchdog.lock)
+    watchdog.seats = {seat.slot.index: seat}
+    arrival.answer(result)
+    Worker(world, seat, order["compiled"], variables, watchdog).serve()
+
+
+class Worker:
+    def __init__(
+        self, world: WorkerWorld, seat: Seat, compiled: str, variables: RequestVariables, watchdog: Watchdog
+    ) -> None:
+        self._world = world
+        self._seat = seat
+        self._compiled = compiled
+        self._variables = variables
+        self._watchdog = watchdog
+
+    def serve(self) -> NoReturn:
+        seat = self._seat
+        while True:
+            request = seat.slot.wait_request()
+            if request[0] < asks.FORK:
+                with seat.lock:
+                    seat.is_busy = True
+                response = seat.answer(request)
+            else:
+                response = self._obey(request)
+            # Only now is it known which slot: a fork goes on here, in two processes.
+            seat.slot.send_response(response)
+            if response == b"moved":
+                os._exit(0)
+
+    def _obey(self, request: bytes) -> bytes:
+        op, seq_id, slot, _ = asks.HEAD.unpack_from(request)
+        if op == asks.MOVE:
+            return self._move()
+        return self._fork(seq_id, self._world.table.at(slot)) if op == asks.FORK else self._found(slot)
+
+    def _fork(self, seq_id: int, slot: Slot) -> bytes:
+        try:
+            branch = self._variables.branch(self._seat.guest.close)
+            pid = os.fork()
+        except OSError as error:
+            return f"cannot fork: {error}".encode()
+        if pid != 0:
+            branch.close()
+            return b"%d" % pid
+        self._variables.become(branch)
+        self._seat.state.seq_id = seq_id
+        self._seat.sit(slot)
+        self._watchdog.start()
+        return b"ok"
+
+    def _found(self, slot: int) -> bytes:
+        if not self._seat.guest.is_movable:
+            return b"not movable"
+        try:
+            pid = os.fork()
+        except OSError as error:
+            return f"cannot fork: {error}".encode()
+        if pid == 0:
+            self._become_pool(slot)
+        return b"%d" % pid
+
+    def _become_pool(self, slot: int) -> NoReturn:
+        self._seat.guest.close()
+        Pool(self._world, self._world.table.at(slot), self._watchdog).serve()
+
+    def _move(self) -> bytes:
+        seat, variables = self._seat, self._variables.document()
+        if not seat.guest.is_movable or variables is None or seat.callbacks.has_failed:
+            return b"not movable"
+        document = {
+            "compiled": self._compiled,
+            "handle": seat.callbacks.handle,
+            "state": seat.state.document(),
+            "variables": variables,
+        }
+        return b"moved" if self._world.transfer.put(document, seat.guest) else b"too large to move"

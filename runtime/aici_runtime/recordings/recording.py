@@ -1,0 +1,118 @@
+"""A file of `--trace`, read: the sessions in it, one for each runtime that wrote to it. See `trace.py`.
+
+What the original's Python client records can be read too: it is one session that says nothing of its runtime.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from aici_runtime.channels.mailbox import Side
+from aici_runtime.errors import UsageError
+from aici_runtime.recordings.trace import FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """`response` None: none was sent. `line`: its number in the file."""
+
+    line: int
+    side: Side
+    message: bytes
+    command: Any
+    response: Any
+    masks: dict[str, Any]
+
+    @property
+    def tags(self) -> set[str]:
+        """Those that it sets."""
+        is_set = isinstance(self.command, dict) and self.command.get("op") == "set_tags"
+        is_done = isinstance(self.response, dict) and self.response.get("type") == "ok"
+        return set(self.command["tags"]) if is_set and is_done else set()
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`flags`, `tokenizer` and so on: of the runtime that was recorded, where the file says."""
+
+    flags: tuple[str, ...] | None = None
+    tokenizer: str = ""
+    tokenizer_sha256: str | None = None
+    dtype: str = "f32"
+    modules: set[bytes] = field(default_factory=set)
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    @property
+    def is_earlier(self) -> bool:
+        """Of pre, mid and post."""
+        commands = (one.command for one in self.exchanges)
+        return any(isinstance(command, dict) and command.get("op") == "post_pre_process" for command in commands)
+
+    @property
+    def has_timeouts(self) -> bool:
+        answers = (orjson.dumps(one.response) for one in self.exchanges)
+        return any(b"timeout" in answer or b'"late":true' in answer for answer in answers)
+
+
+def read(path: Path) -> list[Session]:
+    """Raises UsageError. A last line that was cut short is left out."""
+    sessions: list[Session] = []
+    for number, record in _records(path):
+        if isinstance(record.get("aicirt"), dict):
+            sessions.append(_session(path, number, record["aicirt"]))
+        elif not sessions:
+            sessions.append(Session())
+        try:
+            if record.get("implied"):
+                sessions[-1].modules.add(base64.b64decode(record["cmd"]["binary"], validate=True))
+            else:
+                sessions[-1].exchanges.append(_exchange(number, record))
+        except (LookupError, TypeError, ValueError) as error:
+            raise _bad(path, number, f"{error!r}") from error
+    if not sessions:
+        raise UsageError(f"{path} is empty", hint="record with `aicirt --trace FILE`")
+    return sessions
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            if number == len(lines) > 1 and not line.endswith(b"\n"):
+                return
+            raise _bad(path, number, f"not JSON: {error}") from error
+        if not isinstance(record, dict) or not {"suff", "cmd", "resp"} <= record.keys():
+            raise _bad(path, number, "it has not suff, cmd and resp")
+        yield number, record
+
+
+def _session(path: Path, number: int, told: dict[str, Any]) -> Session:
+    if told.get("format") != FORMAT:
+        raise _bad(path, number, f"format {told.get('format')!r}, where {FORMAT} can be read")
+    try:
+        flags = tuple(str(flag) for flag in told["flags"])
+        return Session(flags, str(told["tokenizer"]), str(told["tokenizer_sha256"]), str(told["dtype"]))
+    except (LookupError, TypeError) as error:
+        raise _bad(path, number, f"{error!r}") from error
+
+
+def _exchange(number: int, record: dict[str, Any]) -> Exchange:
+    if record["suff"] not in ("", "-side"):
+        raise ValueError(f"suff is {record['suff']!r}")
+    side: Side = "-side" if record["suff"] else ""
+    try:
+        message = base64.b64decode(record["raw"], validate=True) if "raw" in record else orjson.dumps(record["cmd"])
+    except binascii.Error as error:
+        raise ValueError(f"raw: {error}") from error
+    return Exchange(number, side, message, record["cmd"], record["resp"], dict(record.get("masks", {})))
+
+
+def _bad(path: Path, number: int, what: str) -> UsageError:
+    return UsageError(f"{path}, line {number}: {what}", hint="a recording is what `aicirt --trace FILE` writes")

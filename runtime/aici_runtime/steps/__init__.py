@@ -1,0 +1,1 @@
+"""The main channel: sequences, the two op sets, masks."""

@@ -1,0 +1,180 @@
+"""The later op set: `mid_process` alone, in which a guest is told what was appended and answers with branches.
+
+A guest that is late answers, so to speak, that nothing happens in this step, and is waited for in the next; after
+`--wasm-max-timeout-steps` of them it is killed. Its mask slot stays its own until it has answered or is gone.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from aici_runtime.channels.envelope import RequestError
+from aici_runtime.flags import Limits
+from aici_runtime.guests.callbacks import encode_result
+from aici_runtime.ids import SeqId
+from aici_runtime.steps import answers, asks
+from aici_runtime.steps.masks import MaskRegion
+from aici_runtime.steps.requests import parse_steps
+from aici_runtime.steps.sequences import Late, Sequences, failed
+from aici_runtime.wire import StepOp
+
+if TYPE_CHECKING:
+    from aici_runtime.processes.roster import WorkerHandle
+
+_NOTHING = {
+    "branches": [
+        {"sample_mask": None, "temperature": None, "splices": [{"when_sampled": [], "backtrack": 0, "ff_tokens": []}]}
+    ]
+}
+
+
+class HeadOps:
+    def __init__(self, sequences: Sequences, masks: MaskRegion, limits: Limits) -> None:
+        self._sequences = sequences
+        self._masks = masks
+        self._limit_s = limits.step_limit_s("head")
+        self._max_rounds = limits.late_rounds("head")
+        self._leaving: list[tuple[WorkerHandle, int]] = []
+        """Workers that were late when they were freed, and the slots that they may write to until they are gone."""
+        masks.begin_slots()
+
+    def mid(self, body: dict[str, Any]) -> bytes:
+        command = parse_steps(body)
+        self._check(command.ops)
+        slots = self._slots(command.ops)
+        self._sequences.bind({op.id: op.req_id for op in command.ops if op.req_id is not None})
+        refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in command.ops if op.clone_id is not None}
+        started = time.monotonic()
+        got = self._ask([op for op in command.ops if not refused.get(op.id)], slots, started)
+        used, spare = 0, self._free_slots(first=len(slots))
+        results = []
+        for op in command.ops:
+            reason = refused.get(op.id)
+            if reason:
+                result = failed(f"Worker: {reason}")
+            else:
+                result, last = self._result(op.id, got.get(op.id), slots[op.id], spare, started)
+                used = max(used, last + 1)
+            results.append(b'"%d":%b' % (op.id, result))
+        for sequence in self._sequences.free(command.freed):
+            if sequence.late is not None and sequence.worker is not None:
+                self._leaving.append((sequence.worker, sequence.late.row))
+        late = {sequence.late.row for _, sequence in self._sequences.items() if sequence.late is not None}
+        self._masks.disown([slot for slot in slots.values() if slot not in late])
+        rows = self._masks.slots
+        return (
+            b'{"seqs":{%b},"dtype":"%b","first_mask_byte_offset":%d,"mask_num_bytes":%d,"mask_num_elts":%d,"num_masks":%d}'
+            % (
+                b",".join(results),
+                self._masks.dtype.encode(),
+                rows.first_byte,
+                rows.row_bytes,
+                rows.num_elements,
+                max(1, used),
+            )
+        )
+
+    def _check(self, ops: Iterable[StepOp]) -> None:
+        """Before anything changes: RequestError fails the command as a whole."""
+        for op in ops:
+            if op.req_id is None and op.clone_id is None and op.id not in self._sequences:
+                raise RequestError(f"invalid id {op.id}")
+            if op.req_id is not None and op.id in self._sequences:
+                raise RequestError(f"duplicate id {op.id}")
+
+    def _slots(self, ops: Sequence[StepOp]) -> dict[SeqId, int]:
+        """A mask slot for each, the first ones that are free; who is late has one already."""
+        self._leaving = [(worker, slot) for worker, slot in self._leaving if not worker.dead]
+        slots = {}
+        for op in ops:
+            late = self._sequences[op.id].late if op.id in self._sequences else None
+            if late is not None:
+                slots[op.id] = late.row
+        free = self._free_slots()
+        for op in ops:
+            if op.id not in slots:
+                slot = next(free, None)
+                if slot is None:
+                    raise RequestError("shm size too small")
+                slots[op.id] = slot
+        for seq_id, slot in slots.items():
+            self._masks.own(slot, seq_id)
+        return slots
+
+    def _free_slots(self, first: int = 0) -> Iterator[int]:
+        taken = {slot for _, slot in self._leaving}
+        taken |= {sequence.late.row for _, sequence in self._sequences.items() if sequence.late is not None}
+        return (slot for slot in range(first, self._masks.num_slots) if slot not in taken)
+
+    def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int], started: float) -> dict[SeqId, bytes]:
+        groups = _fork_groups(ops)
+        requests: dict[SeqId, bytes] = {}
+        late: list[SeqId] = []
+        for op in ops:
+            sequence = self._sequences[op.id]
+            if sequence.late is None:
+                requests[op.id] = asks.step(op, slots[op.id], groups[op.id])
+            elif op.backtrack or op.tokens or op.sampled is not None:
+                self._sequences.fail(sequence, "Worker: told of tokens while it is still computing")
+            else:
+                late.append(op.id)
+        got, missing = self._sequences.collect([*self._sequences.ask(requests), *late], started + self._limit_s)
+        given_up = []
+        for seq_id in missing:
+            sequence = self._sequences[seq_id]
+            sequence.late = sequence.late or Late("step", started, row=slots[seq_id])
+            sequence.late.rounds += 1
+            if sequence.late.rounds > self._max_rounds:
+                given_up.append(seq_id)
+        return got | self._sequences.give_up(given_up)
+
+    def _result(
+        self, seq_id: SeqId, message: bytes | None, slot: int, spare: Iterator[int], started: float
+    ) -> tuple[bytes, int]:
+        """The result, and the last slot that it names; -1 for none."""
+        sequence = self._sequences[seq_id]
+        if message is None and sequence.late is not None:
+            return self._nothing(sequence.late, started), -1
+        sequence.late = None
+        if message is None:
+            return failed(sequence.failure), -1
+        answer = answers.decode(message)
+        if not answer.loose:
+            return answer.result, slot if answer.num_masks else -1
+        return self._with_more_masks(answer, slot, spare)
+
+    def _nothing(self, late: Late, started: float) -> bytes:
+        limit_ms = self._limit_s * 1000
+        return encode_result(
+            result=_NOTHING,
+            error="",
+            storage=[],
+            logs=f"⏲ timeout [deadline: {limit_ms:.0f}ms; step {late.rounds}/{self._max_rounds}]\n",
+            micros=int((time.monotonic() - started) * 1e6),
+        )
+
+    def _with_more_masks(self, answer: answers.Answer, slot: int, spare: Iterator[int]) -> tuple[bytes, int]:
+        """One slot was handed out before; a guest with a mask for each of its branches gets the others now."""
+        numbers = {slot: slot}
+        for k, bits in enumerate(answer.loose, 1):
+            more = next(spare, None)
+            if more is None:
+                return failed("no free slots"), -1
+            self._masks.slots.write(more, bits)
+            numbers[-k] = more
+        result = orjson.loads(answer.result)
+        for branch in result["result"]["branches"]:
+            if branch["sample_mask"] is not None:
+                branch["sample_mask"] = numbers[branch["sample_mask"]]
+        return orjson.dumps(result), max(numbers.values())
+
+
+def _fork_groups(ops: Iterable[StepOp]) -> dict[SeqId, list[SeqId]]:
+    """Ids that have the same parent, or are it: the parent first, its forks by their index."""
+    groups: dict[SeqId, list[tuple[int, SeqId]]] = {}
+    for op in ops:
+        parent = op.id if op.clone_id is None else op.clone_id
+        groups.setdefault(parent, []).append((op.clone_idx or 0, op.id))
+    return {seq_id: [other for _, other in sorted(group)] for group in groups.values() for _, seq_id in group}

@@ -1,0 +1,87 @@
+"""The main channel's commands, parsed and checked for shape (not against the state of the runtime)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aici_runtime.channels.envelope import RequestError, field, uint, uints
+from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.wire import MidOp, PostOp, PreOp, StepOp
+
+
+@dataclass(frozen=True, slots=True)
+class PostPreCommand:
+    post_ops: dict[SeqId, PostOp]
+    pre_ops: dict[SeqId, PreOp]
+    freed: list[SeqId]
+
+
+def parse_post_pre(body: dict[str, Any]) -> PostPreCommand:
+    post_ops = [_post_op(op) for op in _objects(field(body, "post_ops", list))]
+    pre_ops = [PreOp(SeqId(uint(op, "id")), field(op, "req_id", str)) for op in field(body, "pre_ops", list)]
+    _refuse_duplicates(op.id for op in post_ops)
+    _refuse_duplicates(op.id for op in pre_ops)
+    return PostPreCommand(
+        {op.id: op for op in post_ops}, {op.id: op for op in pre_ops}, [SeqId(n) for n in uints(body, "freed")]
+    )
+
+
+def _post_op(op: Any) -> PostOp:
+    backtrack = uint(op, "backtrack") if "backtrack" in op else 0
+    return PostOp(SeqId(uint(op, "id")), [TokenId(n) for n in uints(op, "tokens")], backtrack)
+
+
+def parse_mid(body: dict[str, Any]) -> list[MidOp]:
+    ops = [
+        MidOp(SeqId(uint(op, "id")), None if op.get("clone_id") is None else SeqId(uint(op, "clone_id")))
+        for op in _objects(field(body, "ops", list))
+    ]
+    _refuse_duplicates(op.id for op in ops)
+    return ops
+
+
+@dataclass(frozen=True, slots=True)
+class StepsCommand:
+    ops: list[StepOp]
+    freed: list[SeqId]
+
+
+def parse_steps(body: dict[str, Any]) -> StepsCommand:
+    ops = [_step_op(op) for op in _objects(field(body, "ops", list))]
+    _refuse_duplicates(op.id for op in ops)
+    return StepsCommand(ops, [SeqId(n) for n in uints(body, "freed")])
+
+
+def _step_op(op: dict[str, Any]) -> StepOp:
+    sampled, clone_id, clone_idx = (
+        None if op.get(name) is None else uint(op, name) for name in ("sampled", "clone_id", "clone_idx")
+    )
+    req_id: str | None = None if op.get("req_id") is None else field(op, "req_id", str)
+    if req_id is not None and clone_id is not None:
+        raise RequestError("req_id and clone_id exclude each other")
+    if (clone_id is None) != (clone_idx is None) or clone_idx == 0:
+        raise RequestError("clone_idx, at least 1, belongs to clone_id")
+    return StepOp(
+        SeqId(uint(op, "id")),
+        uint(op, "backtrack"),
+        [TokenId(token) for token in uints(op, "tokens")],
+        None if sampled is None else TokenId(sampled),
+        req_id,
+        None if clone_id is None else SeqId(clone_id),
+        clone_idx,
+    )
+
+
+def _objects(items: list[Any]) -> Iterable[dict[str, Any]]:
+    for item in items:
+        if not isinstance(item, dict):
+            raise RequestError("an op is not an object")
+        yield item
+
+
+def _refuse_duplicates(ids: Iterable[SeqId]) -> None:
+    seen = set()
+    for seq_id in ids:
+        if seq_id in seen:
+            raise RequestError(f"duplicate id {seq_id}")
+        seen.add(seq_id)

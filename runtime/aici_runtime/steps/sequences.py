@@ -1,0 +1,216 @@
+"""The sequences of an engine and the workers behind them.
+
+A sequence whose worker has failed (died, or was killed for its time) stays, and says so in every response, until the
+engine frees it: one bad guest never fails a command for the others.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from aici_runtime.channels.envelope import RequestError
+from aici_runtime.errors import AiciError
+from aici_runtime.flags import Limits
+from aici_runtime.guests.callbacks import encode_result
+from aici_runtime.ids import SeqId
+from aici_runtime.processes.pools import Pools
+from aici_runtime.processes.roster import Roster, WorkerHandle
+from aici_runtime.processes.slots import REQUEST_MAX, SlotTable
+from aici_runtime.steps import asks
+from aici_runtime.steps.answers import Answer
+
+_KILL_GRACE_S = 0.1
+"""Between interrupting a guest and killing its process."""
+
+_FORK_S = 5.0
+"""A fork takes 3 ms; but giving up on one kills the parent, and a machine can be very busy."""
+
+
+@dataclass(slots=True)
+class Late:
+    """A worker has not answered `op` in time, and still works on it. `rounds`: how often that has been said."""
+
+    op: str
+    since: float
+    rounds: int = 0
+    row: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`failure`: why its worker is no more; empty while it lives. `ready`: an answer that came too late to be given.
+    `asked`: the latest op."""
+
+    req_id: str
+    worker: WorkerHandle | None
+    failure: str = ""
+    late: Late | None = None
+    ready: Answer | None = None
+    asked: int = asks.PRE
+
+
+class Sequences:
+    """By id. `ask` sends to many workers at once, `collect` takes what comes before a deadline."""
+
+    def __init__(self, *, table: SlotTable, roster: Roster, pools: Pools, limits: Limits) -> None:
+        self._table = table
+        self._roster = roster
+        self._pools = pools
+        self._limits = limits
+        self._by_id: dict[SeqId, Sequence] = {}
+
+    def __contains__(self, seq_id: SeqId) -> bool:
+        return seq_id in self._by_id
+
+    def __getitem__(self, seq_id: SeqId) -> Sequence:
+        return self._by_id[seq_id]
+
+    def items(self) -> Iterator[tuple[SeqId, Sequence]]:
+        return iter(self._by_id.items())
+
+    def bind(self, req_ids: Mapping[SeqId, str]) -> None:
+        """Fresh sequences for guests that wait to be bound: all, or RequestError and none."""
+        if not req_ids:
+            return
+        for seq_id in req_ids:
+            if seq_id in self._by_id:
+                raise RequestError(f"duplicate id {seq_id}")
+        workers = self._roster.bind(list(req_ids.values()))
+        for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
+            sequence = self._by_id[seq_id] = Sequence(req_id, worker)
+            if lost := self._pools.settle(worker):
+                self.fail(sequence, f"Worker: {lost}")
+
+    def ask(self, requests: Mapping[SeqId, bytes]) -> list[SeqId]:
+        """Returns those that are at work now; the others have failed."""
+        asked = [seq_id for seq_id, request in requests.items() if self._send(self._by_id[seq_id], request)]
+        self._pools.ring(self._by_id[seq_id].worker for seq_id in asked)
+        return asked
+
+    def collect(self, seq_ids: list[SeqId], deadline: float) -> tuple[dict[SeqId, bytes], list[SeqId]]:
+        """Answers, and those from whom none has come before `deadline`. Who died meanwhile is in neither."""
+        answers, missing = {}, []
+        # When the last has answered, most have: whoever waits for each in turn sleeps and wakes for each.
+        for seq_id in reversed(seq_ids):
+            sequence = self._by_id[seq_id]
+            if sequence.worker is None:
+                continue
+            answer = sequence.worker.wait_response(deadline)
+            if answer is None:
+                missing.append(seq_id)
+            elif answer:
+                answers[seq_id] = answer
+            else:
+                self.fail(sequence, "Worker: died")
+        return answers, missing
+
+    def give_up(self, seq_ids: list[SeqId]) -> dict[SeqId, bytes]:
+        """Interrupt these guests and take what their workers say of it; who does not say anything is killed."""
+        answers: dict[SeqId, bytes] = {}
+        missing, num_before = seq_ids, -1
+        while missing and len(missing) != num_before:  # in a pool, one begins when another was interrupted
+            num_before = len(missing)
+            for seq_id in missing:
+                worker = self._by_id[seq_id].worker
+                if worker is not None:
+                    self._roster.interrupt(worker)
+            more, missing = self.collect(missing, time.monotonic() + _KILL_GRACE_S)
+            answers |= more
+        for seq_id in missing:
+            self._fail_for_time(self._by_id[seq_id])
+        return answers
+
+    def _fail_for_time(self, sequence: Sequence) -> None:
+        if sequence.worker is not None and sequence.worker.pool is not None:
+            self._roster.release(sequence.worker.pool)  # it cannot be interrupted, and its others never get their turn
+        op = "mid" if sequence.asked in (asks.MID, asks.STEP) else "pre"
+        self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
+
+    def detach(self, seq_id: SeqId) -> None:
+        """Afterwards the worker does not touch its row any more, or has answered, or is gone."""
+        sequence = self._by_id[seq_id]
+        if sequence.worker is not None:
+            self._roster.detach(sequence.worker)
+            if not sequence.worker.slot.wait_detached(time.monotonic() + _KILL_GRACE_S):
+                self._fail_for_time(sequence)
+
+    def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:
+        """Fork the parent's worker for `seq_id`. Returns why not; such a sequence exists too, as failed."""
+        if seq_id in self._by_id:
+            return f"duplicate id {seq_id} (cloning {parent_id})"
+        parent = self._by_id.get(parent_id)
+        if parent is None or parent.worker is None:
+            reason = f"invalid id {parent_id}" if parent is None else f"cannot clone {parent_id}: {parent.failure}"
+        elif parent.late is not None:
+            reason = f"cannot clone {parent_id}: it is still computing"
+        elif self._num_forks(parent.req_id) >= self._limits.forks:
+            reason = f"too many forks (max={self._limits.forks})"
+        else:
+            try:
+                self._by_id[seq_id] = Sequence(parent.req_id, self._fork(parent, parent.worker, seq_id))
+                return ""
+            except (AiciError, _ForkError) as error:
+                reason = str(error)
+        self._by_id[seq_id] = Sequence("", None, f"Worker: {reason}")
+        return reason
+
+    def fail(self, sequence: Sequence, failure: str) -> None:
+        if sequence.worker is not None:
+            self._roster.release(sequence.worker)
+        sequence.worker = None
+        sequence.late = sequence.ready = None
+        sequence.failure = failure
+
+    def free(self, freed: Iterable[SeqId]) -> list[Sequence]:
+        """Returns those that were there."""
+        gone = [self._by_id.pop(seq_id) for seq_id in dict.fromkeys(freed) if seq_id in self._by_id]
+        for sequence in gone:
+            if sequence.worker is not None:
+                self._roster.release(sequence.worker)
+        return gone
+
+    def _send(self, sequence: Sequence, request: bytes) -> bool:
+        worker = sequence.worker
+        if worker is None:
+            return False
+        if len(request) > REQUEST_MAX:
+            self.fail(sequence, f"Worker: request too large; {len(request)} > {REQUEST_MAX}")
+            return False
+        sequence.asked = request[0]
+        worker.ask(request)
+        return True
+
+    def _fork(self, parent: Sequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
+        if worker.dead:
+            self.fail(parent, "Worker: died")
+            raise _ForkError("died")
+        if worker.pool is not None:
+            return self._pools.clone(worker, worker.pool, seq_id)
+        slot = self._table.take(self._table.branches, self._table.owner(worker.slot))
+        self._send(parent, asks.fork(seq_id, slot.index))
+        deadline = time.monotonic() + _FORK_S
+        answer = worker.slot.wait_response(deadline)
+        if not answer:
+            self._roster.abandon(slot)
+            self.fail(parent, "Worker: timeout" if answer is None else "Worker: died")
+            raise _ForkError(parent.failure.removeprefix("Worker: "))
+        if not answer.isdigit():
+            self._table.free(slot)
+            raise _ForkError(answer.decode())
+        branch = self._roster.adopt_branch(slot, int(answer))
+        if slot.wait_response(deadline) != b"ok":
+            self._roster.release(branch)
+            raise _ForkError("the branch did not start")
+        return branch
+
+    def _num_forks(self, req_id: str) -> int:
+        return sum(seq.req_id == req_id and seq.worker is not None for seq in self._by_id.values())
+
+
+class _ForkError(Exception):
+    pass
+
+
+def failed(reason: str) -> bytes:
+    """The result of a sequence whose worker cannot say it."""
+    return encode_result(result=None, error=reason, storage=[], logs=reason, micros=0)

@@ -1,0 +1,63 @@
+"""The trie of a tokenizer, from the cache or built and cached by the content of its file."""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aici_runtime.abi import BRANCHES_TOKEN_LEN_BITS, TOKEN_LEN_BITS, Abi
+from aici_runtime.cache import write_atomically
+from aici_runtime.errors import UnavailableError
+from aici_runtime.ids import TokenId
+from aici_runtime.tokenizer import tokenizer_sources, tokens, trie
+
+_FORMAT = "1"
+"""Raise it whenever `tokens` or `trie` give other bytes for the same file."""
+
+_LEN_BITS: dict[Abi, int] = {"callbacks": TOKEN_LEN_BITS, "branches": BRANCHES_TOKEN_LEN_BITS}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVocabulary:
+    """`tries`: by the interface of the guest that reads it."""
+
+    tries: Mapping[Abi, bytes]
+    vocab_size: int
+    eos_token: TokenId
+    tokenizer_json: Path
+
+
+def load(name: str, cache_dir: Path, *, logits_size: int | None = None) -> LoadedVocabulary:
+    """Raises NotFoundError, and UsageError for what is no tokenizer."""
+    source = tokenizer_sources.find(name, cache_dir, logits_size=logits_size)
+    content = source.tokenizer_json.read_bytes()
+    eos = "" if source.eos_token is None else f"-{source.eos_token}"
+    stem = f"{hashlib.sha256(content).hexdigest()}{eos}-{_FORMAT}"
+    cached = {abi: cache_dir / "tries" / f"{stem}-{bits}.trie" for abi, bits in _LEN_BITS.items()}
+    try:
+        tries = {abi: file.read_bytes() for abi, file in cached.items()}
+    except OSError:
+        tries = _build(content, source.eos_token)
+        try:
+            for abi, blob in tries.items():
+                write_atomically(cached[abi], blob)
+        except UnavailableError as error:
+            _log.warning("the token trie is built anew at each start: %s", error)
+    vocab_size, eos_token = trie.read_header(tries["callbacks"])
+    return LoadedVocabulary(tries, vocab_size, eos_token, source.tokenizer_json)
+
+
+def _build(content: bytes, eos_token: TokenId | None) -> dict[Abi, bytes]:
+    vocabulary = tokens.read_vocabulary(content, eos_token=eos_token)
+    for note in vocabulary.notes:
+        _log.warning("%s", note)
+    excluded = trie.too_long(vocabulary.token_bytes)
+    if excluded:
+        _log.warning("%d tokens are too long for the trie and cannot be allowed: %s", len(excluded), excluded[:8])
+    return {
+        abi: trie.serialize(vocabulary.token_bytes, vocabulary.eos_token, len_bits=bits)
+        for abi, bits in _LEN_BITS.items()
+    }
