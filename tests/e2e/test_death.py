@@ -39,7 +39,7 @@ def test_killing_the_runtime_ends_the_run_with_a_message() -> None:
     with generating() as run:
         family = descendants(run.pid)
         os.kill(runtime_of(run), signal.SIGKILL)
-        assert run.wait(2) == 1
+        assert run.wait(10) == 1
         assert run.stderr is not None
         assert b"error: " in (said := run.stderr.read())
         assert b"runtime" in said
