@@ -219,6 +219,7 @@ class TestEnds:
         wasm = counting(prompt=LOOKS_AT_PROMPT)
         begin(runtime, wasm)
         older = begin(runtime, wasm)
+        assert wait_until(lambda: len(named(runtime, "aicirt-template")) == 2, PATIENCE_S)
         (template,) = templates(runtime)
         (ready,) = named(runtime, "aicirt-template") - {template}
         for pid in {signal.SIGKILL: [template], signal.SIGSTOP: [template, ready]}[number]:
@@ -230,6 +231,18 @@ class TestEnds:
         assert logs_of(runtime, older) == 'created {"prompt":[1]}step '  # it does not depend on what it was forked from
         begin(runtime, wasm)
         assert len(templates(runtime)) == 1
+
+    def test_with_the_fork_that_it_has_ready(self, start_runtime: Callable[..., Runtime]) -> None:
+        """Or it would fork for ever where no fork can live."""
+        runtime = start_runtime()
+        wasm = counting(prompt=LOOKS_AT_PROMPT)
+        for _ in range(2):
+            begin(runtime, wasm)
+        assert wait_until(lambda: len(named(runtime, "aicirt-template")) == 2, PATIENCE_S)
+        (ready,) = named(runtime, "aicirt-template") - templates(runtime)
+        os.kill(ready, signal.SIGKILL)
+        assert wait_until(lambda: named(runtime, "aicirt-template") == set(), PATIENCE_S)
+        assert logs_of(runtime, begin(runtime, wasm, prompt=(5,))) == 'created {"prompt":[5]}step '
 
     def test_those_used_least_go_first(self, start_runtime: Callable[..., Runtime]) -> None:
         runtime = start_runtime(extra_args=("--templates=2",))

@@ -104,7 +104,8 @@ class Arrival:
                 self._wait(keeper, take)
                 return
             os.close(take)
-            os.read(taken, 1)  # the end of the file: the fork has a request, or is no more
+            if not os.read(taken, 1):
+                os._exit(0)  # the fork ended without a request: so would the next
             os.close(taken)
 
     def _wait(self, keeper: int, take: int) -> None:
@@ -115,6 +116,7 @@ class Arrival:
         if not message:
             os._exit(0)
         process.outlive_parent()
+        os.write(take, b"1")
         os.close(take)
         self._setup.close()
         self._setup = socket.socket(fileno=fds[0])
