@@ -66,5 +66,4 @@ class Arena:
     def check_leaks(self) -> None:
         """Once everything but the neighbour has been freed."""
         self.engine.is_well()
-        self.check_neighbour()
         until_no_more_than(self._before, self.engine.process.pid)
