@@ -7,6 +7,7 @@ while this process has one thread; then the roster's thread starts, which replac
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -92,6 +93,7 @@ def _log_level(settings: Settings) -> int:
 
 def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     engine_pidfd = _open_engine(settings.engine_pid)
+    _raise_descriptors()
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)  # a session leader is the leader of its group already
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the thread blocked that started us
@@ -193,6 +195,13 @@ def _trace(settings: Settings, loaded: LoadedVocabulary, masks: shm.Region) -> R
     trace = Trace(path, MaskReader(masks, settings.bias_dtype, loaded.vocab_size))
     trace.begin(settings, loaded)
     return trace
+
+
+def _raise_descriptors() -> None:
+    """To what may be had: there is one for each guest, and the usual limit is that of programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _open_engine(pid: int | None) -> int:

@@ -14,6 +14,8 @@ from aici_runtime.ids import TokenId
 
 
 class BranchesGuest(Callbacks):
+    _masks_in_pre = True
+
     # What the next callback is to be told.
     _backtrack = 0
     _tokens_since: Sequence[int] = ()
@@ -128,7 +130,10 @@ class BranchesGuest(Callbacks):
     def _call(self, argument: bytes) -> list[Branch]:
         answer = self._parsed("aici_mid_process", self._run("aici_mid_process", argument, takes_mask=True))
         masks = [self._bits.trimmed(mask) for mask in self._state.masks]
-        return parse(answer, masks, self._world.vocab_size)
+        branches = parse(answer, masks, self._world.vocab_size)
+        if len(branches) > self._world.max_forks:
+            raise CallbackError(f"too many forks (max={self._world.max_forks})")
+        return branches
 
 
 def _wire(splice: Splice) -> dict[str, object]:

@@ -53,6 +53,9 @@ class World:
 class Callbacks(ABC):
     """One guest. Owns no process state: a fork of the process forks it too."""
 
+    _masks_in_pre = False
+    """Then pre has the time of mid."""
+
     def __init__(self, *, guest: Guest, host: Host, state: GuestState, world: World) -> None:
         self._guest = guest
         self._host = host
@@ -62,7 +65,8 @@ class Callbacks(ABC):
         self.handle = 0
         """What `aici_create` returned."""
         self._failed = False
-        self._over: GuestTimeoutError | None = None
+        self._timeout = ""
+        """What is said of a guest whose time was over: the same for ever."""
 
     def cloned(self, guest: Guest, state: GuestState) -> Self:
         """For a fork in the same process."""
@@ -138,12 +142,15 @@ class Callbacks(ABC):
         started = time.perf_counter_ns()
         error = ""
         try:
+            if self._timeout:
+                raise GuestTimeoutError
             if self._failed:
-                raise self._over or GuestError("Previous WASM Error")
+                raise GuestError("Previous WASM Error")
             result = body()
-        except GuestTimeoutError as raised:
-            self._failed, self._over = True, raised
-            result, error = None, self._world.timeout_text(label)
+        except GuestTimeoutError:
+            self._failed = True
+            self._timeout = self._timeout or self._world.timeout_text("mid" if self._masks_in_pre else label)
+            result, error = None, self._timeout
         except NotEnabledError as raised:
             self._failed = True
             result, error = None, str(raised)

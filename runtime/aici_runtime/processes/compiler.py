@@ -17,6 +17,7 @@ from aici_runtime.guests.abi_check import check_module
 from aici_runtime.processes import process
 from aici_runtime.processes.compiling import NO_CONTROLLER
 
+_MAGIC = b"\0asm"
 _MAX_REASON_CHARS = 10_000
 """Names in the module may be longer than a pipe that nobody reads before we have ended."""
 
@@ -26,6 +27,8 @@ def main(source: Path, target: Path) -> int:
     process.start_thread(_end_with_stdin)
     try:
         engine, binary = wasm.new_engine(parallel=True), source.read_bytes()
+        if not binary.startswith(_MAGIC):  # the library takes the text format as well
+            return _refuse("cannot compile the module: it does not begin as WebAssembly does (\\0asm)")
         wasmtime.Module.validate(engine, binary)
         module = wasmtime.Module(engine, movable.prepare(binary))
         if problems := check_module(module):

@@ -12,8 +12,10 @@ has not touched it: it writes there only when asked, and reads it only when its 
 """
 
 import contextlib
+import logging
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -32,6 +34,8 @@ _UNBORN_S = 5.0
 
 _FAILED_S = 2.0
 """How long a guest is kept that failed before it was bound: each request with a bad argument leaves one."""
+
+_log = logging.getLogger(__name__)
 
 _MAX_NEWS_BYTES = 64 * 1024
 _STACK_BYTES = 16 * 1024 * 1024
@@ -83,7 +87,7 @@ class News:
         """A worker's first act: from here on it cannot be lost."""
         pidfd = os.pidfd_open(os.getpid())
         try:
-            self._send({"born": slot.index, "generation": generation}, [pidfd])
+            self._send({"born": slot.index, "generation": generation, "pid": os.getpid()}, [pidfd])
         finally:
             os.close(pidfd)
 
@@ -325,8 +329,13 @@ class Roster:
 
     def _hear(self, news: dict[str, object], fds: list[int]) -> None:
         match news:
-            case {"born": int(index), "generation": int(generation)}:
-                self._hear_born(self._table.at(index), generation, fds[0])
+            case {"born": int(index), "generation": int(generation), "pid": int(pid)}:
+                if fds:
+                    self._hear_born(self._table.at(index), generation, fds[0])
+                else:  # the descriptor did not fit: whom nobody can watch must not live, and whoever asked sees its end
+                    _log.warning("no descriptor is left for another guest; raise the limit (ulimit -n)")
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
                 self._starting.discard(index)
                 self._discard(req_id)

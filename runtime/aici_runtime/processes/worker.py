@@ -74,6 +74,8 @@ class Worker:
         try:
             branch = self._variables.branch(self._seat.guest.close)
             pid = os.fork()
+        except BrokenPipeError:
+            return b"cannot fork: the variables of this request are gone"
         except OSError as error:
             return f"cannot fork: {error}".encode()
         if pid != 0:

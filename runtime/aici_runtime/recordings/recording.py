@@ -5,6 +5,7 @@ What the original's Python client records can be read too: it is one session tha
 
 import base64
 import binascii
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,12 +81,16 @@ def read(path: Path) -> list[Session]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    lines = path.read_bytes().splitlines(keepends=True)
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     for number, line in enumerate(lines, 1):
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             if number == len(lines) > 1 and not line.endswith(b"\n"):
+                sys.stderr.write(f"note: the last line of {path} is cut short and left out\n")
                 return
             raise _bad(path, number, f"not JSON: {error}") from error
         if not isinstance(record, dict) or not {"suff", "cmd", "resp"} <= record.keys():

@@ -22,7 +22,7 @@ from aici_runtime.steps.answers import Answer
 _KILL_GRACE_S = 0.1
 """Between interrupting a guest and killing its process."""
 
-_FORK_S = 5.0
+_FORK_S = 2.0
 """A fork takes 3 ms; but giving up on one kills the parent, and a machine can be very busy."""
 
 
@@ -123,7 +123,8 @@ class Sequences:
     def _fail_for_time(self, sequence: Sequence) -> None:
         if sequence.worker is not None and sequence.worker.pool is not None:
             self._roster.release(sequence.worker.pool)  # it cannot be interrupted, and its others never get their turn
-        op = "mid" if sequence.asked in (asks.MID, asks.STEP) else "pre"
+        masks_in_pre = sequence.worker is not None and sequence.worker.slot.masks_in_pre()
+        op = "mid" if masks_in_pre or sequence.asked in (asks.MID, asks.STEP) else "pre"
         self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
     def detach(self, seq_id: SeqId) -> None:

@@ -48,7 +48,7 @@ def read_vocabulary(tokenizer_json: bytes, *, eos_token: TokenId | None = None) 
     try:
         return _vocabulary(json.loads(tokenizer_json), eos_token)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UsageError(f"not a tokenizer.json: {error!r}") from error
+        raise UsageError(f"not a tokenizer.json: {str(error)[:200] or error!r}") from error
 
 
 def _vocabulary(tokenizer: Any, known_eos: TokenId | None) -> Vocabulary:
