@@ -65,6 +65,16 @@ class OracleGrammar:
         }
         return "".join(sorted(letters | ({"\n"} if any("\\n" in t.text for t in self.terminals) else set())))
 
+    @cached_property
+    def runs_together(self) -> bool:
+        """Two of a terminal in a row are one (`(ab)+`), and nothing may stand between them: then a rule may have no end
+        that can be written, and the check of grammars does not find that."""
+        used = [symbol for _, ways in self.rules for way in ways for symbol in way]
+        twice = [t for t in self.terminals if t.is_regex and used.count(t) > 1]
+        return not any(_match(t, " ", partial=False) for t in self.skip) and any(
+            _match(t, word + word, partial=False) for t in twice for word in self.words.get(t, ())
+        )
+
     # Lexer.
 
     def start(self) -> Position:
