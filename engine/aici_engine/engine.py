@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.control.host import GuestHost, NoHost
 from aici_engine.events import Event, FinishEvent, TokenEvent
+from aici_engine.profile import StepProfile
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, UnavailableError, UsageError
@@ -267,6 +268,10 @@ class Engine:
             tokens_generated=self._loop.tokens_generated,
             num_preemptions=self._loop.num_preemptions,
         )
+
+    def profile(self) -> StepProfile:
+        """Where the time of steps went since this was last asked."""
+        return self._loop.profile.read()
 
     def shutdown(self) -> None:
         """Abort what runs and stop the thread. Idempotent."""

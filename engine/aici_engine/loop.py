@@ -25,6 +25,7 @@ from aici_engine.events import FinishReason, TokenScore
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
+from aici_engine.profile import Profile
 from aici_engine.sample.masks import Logits
 from aici_engine.sample.sampler import Sampler
 from aici_engine.sample.scores import num_rows, score
@@ -76,6 +77,7 @@ class Loop:
         self._runtime_error: RuntimeDiedError | None = None
         self._stopping = False
         self._wait_s = 0.0
+        self.profile = Profile()
         self.tokens_generated = 0
         self.fatal: AiciError | None = None
 
@@ -117,6 +119,8 @@ class Loop:
                 self._read_inbox()
                 self._step()
                 self._output.flush()
+                self.profile.lap("output")
+                self.profile.end()
         except Exception as error:  # noqa: BLE001 one of the four places where failures are caught
             _log.exception("the engine loop failed")
             self.fatal = AiciError(f"the engine failed: {error!r}")
@@ -147,20 +151,27 @@ class Loop:
         elif self._wait_s > 0.0:
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=self._wait_s)()
+        self.profile.begin()
         while not self._inbox.empty():
             self._inbox.get()()
 
     def _step(self) -> None:
+        lap = self.profile.lap
         self._bury()
+        lap("inbox")
         self._scheduler.admit()
         for seq in self._scheduler.running:
             if seq.started_at is None:
                 seq.started_at = time.monotonic()
+        lap("admit")
         self._guests(self._session.round, self._scheduler.running)
         self._bury()
+        lap("round")
         # What guests forced or ended need not wait for the forward pass.
         self._output.flush()
+        lap("output")
         decision = self._scheduler.decide()
+        lap("decide")
         if not decision.work:
             self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
             return
@@ -171,6 +182,7 @@ class Loop:
         for birth in births:
             self._alive[birth.child.seq_id] = birth.child
             self._output.forked(birth.child, birth.parent, birth.begin)
+        lap("ask")
         logits: list[list[Logits]] = []
         try:
             logits = self._forward(decision.work)
@@ -180,6 +192,7 @@ class Loop:
                 seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
         answers: dict[SeqId, Answer] = {}
         self._guests(lambda _: answers.update(self._session.answers()), None)
+        lap("answers")
         for work, rows in zip(decision.work, logits, strict=False):
             family = self._family(work.seq, births)
             for seq in family:
@@ -188,6 +201,7 @@ class Loop:
                 if seq.verdict is None and rows:
                     self._commit(seq, work.samples, own, answers.get(seq.seq_id))
         self._bury()
+        lap("commit")
 
     def _family(self, seq: Sequence, births: list[Birth]) -> list[Sequence]:
         """It and its newest forks, which share all of its pages now: one forward pass was for all of them."""
@@ -205,11 +219,13 @@ class Loop:
             view = KvcacheView(self._storage, self._cache.page_table(seq.seq_id), end)
             num_logits = max(int(item.samples), num_rows(seq, end))
             chunks.append(Chunk(view, seq.tokens[start:end], start, num_logits))
-        logits = self._model.forward(self._storage, chunks)
+        self.profile.lap("batch")
+        logits = self._model.forward(self._storage, chunks).cpu()
+        self.profile.lap("forward")
         for item in work:
             item.seq.num_computed += item.num_tokens
             self._cache.advance(item.seq.seq_id, item.seq.num_computed)
-        rows = iter(logits.cpu().numpy())
+        rows = iter(logits.numpy())
         return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 
     def _commit(self, seq: Sequence, samples: bool, rows: list[Logits], answer: Answer | None) -> None:
@@ -228,7 +244,10 @@ class Loop:
                 self._session.splice(seq, answer.splice)
             else:
                 bits = None if answer is None else answer.bits
-                self._take(seq, self._sampler.sample(seq, rows[-1], bits), bits)
+                self.profile.lap("commit")
+                sampled = self._sampler.sample(seq, rows[-1], bits)
+                self.profile.lap("sample")
+                self._take(seq, sampled, bits)
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
