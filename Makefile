@@ -4,15 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test model check fmt guests generated native fuzz clean
+.PHONY: help run test model check fmt guests kernels generated native fuzz clean
 
 help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
 
-run: guests  ## answer with two digits, from model to Wasm and back
+run: guests kernels  ## answer with two digits, from model to Wasm and back
 	$(BIN)/aici run --regex '\d\d' "The answer to life, the universe and everything is "
 
-test: guests model  ## all tests, with the real model and runtime
+test: guests kernels model  ## all tests, with the real model and runtime
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20
 
 model: $(READY)  ## fetch the default model
@@ -36,6 +36,9 @@ generated: $(READY)  ## write again what is generated and compared
 guests: $(READY)  ## compile the Wasm guests whose sources changed
 	@$(BIN)/python -m aici_controllers.build
 
+kernels: $(READY)  ## compile the engine's C for this machine, if it changed
+	@$(BIN)/python -m aici_engine.native.build
+
 native: $(READY)  ## the SDK built natively, under sanitizers
 	$(BIN)/python controllers/sdk/native/run.py check
 
@@ -55,5 +58,5 @@ $(READY): pyproject.toml hatch_build.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,server,build,dev]'
 	@touch $@
 
-clean:  ## remove the venv and the built guests
-	rm -rf $(VENV) controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:  ## remove the venv and what was built
+	rm -rf $(VENV) engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis

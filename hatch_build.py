@@ -1,5 +1,6 @@
 """Compiles the guests into `controllers/aici_controllers/guests/` when the wheel or the editable install is built, and
-the SDK into `controllers/aici_controllers/objects/` for the wheel.
+the SDK into `controllers/aici_controllers/objects/` for the wheel; and the engine's kernels, which make of it a wheel
+for one kind of machine.
 
 Runs in pip's isolated environment (which has ziglang, see pyproject.toml) or in the user's own; of aici it imports only
 what needs no third-party package.
@@ -13,14 +14,15 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class GuestBuildHook(BuildHookInterface[Any]):
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatch names these
+class BuildHook(BuildHookInterface[Any]):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        folders = [str(root / "runtime"), str(root / "controllers")]
+        folders = [str(root / name) for name in ("runtime", "controllers", "engine")]
         sys.path[:0] = folders
         try:
             from aici_controllers.build import build_shipped
             from aici_controllers.sdk import ship_objects
+            from aici_engine.native import build as native
         finally:
             del sys.path[: len(folders)]
         start = time.monotonic()
@@ -30,3 +32,8 @@ class GuestBuildHook(BuildHookInterface[Any]):
             raise RuntimeError("no guest was built: controllers/guests is empty")
         names = ", ".join(path.stem for path in modules)
         print(f"guests: {names} ({time.monotonic() - start:.1f} s)", file=sys.stderr)
+        libraries = native.build()
+        # A source distribution is of no kind of machine, and an editable install has this one's libraries in place.
+        if libraries and self.target_name == "wheel" and version == "standard":
+            build_data["artifacts"] += [f"/{path.relative_to(root)}" for path in libraries]
+            build_data |= {"pure_python": False, "tag": native.wheel_tag()}

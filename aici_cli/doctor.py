@@ -90,6 +90,19 @@ def _engine() -> Finding:
     return _installed("engine", ["torch", "transformers", "gguf"], "broken", "pip install 'aici[engine]'")
 
 
+def _kernels() -> Finding:
+    from aici_engine.native.library import describe
+    from aici_runtime.errors import UsageError
+
+    try:
+        native = describe()
+    except UsageError as error:  # AICI_NATIVE names what cannot be had
+        return Finding("native kernels", "broken", error.message, error.hint)
+    if native.library is None:
+        return Finding("native kernels", "absent", f"{native.why}; torch computes, several times slower", native.hint)
+    return Finding("native kernels", "ok", f"for {native.level}")
+
+
 def _toolchain() -> Finding:
     return _installed("guest toolchain", ["ziglang"], "absent", "pip install 'aici[build]', to build controllers")
 
@@ -179,6 +192,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _cache,
     _packages,
     _engine,
+    _kernels,
     _toolchain,
     _guests,
     _third_party,

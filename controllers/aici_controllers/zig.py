@@ -71,7 +71,7 @@ def _compile(unit: Unit) -> Command:
     folders = [f"-I{path}" for path in (*unit.includes, unit.source.parent)]
     flags = (*TARGET, *COMPILE, *language, f"-ffile-prefix-map={unit.root}=.", *folders, *unit.flags)
     wrong = f"{unit.source} does not compile"
-    return _zig(wrong, driver, *flags, "-c", _as_path(unit.source), "-o", str(unit.out))
+    return command(wrong, driver, *flags, "-c", _as_path(unit.source), "-o", str(unit.out))
 
 
 def preprocess(source: Path, includes: Sequence[Path], flags: Sequence[str]) -> str:
@@ -80,7 +80,9 @@ def preprocess(source: Path, includes: Sequence[Path], flags: Sequence[str]) -> 
         out = Path(name) / "out.i"
         folders = [f"-I{path}" for path in includes]
         run(
-            _zig(f"{source} cannot be preprocessed", "cc", *TARGET, "-E", *folders, *flags, str(source), "-o", str(out))
+            command(
+                f"{source} cannot be preprocessed", "cc", *TARGET, "-E", *folders, *flags, str(source), "-o", str(out)
+            )
         )
         return out.read_text("utf-8")
 
@@ -103,12 +105,12 @@ def _link(driver: str, objects: Sequence[Path], out: Path, flags: Sequence[str])
     out = out.resolve()
     wrong = "the controller does not link"
     names = [str(path.resolve()) for path in objects]
-    command = _zig(wrong, driver, *TARGET, *LINK, *flags, *names, "-o", str(out))
-    said = run(replace(command, env={**os.environ, "ZIG_VERBOSE_LINK": "1"})).splitlines(keepends=True)
+    first = command(wrong, driver, *TARGET, *LINK, *flags, *names, "-o", str(out))
+    said = run(replace(first, env={**os.environ, "ZIG_VERBOSE_LINK": "1"})).splitlines(keepends=True)
     how = next(line for line in said if line.startswith("wasm-ld "))
     options, _, inputs = how.strip().partition(f" -o {out} ")
     between = r"(?<=\.[oa]) (?=/)"  # the driver quotes nothing, and a folder may have a space in its name
-    run(_zig(wrong, *options.split(" "), *COMPACT, "-o", str(out), *re.split(between, inputs)))
+    run(command(wrong, *options.split(" "), *COMPACT, "-o", str(out), *re.split(between, inputs)))
     return "".join(line for line in said if line is not how)
 
 
@@ -116,10 +118,11 @@ def build_zig(root: Path, out: Path, *, binding: Path) -> str:
     """A controller in Zig: `root` may import the module `aici`, which is `binding`."""
     modules = ("--dep", "aici", f"-Mroot={root}", f"-Maici={binding}")
     flags = (*ZIG, "--stack", str(STACK_BYTES), f"-femit-bin={out}")
-    return run(_zig(f"{root} does not compile", "build-exe", *flags, *modules))
+    return run(command(f"{root} does not compile", "build-exe", *flags, *modules))
 
 
-def _zig(wrong: str, *arguments: str) -> Command:
+def command(wrong: str, *arguments: str) -> Command:
+    """Of the toolchain; `wrong` is what is so when it fails."""
     return Command(argv=[sys.executable, "-P", "-m", "ziglang", *arguments], wrong=wrong)
 
 

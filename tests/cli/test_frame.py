@@ -81,11 +81,12 @@ def test_doctor_finds_this_machine_fit() -> None:
     assert findings["engine"]["verdict"] == "ok"
 
 
-def test_doctor_says_that_the_cache_cannot_be_written() -> None:
-    done = aici("doctor", env={"AICI_CACHE_DIR": "/dev/null/here"})
+def test_doctor_says_that_the_cache_cannot_be_written_and_which_kernels_there_are() -> None:
+    done = aici("doctor", env={"AICI_CACHE_DIR": "/dev/null/here", "AICI_NATIVE": "avx1024"})
     assert done.returncode == 1
     assert "broken  cache: /dev/null/here cannot be written" in done.stdout
     assert "AICI_CACHE_DIR" in done.stdout
+    assert "native kernels: AICI_NATIVE is 'avx1024'" in done.stdout or "there are none for" in done.stdout
 
 
 @pytest.mark.parametrize("shell", SHELLS)

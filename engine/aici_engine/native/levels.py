@@ -1,0 +1,72 @@
+"""The levels of processors that the kernels are compiled for, and what this machine's processor has."""
+
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from aici_controllers.objects import digest
+
+SOURCES: Final = Path(__file__).resolve().parent / "src"
+LIBRARIES: Final = Path(__file__).resolve().parent / "lib"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`cpu` is the compiler's name for what the kernel of Linux calls `needs`."""
+
+    name: str
+    cpu: str
+    needs: frozenset[str]
+
+    @property
+    def library(self) -> str:
+        return f"aici-native-{self.name}.so"
+
+
+def _level(name: str, cpu: str, needs: str) -> Level:
+    return Level(name, cpu, frozenset(needs.split()))
+
+
+_V3: Final = "avx avx2 bmi1 bmi2 f16c fma abm movbe"
+_V4: Final = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+LEVELS: Final[Mapping[str, Sequence[Level]]] = {
+    "x86_64": (
+        _level("avx2", "x86_64_v3", _V3),
+        _level("avx512", "x86_64_v4", _V4),
+        _level("avx512vnni", "x86_64_v4+avx512vnni", f"{_V4} avx512_vnni"),
+    ),
+    "aarch64": (
+        _level("neon", "generic", "fp asimd"),
+        _level("dotprod", "generic+dotprod+fullfp16", "fp asimd asimddp fphp asimdhp"),
+    ),
+}
+"""By machine, the best last."""
+
+
+def levels() -> Sequence[Level]:
+    """Those of this machine's kind of processor; none where the C library is another than glibc."""
+    return LEVELS.get(platform.machine(), ()) if platform.libc_ver()[0] == "glibc" else ()
+
+
+@cache
+def features() -> frozenset[str]:
+    """What every core of this machine has."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    except OSError:
+        return frozenset()
+    cores = [set(line.split()) for line in re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)]
+    return frozenset(set.intersection(*cores)) if cores else frozenset()
+
+
+def source_files() -> list[Path]:
+    return sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")])
+
+
+def abi() -> int:
+    """Of the sources as they are: another number, another content."""
+    return int(digest(source_files(), SOURCES)[:7], 16)

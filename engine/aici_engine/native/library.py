@@ -1,0 +1,80 @@
+"""The native library that serves this processor, if there is one. Without it, torch computes: slower, and as right."""
+
+import ctypes
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from aici_engine.native.levels import LIBRARIES, Level, abi, features, levels
+from aici_runtime.errors import UsageError
+
+VARIABLE: Final = "AICI_NATIVE"
+_BUILD: Final = "`make kernels` in a checkout, or `python -m aici_engine.native.build`, builds them"
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """`library` of `level`; or None, `why`, and what to do about it."""
+
+    library: ctypes.CDLL | None
+    level: str = ""
+    why: str = ""
+    hint: str = ""
+
+
+def load() -> ctypes.CDLL | None:
+    """The library of the best level that this processor has, or of the one that AICI_NATIVE names; `off`: None.
+
+    UsageError if it names one that is not known or cannot run here.
+    """
+    return describe().library
+
+
+def describe() -> Native:
+    """What `load` returns, and why."""
+    return _find(os.environ.get(VARIABLE, ""))
+
+
+@cache
+def _find(wanted: str) -> Native:
+    if wanted == "off":
+        return Native(None, why=f"switched off by {VARIABLE}")
+    if not levels():
+        return Native(None, why=f"there are none for {platform.machine()} ({platform.libc_ver()[0] or 'no glibc'})")
+    able = [level for level in levels() if level.needs <= features()]
+    if wanted:
+        chosen = _named(wanted, able)
+        found = _open(chosen)
+        if found.library is None:
+            raise UsageError(f"{VARIABLE} is {wanted}, but {found.why}", hint=found.hint)
+        return found
+    if not able:
+        return Native(None, why=f"the processor has not what the least of them needs ({levels()[0].name})")
+    return _open(able[-1])
+
+
+def _named(wanted: str, able: list[Level]) -> Level:
+    known = {level.name: level for level in levels()}
+    names = ", ".join(["off", *(level.name for level in able)])
+    if wanted not in known:
+        raise UsageError(f"{VARIABLE} is {wanted!r}, which is no level of this machine", hint=f"it may be {names}")
+    if known[wanted] not in able:
+        missing = ", ".join(sorted(known[wanted].needs - features()))
+        raise UsageError(f"{VARIABLE} is {wanted}, but the processor lacks {missing}", hint=f"it may be {names}")
+    return known[wanted]
+
+
+def _open(level: Level) -> Native:
+    path = LIBRARIES / level.library
+    if not path.is_file():
+        return Native(None, why=f"{path.name} is not built", hint=_BUILD)
+    try:
+        library = ctypes.CDLL(str(path))
+        is_current = library.aici_native_abi() == abi()
+    except (OSError, AttributeError) as error:
+        return Native(None, why=f"{path.name} cannot be loaded: {error}", hint=_BUILD)
+    if not is_current:
+        return Native(None, why=f"{path.name} was built from other sources", hint=_BUILD)
+    return Native(library, level=level.name)

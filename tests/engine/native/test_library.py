@@ -1,0 +1,96 @@
+"""The kernels are compiled for each level of this machine; a library is called only if it is what the sources say."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from aici_engine.native import build, levels, library
+from aici_runtime.errors import UsageError
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = Path(levels.__file__).parent
+HERE = [level.name for level in levels.levels()]
+ABLE = [level.name for level in levels.levels() if level.needs <= levels.features()]
+pytestmark = pytest.mark.skipif(not HERE, reason="no kernels for this kind of machine")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
+    build.build()
+
+
+def described(wanted: str, *paths: Path) -> tuple[str, str]:
+    """The level and the reason that a process of its own comes to; `paths` come before this checkout."""
+    code = "from aici_engine.native.library import describe as d; import json; print(json.dumps([d().level, d().why]))"
+    env = os.environ | {"AICI_NATIVE": wanted, "PYTHONPATH": os.pathsep.join(map(str, [*paths, *sys.path]))}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    level, why = json.loads(done.stdout)
+    return level, why
+
+
+def test_each_level_that_the_processor_has_loads_and_the_best_is_taken() -> None:
+    for name in ABLE:
+        assert described(name) == (name, "")
+    assert described("")[0] == (ABLE[-1] if ABLE else "")
+    assert described("off") == ("", "switched off by AICI_NATIVE")
+
+
+def test_a_level_that_cannot_run_here_is_refused_with_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wanted in ("avx1024", *(name for name in HERE if name not in ABLE)):
+        monkeypatch.setenv("AICI_NATIVE", wanted)
+        with pytest.raises(UsageError, match=f"AICI_NATIVE is '?{wanted}") as error:
+            library.load()
+        assert error.value.hint == f"it may be {', '.join(['off', *ABLE])}"
+
+
+def test_what_is_up_to_date_is_not_built_again_and_what_is_not_is(tmp_path: Path) -> None:
+    for path in build.build():
+        for copied in (path, path.with_suffix(".hash")):
+            shutil.copy(copied, tmp_path)
+    stale, *fresh = [tmp_path / f"aici-native-{name}.so" for name in HERE]
+    stale.with_suffix(".hash").write_text("of another time")
+    for path in (stale, *fresh):
+        path.write_bytes(b"")
+    assert build.build(tmp_path) == [stale, *fresh]
+    assert stale.read_bytes() == (levels.LIBRARIES / stale.name).read_bytes()
+    assert [path.read_bytes() for path in fresh] == [b""] * len(fresh)
+
+
+@pytest.mark.skipif(not ABLE, reason="the processor has no level")
+def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
+    """A copy of the package whose sources changed after it was built."""
+    shutil.copytree(PACKAGE.parent, tmp_path / "aici_engine", ignore=shutil.ignore_patterns("__pycache__"))
+    native = tmp_path / "aici_engine" / "native"
+    assert described("", tmp_path) == (ABLE[-1], "")
+    with (native / "src" / "version.c").open("a") as source:
+        source.write("\n/* changed */\n")
+    assert described("", tmp_path) == ("", f"aici-native-{ABLE[-1]}.so was built from other sources")
+    (native / "lib" / f"aici-native-{ABLE[-1]}.so").write_bytes(b"\x7fELF")
+    assert "cannot be loaded: " in described("", tmp_path)[1]
+    (native / "lib" / f"aici-native-{ABLE[-1]}.so").unlink()
+    assert described("", tmp_path) == ("", f"aici-native-{ABLE[-1]}.so is not built")
+
+
+def test_the_wheel_is_of_this_kind_of_machine_and_its_library_loads() -> None:
+    with tempfile.TemporaryDirectory(prefix="aici-wheel-") as name:
+        folder = Path(name)
+        hatch = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", name]
+        subprocess.run(hatch, cwd=ROOT, check=True, capture_output=True)
+        [wheel] = folder.glob("*.whl")
+        assert wheel.stem.endswith(f"-{build.wheel_tag()}")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target"]
+        subprocess.run([*pip, str(folder / "site"), str(wheel)], check=True)
+        installed = folder / "site" / "aici_engine" / "native" / "lib"
+        assert sorted(path.stem for path in installed.iterdir()) == sorted(f"aici-native-{level}" for level in HERE)
+        assert described("", folder / "site") == described("")
+        with zipfile.ZipFile(wheel) as archive:
+            [tags] = [archive.read(name) for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
+        assert b"Root-Is-Purelib: false" in tags
