@@ -1,0 +1,136 @@
+"""Weights as small integers by groups of 32 along a row: what --dtype int8 and int4 mean, whoever computes with them.
+
+int8: a weight is `code * scale`, the code from -127 to 127. int4: `code * scale + min`, the code from 0 to 15. Scales
+and minimums are f16; products and sums are f32. These are the blocks of GGUF's Q8_0 and Q4_1, and its Q4_0 is an int4
+whose scale may be negative: weights that were stored so come back exactly, since the grid that they lie on is looked
+for before anything is rounded.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import torch
+
+GROUP: Final = 32
+_SLAB: Final = 1 << 19
+"""Weights at a time: what is in between stays in the processor's cache."""
+_ON_GRID: Final = 0.05
+"""Of a step of the grid: more than comes of f16 rounding the grid itself; weights of no grid are off by 0.29."""
+_SAMPLE: Final = 256
+
+
+def is_grouped(weight: torch.Tensor) -> bool:
+    """Whether it is a matrix whose rows are whole groups; others are not quantized."""
+    return weight.dim() == 2 and weight.shape[1] % GROUP == 0
+
+
+def quantize_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`weight` (N, K) to codes (N, K) int8 and scales (N, K / 32) f16."""
+    codes = torch.empty(weight.shape, dtype=torch.int8)
+    scales = torch.empty(len(weight), weight.shape[1] // GROUP, dtype=torch.float16)
+    for rows, groups in _slabs(weight):
+        scale = (groups.abs().amax(-1, keepdim=True) / 127).half()
+        codes[rows] = _round(groups, scale, -127, 127).flatten(1)
+        scales[rows] = scale[..., 0]
+    return codes, scales
+
+
+def quantize_int4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`weight` (N, K) to codes (N, K) uint8 below 16, scales and minimums (N, K / 32) f16."""
+    codes = torch.empty(weight.shape, dtype=torch.uint8)
+    scales, mins = (torch.empty(len(weight), weight.shape[1] // GROUP, dtype=torch.float16) for _ in range(2))
+    mend: Callable[[Grid], None] | None = None
+    for rows, groups in _slabs(weight):
+        grid = Grid(groups.flatten(0, 1))
+        rest = grid.error > 0
+        if rest.any():
+            part = grid.part(rest)
+            mend = mend or (_search if _lies_on_grids(part) else _refine)
+            mend(part)
+            grid.put(rest, part)
+        codes[rows] = grid.codes.view(len(groups), -1)
+        scales[rows], mins[rows] = grid.scale.view(len(groups), -1), grid.min.view(len(groups), -1)
+    return codes, scales, mins
+
+
+def dequantize(codes: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | None = None) -> torch.Tensor:
+    """(N, K) f32."""
+    weight = codes.reshape(len(codes), -1, GROUP) * scales.float()[..., None]
+    return (weight if mins is None else weight + mins.float()[..., None]).flatten(1)
+
+
+class Grid:
+    """`groups` (G, 32) f32 and the best grid found so far for each: scale and min (G, 1) f16, codes (G, 32)."""
+
+    def __init__(self, groups: torch.Tensor) -> None:
+        self.groups = groups
+        low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+        self.scale, self.min = ((high - low) / 15).half(), low.half()
+        self.codes, self.error = self._fit(self.scale, self.min)
+
+    def offer(self, scale: torch.Tensor, minimum: torch.Tensor) -> None:
+        """Taken by the groups whose weights it comes nearer to."""
+        codes, error = self._fit(scale, minimum)
+        better = error < self.error
+        self.error = torch.where(better, error, self.error)
+        self.scale, self.min, self.codes = (
+            torch.where(better[:, None], new, old)
+            for new, old in ((scale, self.scale), (minimum, self.min), (codes, self.codes))
+        )
+
+    def part(self, which: torch.Tensor) -> "Grid":
+        return Grid(self.groups[which])
+
+    def put(self, which: torch.Tensor, part: "Grid") -> None:
+        for name in ("scale", "min", "codes", "error"):
+            getattr(self, name)[which] = getattr(part, name)
+
+    def _fit(self, scale: torch.Tensor, minimum: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        codes = _round(self.groups - minimum.float(), scale, 0, 15)
+        apart = codes.mul(scale.float()).add_(minimum.float()).sub_(self.groups)
+        return codes.to(torch.uint8), torch.linalg.vecdot(apart, apart)
+
+
+def _slabs(weight: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Rows, and their groups (rows, K / 32, 32) in f32."""
+    if not is_grouped(weight):
+        raise ValueError(f"a weight of shape {tuple(weight.shape)} has no rows of whole groups of {GROUP}")
+    step = max(1, _SLAB // weight.shape[1])
+    for first in range(0, len(weight), step):
+        rows = slice(first, min(first + step, len(weight)))
+        yield rows, weight[rows].detach().float().reshape(rows.stop - first, -1, GROUP)
+
+
+def _round(groups: torch.Tensor, scale: torch.Tensor, low: int, high: int) -> torch.Tensor:
+    """The codes, still f32. A scale of 0 leaves 0."""
+    scale = scale.float()
+    return (groups / torch.where(scale == 0, torch.inf, scale)).round_().clamp_(low, high)
+
+
+def _lies_on_grids(grid: Grid) -> bool:
+    """Whether most of some groups were quantized before, by whatever format."""
+    step = max(1, len(grid.groups) // _SAMPLE)
+    sample = Grid(grid.groups[::step])
+    _search(sample)
+    near = (sample.error / GROUP).sqrt() < _ON_GRID * sample.scale[:, 0].abs()
+    return bool(near.float().mean() > 0.5)
+
+
+def _search(grid: Grid) -> None:
+    """The least and the greatest weight have codes, but which? Downwards, as far as known formats go, from 0."""
+    low, high = grid.groups.amin(-1, keepdim=True), grid.groups.amax(-1, keepdim=True)
+    for num_steps in range(15, 0, -1):
+        scale = ((high - low) / num_steps).half()
+        for least in range(16 - num_steps):
+            grid.offer(scale, (low - least * scale.float()).half())
+        grid.offer(-scale, high.half())
+
+
+def _refine(grid: Grid) -> None:
+    """Codes as they are, scale and minimum by least squares; twice, since the codes change with them."""
+    for _ in range(2):
+        codes = grid.codes.float()
+        mean_code, mean = codes.mean(-1, keepdim=True), grid.groups.mean(-1, keepdim=True)
+        spread = torch.linalg.vecdot(codes - mean_code, codes - mean_code)[:, None]
+        slope = torch.linalg.vecdot(codes - mean_code, grid.groups - mean)[:, None] / spread.clamp(min=1)
+        grid.offer(slope.half(), (mean - slope * mean_code).half())

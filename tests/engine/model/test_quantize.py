@@ -1,0 +1,95 @@
+"""Weights that were quantized before come back exactly; others are off by what their number of bits allows."""
+
+from typing import Final
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8
+from tests.support.model import default_model_dir
+
+ROWS: Final = 40
+COLUMNS: Final = 8 * GROUP
+
+
+def spread(weight: torch.Tensor) -> torch.Tensor:
+    """Greatest less least of each group, beside each of its weights."""
+    low, high = weight.unflatten(1, (-1, GROUP)).aminmax(dim=-1)
+    return (high - low).repeat_interleave(GROUP, 1)
+
+
+def some_scales() -> torch.Tensor:
+    return (torch.rand(ROWS, COLUMNS // GROUP) * 0.02 + 1e-4).half()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(7)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 15), (0, 3), (2, 13)])
+def test_what_lies_on_a_grid_of_sixteen_comes_back_exactly(low: int, high: int) -> None:
+    """As Q4_1 has it, whichever codes are in use."""
+    codes = torch.randint(low, high + 1, (ROWS, COLUMNS), dtype=torch.uint8)
+    weight = dequantize(codes, some_scales(), (torch.randn(ROWS, COLUMNS // GROUP) * 0.1).half())
+    got, scales, mins = quantize_int4(weight)
+    assert (got.dtype, scales.dtype, mins.dtype) == (torch.uint8, torch.float16, torch.float16)
+    assert int(got.max()) <= 15
+    assert torch.equal(dequantize(got, scales, mins), weight)
+
+
+def test_a_scale_below_zero_comes_back_exactly() -> None:
+    """As Q4_0 has it: the code 0 is the weight that is farthest from 0, on whichever side."""
+    codes = torch.randint(0, 15, (ROWS, COLUMNS), dtype=torch.uint8)
+    codes[:, ::GROUP] = 0
+    scales = some_scales() * torch.where(torch.rand(ROWS, COLUMNS // GROUP) < 0.5, -1, 1).half()
+    weight = dequantize(codes, scales, scales * -8)
+    assert torch.equal(dequantize(*quantize_int4(weight)), weight)
+
+
+def test_what_lies_on_a_finer_grid_than_f16_comes_back_nearly() -> None:
+    """As formats with scales of scales have it (Q4_K): the grid is rounded."""
+    codes = torch.randint(0, 12, (ROWS, COLUMNS), dtype=torch.uint8)
+    scales = torch.rand(ROWS, COLUMNS // GROUP) * 0.02 + 1e-3
+    weight = dequantize(codes, scales, -torch.rand(scales.shape) * 0.1)
+    apart = (dequantize(*quantize_int4(weight)) - weight).abs()
+    assert bool((apart <= spread(weight) / 100).all())  # of another grid of 16: 1 / 30
+
+
+def test_weights_of_no_grid_are_off_by_half_a_step_and_less_on_the_whole() -> None:
+    weight = torch.randn(ROWS, COLUMNS)
+    eight = dequantize(*quantize_int8(weight)) - weight
+    largest = weight.abs().unflatten(1, (-1, GROUP)).amax(-1).repeat_interleave(GROUP, 1)
+    assert bool((eight.abs() <= largest / 127 * 0.51).all())
+    four = dequantize(*quantize_int4(weight)) - weight
+    assert bool((four.abs() <= spread(weight) / 15).all())
+    even = spread(weight) / 15  # of rounding to the nearest of an even grid: a twelfth of its step's square
+    assert float(four.square().mean()) < 0.95 * float((even.square() / 12).mean())
+
+
+def test_a_group_of_one_value_and_a_matrix_in_bfloat16() -> None:
+    weight = torch.randn(3, 2 * GROUP).bfloat16()
+    weight[0], weight[1, :GROUP] = 0, -0.25
+    for quantized in (quantize_int8(weight), quantize_int4(weight)):
+        back = dequantize(*quantized)
+        assert torch.equal(back[0], torch.zeros(2 * GROUP))
+        assert bool(((back[1, :GROUP] + 0.25).abs() < 1e-4).all())
+        assert bool(((back - weight.float()).abs() <= spread(weight.float()) / 15 + 1e-4).all())
+
+
+def test_rows_that_are_no_whole_groups_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(2, 33\)"):
+        quantize_int4(torch.zeros(2, 33))
+
+
+def test_the_default_model_comes_back_as_it_was_stored() -> None:
+    """Its file had the layers as Q4_1 and the embedding, which is the head too, as Q8_0."""
+    [path] = default_model_dir().glob("*.safetensors")
+    with safe_open(path, "pt") as tensors:
+        names = [name for name in tensors.keys() if ".0." in name or ".29." in name]  # noqa: SIM118
+        matrices = [tensors.get_tensor(name) for name in names if "norm" not in name]
+        embedding = tensors.get_slice("model.embed_tokens.weight")[:4096]
+    assert len(matrices) == 14
+    assert all(torch.equal(dequantize(*quantize_int4(weight)), weight) for weight in matrices)
+    assert torch.equal(dequantize(*quantize_int8(embedding)), embedding)
