@@ -18,6 +18,7 @@ from aici_engine.control.session import Session
 from aici_engine.loop import Loop
 from aici_engine.model.load import load_model
 from aici_engine.output import Output
+from aici_engine.pace import Pace
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import Sampler
 from aici_engine.schedule import Scheduler
@@ -80,7 +81,12 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
         model=model,
         storage=storage,
         cache=cache,
-        scheduler=Scheduler(cache, max_num_seqs=config.max_num_seqs, max_batch_tokens=config.max_batch_tokens),
+        scheduler=Scheduler(
+            cache,
+            max_num_seqs=config.max_num_seqs,
+            max_batch_tokens=config.max_batch_tokens,
+            pace=Pace(config.prefill_slowdown),
+        ),
         session=Session(
             host,
             output,

@@ -9,6 +9,7 @@ from aici_runtime.errors import UsageError
 
 MAX_STOPS = 32
 MAX_LOGPROBS = 20
+MAX_PRIORITY = 1 << 31
 _MAX_BIAS = 1e30
 _SHOWN_CHARS = 80
 """Far enough from the end of f32 for sums."""
@@ -21,7 +22,8 @@ class EngineConfig:
     The KV cache has `num_pages` pages of `page_size` tokens; without `num_pages` it may take `memory_fraction` of the
     memory that is available when the engine starts, but not more than all sequences at full length would need.
     `max_batch_tokens` bounds the tokens of one forward pass; every running sequence that decodes takes one of them.
-    `max_context` only ever lowers the limit of the model.
+    `prefill_slowdown`: while sequences decode, so much of prompts is computed beside them as makes a step about so many
+    times as long; None sets no such bound. `max_context` only ever lowers the limit of the model.
     """
 
     model_dir: Path
@@ -31,6 +33,7 @@ class EngineConfig:
     memory_fraction: float = 0.4
     max_num_seqs: int = 32
     max_batch_tokens: int = 512
+    prefill_slowdown: float | None = 4.0
     max_context: int | None = None
     num_threads: int | None = None
 
@@ -43,6 +46,11 @@ class EngineConfig:
                 raise UsageError(f"{name} must be at least 1, not {value}")
         if not 0.0 < self.memory_fraction <= 1.0:
             raise UsageError(f"memory_fraction must be in (0, 1], not {self.memory_fraction}")
+        if self.prefill_slowdown is not None and not 1.0 <= self.prefill_slowdown < float("inf"):
+            raise UsageError(
+                f"prefill_slowdown must be a number from 1, not {self.prefill_slowdown}",
+                hint="1 computes as little of prompts beside other requests as can be, 4 is usual",
+            )
         if self.max_batch_tokens <= self.max_num_seqs:
             raise UsageError(
                 f"max_batch_tokens ({self.max_batch_tokens}) must exceed max_num_seqs ({self.max_num_seqs})",

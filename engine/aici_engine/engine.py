@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
-from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.config import MAX_PRIORITY, EngineConfig, SamplingParams
 from aici_engine.control.host import GuestHost, NoHost
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.profile import StepProfile
@@ -137,6 +137,7 @@ class Engine:
                     sink=sink or handle.put,
                     submitted_at=time.monotonic(),
                     score_from=request.score_from,
+                    priority=request.priority,
                 )
             )
         return handle
@@ -300,6 +301,8 @@ class Engine:
         first = request.score_from
         if first is not None and not 0 <= first < prompt_len:
             raise UsageError(f"score_from is {first}: the prompt has tokens 0 to {prompt_len - 1}")
+        if not -MAX_PRIORITY <= request.priority < MAX_PRIORITY:
+            raise UsageError(f"priority is {request.priority}: it may be from {-MAX_PRIORITY} to {MAX_PRIORITY - 1}")
         if request.controller is not None and (first is not None or request.sampling.ignore_eos):
             name = "ignore_eos" if first is None else "score_from"
             raise UsageError(f"{name} does not go with a controller", hint="make it a request of its own")

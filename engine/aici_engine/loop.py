@@ -29,7 +29,7 @@ from aici_engine.profile import Profile
 from aici_engine.sample.masks import Logits
 from aici_engine.sample.sampler import Sampler
 from aici_engine.sample.scores import num_rows, score
-from aici_engine.schedule import Scheduler, Work
+from aici_engine.schedule import Decision, Scheduler
 from aici_engine.sequence import Phase, Sequence
 from aici_runtime.errors import AiciError, RuntimeDiedError
 from aici_runtime.ids import SeqId, TokenId
@@ -185,7 +185,7 @@ class Loop:
         lap("ask")
         logits: list[list[Logits]] = []
         try:
-            logits = self._forward(decision.work)
+            logits = self._forward(decision)
         except Exception as error:  # noqa: BLE001 the engine loop's: it costs the requests of this batch
             _log.exception("a forward pass failed")
             for seq in [*(work.seq for work in decision.work), *(birth.child for birth in births)]:
@@ -210,19 +210,21 @@ class Loop:
             self._scheduler.fork(seq, fork)
         return [seq, *forks]
 
-    def _forward(self, work: list[Work]) -> list[list[Logits]]:
+    def _forward(self, decision: Decision) -> list[list[Logits]]:
         """The rows that each one's chunk asked for."""
         chunks = []
-        for item in work:
+        for item in decision.work:
             seq, start = item.seq, item.seq.num_computed
             end = start + item.num_tokens
             view = KvcacheView(self._storage, self._cache.page_table(seq.seq_id), end)
             num_logits = max(int(item.samples), num_rows(seq, end))
             chunks.append(Chunk(view, seq.tokens[start:end], start, num_logits))
         self.profile.lap("batch")
+        began = time.monotonic()
         logits = self._model.forward(self._storage, chunks).cpu()
+        self._scheduler.took(decision, time.monotonic() - began)
         self.profile.lap("forward")
-        for item in work:
+        for item in decision.work:
             item.seq.num_computed += item.num_tokens
             self._cache.advance(item.seq.seq_id, item.seq.num_computed)
         rows = iter(logits.numpy())

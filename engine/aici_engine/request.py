@@ -27,12 +27,15 @@ class Request:
     `score_from`: also score the prompt's tokens from this index on, by the log-softmax of the logits as the model gives
     them: no bias, no temperature. The k likeliest come along, k = `sampling.logprobs`. The prompt's first token has no
     log-probability: nothing precedes it.
+
+    `priority`: lower is sooner; a step of it is worth a minute of waiting.
     """
 
     prompt: str | Sequence[TokenId]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     controller: ControllerCall | None = None
     score_from: int | None = None
+    priority: int = 0
 
 
 class RequestHandle:

@@ -2,8 +2,13 @@
 
 There is no prefill phase and no decode phase: each sequence has a count of computed tokens that catches up with its
 count of tokens. A step gives every sequence that lacks one token that token, then spends what is left of its budget on
-those that lack more, oldest first. When pages run out, the newest sequence gives up its pages and is computed anew
-later; the oldest can never be evicted, and any one sequence fits the cache alone, so something always moves.
+those that lack more: half of it on the oldest of these, which is done when it is done whoever comes later, and the
+other half on those that lack least, so that nobody waits for long behind a long prompt. When pages run out, the newest
+sequence gives up its pages and is computed anew later; the oldest can never be evicted, and any one sequence fits the
+cache alone, so something always moves.
+
+Old is a matter of priority too: a step of it is worth a minute of waiting. So those that matter less are overtaken, but
+not for ever, and the order of any two never changes.
 
 Suspended sequences keep their pages and take no slot: whom they wait for may need one. They are the first to give up
 their pages to a sequence that can go on, and come back when they wake. Older means of an older request, or forked
@@ -11,10 +16,11 @@ before. A fork that comes back shares pages again with another of its request.
 """
 
 import itertools
-from bisect import insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 from aici_engine.cache.kvcache import KVCache
+from aici_engine.pace import Pace
 from aici_engine.sequence import Phase, Sequence
 from aici_runtime.ids import SeqId
 
@@ -35,10 +41,11 @@ class Decision:
 
 
 class Scheduler:
-    """Owns who waits and who runs, both in order of arrival, and is the only one to reserve pages."""
+    """Owns who waits and who runs, both in order, and is the only one to reserve pages."""
 
-    def __init__(self, cache: KVCache, *, max_num_seqs: int, max_batch_tokens: int) -> None:
+    def __init__(self, cache: KVCache, *, max_num_seqs: int, max_batch_tokens: int, pace: Pace) -> None:
         self._cache = cache
+        self._pace = pace
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
         self.waiting: list[Sequence] = []
@@ -46,9 +53,9 @@ class Scheduler:
         self.num_preemptions = 0
 
     def add(self, seq: Sequence) -> None:
-        """It waits for admission, ahead of everything that arrived later."""
+        """It waits for admission, ahead of everything that comes after it in order."""
         seq.phase = Phase.WAITING
-        insort(self.waiting, seq, key=_arrival)
+        insort(self.waiting, seq, key=_order)
 
     def remove(self, seq: Sequence) -> None:
         """It has ended: no slot, no pages. Idempotent."""
@@ -63,22 +70,22 @@ class Scheduler:
             self._cache.truncate(seq.seq_id, seq.num_computed)
 
     def admit(self) -> None:
-        """Move waiting sequences to running, in order, while slots and pages for all their tokens are there."""
+        """Move waiting sequences to running, in order, while pages for all their tokens are there, and fewer run
+        that come before them than there are slots."""
         active = [seq for seq in self.running if not seq.suspended]
         promised = sum(self._cache.num_missing(seq.seq_id, len(seq.tokens)) for seq in active)
-        num_active = len(active)
         for seq in [seq for seq in self.waiting if not seq.suspended]:
-            if num_active >= self._max_num_seqs:
+            if bisect_left(active, seq.order, key=_order) >= self._max_num_seqs:
                 return
             while self._num_needed(seq) > self._cache.num_free_pages - promised and (
                 victim := self._newest_suspended()
             ):
                 self._preempt(victim)
             need = self._num_needed(seq)
-            if num_active and need > self._cache.num_free_pages - promised:
+            if active and need > self._cache.num_free_pages - promised:
                 return
             promised += need
-            num_active += 1
+            insort(active, seq, key=_order)
             self.waiting.remove(seq)
             self._start(seq)
 
@@ -93,21 +100,38 @@ class Scheduler:
         and sequences that woke may be more than that."""
         decision = Decision()
         active = [seq for seq in self.running if not seq.suspended][: self._max_num_seqs]
-        budget = self._max_batch_tokens - sum(seq.num_pending == 1 for seq in active)
+        shares = self._share(active)
         for seq in active:
-            num_tokens = min(seq.num_pending, 1 if seq.num_pending == 1 else budget)
-            if num_tokens == 0 or seq.phase is not Phase.RUNNING:
-                continue
-            if not self._make_room(seq, num_tokens, decision):
-                continue
-            if seq.num_pending > 1:
-                budget -= num_tokens
-            decision.work.append(Work(seq, num_tokens, num_tokens == seq.num_pending))
+            num_tokens = shares.get(seq.seq_id, 0)
+            # It may have been preempted right now.
+            if num_tokens and seq.phase is Phase.RUNNING and self._make_room(seq, num_tokens, decision):
+                decision.work.append(Work(seq, num_tokens, num_tokens == seq.num_pending))
         return decision
+
+    def took(self, decision: Decision, time_s: float) -> None:
+        """How long its forward pass did."""
+        decodes = sum(work.num_tokens == 1 for work in decision.work)
+        others = sum(work.num_tokens for work in decision.work) - decodes
+        self._pace.took(time_s, num_decodes=decodes, num_others=others)
+
+    def _share(self, active: list[Sequence]) -> dict[SeqId, int]:
+        """Who gets how many tokens, by sequence."""
+        shares = {seq.seq_id: 1 for seq in active if seq.num_pending == 1}
+        late = [seq for seq in active if seq.num_pending > 1]
+        budget = self._max_batch_tokens - len(shares)
+        if (num_beside := self._pace.num_beside(len(shares))) is not None:
+            budget = min(budget, num_beside)
+        # The oldest lacks least, too, when its half is not enough and something is left.
+        for turn, seq in enumerate([*late[:1], *sorted(late, key=lambda seq: seq.num_pending)]):
+            had = shares.get(seq.seq_id, 0)
+            more = min(seq.num_pending - had, -(-budget // 2) if turn == 0 else budget)
+            shares[seq.seq_id] = had + more
+            budget -= more
+        return shares
 
     def _make_room(self, seq: Sequence, num_tokens: int, decision: Decision) -> bool:
         while not self._cache.reserve(seq.seq_id, seq.num_computed + num_tokens):
-            # Suspended, or later in order of arrival, means not in the decision: evicting it undoes nothing.
+            # Suspended, or later in order, means not in the decision: evicting it undoes nothing.
             victim = self._newest_suspended() or self.running[-1]
             self._preempt(victim)
             decision.preempted.append(victim.seq_id)
@@ -149,11 +173,11 @@ class Scheduler:
 
     def _run(self, seq: Sequence) -> None:
         seq.phase = Phase.RUNNING
-        insort(self.running, seq, key=_arrival)
+        insort(self.running, seq, key=_order)
 
     def _newest_suspended(self) -> Sequence | None:
         return next((seq for seq in reversed(self.running) if seq.suspended), None)
 
 
-def _arrival(seq: Sequence) -> tuple[SeqId, SeqId]:
-    return seq.group.request_id, seq.seq_id
+def _order(seq: Sequence) -> tuple[float, SeqId, SeqId]:
+    return seq.order

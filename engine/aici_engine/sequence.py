@@ -19,6 +19,9 @@ from aici_engine.text import TextStream
 from aici_runtime.errors import AiciError
 from aici_runtime.ids import SeqId, TokenId
 
+PRIORITY_S = 60.0
+"""Who waited for so long has made up for a step of priority: so nobody waits for ever."""
+
 
 class Phase(Enum):
     """`STARTING`: its guest is being instantiated. `WAITING`: for a slot and pages. `RUNNING`: has both."""
@@ -88,6 +91,7 @@ class Sequence:
         sink: Sink,
         submitted_at: float,
         score_from: int | None = None,
+        priority: int = 0,
     ) -> None:
         self.seq_id = seq_id
         self.tokens = prompt
@@ -120,6 +124,7 @@ class Sequence:
         self.storage: list[dict[str, Any]] = []
         # Times, by the monotonic clock.
         self.submitted_at = submitted_at
+        self.due_at = submitted_at + PRIORITY_S * priority
         self.started_at: float | None = None
         self.first_token_at: float | None = None
         # Set by whoever finds that it must end; the loop ends it.
@@ -145,6 +150,11 @@ class Sequence:
     @property
     def req_id(self) -> str:
         return f"r{self.group.request_id}"
+
+    @property
+    def order(self) -> tuple[float, SeqId, SeqId]:
+        """Who comes first in it is served first."""
+        return self.due_at, self.group.request_id, self.seq_id
 
     @property
     def num_pending(self) -> int:

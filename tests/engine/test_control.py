@@ -386,6 +386,25 @@ def test_a_crowd_of_guests_starts_in_turn(engine: Engine, host: ScriptedHost) ->
     assert missing.wait().reason is FinishReason.FAIL
 
 
+def test_guests_start_by_priority(tiny_model: Path) -> None:
+    class Noting(ScriptedHost):
+        def instantiate(self, **asked: Any) -> Any:
+            started.append(asked["module_arg"])
+            return super().instantiate(**asked)
+
+    started: list[Any] = []
+    host = Noting(dict(GUESTS))
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64, max_num_seqs=8), host=host) as engine:
+        host.hold.clear()
+        handles = [
+            engine.submit(Request(prompt="Go", controller=ControllerCall("spell", argument), priority=priority))
+            for argument, priority in [*(("early", 0) for _ in range(8 + 16)), ("usual", 0), ("late", 1), ("soon", -1)]
+        ]
+        host.hold.set()
+        assert [handle.wait().text for handle in handles[-3:]] == ["usual", "late", "soon"]
+    assert started[8 + 16 :] == ["soon", "usual", "late"]
+
+
 def test_a_guest_whose_first_round_is_refused_is_discarded(engine: Engine, host: ScriptedHost) -> None:
     host.refuses_at_round = 1
     assert str(submit(engine, "guest").wait().error) == "no such round"
@@ -579,6 +598,12 @@ def test_nothing_to_generate_starts_no_guest(engine: Engine, host: ScriptedHost)
 def test_what_does_not_go_with_a_controller_is_refused(engine: Engine, asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"(score_from|ignore_eos) does not go with a controller"):
         engine.submit(Request(prompt="a", controller=ControllerCall("spell", "a"), **asked))
+
+
+@pytest.mark.parametrize("priority", [1 << 31, -(1 << 31) - 1])
+def test_a_priority_beyond_all_bounds_is_refused(engine: Engine, priority: int) -> None:
+    with pytest.raises(UsageError, match=f"priority is {priority}"):
+        engine.submit(Request(prompt="a", priority=priority))
 
 
 def test_with_a_new_runtime_it_goes_on(engine: Engine, host: ScriptedHost) -> None:

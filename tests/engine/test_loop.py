@@ -17,6 +17,7 @@ from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
+from aici_engine.pace import Pace
 from aici_engine.request import ControllerCall
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import Sampler
@@ -54,7 +55,7 @@ def test_when_the_model_fails_in_a_fork_all_of_it_fails() -> None:
         model=FakeModel(host),
         storage=Storage([], num_pages=32, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
         cache=cache,
-        scheduler=Scheduler(cache, max_num_seqs=8, max_batch_tokens=32),
+        scheduler=Scheduler(cache, max_num_seqs=8, max_batch_tokens=32, pace=Pace(None)),
         session=Session(host, output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=eos_tokens,
                         new_id=lambda: SeqId(next(ids))),
         sampler=Sampler(MaskApplier(vocab_size=VOCAB_SIZE, eos_token=EOS, all_eos=[EOS], num_logits=VOCAB_SIZE)),

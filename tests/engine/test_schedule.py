@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import SamplingParams
+from aici_engine.pace import Pace
 from aici_engine.schedule import Decision, Scheduler, Work
 from aici_engine.sequence import Phase, Sequence
 from aici_runtime.ids import SeqId, TokenId
@@ -21,12 +22,16 @@ class NoTensors:
     def copy_page(self, source: PageId, target: PageId) -> None: ...
 
 
-def make(num_pages: int, max_num_seqs: int, max_batch_tokens: int) -> tuple[Scheduler, KVCache]:
+def make(
+    num_pages: int, max_num_seqs: int, max_batch_tokens: int, pace: Pace | None = None
+) -> tuple[Scheduler, KVCache]:
     cache = KVCache(num_pages=num_pages, page_size=PAGE_SIZE, copier=NoTensors())
-    return Scheduler(cache, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens), cache
+    return Scheduler(
+        cache, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, pace=pace or Pace(None)
+    ), cache
 
 
-def sequence(seq_id: int, prompt_len: int, limit: int) -> Sequence:
+def sequence(seq_id: int, prompt_len: int, limit: int, *, at: float = 0.0, priority: int = 0) -> Sequence:
     return Sequence(
         SeqId(seq_id),
         prompt=[TokenId(0)] * prompt_len,
@@ -34,7 +39,8 @@ def sequence(seq_id: int, prompt_len: int, limit: int) -> Sequence:
         controller=None,
         limit=limit,
         sink=lambda event: None,
-        submitted_at=0.0,
+        submitted_at=at,
+        priority=priority,
     )
 
 
@@ -146,6 +152,107 @@ def test_decodes_go_on_beside_a_long_prompt() -> None:
         seen.append({int(work.seq.seq_id): work.num_tokens for work in decision.work})
         perform(decision, cache)
     assert seen == [{1: 3, 2: 5}] + [{1: 1, 2: 7}] * 5
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    max_num_seqs=st.integers(1, 5),
+    spare_tokens=st.integers(1, 12),
+    requests=st.lists(
+        st.tuples(st.integers(0, 80), st.integers(1, 120), st.integers(1, 9), st.integers(-1, 1)),
+        min_size=1,
+        max_size=24,
+    ),
+)
+def test_who_comes_later_costs_nobody_his_turn(
+    max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int, int]]
+) -> None:
+    """Each ends within the steps that it and those before it in order would need one after the other, with half of the
+    budget that decodes leave: whatever comes after it. A step takes two seconds, so priorities wear off half-way."""
+    scheduler, cache = make(4000, max_num_seqs, max_num_seqs + spare_tokens)
+    half = -(-spare_tokens // 2)
+    arriving = {
+        sequence(i + 1, prompt, prompt + output, at=2.0 * at, priority=priority): at
+        for i, (at, prompt, output, priority) in enumerate(requests)
+    }
+    work = {seq: -(-seq.prompt_len // half) + seq.room for seq in arriving}
+    waiting = dict(arriving)
+    for step in itertools.count():
+        for seq in [seq for seq, at in waiting.items() if at <= step]:
+            del waiting[seq]
+            scheduler.add(seq)
+        scheduler.admit()
+        decision = scheduler.decide()
+        computed = {work.seq for work in decision.work}
+        assert computed >= {seq for seq in scheduler.running[:max_num_seqs] if seq.num_pending == 1}
+        perform(decision, cache)
+        for seq in [seq for seq in scheduler.running if seq.room <= 0]:
+            scheduler.remove(seq)
+            ahead = [other for other in arriving if other.order <= seq.order]
+            assert step - arriving[seq] < sum(work[other] for other in ahead)
+        if not (waiting or scheduler.waiting or scheduler.running):
+            return
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    scheduler, cache = make(4000, 4, 132)
+    long, other = sequence(1, 6000, 6001), sequence(2, 5000, 5001)
+    for seq in (long, other):
+        scheduler.add(seq)
+    num_steps = {}
+    for step in range(100):
+        if step % 2 == 0:
+            scheduler.add(sequence(step + 10, 60, 61, at=float(step + 1)))
+        scheduler.admit()
+        perform(scheduler.decide(), cache)
+        for seq in [seq for seq in scheduler.running if seq.room <= 0]:
+            scheduler.remove(seq)
+            num_steps[int(seq.seq_id)] = step
+    # Each of the short ones in the step in which it came; nearly half of each step was left to the oldest.
+    assert [num_steps[step + 10] for step in range(0, 100, 2)] == list(range(0, 100, 2))
+    assert num_steps[1] < 6000 / 66 + 1
+    assert other.num_computed > 0
+
+
+def test_prompts_slow_decodes_down_no_more_than_is_wanted() -> None:
+    """On a machine whose costs it is not told: 10 ms for a step, 1 more for a sequence that decodes, 2 for a token."""
+    scheduler, cache = make(3000, 4, 512, Pace(4.0))
+    for seq in (sequence(1, 10, 400), sequence(2, 3000, 3001), sequence(3, 2000, 2001)):
+        scheduler.add(seq)
+    times = []
+    while any(seq.num_pending > 1 for seq in scheduler.running) or scheduler.waiting:
+        scheduler.admit()
+        decision = scheduler.decide()
+        num_decodes = sum(work.num_tokens == 1 for work in decision.work)
+        time_s = 0.01 + 0.001 * num_decodes + 0.002 * sum(work.num_tokens - 1 for work in decision.work)
+        scheduler.took(decision, time_s)
+        if num_decodes:
+            times.append(time_s)
+        perform(decision, cache)
+        for seq in [seq for seq in scheduler.running if seq.room <= 0]:
+            scheduler.remove(seq)
+    assert 0.03 < max(times) < 0.06
+    assert sum(times) / len(times) > 0.03
+    assert min(times) == 0.011  # how it learned
+
+
+def test_priorities_decide_who_runs_who_gives_way_and_for_how_long() -> None:
+    scheduler, cache = make(8, 2, 16)
+    plain, late, vital = sequence(1, 3, 20), sequence(2, 3, 20, at=1.0), sequence(3, 3, 20, at=2.0, priority=-1)
+    for seq in (plain, late, vital):
+        scheduler.add(seq)
+        scheduler.admit()
+    # It needed no slot to be free: the last in order has none now, but keeps its pages.
+    assert [seq.seq_id for seq in scheduler.running] == [3, 1, 2]
+    assert [work.seq for work in scheduler.decide().work] == [vital, plain]
+    assert cache.holds(late.seq_id)
+    # A minute later a step of priority outweighs nothing any more.
+    scheduler.add(sequence(4, 3, 20, at=61.0, priority=-1))
+    scheduler.add(sequence(5, 3, 20, at=59.0, priority=-1))
+    assert sorted([*scheduler.running, *scheduler.waiting], key=lambda seq: seq.order)[1:] == [
+        scheduler.waiting[0], plain, late, scheduler.waiting[1]
+    ]  # fmt: skip
+    assert [seq.seq_id for seq in scheduler.waiting] == [5, 4]
 
 
 def test_the_newest_gives_way_and_comes_back_first() -> None:

@@ -7,6 +7,7 @@
 Facts: the AICI runtime protocol with pre/mid/post callbacks. A guest that fails ends its own sequence only.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -81,8 +82,8 @@ class Session:
         self._asked: list[Sequence] = []
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
-        """Instantiate the guest, in order of arrival; `done` is called in the end, on any thread."""
-        self._to_start.append((seq, done))
+        """Instantiate the guest, in order; `done` is called in the end, on any thread."""
+        insort(self._to_start, (seq, done), key=lambda start: start[0].order)
         self._start_next()
 
     def drop(self, seq: Sequence) -> None:

@@ -135,6 +135,7 @@ class EngineClient:
         controller: str | None = None,
         argument: object = None,
         score_from: int | None = None,
+        priority: int = 0,
         watch: Watch = _unwatched,
     ) -> Stream:
         """Submit a sequence; never blocks. What is wrong with it comes as the stream's failure."""
@@ -142,7 +143,7 @@ class EngineClient:
         stream = Stream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
         try:
-            _send(link, wire.Submit(stream.number, prompt, sampling, controller, argument, score_from))
+            _send(link, wire.Submit(stream.number, prompt, sampling, controller, argument, score_from, priority))
         except UsageError as error:
             self.fail(stream, error)
         return stream

@@ -59,6 +59,7 @@ class EngineServer:
             sampling=submit.sampling,
             controller=call,
             score_from=submit.score_from,
+            priority=submit.priority,
         )
 
         def sink(event: Event) -> None:

@@ -30,6 +30,7 @@ class Generation:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     controller: ControllerCall | None = None
     score_from: int | None = None
+    priority: int = 0
 
 
 class Service:
@@ -89,6 +90,7 @@ class Service:
             controller=None if call is None else call.module_id,
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
+            priority=generation.priority,
             watch=self.metrics.watch(),
         )
         stream.expire_after(self.limits.request_timeout_s)

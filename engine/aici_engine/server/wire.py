@@ -26,7 +26,7 @@ from aici_runtime.errors import (
 
 
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
-    """`controller`: module id or tag; None generates without one. `argument`: any JSON. `score_from`: see Request."""
+    """`controller`: module id or tag; None generates without one. `argument`: any JSON. The others: see Request."""
 
     stream: int
     prompt: list[int]
@@ -34,6 +34,7 @@ class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     controller: str | None = None
     argument: Any = None
     score_from: int | None = None
+    priority: int = 0
 
 
 class Abort(Struct, frozen=True, array_like=True, tag="abort"):

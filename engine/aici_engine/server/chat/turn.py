@@ -39,7 +39,7 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
 class TurnRequest:
     """`prompt`: tokens up to where the answer begins. `controller` constrains the text and excludes tools.
 
-    `score_from`: as in a Generation; for text alone.
+    `score_from`, `priority`: as in a Generation; the former for text alone.
     """
 
     prompt: list[int]
@@ -49,6 +49,7 @@ class TurnRequest:
     tool_choice: ToolChoice = "none"
     parallel: bool = True
     score_from: int | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,11 @@ class _Turn:
                 return
             sampling = replace(sampling, max_tokens=room)
         generation = Generation(
-            prompt=self._prompt, sampling=sampling, controller=controller, score_from=self._request.score_from
+            prompt=self._prompt,
+            sampling=sampling,
+            controller=controller,
+            score_from=self._request.score_from,
+            priority=self._request.priority,
         )
         stream = await self._streams.enter_async_context(self._service.start(generation))
         async for event in stream:

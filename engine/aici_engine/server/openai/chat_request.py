@@ -93,6 +93,7 @@ class ChatRequest(SamplingFields):
             tools=tools,
             tool_choice=choice,
             parallel=self.parallel_tool_calls,
+            priority=self.priority,
         )
         return variants(turn, self.n)
 

@@ -84,6 +84,7 @@ class CompletionRequest(SamplingFields):
                         sampling=sampling,
                         controller=controller,
                         score_from=0 if scored else None,
+                        priority=self.priority,
                     ),
                     self.num_made,
                 )

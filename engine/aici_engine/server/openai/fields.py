@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from aici_engine.config import SamplingParams
+from aici_engine.config import MAX_PRIORITY, SamplingParams
 from aici_engine.server.asked import ConstraintFields
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.service import Service
@@ -66,6 +66,7 @@ class SamplingFields(Strict, ConstraintFields):
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
     ignore_eos: bool = False
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, lt=MAX_PRIORITY)] = 0
 
     user: str | None = None
     metadata: dict[str, str] | None = None

@@ -133,6 +133,13 @@ def test_values_that_only_look_like_others_are_honoured_too() -> None:
     assert api.chunks(CHAT, {**BODIES[CHAT], "stream_options": {"include_usage": True}})[-1]["usage"]
 
 
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_a_priority_is_passed_on(path: str) -> None:
+    api = Api()
+    api.answer(path, {**BODIES[path], "priority": -3})
+    assert [submit.priority for submit in api.engine.submitted] == [-3]
+
+
 # What is wrong, and the status, the field and the words that tell so.
 ARRAY: Json = {"type": "function", "function": {"name": "t", "parameters": {"type": "array"}}}
 WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
@@ -154,6 +161,8 @@ WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
     "bias in another spelling": ({"logit_bias": {"07": 1}}, 400, "logit_bias", "'07': its keys are tokens"),
     "bias of a huge number": ({"logit_bias": {"9" * 5000: 1}}, 400, "logit_bias", "0 to 49151"),
     "bias": ({"logit_bias": {"5": 101}}, 400, "logit_bias.5", "less than or equal to 100"),
+    "priority": ({"priority": 1 << 31}, 400, "priority", "less than 2147483648"),
+    "no whole priority": ({"priority": 0.5}, 422, "priority", "valid integer"),
     "max_tokens": ({"max_tokens": -1}, 400, "max_tokens", "greater than or equal"),
     "tier": ({"service_tier": "flex"}, 400, "service_tier", "'auto' or 'default'"),
     "store": ({"store": True}, 400, "store", "False"),
