@@ -4,6 +4,7 @@ import typer
 
 from aici_cli.bench.constraint import constraint
 from aici_cli.bench.ctrl import ctrl
+from aici_cli.bench.engine import engine
 from aici_cli.bench.masks import masks
 from aici_cli.bench.rt import rt
 from aici_cli.bench.serve import serve
@@ -11,6 +12,7 @@ from aici_cli.bench.serve import serve
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True, rich_markup_mode=None)
 app.command()(constraint)
 app.command()(ctrl)
+app.command()(engine)
 app.command()(masks)
 app.command()(rt)
 app.command()(serve)

@@ -80,6 +80,26 @@ def plot_serve(rows: Sequence[dict[str, Any]], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_engine(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Over the batch: tokens a second of prefill, then of decoding; ours solid, others dashed."""
+    figure, axes = _figure(2, width=8, height=4.5)
+    for number, name in enumerate(dict.fromkeys((row["engine"], row["form"]) for row in rows)):
+        own = [row for row in rows if (row["engine"], row["form"]) == name]
+        batches = [row["batch"] for row in own]
+        style = "o-" if name[0] == "aici" else "o--"
+        for axis, phase in zip(axes, ("prefill", "decode"), strict=True):
+            values = [row[f"{phase}_tokens_per_s"] for row in own]
+            axis.plot(batches, values, style, color=f"C{number}", label=" ".join(name), markersize=4)
+    for axis, phase in zip(axes, ("prefill", "decode"), strict=True):
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_ylabel(f"{phase}, tokens a second")
+        axis.set_xlabel("batch")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    _save(figure, path)
+
+
 def plot_rt(rows: Sequence["StepRow"], path: Path) -> None:
     """For each tokenizer, mask and gap: microseconds of a mid (line) and of a whole step (dotted), over sequences."""
     panels = list(dict.fromkeys((row.tokenizer, row.mask, row.gap_ms) for row in rows))

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from aici_runtime.errors import UsageError
 
+Dtype = Literal["float32", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 MAX_STOPS = 32
 MAX_LOGPROBS = 20
 MAX_PRIORITY = 1 << 31
@@ -27,7 +29,7 @@ class EngineConfig:
     """
 
     model_dir: Path
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     page_size: int = 16
     num_pages: int | None = None
     memory_fraction: float = 0.4
@@ -38,8 +40,8 @@ class EngineConfig:
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("float32", "bfloat16"):
-            raise UsageError(f"dtype {self.dtype!r} is not known", hint="use float32 or bfloat16")
+        if self.dtype not in DTYPES:
+            raise UsageError(f"dtype {self.dtype!r} is not known", hint=f"use one of {', '.join(DTYPES)}")
         for name in ("page_size", "num_pages", "max_num_seqs", "max_batch_tokens", "max_context", "num_threads"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -1,0 +1,55 @@
+"""How fast this machine reads memory, and what a decoding step at batch 1 has to read: the limit of any engine."""
+
+import json
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_BITS = {"float32": 32.0, "bfloat16": 16.0, "int8": 8.5, "int4": 5.0}
+"""A weight of each dtype of ours, with its part of what its group has: a scale, and a minimum if it is int4."""
+
+_SIZE = 512 << 20
+_ROUNDS = 7
+
+
+def read_bandwidth(threads: int) -> float:
+    """Bytes a second, the best of a few passes over an array that no cache holds; in a process of its own."""
+    done = subprocess.run([sys.executable, "-m", __name__, str(threads)], stdout=subprocess.PIPE, check=True)
+    return float(done.stdout)
+
+
+def weight_bytes(model: Path, dtype: str) -> float:
+    """What a step reads of weights in `dtype`. An embedding that is not the head's is not among it: rows are."""
+    sizes = {}
+    for file in model.glob("*.safetensors"):
+        with file.open("rb") as data:
+            (length,) = struct.unpack("<Q", data.read(8))
+            header = json.loads(data.read(length))
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                size = 1
+                for extent in tensor["shape"]:
+                    size *= extent
+                sizes[name] = size
+    if "lm_head.weight" in sizes:
+        sizes.pop("model.embed_tokens.weight", None)
+    return sum(sizes.values()) * _BITS[dtype] / 8
+
+
+def _measure(threads: int) -> float:
+    import torch
+
+    torch.set_num_threads(threads)
+    array = torch.ones(_SIZE // 4)
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        began = time.perf_counter()
+        array.sum()
+        best = min(best, time.perf_counter() - began)
+    return _SIZE / best
+
+
+if __name__ == "__main__":
+    print(_measure(int(sys.argv[1])))

@@ -1,0 +1,181 @@
+"""Asks every contestant for the same work in turn, round after round, and keeps what each round took."""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from aici_cli.bench.engines.formats import write_gguf
+from aici_cli.bench.engines.process import ContestantError, Process
+
+PROSE = Path(__file__).parent / "prose.txt"
+OURS = "aici"
+Ids = list[list[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """`form`: of the weights, in the engine's own words. `python`: what the engine is installed in."""
+
+    engine: str
+    form: str
+    python: str = sys.executable
+
+    @property
+    def name(self) -> str:
+        return f"{self.engine} {self.form}"
+
+    @property
+    def command(self) -> list[str]:
+        if self.engine == OURS:
+            return [self.python, "-m", "aici_cli.bench.engines.ours"]
+        return [self.python, str(Path(__file__).parent / "peers.py"), self.engine]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """`work`: a folder for the forms that contestants make of the model, which are kept."""
+
+    model: Path
+    work: Path
+    threads: int
+    batches: Sequence[int]
+    num_prompt: int
+    num_new: int
+    rounds: int
+    limit_s: float
+
+    def job(self, entry: Entry) -> dict[str, Any]:
+        return {
+            "model": str(self.model),
+            "form": entry.form,
+            "made": str(self.work / f"{entry.engine}-{entry.form}"),
+            "gguf": str(self.work / "model.gguf"),
+            "threads": self.threads,
+            "batch": max(self.batches),
+            "length": self.num_prompt + self.num_new,
+        }
+
+
+@dataclass(kw_only=True)
+class Cell:
+    """What one contestant reached at one batch size: tokens a second, a figure a round; and the first new tokens."""
+
+    prefill: list[float] = field(default_factory=list)
+    decode: list[float] = field(default_factory=list)
+    first_tokens: list[int] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Result:
+    """`start_s`: from nothing to loaded, `load_s`: of that the loading alone. `error`: why it could not go on."""
+
+    entry: Entry
+    version: str = ""
+    start_s: float = 0.0
+    load_s: float = 0.0
+    now_bytes: int = 0
+    peak_bytes: int = 0
+    cells: dict[int, Cell] = field(default_factory=dict)
+    error: str = ""
+
+
+class Prompts:
+    """Token ids of prose, a new place in it for each prompt of each run: nothing that a prefix cache could know."""
+
+    def __init__(self, model: Path) -> None:
+        self._file = model / "tokenizer.json"
+        self._rng = random.Random(7)
+
+    @cached_property
+    def _ids(self) -> list[int]:
+        from tokenizers import Tokenizer
+
+        ids: list[int] = Tokenizer.from_file(str(self._file)).encode(PROSE.read_text(), add_special_tokens=False).ids
+        return ids
+
+    def take(self, batch: int, length: int) -> Ids:
+        return [self._one(length) for _ in range(batch)]
+
+    def _one(self, length: int) -> list[int]:
+        at = self._rng.randrange(len(self._ids))
+        # Any tokens first, since two prompts may begin at one place.
+        any_ids = self._rng.choices(self._ids, k=3)
+        return [*any_ids, *(self._ids[(at + k) % len(self._ids)] for k in range(length))][:length]
+
+
+def race(entries: Sequence[Entry], plan: Plan, say: Callable[[str], None]) -> list[Result]:
+    """Contestants are loaded one after the other and all stay, idle while another one runs. What fails is left out."""
+    results = [Result(entry=entry) for entry in entries]
+    prompts = Prompts(plan.model)
+    with ExitStack() as stack:
+        running: list[tuple[Result, Process]] = []
+        for result in results:
+            say(f"{result.entry.name}: loading")
+            try:
+                running.append((result, _loaded(result, plan, stack)))
+            except ContestantError as error:
+                _fail(result, error, say)
+        for batch in plan.batches:
+            say(f"batch {batch}: {plan.rounds} rounds of {len(running)} engines")
+            # The first round is a warm-up: some compile what they meet for the first time.
+            for number in range(-1, plan.rounds):
+                work = (prompts.take(batch, plan.num_prompt), prompts.take(batch, plan.num_prompt))
+                for one in list(running):
+                    try:
+                        _round(*one, work, plan.num_new, counts=number >= 0)
+                    except ContestantError as error:
+                        _fail(one[0], error, say)
+                        running.remove(one)
+        for result, process in running:
+            result.now_bytes, result.peak_bytes = process.memory()
+    return results
+
+
+def _loaded(result: Result, plan: Plan, stack: ExitStack) -> Process:
+    entry = result.entry
+    job = plan.job(entry)
+    # What is made for it, and by it, is made in other processes: it shall not count as its memory.
+    with Process(entry.command, limit_s=plan.limit_s) as maker:
+        result.version = maker.ask("version", job)["version"]
+        if not Path(job["made"]).exists():
+            if entry.engine == "llama.cpp" and not Path(job["gguf"]).exists():
+                write_gguf(plan.model, Path(job["gguf"]))
+            maker.ask("prepare", job)
+    began = time.perf_counter()
+    process = stack.enter_context(Process(entry.command, limit_s=plan.limit_s))
+    result.load_s = process.ask("load", job)["load_s"]
+    result.start_s = time.perf_counter() - began
+    return process
+
+
+def _round(result: Result, process: Process, work: tuple[Ids, Ids], num_new: int, *, counts: bool) -> None:
+    """Two runs: of one token, all of whose time is prefill, and of `num_new`."""
+    prefilled = process.ask("run", {"prompts": work[0], "num_new": 1})
+    decoded = process.ask("run", {"prompts": work[1], "num_new": num_new})
+    if counts:
+        batch = len(work[0])
+        cell = result.cells.setdefault(batch, Cell())
+        cell.prefill.append(batch * len(work[0][0]) / max(times[-1] for times in prefilled["times"]))
+        cell.decode.append(decode_rate(decoded["times"]))
+        cell.first_tokens += [tokens[0] for tokens in prefilled["tokens"]]
+
+
+def decode_rate(times: Sequence[Sequence[float]]) -> float:
+    """Tokens a second while every sequence decodes: from when the last has its first token until the first ends.
+
+    Each counts the intervals between its own tokens in that time: tokens of one step do not arrive at one moment.
+    """
+    start, end = max(one[0] for one in times), min(one[-1] for one in times)
+    inside = [[at for at in one if start <= at <= end] for one in times]
+    return sum((len(one) - 1) / (one[-1] - one[0]) for one in inside if len(one) > 1)
+
+
+def _fail(result: Result, error: ContestantError, say: Callable[[str], None]) -> None:
+    result.error = error.message
+    say(f"{result.entry.name}: {error.message}")

@@ -1,0 +1,108 @@
+"""`aici bench engine`: its figures are for people to read; here, that it compares the same work, and what it does about
+engines that are not there or go wrong."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from aici_cli.bench.engines.process import ContestantError, Process
+from aici_cli.bench.engines.race import decode_rate
+from tests.engine.support import write_tiny_model
+from tests.support.cli import aici
+from tests.support.processes import alive, descendants, wait_until
+
+FAKE = """#!{python}
+import json, os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["op"] == "run" and len(asked["job"]["prompts"]) > 1:
+        print("out of luck", file=sys.stderr)
+        os._exit(3)
+    times = [[0.5, 1.0, 1.5][: asked["job"].get("num_new")]]
+    answer = {{"version": "1", "load_s": 0.5, "times": times, "tokens": [[1] * len(times[0])], "child": child.pid}}
+    print(json.dumps(answer), flush=True)
+"""
+"""Knows the conversation, has a child that only a signal ends, and dies of a second prompt."""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> str:
+    path = tmp_path / "python"
+    path.write_text(FAKE.format(python=sys.executable))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_engines_in_turn(tmp_path: Path, fake: str) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    write_tiny_model(model)
+    picture = tmp_path / "engine.svg"
+    engines = ["--dtype", "float32", "--peer", "hf:float32", "--peer", "ctranslate2=/no/such/python"]
+    work = ["--batch", "1", "--batch", "3", "--prompt-tokens", "20", "--num-tokens", "3", "--rounds", "2"]
+    done = aici(
+        "bench", "engine", "--model", str(model), *engines, "--peer", f"vllm={fake}", *work, "--threads", "1",
+        "--json", "--plot", str(picture), env={"AICI_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    speeds = {(row["engine"], row["batch"]): row for row in rows if row["measure"] == "speed"}
+    assert set(speeds) == {("aici", 1), ("aici", 3), ("hf", 1), ("hf", 3), ("vllm", 1)}
+    for row in speeds.values():
+        assert len(row["prefill_rounds"]) == len(row["decode_rounds"]) == 2
+        assert row["same_first_tokens"] == (row["engine"] != "vllm")
+    # Twenty tokens in half a second, two more of them in one.
+    assert (speeds["vllm", 1]["prefill_tokens_per_s"], speeds["vllm", 1]["decode_tokens_per_s"]) == (40, 2)
+    assert speeds["hf", 3]["decode_best_peer"] == "hf float32"
+    assert speeds["hf", 3]["decode_to_best_peer"] == 1
+    costs = {row["engine"]: row for row in rows if row["measure"] == "costs"}
+    assert "No such file" in costs["ctranslate2"]["error"]
+    assert costs["vllm"]["error"] == "out of luck"
+    for name in ("aici", "hf"):
+        assert not costs[name]["error"]
+        assert 1 << 20 < costs[name]["now_bytes"] <= costs[name]["peak_bytes"] < 1 << 40
+        assert 0 < costs[name]["load_s"] < costs[name]["start_s"]
+    assert costs["aici"]["limit_tokens_per_s"] > 0
+    assert "<svg" in picture.read_text()
+
+
+def test_what_cannot_be_compared() -> None:
+    for arguments, says in (
+        (["--peer", "abacus"], "no engine is called 'abacus'"),
+        (["--dtype", "float7"], "no dtype is called 'float7'"),
+        (["--random", "rwkv"], "no random model is called 'rwkv'"),
+        (["--dtype", "none", "--peer", "none"], "nothing to measure"),
+        (["--plot", "engine.gif"], "name it .svg or .png"),
+    ):
+        done = aici("bench", "engine", *arguments)
+        assert done.returncode == 2
+        assert says in done.stderr
+
+
+def test_a_contestant_ends_with_all_that_it_started(fake: str) -> None:
+    with Process([fake], limit_s=60) as process:
+        child = process.ask("version", {})["child"]
+        assert child in descendants(os.getpid())
+        assert process.memory()[0] > 0
+    assert wait_until(lambda: not alive({child}), timeout_s=60)
+
+
+def test_a_contestant_may_take_so_long() -> None:
+    with (
+        pytest.raises(ContestantError, match=r"no answer to load for 0\.2 s"),
+        Process([sys.executable, "-c", "import signal; signal.pause()"], limit_s=0.2) as process,
+    ):
+        process.ask("load", {})
+
+
+def test_decoding_counts_while_all_decode() -> None:
+    alone = [float(second) for second in range(2, 6)]
+    late = [0.5 + second for second in range(3, 7)]
+    assert decode_rate([alone]) == 1
+    assert decode_rate([alone, late]) == 2
+    # The first one's tokens before the other's first are few and slow, and do not count.
+    assert decode_rate([[0.0, 4.0, 5.0, 6.0], [4.0, 5.0, 6.0]]) == 2
