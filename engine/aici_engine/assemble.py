@@ -67,7 +67,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     context = min(model.context, config.max_context or model.context)
     num_pages = config.num_pages or _num_pages(config, model, context)
     storage = model.make_storage(num_pages=num_pages, page_size=config.page_size)
-    cache = KVCache(num_pages=num_pages, page_size=config.page_size, copier=storage)
+    cache = KVCache(num_pages=num_pages, page_size=config.page_size, copier=storage, prefix_cache=config.prefix_cache)
     eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
     if host.vocab_size:
         eos_tokens |= {host.eos_token}

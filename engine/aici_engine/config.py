@@ -25,7 +25,8 @@ class EngineConfig:
     memory that is available when the engine starts, but not more than all sequences at full length would need.
     `max_batch_tokens` bounds the tokens of one forward pass; every running sequence that decodes takes one of them.
     `prefill_slowdown`: while sequences decode, so much of prompts is computed beside them as makes a step about so many
-    times as long; None sets no such bound. `max_context` only ever lowers the limit of the model.
+    times as long; None sets no such bound. `max_context` only ever lowers the limit of the model. `prefix_cache`: what
+    was computed of one sequence serves all that begin with the same tokens.
     """
 
     model_dir: Path
@@ -38,6 +39,7 @@ class EngineConfig:
     prefill_slowdown: float | None = 4.0
     max_context: int | None = None
     num_threads: int | None = None
+    prefix_cache: bool = True
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

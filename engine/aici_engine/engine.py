@@ -138,6 +138,7 @@ class Engine:
                     submitted_at=time.monotonic(),
                     score_from=request.score_from,
                     priority=request.priority,
+                    salt=request.cache_salt,
                 )
             )
         return handle

@@ -226,7 +226,7 @@ class Loop:
         self.profile.lap("forward")
         for item in decision.work:
             item.seq.num_computed += item.num_tokens
-            self._cache.advance(item.seq.seq_id, item.seq.num_computed)
+            self._cache.advance(item.seq.seq_id, item.seq.tokens, item.seq.num_computed)
         rows = iter(logits.numpy())
         return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 

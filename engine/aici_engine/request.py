@@ -29,6 +29,9 @@ class Request:
     log-probability: nothing precedes it.
 
     `priority`: lower is sooner; a step of it is worth a minute of waiting.
+
+    `cache_salt`: what was computed of others' tokens serves this request only if theirs is the same. How soon a request
+    answers, and its usage, tell what others have sent.
     """
 
     prompt: str | Sequence[TokenId]
@@ -36,6 +39,7 @@ class Request:
     controller: ControllerCall | None = None
     score_from: int | None = None
     priority: int = 0
+    cache_salt: str | None = None
 
 
 class RequestHandle:

@@ -12,10 +12,13 @@ not for ever, and the order of any two never changes.
 
 Suspended sequences keep their pages and take no slot: whom they wait for may need one. They are the first to give up
 their pages to a sequence that can go on, and come back when they wake. Older means of an older request, or forked
-before. A fork that comes back shares pages again with another of its request.
+before.
+
+Before each step, every sequence goes on with the pages that were computed by others, or by itself before it lost them.
+One whose next page is another's work in this step waits for that: so many requests that begin alike and come together
+compute their beginning once. Whom it waits for moves in this very step, so nobody waits for ever.
 """
 
-import itertools
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
@@ -72,6 +75,8 @@ class Scheduler:
     def admit(self) -> None:
         """Move waiting sequences to running, in order, while pages for all their tokens are there, and fewer run
         that come before them than there are slots."""
+        if not self.waiting:
+            return
         active = [seq for seq in self.running if not seq.suspended]
         promised = sum(self._cache.num_missing(seq.seq_id, len(seq.tokens)) for seq in active)
         for seq in [seq for seq in self.waiting if not seq.suspended]:
@@ -84,10 +89,12 @@ class Scheduler:
             need = self._num_needed(seq)
             if active and need > self._cache.num_free_pages - promised:
                 return
-            promised += need
-            insort(active, seq, key=_order)
             self.waiting.remove(seq)
-            self._start(seq)
+            self._cache.add(seq.seq_id, seq.salt)
+            self._reuse(seq)
+            self._run(seq)
+            promised += self._cache.num_missing(seq.seq_id, len(seq.tokens))
+            insort(active, seq, key=_order)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """`child` begins with all that was computed of `parent`, in the same pages. `parent` runs."""
@@ -100,6 +107,8 @@ class Scheduler:
         and sequences that woke may be more than that."""
         decision = Decision()
         active = [seq for seq in self.running if not seq.suspended][: self._max_num_seqs]
+        for seq in active:
+            self._reuse(seq)
         shares = self._share(active)
         for seq in active:
             num_tokens = shares.get(seq.seq_id, 0)
@@ -121,8 +130,12 @@ class Scheduler:
         budget = self._max_batch_tokens - len(shares)
         if (num_beside := self._pace.num_beside(len(shares))) is not None:
             budget = min(budget, num_beside)
+        begun: dict[object, Sequence] = {}
         # The oldest lacks least, too, when its half is not enough and something is left.
         for turn, seq in enumerate([*late[:1], *sorted(late, key=lambda seq: seq.num_pending)]):
+            page = self._cache.next_page(seq.seq_id, seq.tokens, seq.num_reusable)
+            if page is not None and begun.setdefault(page, seq) is not seq:
+                continue
             had = shares.get(seq.seq_id, 0)
             more = min(seq.num_pending - had, -(-budget // 2) if turn == 0 else budget)
             shares[seq.seq_id] = had + more
@@ -143,33 +156,18 @@ class Scheduler:
         self.num_preemptions += 1
         self.running.remove(seq)
         self._cache.free(seq.seq_id)
+        seq.num_lost = max(seq.num_lost, seq.num_computed)
         seq.num_computed = 0
         self.add(seq)
 
     def _num_needed(self, seq: Sequence) -> int:
         """Pages to admit it: what it can share, it need not have."""
-        _, num_shared = self._relative(seq)
-        return self._cache.num_pages_for(len(seq.tokens)) - num_shared // self._cache.page_size
+        return self._cache.num_needed(seq.tokens, seq.num_reusable, seq.salt)
 
-    def _start(self, seq: Sequence) -> None:
-        """A fork that was preempted shares again what it has in common with the oldest of its request."""
-        relative, num_shared = self._relative(seq)
-        if relative is None:
-            self._cache.add(seq.seq_id)
-        else:
-            self._cache.fork(relative.seq_id, seq.seq_id)
-            self._cache.truncate(seq.seq_id, num_shared)
-        seq.num_computed = num_shared
-        self._run(seq)
-
-    def _relative(self, seq: Sequence) -> tuple[Sequence | None, int]:
-        """The oldest other one of its request that runs, and how many computed tokens they begin with in common."""
-        for other in self.running:
-            if other.group is seq.group:
-                # One stays to be computed: logits come from the last token.
-                pairs = zip(seq.tokens[:-1], other.tokens[: other.num_computed], strict=False)
-                return other, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-        return None, 0
+    def _reuse(self, seq: Sequence) -> None:
+        before = max(seq.num_computed, seq.num_lost)
+        seq.num_computed = self._cache.extend(seq.seq_id, seq.tokens, seq.num_reusable)
+        seq.num_reused += max(0, min(seq.num_computed, seq.prompt_len) - before)
 
     def _run(self, seq: Sequence) -> None:
         seq.phase = Phase.RUNNING

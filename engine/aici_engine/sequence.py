@@ -78,6 +78,7 @@ class Sequence:
     to be forked, itself among them, when it is next sampled. An EOS that a controller chose
     to live through may stand in `tokens` as another token. `bias`: the tokens whose logits are to be biased, and by
     what. `scores`: those of the prompt's tokens from `score_from` on, so far; that is None when none is to be scored.
+    `salt`: computed tokens are shared among sequences that have the same.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Sequence:
         submitted_at: float,
         score_from: int | None = None,
         priority: int = 0,
+        salt: str | None = None,
     ) -> None:
         self.seq_id = seq_id
         self.tokens = prompt
@@ -102,7 +104,12 @@ class Sequence:
         self.group = Group(seq_id, sink)
         self.fork = self.group.join(self)
         self.phase = Phase.STARTING if controller else Phase.WAITING
+        self.salt = salt
         self.num_computed = 0
+        self.num_lost = 0
+        """So many had been computed when it had to give up its pages."""
+        self.num_reused = 0
+        """Tokens of the prompt that were computed before it came."""
         self.num_prompt_tokens = len(prompt)
         self.num_sampled = 0
         self.num_forced = 0
@@ -141,7 +148,7 @@ class Sequence:
         fork.tokens, fork.output = list(self.tokens), list(self.output)
         fork.text, begin = self.text.fork()
         fork.logs, fork.storage = [], []
-        fork.num_prompt_tokens = fork.num_sampled = fork.num_forced = 0
+        fork.num_prompt_tokens = fork.num_reused = fork.num_sampled = fork.num_forced = 0
         fork.started_at, fork.first_token_at = time.monotonic(), None
         seed = self.sampling.seed
         fork.random = random.Random(None if seed is None else seed + fork.fork)
@@ -160,6 +167,13 @@ class Sequence:
     def num_pending(self) -> int:
         """Tokens whose keys and values are not computed. At least 1 while it lives: logits come from the last token."""
         return len(self.tokens) - self.num_computed
+
+    @property
+    def num_reusable(self) -> int:
+        """How many of its first tokens need not be computed. Logits come from the last one, and from those before
+        tokens that are to be scored."""
+        last = len(self.tokens) if self.score_from is None else self.score_from + len(self.scores)
+        return last - 1
 
     @property
     def room(self) -> int:

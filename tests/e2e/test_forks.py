@@ -136,7 +136,9 @@ def test_with_few_pages_they_say_the_same(model: Path, tiny_runtime: Runtime, ti
              "free 8"]  # fmt: skip
     whole = run(tiny, tiny_runtime, *lines)
     tiny.shutdown()
-    with tiny_engine(model, tiny_runtime, num_pages=36, max_num_seqs=4, max_batch_tokens=12) as narrow:
+    with tiny_engine(
+        model, tiny_runtime, num_pages=36, max_num_seqs=4, max_batch_tokens=12, prefix_cache=False
+    ) as narrow:
         handles = [submit(narrow, tiny_runtime, *lines) for _ in range(2)]
         assert [texts(by_fork(list(handle.events()))) for handle in handles] == [texts(whole)] * 2
         assert narrow.get_stats()["num_preemptions"] > 0

@@ -29,7 +29,9 @@ class _Watched:
     """An engine, and the most pages that it has had in use after any step."""
 
     def __init__(self, runtime: Runtime) -> None:
-        config = EngineConfig(model_dir=default_model_dir(), num_pages=NUM_PAGES, max_num_seqs=NUM_FORKS)
+        config = EngineConfig(
+            model_dir=default_model_dir(), num_pages=NUM_PAGES, max_num_seqs=NUM_FORKS, prefix_cache=False
+        )
         self.peak = 0
         self.engine = Engine(config, host=runtime, on_step=self._look)
 

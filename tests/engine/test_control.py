@@ -501,7 +501,7 @@ def test_the_bit_of_eos_opens_every_eos_and_the_guest_is_told_of_its_own(tmp_pat
 
 def test_logs_and_preemption(tiny_model: Path, host: ScriptedHost) -> None:
     config = EngineConfig(model_dir=tiny_model, num_pages=16, page_size=4, max_num_seqs=8, max_batch_tokens=16)
-    words = ["w" * 20 + str(i) for i in range(6)]
+    words = [str(i) * 21 for i in range(6)]
     with Engine(config, host=host) as engine:
         ends = [handle.wait() for handle in [submit(engine, "spell", word) for word in words]]
         assert engine._parts.loop.num_preemptions > 0

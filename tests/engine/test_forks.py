@@ -312,9 +312,14 @@ def test_a_fork_that_the_runtime_refuses_to_hear_of_makes_no_sequences(engine: E
     assert texts(run(engine, ("say", "on it goes"))) == ["on it goes"]
 
 
-@pytest.mark.parametrize("num_pages", [70, 24, 12])
-def test_forks_with_few_pages_say_the_same(tiny_model: Path, host: ScriptedHost, num_pages: int) -> None:
-    config = EngineConfig(model_dir=tiny_model, num_pages=num_pages, page_size=4, max_num_seqs=4, max_batch_tokens=16)
+@pytest.mark.parametrize(("num_pages", "prefix_cache"), [(70, True), (24, False), (12, True)])
+def test_forks_with_few_pages_say_the_same(
+    tiny_model: Path, host: ScriptedHost, num_pages: int, prefix_cache: bool
+) -> None:
+    config = EngineConfig(
+        model_dir=tiny_model, num_pages=num_pages, page_size=4, max_num_seqs=4, max_batch_tokens=16,
+        prefix_cache=prefix_cache,
+    )  # fmt: skip
     wait = [("wait", "x"), ("say", "woken "), ("any", 3)]
     program = [
         ("say", "begin "),

@@ -31,10 +31,13 @@ def make(
     ), cache
 
 
-def sequence(seq_id: int, prompt_len: int, limit: int, *, at: float = 0.0, priority: int = 0) -> Sequence:
+def sequence(
+    seq_id: int, prompt_len: int, limit: int, *, at: float = 0.0, priority: int = 0, kind: int | None = None
+) -> Sequence:
+    """Those of one kind begin alike; without a kind, none does."""
     return Sequence(
         SeqId(seq_id),
-        prompt=[TokenId(0)] * prompt_len,
+        prompt=[TokenId(seq_id if kind is None else -kind)] * prompt_len,
         sampling=SamplingParams(),
         controller=None,
         limit=limit,
@@ -55,7 +58,7 @@ def perform(decision: Decision, cache: KVCache) -> None:
 def compute(decision: Decision, cache: KVCache) -> None:
     for work in decision.work:
         work.seq.num_computed += work.num_tokens
-        cache.advance(work.seq.seq_id, work.seq.num_computed)
+        cache.advance(work.seq.seq_id, work.seq.tokens, work.seq.num_computed)
 
 
 def fork(scheduler: Scheduler, work: Work, seq_ids: Iterable[int]) -> None:
@@ -78,13 +81,17 @@ def cut(scheduler: Scheduler, seq: Sequence, num_tokens: int) -> None:
     num_pages=st.integers(6, 30),
     max_num_seqs=st.integers(1, 6),
     spare_tokens=st.integers(1, 20),
-    requests=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=10),
+    requests=st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 20), st.integers(0, 2)),
+        min_size=1,
+        max_size=10,
+    ),
     suspensions=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(1, 20)), max_size=12),
     forks=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(1, 5)), max_size=6),
     splices=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9), st.integers(0, 9)), max_size=8),
 )
 def test_everybody_ends_within_the_budget(
-    num_pages: int, max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int]],
+    num_pages: int, max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int, int]],
     suspensions: list[tuple[int, int, int]], forks: list[tuple[int, int, int]], splices: list[tuple[int, int, int]],
 ) -> None:  # fmt: skip
     """Forks of those that are sampled, suspensions for some steps, of those that wait too, and cuts into the past."""
@@ -92,8 +99,8 @@ def test_everybody_ends_within_the_budget(
     scheduler, cache = make(num_pages, max_num_seqs, budget)
     capacity = num_pages * PAGE_SIZE
     arriving = [
-        (at, sequence(i + 1, min(prompt, capacity - 1), min(prompt + output, capacity)))
-        for i, (at, prompt, output) in enumerate(requests)
+        (at, sequence(i + 1, min(prompt, capacity - 1), min(prompt + output, capacity), kind=kind or None))
+        for i, (at, prompt, output, kind) in enumerate(requests)
     ]
     pending = dict(enumerate(arriving))
     num_steps = 0
@@ -357,11 +364,11 @@ def test_a_fork_that_comes_back_shares_again() -> None:
     child.suspended = False
     scheduler.admit()
     cache.check_integrity()
-    # 19 tokens, of which the last is its own.
-    assert (child.num_computed, len(child.tokens)) == (18, 19)
-    assert cache.page_table(child.seq_id) == cache.page_table(root.seq_id)[:5]
+    # Whole pages.
+    assert (child.num_computed, len(child.tokens)) == (16, 19)
+    assert cache.page_table(child.seq_id) == cache.page_table(root.seq_id)[:4]
     [_, work] = scheduler.decide().work
-    assert (work.num_tokens, work.samples) == (1, True)
+    assert (work.num_tokens, work.samples) == (3, True)
     assert cache.page_table(child.seq_id)[:4] == cache.page_table(root.seq_id)[:4]
     assert cache.page_table(child.seq_id)[4] != cache.page_table(root.seq_id)[4]
     cache.check_integrity()
@@ -381,3 +388,43 @@ def test_a_late_fork_is_older_than_requests_that_came_after_its_own() -> None:
     cache.check_integrity()
     assert [seq.seq_id for seq in scheduler.running] == [1, 3, 2]
     assert [work.seq.seq_id for work in scheduler.decide().work] == [1, 3]
+
+
+def test_of_those_that_begin_alike_and_come_together_one_computes_the_beginning() -> None:
+    scheduler, cache = make(100, 8, 64)
+    seqs = [sequence(seq_id, 41, 60, kind=1) for seq_id in range(1, 9)]
+    for seq in seqs[1:]:
+        seq.tokens[30:] = [TokenId(int(seq.seq_id))] * 11
+    for seq in seqs:
+        scheduler.add(seq)
+    scheduler.admit()
+    computed = []
+    for _ in range(3):
+        decision = scheduler.decide()
+        computed.append([work.num_tokens for work in decision.work])
+        perform(decision, cache)
+        cache.check_integrity()
+    # Of 41 tokens, 28 are in pages that are all alike.
+    assert computed == [[41], [1] + [13] * 4 + [11], [1] * 5 + [2] + [13] * 2]
+    assert len({page for seq in seqs for page in cache.page_table(seq.seq_id)[:7]}) == 7
+    assert [seq.num_reused for seq in seqs] == [0] + [28] * 7
+
+
+def test_nobody_waits_for_one_that_sleeps_or_gave_up_its_pages() -> None:
+    scheduler, cache = make(100, 4, 8)
+    first, second, third = (sequence(seq_id, 41, 60, kind=1) for seq_id in (1, 2, 3))
+    for seq in (first, second, third):
+        scheduler.add(seq)
+    scheduler.admit()
+    done: dict[int, int] = {}
+    for num_steps in range(20):
+        first.suspended = num_steps > 1
+        second.suspended = num_steps in (3, 4)
+        decision = scheduler.decide()
+        perform(decision, cache)
+        for work in decision.work:
+            if work.samples:
+                done.setdefault(int(work.seq.seq_id), num_steps)
+    # 16 tokens of the first, 8 of the second, 16 of the third: 40 are shared, and each computes its last.
+    assert done == {2: 5, 3: 5}
+    assert (first.num_reused, second.num_reused, third.num_reused) == (0, 32, 24)

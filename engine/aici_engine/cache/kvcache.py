@@ -1,12 +1,16 @@
 """The facade: every question that the scheduler and the loop ask about pages, and every change they make."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.pages import PagePool
+from aici_engine.cache.prefixes import Key, Node
 from aici_engine.cache.table import Task, TaskTable
-from aici_runtime.ids import SeqId
+from aici_runtime.ids import SeqId, TokenId
+
+Tokens = Sequence[TokenId]
 
 
 class PageCopier(Protocol):
@@ -17,23 +21,26 @@ class KVCache:
     """Pages of all sequences. Used by the engine's thread alone.
 
     `num_cached` of a sequence counts the tokens whose keys and values are valid; pages may reach further (they were
-    reserved), and what lies behind `num_cached` is garbage.
+    reserved), and what lies behind `num_cached` is garbage. A page that is complete can be found by its tokens and all
+    before them, if `prefix_cache`, also when nobody holds it any more, until its room is needed.
     """
 
-    def __init__(self, *, num_pages: int, page_size: int, copier: PageCopier) -> None:
+    def __init__(self, *, num_pages: int, page_size: int, copier: PageCopier, prefix_cache: bool = True) -> None:
         self.page_size = page_size
         self.num_pages = num_pages
         self._pool = PagePool(num_pages)
         self._tasks = TaskTable()
         self._copier = copier
+        self._prefix_cache = prefix_cache
 
     @property
     def num_free_pages(self) -> int:
+        """Those that nobody holds."""
         return self._pool.num_free
 
     @property
     def usage(self) -> float:
-        """The fraction of pages in use, 0 to 1."""
+        """The fraction of pages that sequences hold, 0 to 1."""
         return 1.0 - self._pool.num_free / self.num_pages
 
     def num_pages_for(self, num_tokens: int) -> int:
@@ -49,13 +56,56 @@ class KVCache:
         """Owned by the cache: read it, and only until the next change."""
         return self._tasks[seq_id].pages
 
-    def add(self, seq_id: SeqId) -> None:
-        """An empty sequence."""
-        self._tasks.add(seq_id, Task())
+    def add(self, seq_id: SeqId, salt: str | None = None) -> None:
+        """An empty sequence, which finds the pages of those with the same salt."""
+        self._tasks.add(seq_id, Task(salt))
+
+    # What was computed already.
+
+    def extend(self, seq_id: SeqId, tokens: Tokens, limit: int) -> int:
+        """Go on with pages that are there, at most to `limit` of its tokens. Returns what `num_cached` is then."""
+        task = self._tasks[seq_id]
+        for node in self._known(task, tokens, limit):
+            self._pool.share([node.page])
+            # A part of this page that it computed itself.
+            self._pool.release(task.pages[len(task.path) :])
+            task.pages[len(task.path) :] = [node.page]
+            task.path.append(node)
+            task.num_cached = len(task.path) * self.page_size
+        return task.num_cached
+
+    def next_page(self, seq_id: SeqId, tokens: Tokens, limit: int) -> tuple[Node | None, Key] | None:
+        """The page that it completes next, which is not there; None if that ends beyond `limit`."""
+        task = self._tasks[seq_id]
+        if not self._prefix_cache or (len(task.path) + 1) * self.page_size > limit:
+            return None
+        return task.path[-1] if task.path else None, self._key(task, tokens, len(task.path))
+
+    def num_needed(self, tokens: Tokens, limit: int, salt: str | None) -> int:
+        """How many free pages a new sequence with these tokens would take, if it may share to `limit`."""
+        held = sum(not self._pool.is_idle(node.page) for node in self._known(Task(salt), tokens, limit))
+        return self.num_pages_for(len(tokens)) - held
+
+    def _known(self, task: Task, tokens: Tokens, limit: int) -> Iterator[Node]:
+        """Its next pages. They may be added to its path meanwhile."""
+        node = task.path[-1] if task.path else None
+        for index in range(len(task.path), limit // self.page_size if self._prefix_cache else 0):
+            node = self._pool.find(node, self._key(task, tokens, index))
+            if node is None:
+                return
+            yield node
+
+    def _key(self, task: Task, tokens: Tokens, index: int) -> Key:
+        page = tuple(tokens[index * self.page_size : (index + 1) * self.page_size])
+        return page if index else (task.salt, *page)
+
+    # What will be computed.
 
     def num_missing(self, seq_id: SeqId, num_tokens: int) -> int:
         """How many pages `reserve` would take."""
-        return self._num_new(seq_id, num_tokens) + len(self._shared(seq_id, num_tokens))
+        task = self._tasks[seq_id]
+        num_copies = sum(self._pool.is_shared(task.pages[i]) for i in self._written(task, num_tokens))
+        return self._num_new(task, num_tokens) + num_copies
 
     def reserve(self, seq_id: SeqId, num_tokens: int) -> bool:
         """Make tokens `num_cached` to `num_tokens - 1` writable: pages of its own, or nothing changes and False.
@@ -64,35 +114,45 @@ class KVCache:
         """
         if self.num_missing(seq_id, num_tokens) > self._pool.num_free:
             return False
-        pages = self._tasks[seq_id].pages
-        for i in self._shared(seq_id, num_tokens):
-            [copy] = self._pool.take(1)
-            self._copier.copy_page(pages[i], copy)
-            self._pool.release([pages[i]])
-            pages[i] = copy
-        pages.extend(self._pool.take(self._num_new(seq_id, num_tokens)))
+        task = self._tasks[seq_id]
+        pages = task.pages
+        for i in self._written(task, num_tokens):
+            if self._pool.is_shared(pages[i]):
+                [copy] = self._pool.take(1)
+                self._copier.copy_page(pages[i], copy)
+                self._pool.release([pages[i]])
+                pages[i] = copy
+            else:
+                self._pool.forget(pages[i])
+        pages.extend(self._pool.take(self._num_new(task, num_tokens)))
         return True
 
-    def _num_new(self, seq_id: SeqId, num_tokens: int) -> int:
-        return max(0, self.num_pages_for(num_tokens) - len(self._tasks[seq_id].pages))
+    def _num_new(self, task: Task, num_tokens: int) -> int:
+        return max(0, self.num_pages_for(num_tokens) - len(task.pages))
 
-    def _shared(self, seq_id: SeqId, num_tokens: int) -> list[int]:
-        """Where in its page table the shared pages are that would be written."""
-        task = self._tasks[seq_id]
-        last = min(self.num_pages_for(num_tokens), len(task.pages))
-        return [i for i in range(task.num_cached // self.page_size, last) if self._pool.is_shared(task.pages[i])]
+    def _written(self, task: Task, num_tokens: int) -> range:
+        """Where in its page table the pages are that it has and will write."""
+        return range(task.num_cached // self.page_size, min(self.num_pages_for(num_tokens), len(task.pages)))
 
-    def advance(self, seq_id: SeqId, num_tokens: int) -> None:
-        """The keys and values of the first `num_tokens` tokens are written now."""
+    def advance(self, seq_id: SeqId, tokens: Tokens, num_tokens: int) -> None:
+        """The keys and values of the first `num_tokens` of its tokens are written now."""
         task = self._tasks[seq_id]
         if num_tokens > len(task.pages) * self.page_size:
             raise ValueError(f"sequence {seq_id} has no pages for {num_tokens} tokens")
         task.num_cached = num_tokens
+        for index in range(len(task.path), num_tokens // self.page_size if self._prefix_cache else 0):
+            parent = task.path[-1] if task.path else None
+            node = self._pool.enter(parent, self._key(task, tokens, index), task.pages[index])
+            task.pages[index] = node.page
+            task.path.append(node)
+
+    # What is not wanted any more.
 
     def truncate(self, seq_id: SeqId, num_tokens: int) -> None:
         """Keep at most the first `num_tokens` tokens, and no page beyond them."""
         task = self._tasks[seq_id]
         task.num_cached = min(task.num_cached, num_tokens)
+        del task.path[task.num_cached // self.page_size :]
         keep = self.num_pages_for(task.num_cached)
         self._pool.release(task.pages[keep:])
         del task.pages[keep:]
@@ -101,7 +161,7 @@ class KVCache:
         """`child` starts with all of `parent`'s cached tokens and shares their pages, the partly filled one too."""
         task = self._tasks[parent]
         pages = task.pages[: self.num_pages_for(task.num_cached)]
-        self._tasks.add(child, Task(pages, task.num_cached))
+        self._tasks.add(child, Task(task.salt, pages, list(task.path), task.num_cached))
         self._pool.share(pages)
 
     def free(self, seq_id: SeqId) -> None:
@@ -110,14 +170,14 @@ class KVCache:
             self._pool.release(self._tasks.remove(seq_id).pages)
 
     def check_integrity(self) -> None:
-        """AssertionError unless every page is held as often as page tables name it. For tests and after failures."""
-        held = Counter(page for task in self._tasks for page in task.pages)
-        for page in range(self.num_pages):
-            count = self._pool.count(PageId(page))
-            if count != held[PageId(page)]:
-                raise AssertionError(f"page {page} is counted {count} times and held {held[PageId(page)]} times")
-        if self._pool.num_free + len(held) != self.num_pages:
-            raise AssertionError(f"{self._pool.num_free} free and {len(held)} held pages of {self.num_pages}")
+        """AssertionError unless the books balance. For tests and after failures."""
+        self._pool.check_integrity(Counter(page for task in self._tasks for page in task.pages))
         for task in self._tasks:
             if task.num_cached > len(task.pages) * self.page_size:
                 raise AssertionError(f"{task.num_cached} tokens cached in {len(task.pages)} pages")
+            if len(task.path) != (task.num_cached // self.page_size if self._prefix_cache else 0):
+                raise AssertionError(f"{len(task.path)} pages can be found of {task.num_cached} tokens")
+            for index, node in enumerate(task.path):
+                parent = task.path[index - 1] if index else None
+                if node.page != task.pages[index] or node.parent is not parent or not self._pool.finds(node):
+                    raise AssertionError(f"page {node.page} is not where the prefix cache has it")

@@ -4,14 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aici_engine.cache.ids import PageId
+from aici_engine.cache.prefixes import Node
 from aici_runtime.ids import SeqId
 
 
 @dataclass(slots=True)
 class Task:
-    """Token `i` lies in `pages[i // page_size]`; the keys and values of the first `num_cached` tokens are there."""
+    """Token `i` lies in `pages[i // page_size]`; the keys and values of the first `num_cached` tokens are there.
 
+    `path`: the complete pages as the prefix cache has them. `salt`: pages are shared among those that have the same.
+    """
+
+    salt: str | None = None
     pages: list[PageId] = field(default_factory=list)
+    path: list[Node] = field(default_factory=list)
     num_cached: int = 0
 
 

@@ -87,8 +87,8 @@ class Runner:
             view = KvcacheView(self.storage, self.cache.page_table(seq_id), end)
             chunks.append(Chunk(view, tokens[start:end], start, 1))
         logits = self.model.forward(self.storage, chunks)
-        for seq_id, _, _, end in work:
-            self.cache.advance(seq_id, end)
+        for seq_id, tokens, _, end in work:
+            self.cache.advance(seq_id, tokens, end)
         return logits
 
 
