@@ -29,6 +29,9 @@ def serve(
     max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences that run at a time.")] = 32,
     max_forks: Annotated[int, typer.Option(min=1, max=256, help="Sequences that a controller may make of one.")] = 16,
     max_batch_tokens: Annotated[int, typer.Option(min=2, help="Tokens of one forward pass.")] = 512,
+    prefill_slowdown: Annotated[
+        float, typer.Option(min=1, help="How many times as long a step may take for prompts, beside answers.")
+    ] = 4.0,
     max_context: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a sequence, if fewer than the model's.")
     ] = None,
@@ -72,6 +75,7 @@ def serve(
             dtype="bfloat16" if dtype == "bfloat16" else "float32",
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max_batch_tokens,
+            prefill_slowdown=prefill_slowdown,
             max_context=max_context,
             num_threads=threads,
         ),

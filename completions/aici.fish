@@ -47,6 +47,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l max-queue -d 'Sequenc
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-num-seqs -d 'Sequences that run at a time.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-forks -d 'Sequences that a controller may make of one.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-batch-tokens -d 'Tokens of one forward pass.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l prefill-slowdown -d 'How many times as long a step may take for prompts, beside answers.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-context -d 'Tokens of a sequence, if fewer than the model’s.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-body-mib -d 'The largest request.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l request-timeout -d 'Seconds for one request, waiting included.'

@@ -141,6 +141,10 @@ class SamplingParams:
         # Below this, dividing logits by the temperature overflows f32; the spec's engine draws the same line.
         return self.temperature < 1e-5
 
+    @property
+    def penalizes(self) -> bool:
+        return self.repetition_penalty != 1.0 or bool(self.presence_penalty or self.frequency_penalty)
+
 
 def _check(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:

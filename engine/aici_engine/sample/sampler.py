@@ -25,8 +25,9 @@ class Sampler:
         if bits is not None and not self._masks.apply(bits, row):
             raise ControllerError("the controller's mask allows no token")
         unpenalized = None if seq.sampling.logprobs is None else row.copy()
-        prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]
-        penalize(row, seq.sampling, prompt=prompt, output=output)
+        if seq.sampling.penalizes:
+            prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]
+            penalize(row, seq.sampling, prompt=prompt, output=output)
         draw = 0 if seq.sampling.greedy else seq.random.getrandbits(64)
         try:
             token = choose(row, seq.sampling, draw)

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -16,7 +18,7 @@ from transformers import (
 )
 
 from aici_engine.config import SamplingParams
-from aici_engine.sample.pipeline import choose, penalize
+from aici_engine.sample.pipeline import choose, penalize, top_k
 from aici_runtime.ids import TokenId
 
 OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -100,6 +102,17 @@ def test_presence_and_frequency_count_the_output_only() -> None:
     params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25)
     penalize(row, params, prompt=[TokenId(0)], output=[TokenId(1), TokenId(2), TokenId(2)])
     assert row.tolist() == [0.0, -0.75, -1.0, 0.0, 0.0]
+
+
+@given(
+    row=st.lists(st.integers(-6, 6), min_size=1, max_size=200).map(lambda row: np.array(row, np.float32)),
+    closed=st.integers(-7, 6),
+    k=st.integers(0, 60),
+)
+def test_the_k_likeliest_and_all_that_equal_the_last_of_them(row: Any, closed: int, k: int) -> None:
+    row[row <= closed] = -np.inf
+    least = np.sort(row)[::-1][:k][-1] if k else -np.inf
+    assert top_k(row, k).tolist() == [i for i, logit in enumerate(row) if logit >= least and logit > -np.inf]
 
 
 def test_greedy_takes_the_first_of_equals() -> None:
