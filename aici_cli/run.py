@@ -16,6 +16,7 @@ from aici_cli.report import report
 from aici_cli.script import script_from
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.schema_check import Whitespace
+from aici_engine.config import DEFAULT_DTYPE, DTYPE_HELP, Dtype
 from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def run(
     server: Annotated[
         str | None, typer.Option(envvar="AICI_API_BASE", help="The URL of a server that does it; a key behind #key=.")
     ] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
     logprobs: Annotated[
@@ -115,6 +117,8 @@ def run(
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
     if max_forks is not None and server is not None:
         raise UsageError("--max-forks is not for --server", hint="the limit is the server's: aici serve --max-forks")
+    if dtype is not None and server is not None:
+        raise UsageError("--dtype is not for --server", hint="it is the server's: aici serve --dtype")
     for each in stop:
         check_utf8(each, "--stop")
     given = prompt if script is not None or argument is None else argument
@@ -137,7 +141,7 @@ def run(
         for number in range(num_samples)
     ]
     job = Job(text, sampling, control=control, model=model, chat=chat)
-    with _on_server(job, server) if server is not None else _here(job, max_forks) as (name, samples):
+    with _on_server(job, server) if server is not None else _here(job, max_forks, dtype) as (name, samples):
         answers = _write(samples, quiet=json)
         shown = document(text, name(), answers)
     if json:
@@ -155,7 +159,7 @@ class Job:
 
 
 @contextlib.contextmanager
-def _here(job: Job, max_forks: int | None) -> "Iterator[Samples]":
+def _here(job: Job, max_forks: int | None, dtype: Dtype | None) -> "Iterator[Samples]":
     from aici_engine.chat import chat_prompt
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine, import_engine
@@ -174,7 +178,9 @@ def _here(job: Job, max_forks: int | None) -> "Iterator[Samples]":
 
         from aici_engine.request import ControllerCall, Request
 
-        engine = stack.enter_context(Engine(EngineConfig(model_dir=model_dir), host=runtime))
+        engine = stack.enter_context(
+            Engine(EngineConfig(model_dir=model_dir, dtype=dtype or DEFAULT_DTYPE), host=runtime)
+        )
         call = None
         if runtime and job.control:
             call = ControllerCall(runtime.mk_module(job.control.wasm).module_id, job.control.argument)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_engine.config import DEFAULT_DTYPE, DTYPE_HELP, Dtype
 from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds that running requests get at the end.")
     ] = 30.0,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="A web page's origin that may call; several times.")
@@ -59,8 +60,6 @@ def serve(
     from aici_engine.server.serve import serve as run_server
     from aici_engine.store.resolve import resolve_model
 
-    if dtype not in ("float32", "bfloat16"):
-        raise UsageError(f"--dtype {dtype} is not known", hint="use float32 or bfloat16")
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise UsageError(f"--log-level {log_level} is not known", hint="use DEBUG, INFO, WARNING or ERROR")
     look = log_format or ("text" if sys.stderr.isatty() else "json")
@@ -72,7 +71,7 @@ def serve(
     config = ServerConfig(
         engine=EngineConfig(
             model_dir=model_dir,
-            dtype="bfloat16" if dtype == "bfloat16" else "float32",
+            dtype=dtype,
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max_batch_tokens,
             prefill_slowdown=prefill_slowdown,

@@ -13,6 +13,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Before anything imports torch, as the command line does: threads that spin while they wait take each other's cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """A registry of the run's own, which its workers share: nothing is left in the user's."""

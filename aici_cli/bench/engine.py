@@ -93,10 +93,11 @@ def _entries(dtypes: Sequence[str] | None, peers: Sequence[str] | None) -> "list
     from aici_cli.bench.engines.race import OURS, Entry
     from aici_engine.config import DTYPES
 
+    known = [dtype for dtype in DTYPES if dtype != "auto"]  # which is one of the others
     for dtype in dtypes or []:
-        if dtype not in (*DTYPES, "none"):
-            raise NotFoundError(f"no dtype is called {dtype!r}", hint=f"dtypes: {', '.join(DTYPES)}, none")
-    ours = [] if dtypes == ["none"] else dtypes or DTYPES
+        if dtype not in (*known, "none"):
+            raise NotFoundError(f"no dtype is called {dtype!r}", hint=f"dtypes: {', '.join(known)}, none")
+    ours = [] if dtypes == ["none"] else dtypes or known
     entries = [Entry(engine=OURS, form=dtype) for dtype in ours]
     for peer in [] if peers == ["none"] else peers or _FORMS:
         named, _, python = peer.partition("=")

@@ -50,7 +50,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `host`."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    model = load_model(config.model_dir, dtype=getattr(torch, config.dtype))
+    model = load_model(config.model_dir, dtype=config.dtype)
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
     try:

@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from aici_runtime.errors import UsageError
 
-Dtype = Literal["float32", "bfloat16"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+Dtype = Literal["auto", "float32", "bfloat16", "int8", "int4"]
+"""Of the weights. int8 and int4: by groups of 32 along a row (aici_engine.model.quantize), input embedding and output
+head in 8 bits either way. auto: what serves the machine best."""
+DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
+DTYPE_HELP: Final = "Of the weights: float32, bfloat16, int8, int4, or auto: what serves this machine best."
+DEFAULT_DTYPE: Final[Dtype] = "float32"
 MAX_STOPS = 32
 MAX_LOGPROBS = 20
 MAX_PRIORITY = 1 << 31
@@ -30,7 +34,7 @@ class EngineConfig:
     """
 
     model_dir: Path
-    dtype: Dtype = "float32"
+    dtype: Dtype = DEFAULT_DTYPE
     page_size: int = 16
     num_pages: int | None = None
     memory_fraction: float = 0.4

@@ -198,8 +198,9 @@ def test_engines_made_at_the_same_time_do_not_mix_their_dtypes(tiny_model: Path)
             return engine.generate("Hello", max_tokens=4, temperature=0.0)
 
     with ThreadPoolExecutor(6) as pool:
-        texts = list(pool.map(make, ["float32", "bfloat16"] * 3))
-    assert texts == [make("float32"), make("bfloat16")] * 3
+        texts = list(pool.map(make, ["float32", "bfloat16", "int4"] * 2))
+    assert texts == [make("float32"), make("bfloat16"), make("int4")] * 2
+    assert make("int8")
     assert torch.get_default_dtype() is torch.float32
 
 

@@ -12,7 +12,8 @@ import transformers
 from transformers.utils import logging as transformers_logging
 
 from aici_engine.cache.storage import LayerShape
-from aici_engine.model import attention, probe
+from aici_engine.config import Dtype
+from aici_engine.model import attention, probe, quantize
 from aici_engine.model.runner import Model
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
@@ -21,7 +22,7 @@ _one_at_a_time = threading.Lock()
 """While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""
 
 
-def load_model(folder: Path, *, dtype: torch.dtype) -> Model:
+def load_model(folder: Path, *, dtype: Dtype) -> Model:
     """Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
     _register()
     # Its annotations forget that `output_loading_info` makes the answer a pair.
@@ -30,7 +31,8 @@ def load_model(folder: Path, *, dtype: torch.dtype) -> Model:
         try:
             module, report = auto.from_pretrained(
                 folder,
-                dtype=dtype,
+                # Quantized weights are found, and kept, in f32: code * scale + min fits no type that is smaller.
+                dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
                 attn_implementation=probe.IMPLEMENTATION,
                 local_files_only=True,
                 trust_remote_code=False,  # None would ask whoever sits at the terminal
@@ -48,6 +50,8 @@ def load_model(folder: Path, *, dtype: torch.dtype) -> Model:
             f"{lost[0]} among them",
             hint="the download may be incomplete, or config.json is another model's",
         )
+    if dtype in ("int8", "int4"):
+        quantize.round_weights(module, bits=8 if dtype == "int8" else 4)
     return adopt(module.eval(), eos_tokens=eos_tokens)
 
 

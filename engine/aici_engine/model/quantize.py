@@ -7,9 +7,10 @@ for before anything is rounded.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import torch
+from transformers.pytorch_utils import Conv1D
 
 GROUP: Final = 32
 _SLAB: Final = 1 << 19
@@ -59,6 +60,22 @@ def dequantize(codes: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | N
     return (weight if mins is None else weight + mins.float()[..., None]).flatten(1)
 
 
+def round_weights(module: Any, *, bits: int) -> None:
+    """Put in place of the matrices of a transformers model what they are when quantized: the reference of native
+    kernels, and what serves where these do not, no faster than f32."""
+    ends = [end.weight for end in (module.get_input_embeddings(), module.get_output_embeddings()) if end is not None]
+    weights = {id(end): (end, 8, False) for end in ends}  # one of them, where they are tied
+    for part in module.modules():
+        if isinstance(part, torch.nn.Linear | Conv1D):
+            # A Conv1D is a Linear whose weight lies the other way.
+            weights.setdefault(id(part.weight), (part.weight, bits, isinstance(part, Conv1D)))
+    for weight, width, is_turned in weights.values():
+        matrix = weight.data.T if is_turned else weight.data
+        if is_grouped(matrix):
+            back = dequantize(*(quantize_int8(matrix) if width == 8 else quantize_int4(matrix)))
+            weight.data = (back.T if is_turned else back).to(weight.dtype)
+
+
 class Grid:
     """`groups` (G, 32) f32 and the best grid found so far for each: scale and min (G, 1) f16, codes (G, 32)."""
 
@@ -88,7 +105,7 @@ class Grid:
     def _fit(self, scale: torch.Tensor, minimum: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         codes = _round(self.groups - minimum.float(), scale, 0, 15)
         apart = codes.mul(scale.float()).add_(minimum.float()).sub_(self.groups)
-        return codes.to(torch.uint8), torch.linalg.vecdot(apart, apart)
+        return codes.to(torch.uint8), apart.square_().sum(-1)
 
 
 def _slabs(weight: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -131,6 +148,6 @@ def _refine(grid: Grid) -> None:
     for _ in range(2):
         codes = grid.codes.float()
         mean_code, mean = codes.mean(-1, keepdim=True), grid.groups.mean(-1, keepdim=True)
-        spread = torch.linalg.vecdot(codes - mean_code, codes - mean_code)[:, None]
-        slope = torch.linalg.vecdot(codes - mean_code, grid.groups - mean)[:, None] / spread.clamp(min=1)
+        spread = (codes - mean_code).square_().sum(-1, keepdim=True)
+        slope = (codes - mean_code).mul_(grid.groups - mean).sum(-1, keepdim=True) / spread.clamp(min=1)
         grid.offer(slope.half(), (mean - slope * mean_code).half())

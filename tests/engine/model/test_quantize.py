@@ -1,12 +1,14 @@
 """Weights that were quantized before come back exactly; others are off by what their number of bits allows."""
 
-from typing import Final
+import copy
+from typing import Any, Final
 
 import pytest
 import torch
+import transformers as tf
 from safetensors import safe_open
 
-from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8
+from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8, round_weights
 from tests.support.model import default_model_dir
 
 ROWS: Final = 40
@@ -93,3 +95,35 @@ def test_the_default_model_comes_back_as_it_was_stored() -> None:
     assert len(matrices) == 14
     assert all(torch.equal(dequantize(*quantize_int4(weight)), weight) for weight in matrices)
     assert torch.equal(dequantize(*quantize_int8(embedding)), embedding)
+
+
+def rounded(module: Any, bits: int) -> tuple[Any, Any]:
+    """A model as it was, and as it is."""
+    before = copy.deepcopy(module)
+    round_weights(module, bits=bits)
+    return before, module
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_matrices_of_a_model_are_rounded_and_its_two_ends_to_8_bits(bits: int) -> None:
+    sizes = {"vocab_size": 50, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
+    before, after = rounded(tf.LlamaForCausalLM(tf.LlamaConfig(**sizes, num_hidden_layers=1)), bits)
+    layers = [(old.model.layers[0], old.model.embed_tokens, old.lm_head, old.model.norm) for old in (before, after)]
+    (was, embedding, head, norm), (is_now, embedding_now, head_now, norm_now) = layers
+    for wanted, got in ((embedding, embedding_now), (head, head_now)):
+        assert torch.equal(got.weight, dequantize(*quantize_int8(wanted.weight)))
+    quantize = quantize_int8 if bits == 8 else quantize_int4
+    assert torch.equal(is_now.mlp.down_proj.weight, dequantize(*quantize(was.mlp.down_proj.weight)))
+    assert not torch.equal(is_now.mlp.down_proj.weight, was.mlp.down_proj.weight)
+    assert torch.equal(norm_now.weight, norm.weight)
+
+
+def test_a_matrix_that_lies_the_other_way_is_rounded_along_its_inputs_and_tied_ends_stay_one() -> None:
+    module = tf.GPT2LMHeadModel(tf.GPT2Config(vocab_size=50, n_embd=64, n_layer=1, n_head=4, n_positions=32))
+    before, after = rounded(module, 4)
+    was, got = (each.transformer.h[0].mlp.c_fc.weight for each in (before, after))
+    assert was.shape == (64, 256)
+    assert torch.equal(got, dequantize(*quantize_int4(was.T)).T)
+    assert after.lm_head.weight is after.transformer.wte.weight
+    assert torch.equal(after.lm_head.weight, dequantize(*quantize_int8(before.lm_head.weight)))
+    assert torch.equal(after.transformer.wpe.weight, before.transformer.wpe.weight)
