@@ -6,6 +6,7 @@ from aici_cli.bench.constraint import constraint
 from aici_cli.bench.ctrl import ctrl
 from aici_cli.bench.engine import engine
 from aici_cli.bench.masks import masks
+from aici_cli.bench.quality import quality
 from aici_cli.bench.rt import rt
 from aici_cli.bench.serve import serve
 
@@ -14,5 +15,6 @@ app.command()(constraint)
 app.command()(ctrl)
 app.command()(engine)
 app.command()(masks)
+app.command()(quality)
 app.command()(rt)
 app.command()(serve)

@@ -2,10 +2,9 @@
 
 import hashlib
 import os
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,7 +14,8 @@ from aici_runtime.cache import default_cache_dir
 from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from aici_cli.bench.engines.race import Entry, Result
+    from aici_cli.bench.engines.race import Entry
+    from aici_engine.config import Dtype
 
 _FORMS = {
     "hf": ("float32", "bfloat16"),
@@ -47,6 +47,8 @@ def engine(
     rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 7,
     limit: Annotated[float, typer.Option(min=1, help="Seconds for one answer of an engine.")] = 600,
     quick: Annotated[bool, typer.Option("--quick", help="A minute's version, without peers unless named.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Of ours alone: where the time of a step goes.")] = False,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Of ours alone: what requests share.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -59,6 +61,8 @@ def engine(
     from aici_cli.bench.engines.bandwidth import read_bandwidth
     from aici_cli.bench.engines.formats import RANDOM_MODELS, random_model
     from aici_cli.bench.engines.race import Plan, race
+    from aici_cli.bench.engines.report import costs, print_tables, speeds
+    from aici_engine.config import DTYPES
     from aici_engine.store.resolve import resolve_model
 
     check_plot(plot)
@@ -78,15 +82,24 @@ def engine(
         rounds=min(rounds, 3) if quick else rounds,
         limit_s=limit,
     )
+    if profile or prefix:
+        from aici_cli.bench.engines.inside import look_inside, print_inside
+
+        seen = look_inside(plan, cast("Sequence[Dtype]", dtype or DTYPES[:1]), profile=profile, prefix=prefix, say=say)
+        if json:
+            print_json(seen)
+        else:
+            print_inside(seen)
+        return
     bandwidth = read_bandwidth(plan.threads)
     results = race(entries, plan, say)
-    rows = _rows(results, plan.threads) + _costs(results, plan.model, bandwidth)
+    rows = speeds(results, plan.threads) + costs(results, plan.model, bandwidth)
     if plot is not None:
         plot_engine([row for row in rows if row["measure"] == "speed"], plot)
     if json:
         print_json(rows)
     else:
-        _print_tables(rows, plan.threads, bandwidth)
+        print_tables(rows, plan.threads, bandwidth)
 
 
 def _entries(dtypes: Sequence[str] | None, peers: Sequence[str] | None) -> "list[Entry]":
@@ -118,90 +131,3 @@ def _work(model: Path) -> Path:
     work = default_cache_dir() / "bench" / f"{model.name}-{identity}"
     work.mkdir(parents=True, exist_ok=True)
     return work
-
-
-def _rows(results: "Sequence[Result]", threads: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for result in results:
-        for batch, cell in result.cells.items():
-            best = {phase: _best_peer(results, batch, phase) for phase in ("prefill", "decode")}
-            row = _head(result, "speed") | {"threads": threads, "batch": batch}
-            for phase, values in (("prefill", cell.prefill), ("decode", cell.decode)):
-                row[f"{phase}_tokens_per_s"] = statistics.median(values)
-                row[f"{phase}_rounds"] = values
-                other = best[phase]
-                row[f"{phase}_best_peer"] = other.entry.name if other else None
-                row[f"{phase}_to_best_peer"] = _paired(values, getattr(other.cells[batch], phase)) if other else None
-            first = next(one.cells[batch] for one in results if batch in one.cells).first_tokens
-            row["same_first_tokens"] = statistics.fmean(a == b for a, b in zip(cell.first_tokens, first, strict=False))
-            row["step_ms"] = 1000 * batch / row["decode_tokens_per_s"]
-            rows.append(row)
-    return rows
-
-
-def _paired(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Rounds that one of them did not live to see count for neither."""
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=False))
-
-
-def _best_peer(results: "Sequence[Result]", batch: int, phase: str) -> "Result | None":
-    from aici_cli.bench.engines.race import OURS
-
-    peers = [result for result in results if result.entry.engine != OURS and batch in result.cells]
-    return max(peers, key=lambda result: statistics.median(getattr(result.cells[batch], phase)), default=None)
-
-
-def _costs(results: "Sequence[Result]", model: Path, bandwidth: float) -> list[dict[str, Any]]:
-    """What each costs, once: time, memory, and what memory's bandwidth allows at batch 1."""
-    from aici_cli.bench.engines.bandwidth import weight_bytes
-    from aici_cli.bench.engines.race import OURS
-
-    rows = []
-    for result in results:
-        row = _head(result, "costs") | {
-            "version": result.version,
-            "start_s": result.start_s,
-            "load_s": result.load_s,
-            "now_bytes": result.now_bytes,
-            "peak_bytes": result.peak_bytes,
-            "error": result.error,
-        }
-        if result.entry.engine == OURS:
-            row["weight_bytes"] = weight_bytes(model, result.entry.form)
-            row["limit_tokens_per_s"] = bandwidth / row["weight_bytes"]
-        rows.append(row)
-    return rows
-
-
-def _head(result: "Result", measure: str) -> dict[str, Any]:
-    return {"measure": measure, "engine": result.entry.engine, "form": result.entry.form}
-
-
-def _print_tables(rows: Sequence[Mapping[str, Any]], threads: int, bandwidth: float) -> None:
-    print(f"{threads} threads; tokens a second, medians; × = median of paired ratios to the best peer of its column;")
-    print("same = first tokens after the prompts that are the first engine's")
-    print(
-        f"{'engine':<12} {'weights':<9} {'batch':>5} {'prefill':>9} {'×':>6} {'decode':>9} {'×':>6} {'step ms':>8}"
-        f" {'same':>5} {'× limit':>8}"
-    )
-    costs = {(row["engine"], row["form"]): row for row in rows if row["measure"] == "costs"}
-    speeds = [row for row in rows if row["measure"] == "speed"]
-    for row in sorted(speeds, key=lambda row: row["batch"]):
-        limit = costs[row["engine"], row["form"]].get("limit_tokens_per_s")
-        to_limit = f"{limit / row['decode_tokens_per_s']:.2f}" if limit and row["batch"] == 1 else ""
-        print(
-            f"{row['engine']:<12} {row['form']:<9} {row['batch']:>5} {row['prefill_tokens_per_s']:>9.0f}"
-            f" {_times(row['prefill_to_best_peer']):>6} {row['decode_tokens_per_s']:>9.1f}"
-            f" {_times(row['decode_to_best_peer']):>6} {row['step_ms']:>8.2f}"
-            f" {row['same_first_tokens']:>5.0%} {to_limit:>8}"
-        )
-    print(f"\nmemory is read at {bandwidth / 1e9:.1f} GB/s; × limit: the time of a step to that of reading its weights")
-    print(f"{'engine':<12} {'weights':<9} {'version':<12} {'start s':>8} {'load s':>7} {'MB now':>7} {'MB peak':>8}")
-    for row in costs.values():
-        figures = f"{row['now_bytes'] / 1e6:>7.0f} {row['peak_bytes'] / 1e6:>8.0f}  {row['error']}"
-        times = f"{row['start_s']:>8.1f} {row['load_s']:>7.1f}"
-        print(f"{row['engine']:<12} {row['form']:<9} {row['version']:<12} {times} {figures}".rstrip())
-
-
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"

@@ -2,6 +2,7 @@
 engines that are not there or go wrong."""
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from aici_cli.bench.engines.process import ContestantError, Process
 from aici_cli.bench.engines.race import decode_rate
+from aici_cli.bench.quality import Measured
 from tests.engine.support import write_tiny_model
 from tests.support.cli import aici
 from tests.support.processes import alive, descendants, wait_until
@@ -37,10 +39,12 @@ def fake(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_engines_in_turn(tmp_path: Path, fake: str) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    write_tiny_model(model)
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=4096)
+
+
+def test_engines_in_turn(tmp_path: Path, model: Path, fake: str) -> None:
     picture = tmp_path / "engine.svg"
     engines = ["--dtype", "float32", "--peer", "hf:float32", "--peer", "ctranslate2=/no/such/python"]
     work = ["--batch", "1", "--batch", "3", "--prompt-tokens", "20", "--num-tokens", "3", "--rounds", "2"]
@@ -68,6 +72,42 @@ def test_engines_in_turn(tmp_path: Path, fake: str) -> None:
         assert 0 < costs[name]["load_s"] < costs[name]["start_s"]
     assert costs["aici"]["limit_tokens_per_s"] > 0
     assert "<svg" in picture.read_text()
+
+
+def test_inside_of_ours(model: Path) -> None:
+    work = ["--batch", "2", "--prompt-tokens", "8", "--num-tokens", "5", "--rounds", "1", "--threads", "1"]
+    done = aici("bench", "engine", "--model", str(model), "--profile", "--prefix", *work, "--json")
+    assert done.returncode == 0, done.stderr
+    *profiles, chat, system = json.loads(done.stdout)
+    assert [row["kind"] for row in profiles] == ["greedy", "top-k", "regex"]
+    for row in profiles:
+        assert row["num_steps"] >= 5
+        assert row["phases_s"]["forward"] > 0 < row["overhead_s"]
+    # A controller is asked in each step, and only then.
+    assert profiles[2]["phases_s"]["round"] > 10 * profiles[0]["phases_s"]["round"]
+    assert [turn["first_s"] > 0 < turn["second_s"] for turn in chat["turns"]] == [True]
+    assert 0 < system["pages"] <= system["pages_apart"] + 32 * 8
+
+
+def test_quality(model: Path) -> None:
+    dtypes = ["--dtype", "float32", "--dtype", "bfloat16", "--num-tokens", "600"]
+    done = aici("bench", "quality", "--model", str(model), *dtypes, "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)
+    # Windows of 512: the first token of each has no score.
+    assert first["tokens"] == second["tokens"] == 600 - 2
+    assert (first["perplexity_ratio"], first["same_likeliest"], first["same_greedy"]) == (1, 1, 48)
+    assert second["perplexity_ratio"] == pytest.approx(1, rel=0.05)
+    assert 0.5 < second["same_likeliest"] < 1
+
+
+def test_quality_in_figures() -> None:
+    first = Measured(logprobs=[-1.0, -3.0], likeliest=[1, 2], greedy=[[5, 6, 7], [5, 6, 7]])
+    other = Measured(logprobs=[-2.0, -4.0], likeliest=[1, 3], greedy=[[5, 6, 7], [5, 8, 7]])
+    compared = other.compared(first)
+    assert compared["perplexity"] == pytest.approx(math.exp(3))
+    assert compared["perplexity_ratio"] == pytest.approx(math.e)
+    assert (compared["same_likeliest"], compared["same_greedy"]) == (0.5, 2)
 
 
 def test_what_cannot_be_compared() -> None:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from aici_cli.bench.engines.peers import Prompts, Run, serve
 
 if TYPE_CHECKING:
+    from aici_engine.config import SamplingParams
+    from aici_engine.engine import Engine
     from aici_engine.events import Event
+    from aici_engine.request import ControllerCall
 
 
 class Ours:
@@ -30,26 +33,8 @@ class Ours:
 
     def run(self, prompts: Prompts, num_new: int) -> Run:
         from aici_engine.config import SamplingParams
-        from aici_engine.events import FinishEvent, TokenEvent
-        from aici_engine.request import Request
-        from aici_runtime.ids import TokenId
 
-        greedy = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True)
-        seen: SimpleQueue[tuple[int, float, Event]] = SimpleQueue()
-        done = Run(len(prompts))
-        for number, prompt in enumerate(prompts):
-            request = Request(prompt=[TokenId(token) for token in prompt], sampling=greedy)
-            self._engine.submit(request, sink=lambda event, number=number: seen.put((number, done.now(), event)))  # type: ignore[misc]
-        left = len(prompts)
-        while left:
-            number, at, event = seen.get()
-            if isinstance(event, TokenEvent):
-                done.add(number, [int(event.token.token_id)], at)
-            elif isinstance(event, FinishEvent):
-                left -= 1
-                if event.error is not None:
-                    raise event.error
-        return done
+        return decode(self._engine, prompts, SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True))
 
     @staticmethod
     def prepare(job: dict[str, Any]) -> None:
@@ -58,6 +43,30 @@ class Ours:
     @staticmethod
     def version() -> str:
         return version("aici")
+
+
+def decode(
+    engine: "Engine", prompts: Prompts, sampling: "SamplingParams", controller: "ControllerCall | None" = None
+) -> Run:
+    from aici_engine.events import FinishEvent, TokenEvent
+    from aici_engine.request import Request
+    from aici_runtime.ids import TokenId
+
+    seen: SimpleQueue[tuple[int, float, Event]] = SimpleQueue()
+    done = Run(len(prompts))
+    for number, prompt in enumerate(prompts):
+        request = Request(prompt=[TokenId(token) for token in prompt], sampling=sampling, controller=controller)
+        engine.submit(request, sink=lambda event, number=number: seen.put((number, done.now(), event)))  # type: ignore[misc]
+    left = len(prompts)
+    while left:
+        number, at, event = seen.get()
+        if isinstance(event, TokenEvent):
+            done.add(number, [int(event.token.token_id)], at)
+        elif isinstance(event, FinishEvent):
+            left -= 1
+            if event.error is not None:
+                raise event.error
+    return done
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""`aici bench quality`: what a model loses in each form of its weights."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from aici_cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from aici_engine.config import Dtype
+    from aici_engine.engine import Engine
+    from aici_runtime.ids import TokenId
+
+_WINDOW = 512
+_NUM_PROMPTS = 16
+_PROMPT = 24
+
+
+def quality(
+    model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="Several times; all are compared with the first (default: all).")
+    ] = None,
+    num_tokens: Annotated[int | None, typer.Option(min=64, help="Only so many of the text's.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the engine (default: as torch has it).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Perplexity on a text that ships with aici, and how often the likeliest token is the first dtype's.
+
+    `same` counts positions of that text. `greedy`: of so many tokens that each continues a prompt with, how many are
+    the first dtype's before one differs, on average.
+    """
+    from aici_cli.bench.engines.race import PROSE
+    from aici_engine.config import DTYPES, EngineConfig
+    from aici_engine.engine import Engine
+    from aici_engine.store.resolve import resolve_model
+
+    folder = resolve_model(model, say=say)
+    wanted = dict.fromkeys(cast("Sequence[Dtype]", dtype) if dtype else DTYPES)  # EngineConfig knows which there are
+    configs = [
+        EngineConfig(model_dir=folder, dtype=one, num_threads=threads, max_context=_WINDOW + _PROMPT) for one in wanted
+    ]
+    measured: dict[str, Measured] = {}
+    for config in configs:
+        say(f"{config.dtype}: scoring and decoding")
+        with Engine(config) as engine:
+            measured[config.dtype] = measure(engine, engine.tokenize(PROSE.read_text())[:num_tokens])
+    first = next(iter(measured.values()))
+    rows = [{"dtype": name} | result.compared(first) for name, result in measured.items()]
+    if json:
+        print_json(rows)
+        return
+    print(f"{'dtype':<9} {'tokens':>6} {'perplexity':>10} {'×':>7} {'same':>7} {'greedy':>7}")
+    for row in rows:
+        print(
+            f"{row['dtype']:<9} {row['tokens']:>6} {row['perplexity']:>10.3f} {row['perplexity_ratio']:>7.4f}"
+            f" {row['same_likeliest']:>7.1%} {row['same_greedy']:>7.1f}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """`likeliest`: at each position of the text; `greedy`: what continues each prompt."""
+
+    logprobs: Sequence[float]
+    likeliest: Sequence[int]
+    greedy: Sequence[Sequence[int]]
+
+    def compared(self, other: "Measured") -> dict[str, Any]:
+        perplexity, others = (math.exp(-statistics.fmean(one.logprobs)) for one in (self, other))
+        pairs = zip(self.greedy, other.greedy, strict=True)
+        return {
+            "tokens": len(self.logprobs),
+            "perplexity": perplexity,
+            "perplexity_ratio": perplexity / others,
+            "same_likeliest": statistics.fmean(a == b for a, b in zip(self.likeliest, other.likeliest, strict=True)),
+            "same_greedy": statistics.fmean(_common(a, b) for a, b in pairs),
+        }
+
+
+def measure(engine: "Engine", text: "Sequence[TokenId]", *, num_greedy: int = 48) -> Measured:
+    """The text in windows, each of which begins anew; then greedy tokens after pieces of it."""
+    from aici_engine.config import SamplingParams
+    from aici_engine.events import ScoreEvent
+    from aici_engine.request import Request
+
+    ask = SamplingParams(max_tokens=0, logprobs=1)
+    windows = [text[at : at + _WINDOW] for at in range(0, len(text), _WINDOW)]
+    handles = [engine.submit(Request(prompt=window, score_from=0, sampling=ask)) for window in windows]
+    scores = [
+        score
+        for handle in handles
+        for event in handle.events()
+        if isinstance(event, ScoreEvent)
+        for score in event.scores
+        if score.logprob is not None  # the first of a window has none
+    ]
+    greedy = SamplingParams(temperature=0.0, max_tokens=num_greedy, ignore_eos=True)
+    places = range(0, len(text) - _PROMPT, max(1, (len(text) - _PROMPT) // _NUM_PROMPTS))
+    prompts = [engine.submit(Request(prompt=text[at : at + _PROMPT], sampling=greedy)) for at in places]
+    return Measured(
+        logprobs=[score.logprob for score in scores if score.logprob is not None],
+        likeliest=[int(score.top_logprobs[0][0]) for score in scores],
+        greedy=[[int(token.token_id) for token in handle.wait().tokens] for handle in prompts],
+    )
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    return next((k for k, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), len(one))
