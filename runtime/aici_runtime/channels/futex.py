@@ -10,6 +10,7 @@ import errno
 import platform
 import time
 from mmap import mmap
+from struct import Struct
 
 from aici_runtime.errors import UnavailableError
 
@@ -18,8 +19,7 @@ _WAIT, _WAKE = 0, 1
 _EVERYONE = 2**31 - 1
 
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("tv_sec", ctypes.c_int64), ("tv_nsec", ctypes.c_int64))
+_TIMESPEC = Struct("<2q")
 
 
 class Futex:
@@ -29,18 +29,15 @@ class Futex:
         number = _SYSCALL.get(platform.machine())
         if number is None:
             raise UnavailableError(f"no futex on {platform.machine()}", hint="aici runs on Linux, x86-64 or arm64")
-        self._number = number
         self._words = memoryview(memory).cast("B").cast("I")
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        # Without prototypes, which cost more than the calls: what is longer than an int is converted beforehand.
+        self._number = ctypes.c_long(number)
+        self._addresses: dict[int, ctypes.c_void_p] = {}
         # use_errno makes ctypes keep errno per thread; CDLL releases the GIL during the call.
-        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
-        self._syscall.argtypes = [
-            ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Timespec)
-        ]  # fmt: skip
-        self._syscall.restype = ctypes.c_long
-        # Nobody sleeps in a wake, so it keeps the GIL; its arguments are converted beforehand.
+        self._wait = ctypes.CDLL(None, use_errno=True)["syscall"]
+        # Nobody sleeps in a wake, so it keeps the GIL.
         self._wake = ctypes.PyDLL(None)["syscall"]
-        self._wake_number = ctypes.c_long(number)
         # A foreign call gives up the GIL and takes it again: an unlock, then a lock, which nothing may pass.
         self._barrier = None if platform.machine() == "x86_64" else ctypes.CDLL(None).getpid
 
@@ -56,7 +53,10 @@ class Futex:
         self._words[offset >> 2] = value
 
     def wake(self, offset: int) -> None:
-        self._wake(self._wake_number, ctypes.c_void_p(self._base + offset), _WAKE, _EVERYONE, None)
+        self._wake(self._number, self._addresses.get(offset) or self._address(offset), _WAKE, _EVERYONE)
+
+    def _address(self, offset: int) -> ctypes.c_void_p:
+        return self._addresses.setdefault(offset, ctypes.c_void_p(self._base + offset))
 
     def close(self) -> None:
         """Let go of the mapping, so that it can be unmapped. Nobody may be waiting."""
@@ -73,8 +73,10 @@ class Futex:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return value
-                timeout = ctypes.byref(_Timespec(int(left), int(left % 1 * 1e9)))
-            if self._syscall(self._number, self._base + offset, _WAIT, value, timeout) != 0:
+                seconds = int(left)
+                timeout = _TIMESPEC.pack(seconds, int((left - seconds) * 1e9))
+            address = self._addresses.get(offset) or self._address(offset)
+            if self._wait(self._number, address, _WAIT, value, timeout) != 0:
                 code = ctypes.get_errno()
                 if code not in (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT):
                     raise OSError(code, "futex wait")

@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from aici_runtime.guests.callbacks import MAX_BACKTRACK, CallbackError, NotEnabledError, shorten
 from aici_runtime.guests.callbacks import field as read
 from aici_runtime.ids import TokenId
@@ -75,10 +77,8 @@ def _splice(item: Any, vocab_size: int) -> Splice:
     return Splice(backtrack, tokens, when_sampled)
 
 
-def encode(
-    branches: Sequence[Branch], row: int, masks: list[bytearray], capabilities: Collection[str]
-) -> dict[str, object]:
-    """The result as engines read it; appends to `masks`. Raises NotEnabledError for what the engine has not."""
+def encode(branches: Sequence[Branch], row: int, masks: list[bytearray], capabilities: Collection[str]) -> bytes:
+    """The result as JSON; appends to `masks`. Raises NotEnabledError for what the engine has not."""
     if len(branches) > 1 and "fork" not in capabilities:
         raise NotEnabledError("forking not enabled in this host")
     for branch in branches:
@@ -88,7 +88,7 @@ def encode(
             raise NotEnabledError("backtracking not enabled in this host")
         if "ff_tokens" not in capabilities and branch.splices:
             raise NotEnabledError("ff_tokens not enabled in this host")
-    return {"branches": [_encode(branch, row, masks) for branch in branches]}
+    return orjson.dumps({"branches": [_encode(branch, row, masks) for branch in branches]})
 
 
 def _encode(branch: Branch, row: int, masks: list[bytearray]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import orjson
 
 from aici_runtime.guests.branches import NOTHING, Branch, Splice, encode, parse
-from aici_runtime.guests.callbacks import CONTINUE, MAX_FF_ROUNDS, CallbackError, Callbacks
+from aici_runtime.guests.callbacks import CONTINUE, GO_ON, MAX_FF_ROUNDS, NO_STOP, NULL, STOP, CallbackError, Callbacks
 from aici_runtime.ids import TokenId
 
 
@@ -34,30 +34,30 @@ class BranchesGuest(Callbacks):
     def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
         masks: list[bytearray] = []
 
-        def body() -> object:
+        def body() -> bytes:
             return encode(self._call(argument), row, masks, self._world.capabilities)
 
-        return self._result("mid", body, failed=None), masks
+        return self._result("mid", body, failed=NULL), masks
 
     def post(self, tokens: bytes, backtrack: int) -> bytes:
-        def body() -> object:
+        def body() -> bytes:
             self._posted(orjson.loads(tokens), backtrack)
-            return {"stop": False}
+            return NO_STOP
 
-        return self._result("post", body, failed={"stop": True})
+        return self._result("post", body, failed=STOP)
 
     def pre(self) -> bytes:
-        return self._result("pre", self._pre, failed=CONTINUE)
+        return self._result("pre", lambda: orjson.dumps(self._pre()), failed=GO_ON)
 
     def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
         bits: bytes | bytearray | None = None
 
-        def body() -> object:
+        def body() -> bytes:
             nonlocal bits
             bits, splice = self._decide(orjson.loads(fork_group))
-            return splice
+            return orjson.dumps(splice)
 
-        return self._result("mid", body, failed=None), bits
+        return self._result("mid", body, failed=NULL), bits
 
     def _posted(self, tokens: Sequence[int], backtrack: int) -> None:
         """Note what happened, as the callback will be told."""

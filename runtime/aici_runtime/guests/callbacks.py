@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import orjson
 
@@ -23,6 +23,10 @@ from aici_runtime.steps.masks import MaskRegion
 MAX_FF_ROUNDS = 10
 MAX_BACKTRACK = 2**32 - 1
 CONTINUE: dict[str, object] = {"suspend": False, "num_forks": 1, "ff_tokens": []}
+GO_ON: Final = orjson.dumps(CONTINUE)
+NO_STOP: Final = b'{"stop":false}'
+STOP: Final = b'{"stop":true}'
+NULL: Final = b"null"
 
 
 class CallbackError(Exception):
@@ -138,7 +142,8 @@ class Callbacks(ABC):
         except orjson.JSONDecodeError as error:
             raise CallbackError(f"invalid JSON from {name}: {error}") from error
 
-    def _result(self, label: str, body: Callable[[], object], *, failed: object) -> bytes:
+    def _result(self, label: str, body: Callable[[], bytes], *, failed: bytes) -> bytes:
+        """`body` returns a result as JSON."""
         started = time.perf_counter_ns()
         error = ""
         try:
@@ -150,19 +155,22 @@ class Callbacks(ABC):
         except GuestTimeoutError:
             self._failed = True
             self._timeout = self._timeout or self._world.timeout_text("mid" if self._masks_in_pre else label)
-            result, error = None, self._timeout
+            result, error = NULL, self._timeout
         except NotEnabledError as raised:
             self._failed = True
-            result, error = None, str(raised)
+            result, error = NULL, str(raised)
         except Exception as raised:  # noqa: BLE001  the boundary to the guest: any failure is the guest's
             result, error = failed, self._explain(label, raised)
+        micros = (time.perf_counter_ns() - started) // 1000
+        if not error and self._state.is_silent():
+            return _plain(result, micros)
         logs = self._state.take_log()
         return encode_result(
-            result=result,
+            result=orjson.Fragment(result),
             error=error,
             storage=self._state.take_written(),
             logs=f"{logs}\n{error}" if error else logs,
-            micros=(time.perf_counter_ns() - started) // 1000,
+            micros=micros,
         )
 
     def _explain(self, label: str, error: Exception) -> str:
@@ -195,13 +203,14 @@ class Callbacks(ABC):
 def encode_result(*, result: object, error: str, storage: list[dict[str, Any]], logs: str, micros: int) -> bytes:
     """`micros` is rounded down to 10, so that nothing can be timed through it."""
     if not (error or storage or logs):
-        return b'{"error":"","result":%b,"storage":[],"logs":"","micros":%d}' % (
-            orjson.dumps(result),
-            micros // 10 * 10,
-        )
+        return _plain(orjson.dumps(result), micros)
     return orjson.dumps(
         {"error": error, "result": result, "storage": storage, "logs": logs, "micros": micros // 10 * 10}
     )
+
+
+def _plain(result: bytes, micros: int) -> bytes:
+    return b'{"error":"","result":%b,"storage":[],"logs":"","micros":%d}' % (result, micros // 10 * 10)
 
 
 def field(value: Any, name: str, kind: type) -> Any:

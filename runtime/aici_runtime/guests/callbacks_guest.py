@@ -6,9 +6,12 @@ import orjson
 
 from aici_runtime.guests.branches import NOTHING, Branch, Splice, encode
 from aici_runtime.guests.callbacks import (
-    CONTINUE,
+    GO_ON,
     MAX_BACKTRACK,
     MAX_FF_ROUNDS,
+    NO_STOP,
+    NULL,
+    STOP,
     CallbackError,
     Callbacks,
     field,
@@ -20,7 +23,6 @@ _SAMPLE: dict[str, object] = {"SampleWithBias": {}}
 
 # What most guests answer to most tokens, as they write it: there is nothing to parse.
 _GO_ON = b'{"num_forks":1,"suspend":false,"ff_tokens":[]}'
-_NO_STOP = b'{"stop":false}'
 _SAMPLE_JSON = b'{"SampleWithBias":{}}'
 
 
@@ -31,42 +33,47 @@ class CallbacksGuest(Callbacks):
 
     def post(self, tokens: bytes, backtrack: int) -> bytes:
         # The engine counts the token that was sampled and never appended; the guest never saw it.
-        return self._result("post", lambda: {"stop": self._post(tokens, max(0, backtrack - 1))}, failed={"stop": True})
+        def body() -> bytes:
+            return STOP if self._post(tokens, max(0, backtrack - 1)) else NO_STOP
+
+        return self._result("post", body, failed=STOP)
 
     def pre(self) -> bytes:
-        def body() -> object:
+        def body() -> bytes:
             ff_tokens, suspend, num_forks = self._pre()
-            return {"suspend": suspend, "num_forks": num_forks, "ff_tokens": ff_tokens}
+            if not ff_tokens and not suspend and num_forks == 1:
+                return GO_ON
+            return orjson.dumps({"suspend": suspend, "num_forks": num_forks, "ff_tokens": ff_tokens})
 
-        return self._result("pre", body, failed=CONTINUE)
+        return self._result("pre", body, failed=GO_ON)
 
     def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
         bits: bytes | bytearray | None = None
 
-        def body() -> object:
+        def body() -> bytes:
             nonlocal bits
             decision = self._mid(fork_group)
             if decision is None:
                 bits = self._bits.only([self._world.eos_token])
-                return None
+                return NULL
             if not isinstance(decision, Splice):
                 bits = decision
-                return None
+                return NULL
             if decision.backtrack > 0:
                 bits = self._bits.everything
-                return {"ff_tokens": decision.ff_tokens, "backtrack": decision.backtrack + 1}
+                return orjson.dumps({"ff_tokens": decision.ff_tokens, "backtrack": decision.backtrack + 1})
             bits = self._bits.only(decision.ff_tokens[:1])
-            return {"ff_tokens": decision.ff_tokens, "backtrack": 0}
+            return orjson.dumps({"ff_tokens": decision.ff_tokens, "backtrack": 0})
 
-        return self._result("mid", body, failed=None), bits
+        return self._result("mid", body, failed=NULL), bits
 
     def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
         masks: list[bytearray] = []
 
-        def body() -> object:
+        def body() -> bytes:
             return encode(self._step(orjson.loads(argument)), row, masks, self._world.capabilities)
 
-        return self._result("mid", body, failed=None), masks
+        return self._result("mid", body, failed=NULL), masks
 
     def _step(self, arg: dict[str, Any]) -> list[Branch]:
         """A step of three callbacks as one. Forking takes a step in which nothing happens: the branches are made before
@@ -100,7 +107,7 @@ class CallbacksGuest(Callbacks):
 
     def _post(self, tokens: bytes, backtrack: int) -> bool:
         returned = self._run("aici_post_process", b'{"tokens":%b,"backtrack":%d}' % (tokens, backtrack))
-        return returned != _NO_STOP and bool(field(self._parsed("aici_post_process", returned), "stop", bool))
+        return returned != NO_STOP and bool(field(self._parsed("aici_post_process", returned), "stop", bool))
 
     def _pre(self) -> tuple[list[TokenId], bool, int]:
         """Forced tokens, whether to suspend, number of forks. Asks again after every batch of forced tokens, so that
@@ -130,8 +137,8 @@ class CallbacksGuest(Callbacks):
     def _mid(self, fork_group: bytes) -> bytes | bytearray | Splice | None:
         """Bits to sample by, a splice, or None: stop."""
         returned = self._run("aici_mid_process", b'{"fork_group":%b}' % fork_group, takes_mask=True)
-        answer = _SAMPLE if returned == _SAMPLE_JSON else self._parsed("aici_mid_process", returned)
-        if answer == _SAMPLE:
+        answer = None if returned == _SAMPLE_JSON else self._parsed("aici_mid_process", returned)
+        if returned == _SAMPLE_JSON or answer == _SAMPLE:
             masks = self._state.masks
             return self._bits.trimmed(masks[0]) if masks else self._world.masks.without_bias
         if answer == "Stop":

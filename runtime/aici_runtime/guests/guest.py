@@ -5,7 +5,8 @@ What the guest does wrong surfaces as GuestError; this file knows wasmtime, and 
 """
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from aici_runtime.guests.movable import MOVABLE, global_name
 _MAX_TABLES = 2
 _VALUE_TYPES = {"i": "i32", "I": "i64"}
 
-# Prototypes of our own: with plain addresses these cost half of what the wheel's typed pointers do.
-_func_call = ctypes.CFUNCTYPE(
-    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
-)(("wasmtime_func_call_unchecked", ffi.dll))
+# Prototypes of our own: with plain addresses these cost half of what the wheel's typed pointers do. The one that every
+# callback goes through has none: what it is given is converted beforehand.
+_func_call = ctypes.CFUNCTYPE(ctypes.c_void_p)(("wasmtime_func_call_unchecked", ffi.dll))
+_NUM_VALUES = ctypes.c_size_t(2)
 _set_epoch_deadline = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)(
     ("wasmtime_context_set_epoch_deadline", ffi.dll)
 )
@@ -77,10 +78,7 @@ class Memory:
     def read(self, pointer: int, length: int) -> bytes:
         return bytes(self.view(pointer, length))
 
-    def write(self, pointer: int, content: bytes, length: int | None = None) -> None:
-        """Write the first `length` bytes of `content`, or all."""
-        if length is not None and length != len(content):
-            content = content[:length]
+    def write(self, pointer: int, content: bytes) -> None:
         self.view(pointer, len(content))[:] = content
 
     def page(self, number: int) -> memoryview:
@@ -153,10 +151,15 @@ class Guest:
         # What a call passes, as plain addresses; the objects above own what they point to.
         self._address = ctypes.cast(self._context, ctypes.c_void_p)
         self._values_address = ctypes.c_void_p(ctypes.addressof(self._values))
-        self._entries = {name: ctypes.c_void_p(ctypes.addressof(f)) for name, f in self._functions.items()}
         self._trap = ctypes.c_void_p()
         self._trap_address = ctypes.c_void_p(ctypes.addressof(self._trap))
+        self._entries = {name: self._entry(function) for name, function in self._functions.items()}
         self._interrupted = False
+
+    def _entry(self, function: c.wasmtime_func_t) -> Callable[[], int | None]:
+        """Returns the address of an error, if there is one."""
+        address = ctypes.c_void_p(ctypes.addressof(function))
+        return partial(_func_call, self._address, address, self._values_address, _NUM_VALUES, self._trap_address)
 
     def _export(self, name: str) -> c.wasmtime_extern_t | None:
         item = c.wasmtime_extern_t()
@@ -208,7 +211,7 @@ class Guest:
         if item is None or _kind(item) != ffi.WASMTIME_EXTERN_FUNC.value or not self._has_type(item, params, results):
             return False
         self._functions[name] = item.of.func
-        self._entries[name] = ctypes.c_void_p(ctypes.addressof(self._functions[name]))
+        self._entries[name] = self._entry(self._functions[name])
         return True
 
     def call(self, name: str, argument: int = 0) -> int:
@@ -221,11 +224,11 @@ class Guest:
             self._interrupted = False
             _set_epoch_deadline(self._address, 1)
         self._result[0] = argument
-        error = _func_call(self._address, self._entries[name], self._values_address, 2, self._trap_address)
+        error = self._entries[name]()
         if error:
             pointer = ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t))
             raise GuestError(str(wasmtime.WasmtimeError._from_ptr(pointer)))
-        if self._trap.value:
+        if self._trap:
             raised = wasmtime.Trap._from_ptr(ctypes.cast(self._trap, ctypes.POINTER(c.wasm_trap_t)))
             self._trap.value = None
             if raised.trap_code is wasmtime.TrapCode.INTERRUPT:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from aici_runtime.guests.guest import Memory
 
 
+_PROCESS_ARG = int(Blob.PROCESS_ARG)
+"""An enumeration takes as long to look into as a host call."""
+
+
 class Storage(Protocol):
     """Variables shared by the forks of a request. Takes and gives JSON of StorageCmd and StorageResp."""
 
@@ -43,7 +47,7 @@ class GuestState:
         self._log_max_bytes = log_max_bytes
 
     def begin_call(self, argument: bytes, *, takes_mask: bool = False) -> None:
-        self.blobs[Blob.PROCESS_ARG] = argument
+        self.blobs[_PROCESS_ARG] = argument
         self.result = None
         self.masks = []
         self.takes_mask = takes_mask
@@ -51,11 +55,11 @@ class GuestState:
     def begin_late_call(self, find_argument: Callable[[], bytes]) -> None:
         """The argument is found when the guest reads it."""
         self.begin_call(b"")
-        self.blobs[Blob.PROCESS_ARG] = None
+        self.blobs[_PROCESS_ARG] = None
         self._find_argument = find_argument
 
     def argument(self) -> bytes:
-        found = self.blobs[Blob.PROCESS_ARG] = self._find_argument()
+        found = self.blobs[_PROCESS_ARG] = self._find_argument()
         return found
 
     def random(self, length: int) -> bytes:
@@ -105,6 +109,10 @@ class GuestState:
         if len(self._log) > self._log_max_bytes:
             # At least LOG_DROP_BYTES at once, so that a chatty guest does not move the buffer on every line.
             del self._log[: max(min(LOG_DROP_BYTES, self._log_max_bytes), len(self._log) - self._log_max_bytes)]
+
+    def is_silent(self) -> bool:
+        """Nothing is there to take."""
+        return not (self._log or self.written)
 
     def take_log(self) -> str:
         if not self._log:

@@ -10,13 +10,14 @@ import orjson
 from aici_runtime.abi import BRANCHES_IMPORTS, IMPORTS, NUM_BLOBS, Blob
 from aici_runtime.errors import UsageError
 from aici_runtime.guests import wasi
-from aici_runtime.guests.guest import GuestError, Memory
+from aici_runtime.guests.guest import GuestError
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.link import HostFunction, Linker
 from aici_runtime.steps.masks import mask_bytes
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 _MAX_RESULT_BYTES = 1024 * 1024
+_PROCESS_ARG = int(Blob.PROCESS_ARG)
 _WRITE_FIELDS = ("name", "value", "op", "when_version_is")
 
 
@@ -48,10 +49,10 @@ class Host:
     # WasiHost
 
     def read(self, pointer: int, length: int) -> bytes:
-        return self._require_memory().read(pointer, length)
+        return bytes(self._view(pointer, length))
 
     def write(self, pointer: int, content: bytes) -> None:
-        self._require_memory().write(pointer, content)
+        self._view(pointer, len(content))[:] = content
 
     def log(self, text: bytes) -> None:
         self.guest.log(text)
@@ -62,10 +63,11 @@ class Host:
     def clock_ns(self) -> int:
         return self.guest.age_ns() // self._clock_step_ns * self._clock_step_ns if self._clock_step_ns else 0
 
-    def _require_memory(self) -> Memory:
-        if self.guest.memory is None:
+    def _view(self, pointer: int, length: int) -> memoryview:
+        memory = self.guest.memory
+        if memory is None:
             raise GuestError("host function called before the memory exists")
-        return self.guest.memory
+        return memory.view(pointer, length)
 
     def on_failure(self, error: BaseException) -> str:
         """The message of the trap for what a host function raised."""
@@ -88,13 +90,15 @@ class Host:
         wasi.define(linker, self)
 
     def read_blob(self, blob_id: int, pointer: int, size: int) -> int:
-        blob = self.guest.trie if blob_id == Blob.TRIE else self.guest.blobs[blob_id] if blob_id < NUM_BLOBS else None
+        guest = self.guest
+        blob = guest.blobs[blob_id] if blob_id < NUM_BLOBS else guest.trie if blob_id == Blob.TRIE else None
         if blob is None:
-            if blob_id != Blob.PROCESS_ARG:
+            if blob_id != _PROCESS_ARG:
                 raise GuestError("invalid blob_id")
-            blob = self.guest.argument()
+            blob = guest.argument()
         if size:
-            self._require_memory().write(pointer, blob, min(size, len(blob)))
+            part = blob if size >= len(blob) else blob[:size]
+            self._view(pointer, len(part))[:] = part
         return len(blob)
 
     def token_trie(self) -> int:
@@ -104,7 +108,7 @@ class Host:
         return Blob.MODULE_ARG
 
     def process_arg(self) -> int:
-        return Blob.PROCESS_ARG
+        return _PROCESS_ARG
 
     def tokens(self) -> int:
         return Blob.TOKENS
@@ -119,11 +123,11 @@ class Host:
         return Blob.TOKENIZE
 
     def return_logit_bias(self, pointer: int) -> None:
-        bits = self._read_bias(pointer)
-        if not self.guest.masks:
-            self.guest.masks.append(bits)
+        bits, masks = self._read_bias(pointer), self.guest.masks
+        if not masks:
+            masks.append(bits)
             return
-        mask = self.guest.masks[0]
+        mask = masks[0]
         both = int.from_bytes(mask, "little") | int.from_bytes(bits, "little")
         mask[:] = both.to_bytes(len(bits), "little")
 
@@ -135,7 +139,7 @@ class Host:
     def _read_bias(self, pointer: int) -> bytearray:
         if not self.guest.takes_mask:
             raise GuestError("logit_ptr is empty")
-        return bytearray(self._require_memory().view(pointer, self._mask_bytes))
+        return bytearray(self._view(pointer, self._mask_bytes))
 
     def get_config(self, pointer: int, length: int) -> int:
         return self.read(pointer, length).decode("utf-8", "replace") in self._capabilities
@@ -146,7 +150,7 @@ class Host:
     def return_process_result(self, pointer: int, length: int) -> None:
         if length > _MAX_RESULT_BYTES:  # parsed, it would take many times as much
             raise GuestError(f"a result of {length} bytes is too large; at most {_MAX_RESULT_BYTES}")
-        self.guest.result = self.read(pointer, length)
+        self.guest.result = bytes(self._view(pointer, length))
 
     def storage_cmd(self, pointer: int, length: int) -> int:
         if self.guest.storage is None:

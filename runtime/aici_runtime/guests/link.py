@@ -12,9 +12,9 @@ import wasmtime
 from wasmtime import _bindings as c
 
 _SLOT_WORDS = ctypes.sizeof(c.wasmtime_val_raw_t) // 4
-_RAW_CALLBACK = ctypes.CFUNCTYPE(
-    ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t
-)
+_SECOND, _THIRD = _SLOT_WORDS, 2 * _SLOT_WORDS
+# The last argument, the number of values, is left where it is: ctypes makes an object of each that is named.
+_RAW_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32))
 _NO_FINALIZER = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 _TYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {"i": wasmtime.ValType.i32, "I": wasmtime.ValType.i64}
 
@@ -51,9 +51,14 @@ class Linker:
     def _adapter(self, function: HostFunction, num_params: int, has_result: bool) -> Callable[..., int]:
         params = slice(0, num_params * _SLOT_WORDS, _SLOT_WORDS)
 
-        def call(_env: object, _caller: object, values: Any, _count: int) -> int:
+        def call(_env: object, _caller: object, values: Any) -> int:
             try:
-                result = function(*values[params]) if num_params else function()
+                if num_params == 2:
+                    result = function(values[0], values[_SECOND])
+                elif num_params == 3:
+                    result = function(values[0], values[_SECOND], values[_THIRD])
+                else:
+                    result = function(*values[params]) if num_params else function()
                 if has_result:
                     values[0] = result
                 return 0

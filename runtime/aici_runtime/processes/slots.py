@@ -260,8 +260,8 @@ class Slot:
         return number != 0 and self._words.load(self._base + 8) == number
 
     def is_detached(self) -> bool:
-        number = self._words.load(self._base + 12)
-        return number != 0 and self._words.load(self._base + 32) == number
+        number = self._words.load(self._base + 32)
+        return number != 0 and self._words.load(self._base + 12) == number
 
     def confirm_detached(self) -> None:
         self._words.store(self._base + 36, self._words.load(self._base + 12))

@@ -75,11 +75,12 @@ class Rows:
         self._memory = memory
         self.first_byte = first_byte
         self.num_elements = num_elements
-        self._encode: Callable[[bytes | bytearray], bytes | bytearray]
+        self._encode: Callable[[bytes | bytearray], bytes | bytearray] | None = None
         if dtype == "bool":
             self.row_bytes = mask_bytes(num_elements)
             padding = bytes(self.row_bytes - mask_bytes(vocab_size))
-            self._encode = (lambda bits: bits + padding) if padding else (lambda bits: bits)
+            if padding:
+                self._encode = lambda bits: bits + padding
         else:
             allow, deny = _PACK[dtype](0.0), _PACK[dtype](denied)
             self.row_bytes = len(deny) * num_elements
@@ -88,7 +89,7 @@ class Rows:
     def write(self, row: int, bits: bytes | bytearray) -> None:
         """`bits`: mask_bytes(vocab_size), nothing set beyond the vocabulary."""
         start = self.first_byte + row * self.row_bytes
-        self._memory[start : start + self.row_bytes] = self._encode(bits)
+        self._memory[start : start + self.row_bytes] = bits if self._encode is None else self._encode(bits)
 
     def clear(self, row: int) -> None:
         start = self.first_byte + row * self.row_bytes
