@@ -98,15 +98,16 @@ def field(body: Any, name: str, kind: type) -> Any:
     return value
 
 
-def uint(body: Any, name: str) -> int:
-    value: int = field(body, name, int)
+def uint(body: Any, name: str) -> Any:
+    """An int, of whichever type of ids the caller says."""
+    value = field(body, name, int)
     if not 0 <= value < 2**32:
         raise RequestError(f"field {name} out of range: {value}")
     return value
 
 
-def uints(body: Any, name: str) -> list[int]:
-    values: list[int] = field(body, name, list)
+def uints(body: Any, name: str) -> list[Any]:
+    values: list[Any] = field(body, name, list)
     for value in values:
         if type(value) is not int or not 0 <= value < 2**32:
             raise RequestError(f"field {name} is not a list of unsigned integers")

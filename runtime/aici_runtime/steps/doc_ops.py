@@ -72,8 +72,7 @@ class DocOps:
         if not self._masks.fits_rows(len(ops)):
             raise RequestError("shm size too small")
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
-        rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
-        got = self._ask_mid(rows, _fork_groups(ops))
+        got = self._ask_mid([(row, op) for row, op in enumerate(ops) if not refused.get(op.id)], _fork_groups(ops))
         results = []
         for row, op in enumerate(ops):
             reason = refused.get(op.id)
@@ -84,23 +83,25 @@ class DocOps:
         return b'{"seqs":{%b},"num_seqs":%d}' % (b",".join(results), len(ops))
 
     def _ask_post_pre(self, post_ops: dict[SeqId, PostOp], started: float) -> dict[SeqId, bytes]:
-        requests, limit_s = {}, self._pre_limit_s
-        for seq_id, sequence in self._sequences.items():
-            if sequence.late is None and sequence.ready is None:
-                requests[seq_id] = asks.post_pre(seq_id, post_ops.get(seq_id))
-                if sequence.worker is not None and sequence.worker.slot.masks_in_pre():
-                    limit_s = max(limit_s, self._mid_limit_s)
-        got, late = self._sequences.collect(self._sequences.ask(requests), started + limit_s)
+        asked = self._sequences.ask(
+            (seq_id, asks.post_pre(seq_id, post_ops.get(seq_id)))
+            for seq_id, sequence in self._sequences.items()
+            if sequence.late is None and sequence.ready is None
+        )
+        masks_too = any(self._sequences[seq_id].masks_in_pre for seq_id in asked)
+        limit_s = max(self._pre_limit_s, self._mid_limit_s) if masks_too else self._pre_limit_s
+        got, late = self._sequences.collect(asked, started + limit_s)
         return got | self._late(late, Late("pp", started))
 
-    def _ask_mid(self, rows: dict[SeqId, int], groups: dict[SeqId, list[SeqId]]) -> dict[SeqId, bytes]:
+    def _ask_mid(self, ops: list[tuple[int, MidOp]], groups: dict[SeqId, list[SeqId]]) -> dict[SeqId, bytes]:
+        """`ops` with their rows."""
         started = time.monotonic()
-        requests = {
-            seq_id: asks.mid(row, groups[seq_id])
-            for seq_id, row in rows.items()
-            if self._sequences[seq_id].ready is None and self._sequences[seq_id].late is None
-        }
-        got, late = self._sequences.collect(self._sequences.ask(requests), started + self._mid_limit_s)
+        asked = self._sequences.ask(
+            (op.id, asks.mid(row, groups[op.id if op.clone_id is None else op.clone_id]))
+            for row, op in ops
+            if (sequence := self._sequences[op.id]).ready is None and sequence.late is None
+        )
+        got, late = self._sequences.collect(asked, started + self._mid_limit_s)
         if self._patience_s:
             for seq_id in late:
                 self._sequences.detach(seq_id)
@@ -182,8 +183,8 @@ def _joined(post: bytes, pre: bytes) -> bytes:
 
 
 def _fork_groups(ops: Iterable[MidOp]) -> dict[SeqId, list[SeqId]]:
-    """Ids that have the same parent, or are it, in the order of `ops`."""
+    """By parent: ids that have it, or are it, in the order of `ops`."""
     groups: dict[SeqId, list[SeqId]] = {}
     for op in ops:
         groups.setdefault(op.id if op.clone_id is None else op.clone_id, []).append(op.id)
-    return {seq_id: group for group in groups.values() for seq_id in group}
+    return groups

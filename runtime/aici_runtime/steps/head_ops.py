@@ -110,17 +110,19 @@ class HeadOps:
 
     def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int], started: float) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
-        requests: dict[SeqId, bytes] = {}
+        asked = self._sequences.ask(
+            (op.id, asks.step(op, slots[op.id], groups[op.id])) for op in ops if self._sequences[op.id].late is None
+        )
         late: list[SeqId] = []
         for op in ops:
             sequence = self._sequences[op.id]
             if sequence.late is None:
-                requests[op.id] = asks.step(op, slots[op.id], groups[op.id])
-            elif op.backtrack or op.tokens or op.sampled is not None:
+                continue
+            if op.backtrack or op.tokens or op.sampled is not None:
                 self._sequences.fail(sequence, "Worker: told of tokens while it is still computing")
             else:
                 late.append(op.id)
-        got, missing = self._sequences.collect([*self._sequences.ask(requests), *late], started + self._limit_s)
+        got, missing = self._sequences.collect([*asked, *late], started + self._limit_s)
         given_up = []
         for seq_id in missing:
             sequence = self._sequences[seq_id]

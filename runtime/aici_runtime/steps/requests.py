@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aici_runtime.channels.envelope import RequestError, field, uint, uints
-from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.ids import SeqId
 from aici_runtime.wire import MidOp, PostOp, PreOp, StepOp
 
 
@@ -18,25 +18,22 @@ class PostPreCommand:
 
 def parse_post_pre(body: dict[str, Any]) -> PostPreCommand:
     post_ops = [_post_op(op) for op in _objects(field(body, "post_ops", list))]
-    pre_ops = [PreOp(SeqId(uint(op, "id")), field(op, "req_id", str)) for op in field(body, "pre_ops", list)]
-    _refuse_duplicates(op.id for op in post_ops)
-    _refuse_duplicates(op.id for op in pre_ops)
-    return PostPreCommand(
-        {op.id: op for op in post_ops}, {op.id: op for op in pre_ops}, [SeqId(n) for n in uints(body, "freed")]
-    )
+    pre_ops = [PreOp(uint(op, "id"), field(op, "req_id", str)) for op in field(body, "pre_ops", list)]
+    _refuse_duplicates([op.id for op in post_ops])
+    _refuse_duplicates([op.id for op in pre_ops])
+    return PostPreCommand({op.id: op for op in post_ops}, {op.id: op for op in pre_ops}, uints(body, "freed"))
 
 
 def _post_op(op: Any) -> PostOp:
-    backtrack = uint(op, "backtrack") if "backtrack" in op else 0
-    return PostOp(SeqId(uint(op, "id")), [TokenId(n) for n in uints(op, "tokens")], backtrack)
+    return PostOp(uint(op, "id"), uints(op, "tokens"), uint(op, "backtrack") if "backtrack" in op else 0)
 
 
 def parse_mid(body: dict[str, Any]) -> list[MidOp]:
     ops = [
-        MidOp(SeqId(uint(op, "id")), None if op.get("clone_id") is None else SeqId(uint(op, "clone_id")))
+        MidOp(uint(op, "id"), None if op.get("clone_id") is None else uint(op, "clone_id"))
         for op in _objects(field(body, "ops", list))
     ]
-    _refuse_duplicates(op.id for op in ops)
+    _refuse_duplicates([op.id for op in ops])
     return ops
 
 
@@ -48,8 +45,8 @@ class StepsCommand:
 
 def parse_steps(body: dict[str, Any]) -> StepsCommand:
     ops = [_step_op(op) for op in _objects(field(body, "ops", list))]
-    _refuse_duplicates(op.id for op in ops)
-    return StepsCommand(ops, [SeqId(n) for n in uints(body, "freed")])
+    _refuse_duplicates([op.id for op in ops])
+    return StepsCommand(ops, uints(body, "freed"))
 
 
 def _step_op(op: dict[str, Any]) -> StepOp:
@@ -61,15 +58,7 @@ def _step_op(op: dict[str, Any]) -> StepOp:
         raise RequestError("req_id and clone_id exclude each other")
     if (clone_id is None) != (clone_idx is None) or clone_idx == 0:
         raise RequestError("clone_idx, at least 1, belongs to clone_id")
-    return StepOp(
-        SeqId(uint(op, "id")),
-        uint(op, "backtrack"),
-        [TokenId(token) for token in uints(op, "tokens")],
-        None if sampled is None else TokenId(sampled),
-        req_id,
-        None if clone_id is None else SeqId(clone_id),
-        clone_idx,
-    )
+    return StepOp(uint(op, "id"), uint(op, "backtrack"), uints(op, "tokens"), sampled, req_id, clone_id, clone_idx)
 
 
 def _objects(items: list[Any]) -> Iterable[dict[str, Any]]:
@@ -79,9 +68,6 @@ def _objects(items: list[Any]) -> Iterable[dict[str, Any]]:
         yield item
 
 
-def _refuse_duplicates(ids: Iterable[SeqId]) -> None:
-    seen = set()
-    for seq_id in ids:
-        if seq_id in seen:
-            raise RequestError(f"duplicate id {seq_id}")
-        seen.add(seq_id)
+def _refuse_duplicates(ids: list[SeqId]) -> None:
+    if len(set(ids)) < len(ids):
+        raise RequestError(f"duplicate id {next(one for place, one in enumerate(ids) if one in ids[:place])}")

@@ -39,7 +39,7 @@ class Late:
 @dataclass(slots=True, eq=False)
 class Sequence:
     """`failure`: why its worker is no more; empty while it lives. `ready`: an answer that came too late to be given.
-    `asked`: the latest op."""
+    `asked`: the latest op. `masks_in_pre`: its guest computes them then."""
 
     req_id: str
     worker: WorkerHandle | None
@@ -47,6 +47,7 @@ class Sequence:
     late: Late | None = None
     ready: Answer | None = None
     asked: int = asks.PRE
+    masks_in_pre: bool = False
 
 
 class Sequences:
@@ -77,13 +78,13 @@ class Sequences:
                 raise RequestError(f"duplicate id {seq_id}")
         workers = self._roster.bind(list(req_ids.values()))
         for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
-            sequence = self._by_id[seq_id] = Sequence(req_id, worker)
+            sequence = self._by_id[seq_id] = Sequence(req_id, worker, masks_in_pre=worker.slot.masks_in_pre())
             if lost := self._pools.settle(worker):
                 self.fail(sequence, f"Worker: {lost}")
 
-    def ask(self, requests: Mapping[SeqId, bytes]) -> list[SeqId]:
-        """Returns those that are at work now; the others have failed."""
-        asked = [seq_id for seq_id, request in requests.items() if self._send(self._by_id[seq_id], request)]
+    def ask(self, requests: Iterable[tuple[SeqId, bytes]]) -> list[SeqId]:
+        """Returns those that are at work now; the others have failed. The first begins while `requests` goes on."""
+        asked = [seq_id for seq_id, request in requests if self._send(self._by_id[seq_id], request)]
         self._pools.ring(self._by_id[seq_id].worker for seq_id in asked)
         return asked
 
@@ -123,8 +124,7 @@ class Sequences:
     def _fail_for_time(self, sequence: Sequence) -> None:
         if sequence.worker is not None and sequence.worker.pool is not None:
             self._roster.release(sequence.worker.pool)  # it cannot be interrupted, and its others never get their turn
-        masks_in_pre = sequence.worker is not None and sequence.worker.slot.masks_in_pre()
-        op = "mid" if masks_in_pre or sequence.asked in (asks.MID, asks.STEP) else "pre"
+        op = "mid" if sequence.masks_in_pre or sequence.asked in (asks.MID, asks.STEP) else "pre"
         self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
     def detach(self, seq_id: SeqId) -> None:
@@ -148,7 +148,8 @@ class Sequences:
             reason = f"too many forks (max={self._limits.forks})"
         else:
             try:
-                self._by_id[seq_id] = Sequence(parent.req_id, self._fork(parent, parent.worker, seq_id))
+                worker = self._fork(parent, parent.worker, seq_id)
+                self._by_id[seq_id] = Sequence(parent.req_id, worker, masks_in_pre=parent.masks_in_pre)
                 return ""
             except (AiciError, _ForkError) as error:
                 reason = str(error)
