@@ -136,11 +136,11 @@ def seq_results(data: Mapping[str, Any], decode: Callable[[Any], T]) -> dict[Seq
     """A map of `SeqResult`s as it stands in a response."""
     return {
         SeqId(int(seq_id)): SeqResult(
-            result=None if entry["result"] is None else decode(entry["result"]),
-            error=entry["error"],
-            storage=tuple(entry["storage"]),
-            logs=entry["logs"],
-            micros=entry["micros"],
+            None if entry["result"] is None else decode(entry["result"]),
+            entry["error"],
+            tuple(entry["storage"]),
+            entry["logs"],
+            entry["micros"],
         )
         for seq_id, entry in data.items()
     }
