@@ -16,6 +16,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # Before anything imports torch, as the command line does: threads that spin while they wait take each other's cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Torch's threads spin while they wait, and take the cores from the tests of other workers.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """A registry of the run's own, which its workers share: nothing is left in the user's."""

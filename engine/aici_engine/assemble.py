@@ -16,7 +16,7 @@ from aici_engine.config import EngineConfig
 from aici_engine.control.host import GuestHost
 from aici_engine.control.session import Session
 from aici_engine.loop import Loop
-from aici_engine.model.load import load_model
+from aici_engine.native.choice import make_model
 from aici_engine.output import Output
 from aici_engine.pace import Pace
 from aici_engine.sample.masks import MaskApplier
@@ -50,7 +50,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `host`."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    model = load_model(config.model_dir, dtype=config.dtype)
+    model = make_model(config)
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
     try:

@@ -21,6 +21,10 @@ class KvcacheView:
         self._pages = page_table
         self.total_len = total_len
 
+    @property
+    def pages(self) -> list[PageId]:
+        return self._pages
+
     def slots(self) -> Slots:
         """(total_len,): the slot of each token, in order."""
         size = self._storage.page_size

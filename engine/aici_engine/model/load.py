@@ -13,8 +13,8 @@ from transformers.utils import logging as transformers_logging
 
 from aici_engine.cache.storage import LayerShape
 from aici_engine.config import Dtype
-from aici_engine.model import attention, probe, quantize
-from aici_engine.model.runner import Model
+from aici_engine.model import attention, probe
+from aici_engine.model.runner import HuggingFaceModel
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
 
@@ -22,7 +22,7 @@ _one_at_a_time = threading.Lock()
 """While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""
 
 
-def load_model(folder: Path, *, dtype: Dtype) -> Model:
+def load_model(folder: Path, *, dtype: Dtype) -> HuggingFaceModel:
     """Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
     _register()
     # Its annotations forget that `output_loading_info` makes the answer a pair.
@@ -50,12 +50,10 @@ def load_model(folder: Path, *, dtype: Dtype) -> Model:
             f"{lost[0]} among them",
             hint="the download may be incomplete, or config.json is another model's",
         )
-    if dtype in ("int8", "int4"):
-        quantize.round_weights(module, bits=8 if dtype == "int8" else 4)
     return adopt(module.eval(), eos_tokens=eos_tokens)
 
 
-def adopt(module: Any, *, eos_tokens: frozenset[TokenId]) -> Model:
+def adopt(module: Any, *, eos_tokens: frozenset[TokenId]) -> HuggingFaceModel:
     """Take over a transformers model in memory; its attention implementation is changed for good."""
     _register()
     config = module.config.get_text_config(decoder=True)
@@ -64,7 +62,9 @@ def adopt(module: Any, *, eos_tokens: frozenset[TokenId]) -> Model:
         raise UsageError(f"{name} cannot run on this engine: it has an encoder")
     context = _context(config)
     layers = _probe(module, name=name, context=context, config=config)
-    return Model(module, layers=layers, vocab_size=config.vocab_size, context=context, eos_tokens=eos_tokens, name=name)
+    return HuggingFaceModel(
+        module, layers=layers, vocab_size=config.vocab_size, context=context, eos_tokens=eos_tokens, name=name
+    )
 
 
 def _probe(module: Any, *, name: str, context: int, config: Any) -> list[LayerShape]:

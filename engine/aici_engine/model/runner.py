@@ -1,7 +1,7 @@
 """One forward pass over a ragged batch."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -11,11 +11,37 @@ from aici_engine.model.attention import Paged
 from aici_runtime.ids import TokenId
 
 
-class Model:
-    """A decoder whose layers were probed. Knows nothing of sequences or pages beyond one step's chunks.
+class Model(Protocol):
+    """Knows nothing of sequences or pages beyond one step's chunks.
 
-    `eos_tokens`: any of them ends a sequence. `context`: positions that it was made for.
+    `layers`, `dtype`: of the cache. `eos_tokens`: any of them ends a sequence. `context`: positions that it was made
+    for.
     """
+
+    layers: list[LayerShape]
+    vocab_size: int
+    context: int
+    eos_tokens: frozenset[TokenId]
+    name: str
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of cache that a token takes, over all layers."""
+
+    def make_storage(self, *, num_pages: int, page_size: int) -> Storage: ...
+
+    def forward(self, storage: Storage, chunks: Sequence[batches.Chunk]) -> torch.Tensor:
+        """Logits (R, vocabulary) in f32: `num_logits` rows for each chunk, in order; the caller may change them until
+        the next call.
+
+        The keys and values of all chunks are in `storage` afterwards.
+        """
+
+
+class HuggingFaceModel:
+    """A decoder of transformers whose layers were probed."""
 
     def __init__(
         self,
@@ -34,24 +60,19 @@ class Model:
         self.name = name
         self.dtype: torch.dtype = module.dtype
         self.device: torch.device = module.device
-        self._module = module
+        self.module = module
 
     def make_storage(self, *, num_pages: int, page_size: int) -> Storage:
         return Storage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of cache that a token takes, over all layers."""
         return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
 
     @torch.inference_mode()
     def forward(self, storage: Storage, chunks: Sequence[batches.Chunk]) -> torch.Tensor:
-        """Logits (R, vocabulary) in f32: `num_logits` rows for each chunk, in order; the caller may change them.
-
-        The keys and values of all chunks are in `storage` afterwards.
-        """
         step = batches.build(chunks, self.device)
-        output = self._module(
+        output = self.module(
             input_ids=step.input_ids,
             position_ids=step.position_ids,
             use_cache=False,

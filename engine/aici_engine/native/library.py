@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from aici_engine.native.bindings import declare
 from aici_engine.native.levels import LIBRARIES, Level, abi, features, levels
 from aici_runtime.errors import UsageError
 
@@ -30,6 +31,13 @@ def load() -> ctypes.CDLL | None:
     UsageError if it names one that is not known or cannot run here.
     """
     return describe().library
+
+
+def of_level(name: str) -> ctypes.CDLL:
+    """The library of one level, whatever AICI_NATIVE says; UsageError if it cannot run here."""
+    library = _find(name).library
+    assert library is not None  # the error was raised
+    return library
 
 
 def describe() -> Native:
@@ -77,4 +85,5 @@ def _open(level: Level) -> Native:
         return Native(None, why=f"{path.name} cannot be loaded: {error}", hint=_BUILD)
     if not is_current:
         return Native(None, why=f"{path.name} was built from other sources", hint=_BUILD)
+    declare(library)
     return Native(library, level=level.name)

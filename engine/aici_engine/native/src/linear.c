@@ -1,0 +1,230 @@
+/* One panel of sixteen outputs at a time, for up to MR tokens at once: the weights are read from memory once a panel and
+   from the nearest cache afterwards. The order in which a token's sum is added up depends on nothing but the matrix. */
+#include "linear.h"
+
+#include "simd.h"
+
+#if defined(__AVX512F__)
+enum { MR = 8 }; /* accumulators, an unpacked group and its scales fill the 32 registers */
+#else
+enum { MR = 2 };
+#endif
+enum { GROUP = 32 };
+
+static size_t rounded(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+size_t activations_size(int tokens, int columns) {
+  const size_t numbers = (size_t)tokens * (size_t)columns;
+  return rounded(numbers * 4) + rounded(numbers) + 2 * rounded(numbers / GROUP * 4);
+}
+
+activations activations_at(char *memory, int tokens, int columns) {
+  const size_t numbers = (size_t)tokens * (size_t)columns;
+  activations a = {.columns = columns};
+  a.floats = (float *)memory;
+  memory += rounded(numbers * 4);
+  a.bytes = (int8_t *)memory;
+  memory += rounded(numbers);
+  a.scales = (float *)memory;
+  memory += rounded(numbers / GROUP * 4);
+  a.sums = (int32_t *)memory;
+  return a;
+}
+
+INLINE f32x16 abs16(f32x16 v) { return (f32x16)((i32x16)v & 0x7fffffff); }
+
+void activate(const activations *to, int token, const float *from, int format) {
+  const size_t at = (size_t)token * (size_t)to->columns;
+  if (format != INT8 && format != INT4) {
+    memcpy(to->floats + at, from, (size_t)to->columns * 4);
+    return;
+  }
+  for (int k = 0; k < to->columns; k += GROUP) {
+    const f32x16 a = load(from + k), b = load(from + k + LANES);
+    const float most = hmax16(max16(abs16(a), abs16(b)));
+    const float inverse = most > 0 ? 127.0f / most : 0.0f;
+    const i32x16 x = __builtin_convertvector(__builtin_elementwise_roundeven(a * inverse), i32x16);
+    const i32x16 y = __builtin_convertvector(__builtin_elementwise_roundeven(b * inverse), i32x16);
+    const i8x16 low = __builtin_convertvector(x, i8x16), high = __builtin_convertvector(y, i8x16);
+    memcpy(to->bytes + at + k, &low, LANES);
+    memcpy(to->bytes + at + k + LANES, &high, LANES);
+    const size_t group = (at + (size_t)k) / GROUP;
+    to->scales[group] = most / 127.0f;
+    to->sums[group] = isum16(x + y);
+  }
+}
+
+/* The tokens t to t + count - 1 of a panel. */
+
+INLINE void panel_f32(const float *w, const activations *x, int t, const int count, f32x16 *out) {
+  const float *in = x->floats + (size_t)t * (size_t)x->columns;
+  for (int k = 0; k < x->columns; k++) {
+    const f32x16 v = load(w + (size_t)k * LANES);
+    for (int i = 0; i < count; i++) out[i] = fma16(v, splat(in[(size_t)i * (size_t)x->columns + (size_t)k]), out[i]);
+  }
+}
+
+INLINE void panel_bf16(const uint32_t *w, const activations *x, int t, const int count, f32x16 *out) {
+  const float *in = x->floats + (size_t)t * (size_t)x->columns;
+  for (int k = 0; k < x->columns; k += 2) {
+    u32x16 pair;
+    memcpy(&pair, w + (size_t)k / 2 * LANES, sizeof pair);
+    const f32x16 even = (f32x16)(pair << 16), odd = (f32x16)(pair & 0xffff0000u);
+    for (int i = 0; i < count; i++) {
+      const float *own = in + (size_t)i * (size_t)x->columns + k;
+      out[i] = fma16(even, splat(own[0]), out[i]);
+      out[i] = fma16(odd, splat(own[1]), out[i]);
+    }
+  }
+}
+
+INLINE void panel_int8(const uint8_t *w, const uint16_t *scales, const activations *x, int t, const int count,
+                       f32x16 *out) {
+  const int groups = x->columns / GROUP;
+  const int8_t *bytes = x->bytes + (size_t)t * (size_t)x->columns;
+  const float *by = x->scales + (size_t)t * (size_t)groups;
+  const int32_t *sums = x->sums + (size_t)t * (size_t)groups;
+  for (int g = 0; g < groups; g++, w += GROUP * LANES, scales += LANES) {
+    u8x64 v[8];
+    memcpy(v, w, sizeof v);
+    const f32x16 scale = load_f16(scales);
+    for (int i = 0; i < count; i++) {
+      const int8_t *own = bytes + (size_t)i * (size_t)x->columns + (size_t)g * GROUP;
+      i32x16 sum = wide_start(sums[i * groups + g]);
+      for (int j = 0; j < 8; j++) sum = dot_wide(sum, v[j], own + 4 * j);
+      out[i] = fma16(__builtin_convertvector(sum, f32x16), scale * by[i * groups + g], out[i]);
+    }
+  }
+}
+
+INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t *minimums, const activations *x, int t,
+                       const int count, f32x16 *out) {
+  const int groups = x->columns / GROUP;
+  const int8_t *bytes = x->bytes + (size_t)t * (size_t)x->columns;
+  const float *by = x->scales + (size_t)t * (size_t)groups;
+  const int32_t *sums = x->sums + (size_t)t * (size_t)groups;
+  for (int g = 0; g < groups; g++, w += GROUP * LANES / 2, scales += LANES, minimums += LANES) {
+    u8x64 v[8];
+    for (int j = 0; j < 4; j++) {
+      u8x64 packed;
+      memcpy(&packed, w + 64 * j, sizeof packed);
+      v[2 * j] = packed & 15;
+      /* There is no shift of bytes: the neighbour's bits are cut off. */
+      v[2 * j + 1] = (u8x64)((u32x16)packed >> 4) & 15;
+    }
+    const f32x16 scale = load_f16(scales), minimum = load_f16(minimums);
+    for (int i = 0; i < count; i++) {
+      const int8_t *own = bytes + (size_t)i * (size_t)x->columns + (size_t)g * GROUP;
+      i32x16 sum = {};
+      for (int j = 0; j < 8; j++) sum = dot_small(sum, v[j], own + 4 * j);
+      const float own_scale = by[i * groups + g];
+      out[i] = fma16(__builtin_convertvector(sum, f32x16), scale * own_scale, out[i]);
+      out[i] = fma16(minimum, splat(own_scale * (float)sums[i * groups + g]), out[i]);
+    }
+  }
+}
+
+INLINE void panel(const aici_matrix *w, int index, const activations *x, int t, const int count, float *y, int stride,
+                  int add, const int format) {
+  f32x16 out[MR] = {};
+  const size_t k = (size_t)w->columns, numbers = (size_t)index * k * LANES, groups = numbers / GROUP;
+  if (format == F32) panel_f32((const float *)w->values + numbers, x, t, count, out);
+  if (format == BF16) panel_bf16((const uint32_t *)w->values + numbers / 2, x, t, count, out);
+  if (format == INT8) panel_int8((const uint8_t *)w->values + numbers, w->scales + groups, x, t, count, out);
+  if (format == INT4)
+    panel_int4((const uint8_t *)w->values + numbers / 2, w->scales + groups, w->minimums + groups, x, t, count, out);
+  for (int i = 0; i < count; i++) {
+    float *to = y + (size_t)(t + i) * (size_t)stride + (size_t)index * LANES;
+    if (w->bias) out[i] += load(w->bias + (size_t)index * LANES);
+    store(to, add ? load(to) + out[i] : out[i]);
+  }
+}
+
+INLINE void panels(const aici_matrix *w, int first, int last, const activations *x, int tokens, float *y, int stride,
+                   int add, const int format) {
+  for (int index = first; index < last; index++) {
+    int t = 0;
+    for (; t + MR <= tokens; t += MR) panel(w, index, x, t, MR, y, stride, add, format);
+    switch (tokens - t) {
+#if defined(__AVX512F__)
+      case 7: panel(w, index, x, t, 7, y, stride, add, format); break;
+      case 6: panel(w, index, x, t, 6, y, stride, add, format); break;
+      case 5: panel(w, index, x, t, 5, y, stride, add, format); break;
+      case 4: panel(w, index, x, t, 4, y, stride, add, format); break;
+      case 3: panel(w, index, x, t, 3, y, stride, add, format); break;
+      case 2: panel(w, index, x, t, 2, y, stride, add, format); break;
+#endif
+      case 1: panel(w, index, x, t, 1, y, stride, add, format); break;
+    }
+  }
+}
+
+void linear(aici_pool *pool, const aici_matrix *w, const activations *x, int tokens, float *y, int stride, int add) {
+  const int count = w->rows / LANES;
+  /* Pieces small enough that a thread which lost its core for a moment holds up nobody for long. */
+  const int piece = count / (pool_size(pool) * 8) + 1;
+  for (int first; (first = pool_take(pool, piece)) < count;) {
+    const int last = first + piece < count ? first + piece : count;
+    switch (w->format) {
+      case F32: panels(w, first, last, x, tokens, y, stride, add, F32); break;
+      case BF16: panels(w, first, last, x, tokens, y, stride, add, BF16); break;
+      case INT8: panels(w, first, last, x, tokens, y, stride, add, INT8); break;
+      case INT4: panels(w, first, last, x, tokens, y, stride, add, INT4); break;
+    }
+  }
+}
+
+static float f16_at(const uint16_t *p) {
+  _Float16 v;
+  memcpy(&v, p, sizeof v);
+  return (float)v;
+}
+
+void matrix_row(const aici_matrix *w, int row, float *to) {
+  const size_t lane = (size_t)row % LANES, numbers = (size_t)(row / LANES) * (size_t)w->columns * LANES;
+  for (size_t k = 0; k < (size_t)w->columns; k++) {
+    const size_t group = numbers / GROUP + k / GROUP * LANES + lane, four = k % GROUP / 4;
+    const uint8_t *bytes = (const uint8_t *)w->values;
+    if (w->format == F32) {
+      to[k] = ((const float *)w->values)[numbers + k * LANES + lane];
+    } else if (w->format == BF16) {
+      const uint32_t bits = (uint32_t)((const uint16_t *)w->values)[numbers + k / 2 * 2 * LANES + 2 * lane + k % 2] << 16;
+      memcpy(to + k, &bits, 4);
+    } else if (w->format == INT8) {
+      const uint8_t number = bytes[numbers + k / GROUP * GROUP * LANES + four * 4 * LANES + 4 * lane + k % 4];
+      to[k] = f16_at(w->scales + group) * (float)(number - 128);
+    } else {
+      const uint8_t two = bytes[(numbers + k / GROUP * GROUP * LANES) / 2 + four / 2 * 4 * LANES + 4 * lane + k % 4];
+      const int number = four % 2 ? two >> 4 : two & 15;
+      to[k] = f16_at(w->scales + group) * (float)number + f16_at(w->minimums + group);
+    }
+  }
+}
+
+typedef struct {
+  const aici_matrix *w;
+  const float *x;
+  activations in;
+  int tokens;
+  float *y;
+} product;
+
+static void multiply(aici_pool *pool, int thread, void *argument) {
+  const product *p = argument;
+  const int threads = pool_size(pool);
+  for (int t = p->tokens * thread / threads; t < p->tokens * (thread + 1) / threads; t++)
+    activate(&p->in, t, p->x + (size_t)t * (size_t)p->w->columns, p->w->format);
+  pool_barrier(pool);
+  linear(pool, p->w, &p->in, p->tokens, p->y, p->w->rows, 0);
+}
+
+AICI_EXPORT size_t aici_linear_memory(const aici_matrix *w, int32_t tokens) { return activations_size(tokens, w->columns); }
+
+/* y (tokens, rows) = x (tokens, columns) w^T + bias. `memory`: as aici_linear_memory says, aligned to 64 bytes. */
+AICI_EXPORT void aici_linear(aici_pool *pool, const aici_matrix *w, const float *x, int32_t tokens, char *memory, float *y) {
+  product p = {.w = w, .x = x, .in = activations_at(memory, tokens, w->columns), .tokens = tokens, .y = y};
+  pool_run(pool, multiply, &p);
+}
+
+/* One row, as floats. */
+AICI_EXPORT void aici_matrix_row(const aici_matrix *w, int32_t row, float *to) { matrix_row(w, row, to); }

@@ -1,0 +1,146 @@
+/* Sixteen lanes of everything, in the compiler's own vectors: one source for all processors. What differs between them
+   is one function, the dot product of bytes. All arithmetic is spelled out (no contraction), so that every level of a
+   processor gives the same bits. */
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define LANES 16
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float f32x16 __attribute__((vector_size(64)));
+typedef int32_t i32x16 __attribute__((vector_size(64)));
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+typedef uint16_t u16x16 __attribute__((vector_size(32)));
+typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef uint8_t u8x64 __attribute__((vector_size(64)));
+typedef _Float16 f16x16 __attribute__((vector_size(32)));
+
+INLINE f32x16 splat(float x) { return (f32x16){} + x; }
+INLINE f32x16 fma16(f32x16 a, f32x16 b, f32x16 c) { return __builtin_elementwise_fma(a, b, c); }
+INLINE f32x16 max16(f32x16 a, f32x16 b) { return __builtin_elementwise_max(a, b); }
+
+INLINE f32x16 load(const float *p) { f32x16 v; memcpy(&v, p, sizeof v); return v; }
+INLINE void store(float *p, f32x16 v) { memcpy(p, &v, sizeof v); }
+
+INLINE f32x16 load_f16(const void *p) {
+  f16x16 v; memcpy(&v, p, sizeof v);
+  return __builtin_convertvector(v, f32x16);
+}
+INLINE f32x16 load_bf16(const void *p) {
+  u16x16 v; memcpy(&v, p, sizeof v);
+  return (f32x16)(__builtin_convertvector(v, u32x16) << 16);
+}
+/* To the nearest, ties to even; NaN stays NaN. */
+INLINE uint16_t to_bf16(float x) {
+  uint32_t bits; memcpy(&bits, &x, sizeof bits);
+  if (x != x) return (uint16_t)(bits >> 16) | 0x40;
+  return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+#define FOLD(v, op) /* the sixteen lanes of v become one, always in the same order */                                \
+  ({                                                                                                                   \
+    __typeof__(v) v_ = (v);                                                                                            \
+    v_ = op(v_, __builtin_shufflevector(v_, v_, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));                \
+    v_ = op(v_, __builtin_shufflevector(v_, v_, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));                \
+    v_ = op(v_, __builtin_shufflevector(v_, v_, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));                \
+    v_ = op(v_, __builtin_shufflevector(v_, v_, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));                \
+    v_[0];                                                                                                             \
+  })
+#define ADD_(a, b) ((a) + (b))
+INLINE float sum16(f32x16 v) { return FOLD(v, ADD_); }
+INLINE int32_t isum16(i32x16 v) { return FOLD(v, ADD_); }
+INLINE float hmax16(f32x16 v) { return FOLD(v, max16); }
+
+/* exp(x) to 2 units in the last place; 0 below -87, for -infinity too. Not for x > 88 or NaN. */
+INLINE f32x16 exp16(f32x16 x) {
+  const i32x16 gone = x < splat(-87.0f);
+  x = max16(x, splat(-87.0f));
+  const f32x16 n = __builtin_elementwise_roundeven(x * 1.44269504f);
+  f32x16 r = fma16(n, splat(-0.693145752f), x);
+  r = fma16(n, splat(-1.42860677e-6f), r);
+  f32x16 p = splat(1.0f / 720);
+  p = fma16(p, r, splat(1.0f / 120));
+  p = fma16(p, r, splat(1.0f / 24));
+  p = fma16(p, r, splat(1.0f / 6));
+  p = fma16(p, r, splat(0.5f));
+  p = fma16(p, r, splat(1.0f));
+  p = fma16(p, r, splat(1.0f));
+  const i32x16 scaled = (i32x16)p + (__builtin_convertvector(n, i32x16) << 23);
+  return (f32x16)(scaled & ~gone);
+}
+
+/* Of each lane's four bytes: sum + a . w. The four of `a` are signed and the same for all lanes.
+   DOT_SMALL: w is 0 to 15. DOT_WIDE: w stands for w - 128; DOT_WIDE_START is what a sum begins with. */
+INLINE i32x16 bytes4(const int8_t *a) { int32_t v; memcpy(&v, a, sizeof v); return (i32x16){} + v; }
+
+#if defined(__AVX512VNNI__)
+INLINE i32x16 dot_u8(i32x16 sum, u8x64 w, const int8_t *a) {
+  return (i32x16)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)bytes4(a));
+}
+#define dot_small dot_u8
+#define dot_wide dot_u8
+INLINE i32x16 wide_start(int32_t sum_of_a) { return (i32x16){} - 128 * sum_of_a; }
+
+#elif defined(__AVX512BW__)
+INLINE i32x16 dot_small(i32x16 sum, u8x64 w, const int8_t *a) {
+  const __m512i pairs = _mm512_maddubs_epi16((__m512i)w, (__m512i)bytes4(a));
+  return sum + (i32x16)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+}
+/* Pairs of products would not fit 16 bits: the sign goes to the other side first, |w| <= 128 stays unsigned. */
+INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) {
+  const __m512i s = (__m512i)(w ^ 0x80), b = (__m512i)bytes4(a);
+  const __m512i signed_b = _mm512_mask_sub_epi8(b, _mm512_movepi8_mask(s), _mm512_setzero_si512(), b);
+  const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(s), signed_b);
+  return sum + (i32x16)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+}
+INLINE i32x16 wide_start(int32_t sum_of_a) { (void)sum_of_a; return (i32x16){}; }
+
+#elif defined(__AVX2__)
+typedef union { u8x64 v; i32x16 i; __m256i half[2]; } halves;
+INLINE __m256i dot_half(__m256i w, __m256i a) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1));
+}
+INLINE i32x16 dot_small(i32x16 sum, u8x64 w, const int8_t *a) {
+  const halves x = {.v = w}, b = {.i = bytes4(a)};
+  const halves y = {.half = {dot_half(x.half[0], b.half[0]), dot_half(x.half[1], b.half[0])}};
+  return sum + y.i;
+}
+INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) {
+  const halves x = {.v = w ^ 0x80}, b = {.i = bytes4(a)};
+  halves y;
+  for (int i = 0; i < 2; i++)
+    y.half[i] = dot_half(_mm256_abs_epi8(x.half[i]), _mm256_sign_epi8(b.half[0], x.half[i]));
+  return sum + y.i;
+}
+INLINE i32x16 wide_start(int32_t sum_of_a) { (void)sum_of_a; return (i32x16){}; }
+
+#elif defined(__aarch64__)
+typedef union { u8x64 v; i32x16 i; int8x16_t part[4]; int32x4_t sums[4]; } quarters;
+INLINE i32x16 dot_i8(i32x16 sum, u8x64 w, const int8_t *a) {
+  const quarters x = {.v = w}, b = {.i = bytes4(a)};
+  quarters y = {.i = sum};
+  for (int i = 0; i < 4; i++) {
+#if defined(__ARM_FEATURE_DOTPROD)
+    y.sums[i] = vdotq_s32(y.sums[i], x.part[i], b.part[0]);
+#else
+    const int16x8_t low = vmull_s8(vget_low_s8(x.part[i]), vget_low_s8(b.part[0]));
+    const int16x8_t high = vmull_s8(vget_high_s8(x.part[i]), vget_high_s8(b.part[0]));
+    y.sums[i] = vaddq_s32(y.sums[i], vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+#endif
+  }
+  return y.i;
+}
+#define dot_small dot_i8
+INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) { return dot_i8(sum, w ^ 0x80, a); }
+INLINE i32x16 wide_start(int32_t sum_of_a) { (void)sum_of_a; return (i32x16){}; }
+#else
+#error "a processor without a dot product of bytes: leave the library out"
+#endif

@@ -1,0 +1,153 @@
+"""The kernels against transformers' own models, and against themselves: bit for bit, whatever a row's company."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aici_engine.cache.ids import PageId
+from aici_engine.cache.view import KvcacheView
+from aici_engine.model.batch import Chunk
+from aici_engine.native import library
+from aici_engine.native.bindings import Format
+from aici_engine.native.levels import features, levels
+from aici_engine.native.model import NativeModel, obstacle
+from aici_runtime.ids import TokenId
+
+ABLE = [level.name for level in levels() if level.needs <= features()]
+pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "initializer_range": 0.3,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama-tied": ("Llama", {"tie_word_embeddings": True}),
+    "llama-one-head": ("Llama", {"num_key_value_heads": 1}),
+    "llama-wide-heads": ("Llama", {"head_dim": 48, "num_attention_heads": 2, "num_key_value_heads": 2}),
+    "llama3-rotation": (
+        "Llama",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    "mistral": ("Mistral", {"sliding_window": 21}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2-window": (
+        "Qwen2", {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2, "layer_types": None},
+    ),
+    "qwen3": ("Qwen3", {}),
+}  # fmt: skip
+PAGE_SIZE = 32
+NUM_PAGES = 24
+
+
+@functools.cache
+def module_of(family: str) -> Any:
+    prefix, extra = FAMILIES[family]
+    torch.manual_seed(5)
+    return getattr(tf, f"{prefix}ForCausalLM")(getattr(tf, f"{prefix}Config")(**{**SMALL, **extra})).eval()
+
+
+@functools.cache
+def native(module: Any, weights: Format, *, level: str = "", num_threads: int = 1) -> NativeModel:
+    found = library.of_level(level or ABLE[-1])
+    assert obstacle(module, page_size=PAGE_SIZE) is None
+    return NativeModel(
+        module, found, weights=weights, context=256, eos_tokens=frozenset({TokenId(2)}), num_threads=num_threads
+    )
+
+
+class Sequence:
+    """Tokens at random, in pages that are not in order."""
+
+    def __init__(self, seed: int, length: int) -> None:
+        numbers = np.random.default_rng(seed)
+        self.tokens = [TokenId(int(token)) for token in numbers.integers(0, SMALL["vocab_size"], length)]
+
+
+class Runner:
+    """Several sequences through one model. Slots that were never written are NaN: who reads them is found out."""
+
+    def __init__(self, model: NativeModel, sequences: list[Sequence]) -> None:
+        self.model = model
+        self.storage = model.make_storage(num_pages=NUM_PAGES, page_size=PAGE_SIZE)
+        for tensor in (*self.storage.keys, *self.storage.values):
+            tensor.fill_(float("nan"))
+        pages = iter(np.random.default_rng(1).permutation(NUM_PAGES))
+        self.sequences = sequences
+        self.pages = [[PageId(int(next(pages))) for _ in range(0, len(s.tokens), PAGE_SIZE)] for s in sequences]
+        self.done = [0] * len(sequences)
+        self.rows: list[list[torch.Tensor]] = [[] for _ in sequences]
+
+    def step(self, counts: dict[int, int]) -> None:
+        """So many more tokens of the sequences named."""
+        chunks = []
+        for i, count in counts.items():
+            start, end = self.done[i], self.done[i] + count
+            view = KvcacheView(self.storage, self.pages[i][: -(-end // PAGE_SIZE)], end)
+            chunks.append(Chunk(view, self.sequences[i].tokens[start:end], start, count))
+            self.done[i] = end
+        rows = iter(self.model.forward(self.storage, chunks).clone())
+        for i, count in counts.items():
+            self.rows[i] += [next(rows) for _ in range(count)]
+
+    def logits(self, i: int) -> torch.Tensor:
+        return torch.stack(self.rows[i])
+
+
+def whole(model: NativeModel, sequence: Sequence) -> torch.Tensor:
+    runner = Runner(model, [sequence])
+    runner.step({0: len(sequence.tokens)})
+    return runner.logits(0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_transformers(family: str) -> None:
+    module, sequence = module_of(family), Sequence(3, 75)
+    module.set_attn_implementation("eager")
+    with torch.inference_mode():
+        theirs = module(torch.tensor([sequence.tokens])).logits[0]
+    torch.testing.assert_close(whole(native(module, Format.F32), sequence), theirs, rtol=1e-3, atol=1e-3)
+    near = whole(native(module, Format.BF16), sequence)
+    assert torch.nn.functional.cosine_similarity(near, theirs).min() > 0.99
+    assert torch.nn.functional.cosine_similarity(whole(native(module, Format.INT8), sequence), theirs).mean() > 0.99
+
+
+@pytest.mark.parametrize("weights", list(Format)[:4])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_a_row_depends_on_its_sequence_alone(weights: Format, data: st.DataObject) -> None:
+    model = native(module_of("qwen2-window"), weights)
+    sequences = [Sequence(seed, length) for seed, length in enumerate(data.draw(lengths))]
+    runner = Runner(model, sequences)
+    while left := {
+        i: len(s.tokens) - runner.done[i] for i, s in enumerate(sequences) if len(s.tokens) > runner.done[i]
+    }:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(left)), min_size=1, unique=True))
+        runner.step({i: data.draw(st.integers(1, left[i])) for i in chosen})
+    for i, sequence in enumerate(sequences):
+        assert torch.equal(runner.logits(i), whole(model, sequence))
+
+
+lengths = st.lists(st.integers(1, 100), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("weights", list(Format)[:4])
+def test_levels_and_threads_change_no_bit(weights: Format) -> None:
+    module, sequence = module_of("llama"), Sequence(4, 90)
+    expected = whole(native(module, weights), sequence)
+    for level in ABLE:
+        assert torch.equal(whole(native(module, weights, level=level), sequence), expected), level
+    for _ in range(5):
+        assert torch.equal(whole(native(module, weights, num_threads=3), sequence), expected)
