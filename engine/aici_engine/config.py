@@ -9,9 +9,9 @@ from aici_runtime.errors import UsageError
 
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 """Of the weights. int8 and int4: by groups of 32 along a row (aici_engine.model.quantize), input embedding and output
-head in 8 bits either way. auto: what serves the machine best."""
+head in 8 bits either way. auto: the smallest that loses nothing of the weights as they are stored."""
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
-DTYPE_HELP: Final = "Of the weights: float32, bfloat16, int8, int4, or auto: what serves this machine best."
+DTYPE_HELP: Final = "Of the weights: float32, bfloat16, int8, int4, or auto: the smallest that loses nothing."
 DEFAULT_DTYPE: Final[Dtype] = "float32"
 MAX_STOPS = 32
 MAX_LOGPROBS = 20
