@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from aici_engine.store.paths import appearing
 from aici_runtime.errors import AiciError, UsageError
+from aici_runtime.tokenizer.gguf import read_metadata
 
 
 def convert_gguf(gguf: Path, out: Path) -> None:
@@ -22,7 +22,9 @@ def convert_gguf(gguf: Path, out: Path) -> None:
                 _convert(gguf, staging)
             if not (staging / "tokenizer.json").is_file():
                 raise AiciError(f"{gguf}: its tokenizer has no tokenizer.json form")
-    except (ValueError, KeyError, IndexError, OSError, NotImplementedError, RuntimeError, struct.error) as err:
+    except AiciError:
+        raise
+    except Exception as err:  # a file can be broken in more ways than there are kinds of errors
         raise UsageError(f"{gguf} cannot be read as a model: {err}") from err
 
 
@@ -32,8 +34,11 @@ def _convert(gguf: Path, out: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+    from aici_engine.store.gguf_config import mend
+
     # from_pretrained(gguf_file=...) would do, but wants the package accelerate for what these lines need none for.
     config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    mend(config, read_metadata(gguf), gguf)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     weights = load_gguf_checkpoint(str(gguf), return_tensors=True, model_to_load=model)["tensors"]

@@ -56,11 +56,11 @@ PAGE_SIZE = 16
 NEAR = {"atol": 2e-4, "rtol": 2e-4}
 
 
-def build(family: str) -> Any:
+def build(family: str, **more: Any) -> Any:
     prefix, extra = FAMILIES[family]
     class_name = "GPT2LMHeadModel" if prefix == "GPT2" else f"{prefix}ForCausalLM"
     config_name = {"Gemma3": "Gemma3TextConfig"}.get(prefix, f"{prefix}Config")
-    options = GPT2 if prefix == "GPT2" else {**SMALL, **extra}
+    options = GPT2 if prefix == "GPT2" else {**SMALL, **extra, **more}
     torch.manual_seed(5)
     model = getattr(tf, class_name)(getattr(tf, config_name)(**options)).eval()
     for name, parameter in model.named_parameters():

@@ -1,0 +1,120 @@
+"""Tiny models in GGUF files answer as the models do that were put there; what cannot be read so is refused by name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType
+from safetensors import safe_open
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from aici_engine.model.load import load_model
+from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8
+from aici_engine.store.convert import convert_gguf
+from aici_runtime.errors import UsageError
+from aici_runtime.ids import SeqId
+from tests.engine.model.test_models import NEAR, Runner, build, sequences
+from tests.engine.store.gguf_models import write_gguf
+
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+IN_PART = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+TWO_KINDS = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 8.0},
+}
+CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+    "llama": ("llama", "llama", {}, {}),
+    "llama-head-dim": ("llama-head-dim", "llama", {}, {}),
+    "llama-3": ("llama", "llama", {"rope_parameters": LLAMA3}, {"rope.freq_base": 5000.0}),
+    "llama-linear": (
+        "llama", "llama", {"rope_parameters": LINEAR}, {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+    ),
+    "qwen2": ("qwen2", "qwen2", {}, {}),
+    "qwen2-yarn": (
+        "qwen2", "qwen2", {"rope_parameters": YARN},
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32},
+    ),
+    "qwen3": ("qwen3", "qwen3", {}, {}),
+    "gemma2": ("gemma2", "gemma2", {}, {}),
+    "gemma3": (
+        "gemma3", "gemma3", {"num_hidden_layers": 6, "rope_parameters": TWO_KINDS},
+        {"rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    ),
+    "phi3": ("phi3-window", "phi3", {}, {}),
+    "phi3-in-part": ("phi3", "phi3", {"rope_parameters": IN_PART}, {"rope.dimension_count": 8}),
+    "gpt2": ("gpt2", "gpt2", {}, {}),
+}  # fmt: skip
+
+
+def frequency_factors(module: Any) -> dict[str, Any]:
+    """What a file has of the rotation of Llama 3."""
+    if module.config.rope_parameters is not LLAMA3:
+        return {}
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](module.config, "cpu")
+    plain = LLAMA3["rope_theta"] ** -(torch.arange(0, 16, 2) / 16)
+    return {"rope_freqs.weight": (plain / scaled).numpy()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_the_model_in_the_file(case: str, tmp_path: Path) -> None:
+    family, arch, options, metadata = CASES[case]
+    module = build(family, **options)
+    tensors = frequency_factors(module) if case == "llama-3" else {}
+    write_gguf(tmp_path / "model.gguf", module, arch, metadata=metadata, tensors=tensors)
+    convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    prompt = sequences()[3]
+    module.set_attn_implementation("eager")
+    with torch.inference_mode():
+        wanted = module(torch.tensor([prompt])).logits[0, -1]
+    [got] = Runner(load_model(tmp_path / "model", dtype="float32")).step([(SeqId(1), prompt, 0, len(prompt))])
+    torch.testing.assert_close(got, wanted, **NEAR)
+
+
+@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1])
+def test_quantized_weights_are_found_again_as_they_were_stored(kind: GGMLQuantizationType, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "model.gguf", build("llama", tie_word_embeddings=True), "llama", kind=kind)
+    convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    quantize = quantize_int8 if kind is GGMLQuantizationType.Q8_0 else quantize_int4
+    with safe_open(tmp_path / "model" / "model.safetensors", "pt") as tensors:
+        weight = tensors.get_tensor("model.layers.1.mlp.down_proj.weight")
+    assert torch.equal(dequantize(*quantize(weight)), weight)
+
+
+@pytest.mark.parametrize(
+    ("family", "arch", "metadata", "tensors", "said"),
+    [
+        ("gemma", "gemma", {}, {}, "architecture gemma is not supported"),
+        ("gpt_neox", "gptneox", {}, {}, "architecture gptneox is not supported"),
+        ("llama", "llama", {"attention.sliding_window": 5}, {}, "it sees a window only"),
+        ("llama", "llama", {"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, {}, "longrope"),
+        (
+            "qwen2",
+            "qwen2",
+            {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.attn_factor": 0.5},
+            {},
+            "yarn, attn_factor",
+        ),
+        ("llama", "llama", {}, {"rope_freqs.weight": np.ones(8, np.float32) * 3}, "not those of Llama 3"),
+        (
+            "phi3",
+            "phi3",
+            {},
+            {"rope_factors_long.weight": np.ones(8, np.float32), "rope_factors_short.weight": np.ones(8, np.float32)},
+            "rope_factors_long",
+        ),
+    ],
+)
+def test_what_would_answer_wrongly_is_refused(
+    family: str, arch: str, metadata: dict[str, Any], tensors: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    write_gguf(tmp_path / "model.gguf", build(family), arch, metadata=metadata, tensors=tensors)
+    with pytest.raises(UsageError, match=said):
+        convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
