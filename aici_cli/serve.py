@@ -43,6 +43,9 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds that running requests get at the end.")
     ] = 30.0,
+    prefix_cache: Annotated[
+        bool, typer.Option(help="Compute once what several requests, or the turns of a chat, begin with.")
+    ] = True,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     cors_origin: Annotated[
@@ -77,6 +80,7 @@ def serve(
             prefill_slowdown=prefill_slowdown,
             max_context=max_context,
             num_threads=threads,
+            prefix_cache=prefix_cache,
         ),
         name=name or model_dir.name,
         aliases=tuple(alias or ()),

@@ -53,6 +53,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l max-context -d 'Token
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-body-mib -d 'The largest request.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l request-timeout -d 'Seconds for one request, waiting included.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l drain-timeout -d 'Seconds that running requests get at the end.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l prefix-cache -d 'Compute once what several requests, or the turns of a chat, begin with.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l dtype -d 'Of the weights: float32, bfloat16, int8, int4, or auto: what serves this machine best.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l threads -d 'Threads of the model (default: torch’s choice).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l cors-origin -d 'A web page’s origin that may call; several times.'

@@ -100,12 +100,14 @@ class BacktrackEvent:
 class Usage:
     """`sampled_tokens` and `ff_tokens` count what was sampled and what a controller forced, also if later removed.
 
-    Prompt tokens are counted apart and not part of the cost.
+    Prompt tokens are counted apart and not part of the cost. `cached_tokens` of them were not computed: they had been,
+    for whoever began alike.
     """
 
     prompt_tokens: int
     sampled_tokens: int
     ff_tokens: int
+    cached_tokens: int = 0
 
     @property
     def cost(self) -> int:

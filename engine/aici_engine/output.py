@@ -151,7 +151,12 @@ def _end(seq: Sequence, reason: FinishReason, error: AiciError | None) -> Finish
         text=seq.text.text,
         tail=tail,
         tokens=tuple(seq.output),
-        usage=Usage(prompt_tokens=seq.num_prompt_tokens, sampled_tokens=seq.num_sampled, ff_tokens=seq.num_forced),
+        usage=Usage(
+            prompt_tokens=seq.num_prompt_tokens,
+            sampled_tokens=seq.num_sampled,
+            ff_tokens=seq.num_forced,
+            cached_tokens=seq.num_reused,
+        ),
         timings=Timings(
             started_s=None if seq.started_at is None else seq.started_at - seq.submitted_at,
             first_token_s=None if seq.first_token_at is None else seq.first_token_at - seq.submitted_at,

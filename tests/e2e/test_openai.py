@@ -88,6 +88,8 @@ def same(first: ChatCompletion, second: ChatCompletion) -> None:
     def plain(answer: ChatCompletion) -> Json:
         data: Json = json.loads(re.sub(r'"call_\w+"', '"call"', answer.to_json()))
         kept = {"choices": data["choices"], "usage": data["usage"], "model": data["model"]}
+        # Who comes second finds what the first computed.
+        del kept["usage"]["prompt_tokens_details"]
         for choice in kept["choices"]:
             message = choice["message"]
             choice["message"] = {name: message.get(name) for name in ("role", "content")} | {

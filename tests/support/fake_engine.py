@@ -10,13 +10,13 @@ from aici_engine.server.client import EngineClient
 Script = Callable[[wire.Submit], Iterable[wire.StreamOut]]
 
 
-def says(*texts: str, reason: FinishReason = FinishReason.EOS, stop: str | None = None) -> Script:
+def says(*texts: str, reason: FinishReason = FinishReason.EOS, stop: str | None = None, num_cached: int = 0) -> Script:
     """A token for each text, then the end."""
 
     def script(submit: wire.Submit) -> Iterable[wire.StreamOut]:
         for number, text in enumerate(texts):
             yield wire.TokenOut(submit.stream, number, text.encode(), text, False, -0.5, [(number, -0.5)])
-        usage = wire.UsageOut(len(submit.prompt), len(texts), 0)
+        usage = wire.UsageOut(len(submit.prompt), len(texts), 0, num_cached)
         yield wire.FinishOut(submit.stream, reason, "", usage, stop, text="".join(texts))
 
     return script

@@ -136,6 +136,7 @@ class EngineClient:
         argument: object = None,
         score_from: int | None = None,
         priority: int = 0,
+        salt: str | None = None,
         watch: Watch = _unwatched,
     ) -> Stream:
         """Submit a sequence; never blocks. What is wrong with it comes as the stream's failure."""
@@ -143,7 +144,7 @@ class EngineClient:
         stream = Stream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
         try:
-            _send(link, wire.Submit(stream.number, prompt, sampling, controller, argument, score_from, priority))
+            _send(link, wire.Submit(stream.number, prompt, sampling, controller, argument, score_from, priority, salt))
         except UsageError as error:
             self.fail(stream, error)
         return stream

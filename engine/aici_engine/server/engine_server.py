@@ -60,6 +60,7 @@ class EngineServer:
             controller=call,
             score_from=submit.score_from,
             priority=submit.priority,
+            cache_salt=submit.salt,
         )
 
         def sink(event: Event) -> None:
@@ -133,7 +134,7 @@ def _sequence_out(stream: int, event: Event) -> wire.SequenceOut:
                 stream,
                 event.reason,
                 event.tail,
-                wire.UsageOut(usage.prompt_tokens, usage.sampled_tokens, usage.ff_tokens),
+                wire.UsageOut(usage.prompt_tokens, usage.sampled_tokens, usage.ff_tokens, usage.cached_tokens),
                 event.stop,
                 timings.started_s,
                 timings.first_token_s,

@@ -25,6 +25,9 @@ class Metrics:
         )
         self.sequences = Counter("aici_sequences", "Sequences that ended", ["reason"], registry=registry)
         self.tokens = Counter("aici_tokens", "Tokens: prompt, sampled or forced", ["kind"], registry=registry)
+        self.cached_tokens = Counter(
+            "aici_prefix_cache_hit_tokens", "Tokens of prompts that had been computed before", registry=registry
+        )
         self.first_token = Histogram(
             "aici_first_token_seconds", "From submission to the first token", buckets=_SECONDS, registry=registry
         )
@@ -81,6 +84,7 @@ class StreamWatch:
         if event.failure is None or usage.output:  # else the prompt may not have been computed
             for kind, number in (("prompt", usage.prompt), ("sampled", usage.sampled), ("forced", usage.forced)):
                 self._metrics.tokens.labels(kind).inc(number)
+            self._metrics.cached_tokens.inc(usage.cached)
         if self._record is not None:
             self._record.prompt_tokens += usage.prompt
             self._record.output_tokens += usage.output

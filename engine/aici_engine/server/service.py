@@ -31,6 +31,7 @@ class Generation:
     controller: ControllerCall | None = None
     score_from: int | None = None
     priority: int = 0
+    cache_salt: str | None = None
 
 
 class Service:
@@ -81,7 +82,7 @@ class Service:
             return self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
 
-    def start(self, generation: Generation) -> Stream:
+    def start(self, who: Principal, generation: Generation) -> Stream:
         """For who was admitted already. The stream is a context manager: leave it, and the sequence ends."""
         call = generation.controller
         stream = self.client.open(
@@ -91,6 +92,8 @@ class Service:
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
             priority=generation.priority,
+            # What is there already tells what others sent: each key sees its own.
+            salt=repr((who.name, generation.cache_salt)),
             watch=self.metrics.watch(),
         )
         stream.expire_after(self.limits.request_timeout_s)
@@ -101,4 +104,4 @@ class Service:
         """All are admitted, or OverloadedError; none is left behind when the context ends, however it does."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.admission.admit(who, len(generations)))
-            yield [await stack.enter_async_context(self.start(each)) for each in generations]
+            yield [await stack.enter_async_context(self.start(who, each)) for each in generations]

@@ -35,6 +35,7 @@ class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     argument: Any = None
     score_from: int | None = None
     priority: int = 0
+    salt: str | None = None
 
 
 class Abort(Struct, frozen=True, array_like=True, tag="abort"):
@@ -119,11 +120,13 @@ class ControlOut(Struct, frozen=True, array_like=True, tag="control"):
 
 
 class UsageOut(Struct, frozen=True, array_like=True):
-    """Tokens. `prompt`: of the prompt; `sampled` and `forced`: of the output, also those that were removed again."""
+    """Tokens. `prompt`: of the prompt, of which `cached` were there; `sampled` and `forced`: of the output, also those
+    that were removed again."""
 
     prompt: int
     sampled: int
     forced: int
+    cached: int = 0
 
     @property
     def output(self) -> int:

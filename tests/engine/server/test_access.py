@@ -18,14 +18,14 @@ from aici_engine.server.logs import JsonFormatter, TextFormatter
 from aici_engine.server.metrics import Metrics, StreamWatch
 from aici_engine.server.service import Generation, Service
 from aici_engine.server.who import who
-from tests.support.fake_engine import FakeEngine
+from tests.support.fake_engine import FakeEngine, says
 from tests.support.model import default_model_dir
 
 STATS = {"active_requests": 1, "waiting_requests": 2, "total_requests": 3, "cache_usage": 0.5, "tokens_generated": 4}
 
 
 def make_app(*, observers: Sequence[Observer] = ()) -> FastAPI:
-    engine = FakeEngine(calls={"stats": STATS})
+    engine = FakeEngine([says("Hello", " there", num_cached=1)], calls={"stats": STATS})
     service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
     app = create_app(service, observers=observers)
 
@@ -103,6 +103,7 @@ def test_figures_for_prometheus() -> None:
             'aici_sequences_total{reason="eos"} 2.0',
             'aici_tokens_total{kind="prompt"} 6.0',
             'aici_tokens_total{kind="sampled"} 4.0',
+            "aici_prefix_cache_hit_tokens_total 2.0",
             "aici_first_token_seconds_count 2.0",
             "aici_inter_token_seconds_count 2.0",
             "aici_engine_restarts_total 0.0",

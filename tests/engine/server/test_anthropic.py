@@ -114,6 +114,13 @@ def test_a_message() -> None:
     assert api.admission.num_admitted == 0
 
 
+def test_what_was_there_is_no_input() -> None:
+    api = Api(says("Hello", num_cached=5))
+    num_tokens = api.sdk.messages.count_tokens(model="it", messages=HELLO["messages"]).input_tokens
+    for usage in (Message(**api.message()).usage, api.streamed().usage):
+        assert (usage.input_tokens, usage.cache_read_input_tokens) == (num_tokens - 5, 5)
+
+
 def test_a_stream_event_by_event() -> None:
     answer = Api().post(stream=True)
     assert answer.headers["content-type"].startswith("text/event-stream")

@@ -18,7 +18,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def opening(model: str, input_tokens: int) -> Json:
-    """A message of which nothing has been said."""
+    """A message of which nothing has been said. What was there of its input is known at its end only."""
     return {
         "id": f"msg_{uuid.uuid4().hex[:24]}",
         "type": "message",
@@ -27,7 +27,7 @@ def opening(model: str, input_tokens: int) -> Json:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": _usage(input_tokens, 0) | {"service_tier": "standard"},
+        "usage": _usage(input_tokens, 0, 0) | {"service_tier": "standard"},
     }
 
 
@@ -104,13 +104,18 @@ def _end(end: TurnEnd, max_tokens: int) -> Json:
     if end.reason == "length" and end.usage.output < max_tokens:
         reason = "model_context_window_exceeded"
     delta = {"stop_reason": reason, "stop_sequence": end.stop}
-    return {"type": "message_delta", "delta": delta, "usage": _usage(end.usage.prompt, end.usage.output)}
-
-
-def _usage(input_tokens: int, output_tokens: int) -> Json:
     return {
-        "input_tokens": input_tokens,
+        "type": "message_delta",
+        "delta": delta,
+        "usage": _usage(end.usage.prompt, end.usage.cached, end.usage.output),
+    }
+
+
+def _usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> Json:
+    """As the protocol counts: what was there is not part of the input."""
+    return {
+        "input_tokens": prompt_tokens - cached_tokens,
         "output_tokens": output_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": cached_tokens,
     }

@@ -88,6 +88,6 @@ async def _controller(service: Service, who: Principal, body: MessagesRequest, *
 
 async def _admitted(service: Service, who: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:
     with service.admission.admit(who, 1):
-        async with contextlib.aclosing(run_turn(service, turn)) as deltas:
+        async with contextlib.aclosing(run_turn(service, who, turn)) as deltas:
             async for delta in deltas:
                 yield delta

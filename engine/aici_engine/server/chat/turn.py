@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
+from aici_engine.server.admission import Principal
 from aici_engine.server.chat.tools import CLOSE, MARK, OPEN, CallArguments, CallReader, CallStart, Tool, calls_schema
 from aici_engine.server.service import Generation, Service
 from aici_engine.server.wire import BacktrackOut, Score, ScoreOut, TokenOut, UsageOut
@@ -39,7 +40,7 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
 class TurnRequest:
     """`prompt`: tokens up to where the answer begins. `controller` constrains the text and excludes tools.
 
-    `score_from`, `priority`: as in a Generation; the former for text alone.
+    `score_from`, `priority`, `cache_salt`: as in a Generation; the first for text alone.
     """
 
     prompt: list[int]
@@ -50,6 +51,7 @@ class TurnRequest:
     parallel: bool = True
     score_from: int | None = None
     priority: int = 0
+    cache_salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +92,24 @@ class TurnEnd:
 Delta: TypeAlias = Text | Removed | Scores | CallStart | CallArguments | TurnEnd
 
 
-async def run_turn(service: Service, request: TurnRequest) -> AsyncGenerator[Delta, None]:
+async def run_turn(service: Service, who: Principal, request: TurnRequest) -> AsyncGenerator[Delta, None]:
     """A TurnEnd comes last, and only then; a failure is raised. Closing the generator ends the sequence.
 
-    The caller has been admitted for one sequence.
+    `who` has been admitted for one sequence.
     """
     async with contextlib.AsyncExitStack() as streams:
-        async for delta in _Turn(service, request, streams).run():
+        async for delta in _Turn(service, who, request, streams).run():
             yield delta
 
 
 class _Turn:
     """Its sequences end with `streams`."""
 
-    def __init__(self, service: Service, request: TurnRequest, streams: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self, service: Service, who: Principal, request: TurnRequest, streams: contextlib.AsyncExitStack
+    ) -> None:
         self._service = service
+        self._who = who
         self._request = request
         self._streams = streams
         # A call ends with its JSON: nothing else may end it, and its tokens are not the text's.
@@ -191,8 +196,9 @@ class _Turn:
             controller=controller,
             score_from=self._request.score_from,
             priority=self._request.priority,
+            cache_salt=self._request.cache_salt,
         )
-        stream = await self._streams.enter_async_context(self._service.start(generation))
+        stream = await self._streams.enter_async_context(self._service.start(self._who, generation))
         async for event in stream:
             match event:
                 case TokenOut():
@@ -204,8 +210,9 @@ class _Turn:
         finish = stream.result()
         if finish.tail:
             yield Text(finish.tail)
-        used = self._usage
-        self._usage = UsageOut(used.prompt, used.sampled + finish.usage.sampled, used.forced + finish.usage.forced)
+        used, gained = self._usage, finish.usage
+        cached = gained.cached if self._prompt is self._request.prompt else used.cached
+        self._usage = UsageOut(used.prompt, used.sampled + gained.sampled, used.forced + gained.forced, cached)
         self._said, self._stop = finish.text, finish.stop
         self._is_full = finish.reason is FinishReason.LENGTH
 

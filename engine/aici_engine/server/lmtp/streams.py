@@ -43,7 +43,7 @@ class Player:
         sampling = _sampling(message, max_tokens=max_tokens, bias=bias)
         with self._service.admission.admit(self._who, 1):
             async with self._service.start(
-                Generation(prompt=list(tokens), sampling=sampling, controller=controller)
+                self._who, Generation(prompt=list(tokens), sampling=sampling, controller=controller)
             ) as stream:
                 del sampling, bias
                 self._tell_queued(message.stream_id)

@@ -15,10 +15,10 @@ from aici_engine.server.service import Service
 
 async def chat_completion(service: Service, who: Principal, turns: Sequence[TurnRequest]) -> dict[str, Any]:
     with service.admission.admit(who, len(turns)):
-        done = await answers([run_turn(service, turn) for turn in turns])
+        done = await answers([run_turn(service, who, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
     choices = [_choice(service, turns[0], i, answer) for i, answer in enumerate(done)]
-    return head.body(choices, usage=usage(len(turns[0].prompt), [answer.ended for answer in done]))
+    return head.body(choices, usage=usage([answer.ended for answer in done], len(turns)))
 
 
 def _choice(service: Service, turn: TurnRequest, index: int, answer: Answer) -> dict[str, Any]:
@@ -47,14 +47,14 @@ async def chat_chunks(
     choices = [_ChoiceStream(service, turn, i) for i, turn in enumerate(turns)]
     ends: list[TurnEnd] = []
     with service.admission.admit(who, len(turns)):
-        async with contextlib.aclosing(together([run_turn(service, turn) for turn in turns])) as deltas:
+        async with contextlib.aclosing(together([run_turn(service, who, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
                     ends.append(delta)
                 for choice in choices[number].of(delta):
                     yield head.body([choice], **more)
     if with_usage:
-        yield head.body([], usage=usage(len(turns[0].prompt), ends))
+        yield head.body([], usage=usage(ends, len(turns)))
 
 
 class _ChoiceStream:

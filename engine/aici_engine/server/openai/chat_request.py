@@ -94,6 +94,7 @@ class ChatRequest(SamplingFields):
             tool_choice=choice,
             parallel=self.parallel_tool_calls,
             priority=self.priority,
+            cache_salt=self.cache_salt,
         )
         return variants(turn, self.n)
 

@@ -85,6 +85,7 @@ class CompletionRequest(SamplingFields):
                         controller=controller,
                         score_from=0 if scored else None,
                         priority=self.priority,
+                        cache_salt=self.cache_salt,
                     ),
                     self.num_made,
                 )

@@ -21,7 +21,7 @@ async def completion(
     turns: Sequence[TurnRequest],
 ) -> dict[str, Any]:
     with service.admission.admit(who, len(turns)):
-        done = await answers([run_turn(service, turn) for turn in turns])
+        done = await answers([run_turn(service, who, turn) for turn in turns])
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
     choices = []
     for i, prompt in enumerate(prompts):
@@ -30,7 +30,7 @@ async def completion(
         choices += [
             _choice(service, request, prompt, i * request.n + j, answer) for j, answer in enumerate(best[: request.n])
         ]
-    return head.body(choices, usage=_usage(prompts, [answer.ended for answer in done]))
+    return head.body(choices, usage=usage([answer.ended for answer in done], request.num_made))
 
 
 def _logprob(answer: Answer) -> float:
@@ -58,20 +58,16 @@ async def completion_chunks(
     with_usage = request.stream_options is not None and request.stream_options.include_usage
     more = {"usage": None} if with_usage else {}
     choices = [_ChoiceStream(service, request, prompts[i // request.n], i) for i in range(len(turns))]
-    ends: list[TurnEnd] = []
+    ends: dict[int, TurnEnd] = {}
     with service.admission.admit(who, len(turns)):
-        async with contextlib.aclosing(together([run_turn(service, turn) for turn in turns])) as deltas:
+        async with contextlib.aclosing(together([run_turn(service, who, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
-                    ends.append(delta)
+                    ends[number] = delta
                 for choice in choices[number].of(delta):
                     yield head.body([choice], **more)
     if with_usage:
-        yield head.body([], usage=_usage(prompts, ends))
-
-
-def _usage(prompts: Sequence[Prompt], ends: Sequence[TurnEnd]) -> dict[str, int]:
-    return usage(sum(len(prompt.tokens) for prompt in prompts), ends)
+        yield head.body([], usage=usage([ends[number] for number in sorted(ends)], request.num_made))
 
 
 class _ChoiceStream:

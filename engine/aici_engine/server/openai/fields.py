@@ -15,6 +15,7 @@ from aici_engine.server.service import Service
 from aici_runtime.errors import UsageError
 
 MAX_TOKENS = 1 << 31
+MAX_SALT = 256
 _INT64 = 1 << 63
 
 _TOKEN = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -66,6 +67,7 @@ class SamplingFields(Strict, ConstraintFields):
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
     ignore_eos: bool = False
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT)] | None = None
     priority: Annotated[int, Field(ge=-MAX_PRIORITY, lt=MAX_PRIORITY)] = 0
 
     user: str | None = None

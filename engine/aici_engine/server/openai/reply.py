@@ -42,13 +42,18 @@ def variants(request: TurnRequest, num: int) -> list[TurnRequest]:
     return [replace(request, sampling=replace(request.sampling, seed=seed + i)) for i in range(num)]
 
 
-def usage(prompt_tokens: int, ends: Sequence[TurnEnd]) -> dict[str, int]:
-    """A prompt counts once, however many answers it has."""
+def usage(ends: Sequence[TurnEnd], num_made: int) -> dict[str, Any]:
+    """`ends`: the `num_made` answers to a prompt, then those to the next. A prompt counts once; what was there of it is
+    what the first of them found."""
+    prompt_tokens = sum(end.usage.prompt for end in ends[::num_made])
     completion_tokens = sum(end.usage.output for end in ends)
+    starts = range(0, len(ends), num_made)
+    cached_tokens = sum(min(end.usage.cached for end in ends[start : start + num_made]) for start in starts)
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
 
 

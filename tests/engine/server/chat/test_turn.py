@@ -11,6 +11,7 @@ from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
 from aici_engine.server import wire
+from aici_engine.server.admission import Principal
 from aici_engine.server.chat.answer import Answer, CallMade, answers
 from aici_engine.server.chat.tools import Call, Tool, calls_schema, written
 from aici_engine.server.chat.turn import Named, TurnEnd, TurnRequest, run_turn
@@ -29,7 +30,7 @@ MADE = ("weather", '{"city":"Bonn"}')
 def turn(*scripts: Script, **asked: object) -> tuple[Answer, FakeEngine]:
     service, engine = fake_service(*scripts)
     request = TurnRequest(**{"prompt": PROMPT, "sampling": SamplingParams(), "tools": TOOLS, **asked})  # type: ignore[arg-type]
-    [answer] = asyncio.run(answers([run_turn(service, request)]))
+    [answer] = asyncio.run(answers([run_turn(service, Principal(), request)]))
     assert service.client.num_streams == 0
     return answer, engine
 
@@ -169,7 +170,7 @@ def test_a_schema_that_cannot_be_honoured_is_told_before_anything_is_said() -> N
     service, engine = fake_service()
     request = TurnRequest(prompt=PROMPT, sampling=SamplingParams(), tools=(*TOOLS, bad), tool_choice="auto")
     with pytest.raises(UsageError, match=r"the parameters of the tool bad: .*strin"):
-        asyncio.run(answers([run_turn(service, request)]))
+        asyncio.run(answers([run_turn(service, Principal(), request)]))
     assert engine.submitted == []
 
 
@@ -188,7 +189,7 @@ def test_what_a_controller_takes_back_is_gone_from_the_answer() -> None:
 def test_a_turn_that_is_left_ends_its_sequence() -> None:
     async def leave() -> None:
         service, engine = fake_service(lambda submit: [wire.TokenOut(submit.stream, 0, b"a", "a", False, None, [])])
-        deltas = run_turn(service, TurnRequest(prompt=PROMPT, sampling=SamplingParams()))
+        deltas = run_turn(service, Principal(), TurnRequest(prompt=PROMPT, sampling=SamplingParams()))
         await anext(deltas)
         await deltas.aclose()
         assert engine.aborted == [1]
@@ -212,3 +213,22 @@ def test_the_schema_of_calls_allows_calls_of_the_tools_and_nothing_else() -> Non
 def test_what_is_written_of_a_call_is_what_a_call_says() -> None:
     text = written(Call("c", "weather", {"city": "Bönn ↩"}))
     assert text == '<tool_call>\n{"name":"weather","arguments":{"city":"Bönn ↩"}}\n</tool_call>'
+
+
+def test_a_key_shares_what_was_computed_with_itself_alone() -> None:
+    service, engine = fake_service()
+    for name in ("alice", "bob", "alice"):
+        who = Principal(name=name)
+        asyncio.run(answers([run_turn(service, who, TurnRequest(prompt=PROMPT, sampling=SamplingParams()))]))
+    alice, bob, alice_too = (submit.salt for submit in engine.submitted)
+    assert alice == alice_too != bob
+
+
+def test_what_was_there_of_a_prompt_is_that_of_its_first_part() -> None:
+    """The later parts find what the turn itself computed."""
+    parts = [
+        says("I look.", reason=FinishReason.STOP_STRING, stop="<tool_call>", num_cached=2),
+        says(*CALL, num_cached=9),
+    ]
+    answer, _ = turn(*parts, tool_choice="auto", parallel=False)
+    assert (end(answer).reason, end(answer).usage.cached) == ("tool_calls", 2)

@@ -54,7 +54,12 @@ def test_an_answer() -> None:
                 "finish_reason": "stop",
             }
         ],
-        "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": 2, "total_tokens": prompt_tokens + 2},
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": 2,
+            "total_tokens": prompt_tokens + 2,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
     }
 
 

@@ -28,7 +28,12 @@ def test_an_answer() -> None:
         "object": "text_completion",
         "model": "it",
         "choices": [{"index": 0, "text": "ab", "logprobs": None, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4},
+        "usage": {
+            "prompt_tokens": 2,
+            "completion_tokens": 2,
+            "total_tokens": 4,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
     }
 
 
@@ -82,7 +87,20 @@ def test_several_answers_to_several_prompts_stand_in_the_order_of_the_prompts() 
         (0, "a"), (1, "b"), (2, "c"), (3, "d"),
     ]  # fmt: skip
     assert [submit.sampling.seed for submit in api.engine.submitted] == [5, 6, 5, 6]
-    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 4, "total_tokens": 6}
+    usage = {name: answer["usage"][name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+    assert usage == {"prompt_tokens": 2, "completion_tokens": 4, "total_tokens": 6}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_was_there_of_a_prompt_is_what_its_first_answer_found(stream: bool) -> None:
+    """The second answer finds what the first one computed, which is none of the client's savings."""
+    api = Api(*(says("a", num_cached=num) for num in (3, 9, 8, 4)))
+    body: dict[str, Any] = {"prompt": ["x", "y"], "n": 2}
+    if stream:
+        usage = api.chunks(PATH, {**body, "stream_options": {"include_usage": True}})[-1]["usage"]
+    else:
+        usage = api.answer(PATH, body)["usage"]
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 7}
 
 
 def test_the_best_are_the_likeliest_by_token() -> None:

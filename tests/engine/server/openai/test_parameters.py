@@ -140,6 +140,16 @@ def test_a_priority_is_passed_on(path: str) -> None:
     assert [submit.priority for submit in api.engine.submitted] == [-3]
 
 
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_who_gives_another_salt_shares_nothing(path: str) -> None:
+    api = Api()
+    for salt in ({}, {"cache_salt": "a"}, {"cache_salt": "b"}, {"cache_salt": "a"}, {"cache_salt": None}):
+        api.answer(path, {**BODIES[path], **salt})
+    none, a, b, a_too, none_too = (submit.salt for submit in api.engine.submitted)
+    assert (a, none) == (a_too, none_too)
+    assert len({none, a, b}) == 3
+
+
 # What is wrong, and the status, the field and the words that tell so.
 ARRAY: Json = {"type": "function", "function": {"name": "t", "parameters": {"type": "array"}}}
 WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
@@ -161,6 +171,8 @@ WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
     "bias in another spelling": ({"logit_bias": {"07": 1}}, 400, "logit_bias", "'07': its keys are tokens"),
     "bias of a huge number": ({"logit_bias": {"9" * 5000: 1}}, 400, "logit_bias", "0 to 49151"),
     "bias": ({"logit_bias": {"5": 101}}, 400, "logit_bias.5", "less than or equal to 100"),
+    "no salt": ({"cache_salt": ""}, 400, "cache_salt", "at least 1 character"),
+    "salt": ({"cache_salt": "a" * 257}, 400, "cache_salt", "at most 256 characters"),
     "priority": ({"priority": 1 << 31}, 400, "priority", "less than 2147483648"),
     "no whole priority": ({"priority": 0.5}, 422, "priority", "valid integer"),
     "max_tokens": ({"max_tokens": -1}, 400, "max_tokens", "greater than or equal"),
