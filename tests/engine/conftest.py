@@ -7,7 +7,14 @@ import pytest
 
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
+from aici_engine.native.build import build
 from tests.engine.support import write_tiny_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels() -> None:
+    """Those of the sources as they are."""
+    build()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,10 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.view import KvcacheView
 from aici_engine.model.batch import Chunk
 from aici_engine.model.load import adopt, load_model
-from aici_engine.model.runner import Model
+from aici_engine.model.runner import HuggingFaceModel, Model
+from aici_engine.native.bindings import Format
+from aici_engine.native.library import load
+from aici_engine.native.model import NativeModel, obstacle
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import SeqId, TokenId
 
@@ -51,6 +54,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2", {}),
 }
 GPT2 = {"vocab_size": 97, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128, "initializer_range": 0.3}
+NATIVE = {"llama", "llama-mha", "mistral", "qwen2", "qwen2-window", "qwen3"}
+"""Families that our kernels run too."""
 LENGTHS = (1, 3, 19, 43, 16)
 PAGE_SIZE = 16
 NEAR = {"atol": 2e-4, "rtol": 2e-4}
@@ -102,15 +107,27 @@ def sequences() -> list[list[TokenId]]:
     return [[TokenId(t) for t in torch.randint(3, 97, (n,), generator=generator).tolist()] for n in LENGTHS]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_logits_are_those_of_eager_attention(family: str, tmp_path: Path) -> None:
+def kernels(model: HuggingFaceModel) -> Model:
+    library = load()
+    if library is None:
+        pytest.skip("no kernels for this processor")
+    eos = model.eos_tokens
+    return NativeModel(model.module, library, weights=Format.F32, context=model.context, eos_tokens=eos, num_threads=2)
+
+
+@pytest.mark.parametrize(
+    ("family", "by"), [*((family, "torch") for family in FAMILIES), *((family, "kernels") for family in sorted(NATIVE))]
+)
+def test_logits_are_those_of_eager_attention(family: str, by: str, tmp_path: Path) -> None:
     module = build(family)
     module.save_pretrained(tmp_path)
     module.set_attn_implementation("eager")
     prompts = sequences()
     with torch.inference_mode():
         wanted = [module(torch.tensor([prompt]), use_cache=False).logits[0] for prompt in prompts]
-    model = load_model(tmp_path, dtype="float32")
+    theirs = load_model(tmp_path, dtype="float32")
+    assert (obstacle(theirs.module, page_size=PAGE_SIZE) is None) == (family in NATIVE)
+    model = theirs if by == "torch" else kernels(theirs)
 
     alone = Runner(model)
     for i, prompt in enumerate(prompts):

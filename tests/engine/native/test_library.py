@@ -21,11 +21,6 @@ ABLE = [level.name for level in levels.levels() if level.needs <= levels.feature
 pytestmark = pytest.mark.skipif(not HERE, reason="no kernels for this kind of machine")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _built() -> None:
-    build.build()
-
-
 def described(wanted: str, *paths: Path) -> tuple[str, str]:
     """The level and the reason that a process of its own comes to; `paths` come before this checkout."""
     code = "from aici_engine.native.library import describe as d; import json; print(json.dumps([d().level, d().why]))"
