@@ -17,9 +17,12 @@ from aici_engine.control.host import GuestHost
 from aici_engine.control.session import Session
 from aici_engine.loop import Loop
 from aici_engine.native.choice import make_model
+from aici_engine.native.library import load
 from aici_engine.output import Output
 from aici_engine.pace import Pace
 from aici_engine.sample.masks import MaskApplier
+from aici_engine.sample.native import NativeSampling
+from aici_engine.sample.pipeline import choose
 from aici_engine.sample.sampler import Sampler
 from aici_engine.schedule import Scheduler
 from aici_runtime.errors import UsageError
@@ -95,14 +98,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             eos_tokens=eos_tokens,
             new_id=new_id,
         ),
-        sampler=Sampler(
-            MaskApplier(
-                vocab_size=host.vocab_size,
-                eos_token=host.eos_token,
-                all_eos=eos_tokens,
-                num_logits=model.vocab_size,
-            )
-        ),
+        sampler=_sampler(host, eos_tokens, model.vocab_size),
         output=output,
         eos_tokens=eos_tokens,
         eos_for_guests=host.eos_token,
@@ -111,6 +107,19 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     max_len = min(context, num_pages * config.page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
     return Parts(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
+
+
+def _sampler(host: GuestHost, eos_tokens: frozenset[TokenId], num_logits: int) -> Sampler:
+    library = load()
+    native = None if library is None else NativeSampling(library, num_logits)
+    masks = MaskApplier(
+        vocab_size=host.vocab_size,
+        eos_token=host.eos_token,
+        all_eos=eos_tokens,
+        num_logits=num_logits,
+        close=None if native is None else native.mask,
+    )
+    return Sampler(masks, choose if native is None else native.choose)
 
 
 def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:

@@ -4,7 +4,7 @@ A row is all there is: nothing here depends on what else is in the batch, so nei
 those of transformers' logits processors; ties at the edge of top-k are all kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from aici_runtime.ids import TokenId
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.intp]
+Choose = Callable[[Logits, SamplingParams, int], TokenId]
+NOTHING_ALLOWED = "no token is allowed"
+NOT_FINITE = "the model's logits are not finite"
 _HEADS = (1e-2, 1e-4)
 """Sorting the vocabulary is what top-p costs. Those at least this likely, against the likeliest, mostly suffice."""
 _GROUPS = 8
@@ -42,7 +45,7 @@ def choose(row: Logits, params: SamplingParams, draw: int) -> TokenId:
     """
     top = row.max()
     if not np.isfinite(top):
-        raise ValueError("the model's logits are not finite" if np.isnan(top) else "no token is allowed")
+        raise ValueError(NOTHING_ALLOWED if top == -np.inf else NOT_FINITE)
     if params.greedy:
         return TokenId(int(row.argmax()))
     ids = top_k(row, params.top_k)

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits, MaskApplier
-from aici_engine.sample.pipeline import choose, penalize
+from aici_engine.sample.pipeline import Choose, choose, penalize
 from aici_engine.sample.scores import log_softmax
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, ControllerError
@@ -14,8 +14,9 @@ from aici_runtime.errors import AiciError, ControllerError
 class Sampler:
     """Draws one random number per sampled token from the sequence's own generator, so a seed fixes the text."""
 
-    def __init__(self, masks: MaskApplier) -> None:
+    def __init__(self, masks: MaskApplier, choose: Choose = choose) -> None:
         self._masks = masks
+        self._choose = choose
 
     def sample(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenScore:
         """`row` is spoilt. `bits`: the guest's mask, None without one. AiciError if there is nothing to choose."""
@@ -30,7 +31,7 @@ class Sampler:
             penalize(row, seq.sampling, prompt=prompt, output=output)
         draw = 0 if seq.sampling.greedy else seq.random.getrandbits(64)
         try:
-            token = choose(row, seq.sampling, draw)
+            token = self._choose(row, seq.sampling, draw)
         except ValueError as error:
             raise AiciError(str(error)) from error
         if unpenalized is None or seq.sampling.logprobs is None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import (
     LogitsProcessorList,
@@ -18,10 +18,17 @@ from transformers import (
 )
 
 from aici_engine.config import SamplingParams
-from aici_engine.sample.pipeline import choose, penalize, top_k
+from aici_engine.sample import pipeline
+from aici_engine.sample.native import NativeSampling
+from aici_engine.sample.pipeline import Choose, penalize, top_k
 from aici_runtime.ids import TokenId
 
 OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+
+@pytest.fixture
+def choose(native: NativeSampling | None) -> Choose:
+    return pipeline.choose if native is None else native.choose
 
 
 def draws(num: int) -> list[int]:
@@ -61,7 +68,7 @@ def oracle(row: np.ndarray[Any, Any], p: SamplingParams) -> np.ndarray[Any, Any]
         {"top_k": 100000},
     ],
 )
-def test_tokens_come_as_often_as_transformers_has_them(size: int, options: dict[str, Any]) -> None:
+def test_tokens_come_as_often_as_transformers_has_them(choose: Choose, size: int, options: dict[str, Any]) -> None:
     params = SamplingParams(**(OFF | options))
     row = (np.random.default_rng(size).standard_normal(size) * 3).astype(np.float32)
     wanted = oracle(row, params)
@@ -79,7 +86,7 @@ def test_tokens_come_as_often_as_transformers_has_them(size: int, options: dict[
     assert chi2 < freedom + 6 * np.sqrt(2 * freedom)
 
 
-def test_a_draw_survives_rounding_errors() -> None:
+def test_a_draw_survives_rounding_errors(choose: Choose) -> None:
     """Those of another batch, over a vocabulary in which any shift of the whole would show."""
     generator = np.random.default_rng(3)
     row = generator.standard_normal(49152).astype(np.float32)
@@ -115,25 +122,50 @@ def test_the_k_likeliest_and_all_that_equal_the_last_of_them(row: Any, closed: i
     assert top_k(row, k).tolist() == [i for i, logit in enumerate(row) if logit >= least and logit > -np.inf]
 
 
-def test_greedy_takes_the_first_of_equals() -> None:
+def test_greedy_takes_the_first_of_equals(choose: Choose) -> None:
     assert choose(np.array([0, 2, 2, 1], np.float32), SamplingParams(temperature=0.0), 9) == 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [[-np.inf, -np.inf], [np.nan, 1.0], [np.inf, 0.0]])
-def test_logits_that_are_not_finite_are_an_error(temperature: float, bad: list[float]) -> None:
+def test_logits_that_are_not_finite_are_an_error(choose: Choose, temperature: float, bad: list[float]) -> None:
     with pytest.raises(ValueError, match=r"finite|allowed"):
         choose(np.array(bad, np.float32), SamplingParams(temperature=temperature), 5)
 
 
-def test_a_tiny_temperature_does_not_overflow() -> None:
+def test_a_tiny_temperature_does_not_overflow(choose: Choose) -> None:
     row = np.array([1.0, 30.0, 29.9], np.float32)
     assert choose(row, SamplingParams(temperature=2e-5), draws(1)[0]) == 1
 
 
-def test_masked_tokens_are_never_drawn() -> None:
+def test_masked_tokens_are_never_drawn(choose: Choose) -> None:
     row = np.full(100, -np.inf, np.float32)
     row[[10, 20]] = 0.0
     drawn = {choose(row.copy(), SamplingParams(**OFF), draw) for draw in draws(50)}
     assert drawn == {10, 20}
     assert {choose(row.copy(), SamplingParams(top_k=50), draw) for draw in draws(50)} == {10, 20}
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_the_kernels_choose_what_the_definition_does(native: NativeSampling | None, data: st.DataObject) -> None:
+    """Of logits that differ, of equals, and of few that are open; a near tie may end either way."""
+    if native is None:
+        return
+    generator = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
+    row = data.draw(st.sampled_from([1.0, 4.0, 12.0])) * generator.standard_normal(data.draw(st.integers(1, 6000)))
+    row = row.astype(np.float32)
+    if data.draw(st.booleans(), "equals"):
+        row = row.round()
+    row[generator.random(len(row)) < data.draw(st.sampled_from([0.0, 0.5, 0.99]), "closed")] = -np.inf
+    row[generator.integers(len(row))] = 0.5
+    params = SamplingParams(
+        temperature=data.draw(st.sampled_from([0.0, 0.3, 1.0, 3.0])),
+        top_k=data.draw(st.sampled_from([0, 1, 3, 50, 256, 257, 3000, 5000])),
+        top_p=data.draw(st.sampled_from([1.0, 0.99, 0.6, 0.01])),
+        min_p=data.draw(st.sampled_from([0.0, 0.001, 0.2, 1.0])),
+    )
+    numbers = draws(20)
+    found = [native.choose(row, params, draw) for draw in numbers]
+    wanted = [pipeline.choose(row, params, draw) for draw in numbers]
+    assert sum(a != b for a, b in zip(found, wanted, strict=True)) <= 1
