@@ -31,6 +31,9 @@ def engine(
         str | None, typer.Option(help="Instead: half a billion random weights (llama, mistral, qwen2, qwen3).")
     ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="Of ours; several times (default: all; none: none).")] = None,
+    kernels: Annotated[
+        list[str] | None, typer.Option(help="Of ours, as AICI_NATIVE names them: off, or a level; several times.")
+    ] = None,
     peer: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,11 +65,13 @@ def engine(
     from aici_cli.bench.engines.formats import RANDOM_MODELS, random_model
     from aici_cli.bench.engines.race import Plan, race
     from aici_cli.bench.engines.report import costs, print_tables, speeds
-    from aici_engine.config import DTYPES
+    from aici_engine.config import DEFAULT_DTYPE
     from aici_engine.store.resolve import resolve_model
 
     check_plot(plot)
-    entries = _entries(dtype, ["none"] if quick and peer is None else peer)
+    if (profile or prefix) and (peer or kernels or plot):
+        raise UsageError("--profile and --prefix are of ours alone", hint="leave out --peer, --kernels and --plot")
+    entries = _entries(dtype, kernels or [""], ["none"] if quick and peer is None else peer)
     if random not in (None, *RANDOM_MODELS):
         raise NotFoundError(f"no random model is called {random!r}", hint=f"models: {', '.join(RANDOM_MODELS)}")
     folder = resolve_model(model, say=say)
@@ -85,7 +90,9 @@ def engine(
     if profile or prefix:
         from aici_cli.bench.engines.inside import look_inside, print_inside
 
-        seen = look_inside(plan, cast("Sequence[Dtype]", dtype or DTYPES[:1]), profile=profile, prefix=prefix, say=say)
+        seen = look_inside(
+            plan, cast("Sequence[Dtype]", dtype or [DEFAULT_DTYPE]), profile=profile, prefix=prefix, say=say
+        )
         if json:
             print_json(seen)
         else:
@@ -102,16 +109,15 @@ def engine(
         print_tables(rows, plan.threads, bandwidth)
 
 
-def _entries(dtypes: Sequence[str] | None, peers: Sequence[str] | None) -> "list[Entry]":
+def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequence[str] | None) -> "list[Entry]":
+    from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
     from aici_cli.bench.engines.race import OURS, Entry
-    from aici_engine.config import DTYPES
 
-    known = [dtype for dtype in DTYPES if dtype != "auto"]  # which is one of the others
     for dtype in dtypes or []:
-        if dtype not in (*known, "none"):
-            raise NotFoundError(f"no dtype is called {dtype!r}", hint=f"dtypes: {', '.join(known)}, none")
-    ours = [] if dtypes == ["none"] else dtypes or known
-    entries = [Entry(engine=OURS, form=dtype) for dtype in ours]
+        if dtype not in (*WEIGHT_BITS, "none"):
+            raise NotFoundError(f"no dtype is called {dtype!r}", hint=f"dtypes: {', '.join(WEIGHT_BITS)}, none")
+    ours = [] if dtypes == ["none"] else dtypes or WEIGHT_BITS
+    entries = [Entry(engine=OURS, form=dtype, kernels=level) for level in kernels for dtype in ours]
     for peer in [] if peers == ["none"] else peers or _FORMS:
         named, _, python = peer.partition("=")
         name, _, form = named.partition(":")
@@ -128,6 +134,4 @@ def _work(model: Path) -> Path:
     """Where the forms that contestants make of a model are kept: of this model as it is now."""
     weights = max((file.stat().st_mtime_ns for file in model.glob("*.safetensors")), default=0)
     identity = hashlib.sha256(f"{model} {weights}".encode()).hexdigest()[:12]
-    work = default_cache_dir() / "bench" / f"{model.name}-{identity}"
-    work.mkdir(parents=True, exist_ok=True)
-    return work
+    return default_cache_dir() / "bench" / f"{model.name}-{identity}"

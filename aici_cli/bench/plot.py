@@ -86,7 +86,7 @@ def plot_engine(rows: Sequence[dict[str, Any]], path: Path) -> None:
     for number, name in enumerate(dict.fromkeys((row["engine"], row["form"]) for row in rows)):
         own = [row for row in rows if (row["engine"], row["form"]) == name]
         batches = [row["batch"] for row in own]
-        style = "o-" if name[0] == "aici" else "o--"
+        style = "o-" if name[0].startswith("aici") else "o--"
         for axis, phase in zip(axes, ("prefill", "decode"), strict=True):
             values = [row[f"{phase}_tokens_per_s"] for row in own]
             axis.plot(batches, values, style, color=f"C{number}", label=" ".join(name), markersize=4)

@@ -34,13 +34,15 @@ def quality(
     `same` counts positions of that text. `greedy`: of so many tokens that each continues a prompt with, how many are
     the first dtype's before one differs, on average.
     """
+    from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
     from aici_cli.bench.engines.race import PROSE
-    from aici_engine.config import DTYPES, EngineConfig
+    from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine
     from aici_engine.store.resolve import resolve_model
 
     folder = resolve_model(model, say=say)
-    wanted = dict.fromkeys(cast("Sequence[Dtype]", dtype) if dtype else DTYPES)  # EngineConfig knows which there are
+    # EngineConfig knows which there are.
+    wanted = dict.fromkeys(cast("Sequence[Dtype]", dtype) if dtype else WEIGHT_BITS)
     configs = [
         EngineConfig(model_dir=folder, dtype=one, num_threads=threads, max_context=_WINDOW + _PROMPT) for one in wanted
     ]

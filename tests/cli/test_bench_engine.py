@@ -116,6 +116,7 @@ def test_what_cannot_be_compared() -> None:
         (["--dtype", "float7"], "no dtype is called 'float7'"),
         (["--random", "rwkv"], "no random model is called 'rwkv'"),
         (["--dtype", "none", "--peer", "none"], "nothing to measure"),
+        (["--profile", "--peer", "hf"], "of ours alone"),
         (["--plot", "engine.gif"], "name it .svg or .png"),
     ):
         done = aici("bench", "engine", *arguments)

@@ -7,9 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-_BITS = {"float32": 32.0, "bfloat16": 16.0, "int8": 8.5, "int4": 5.0}
-"""A weight of each dtype of ours, with its part of what its group has: a scale, and a minimum if it is int4."""
+from aici_engine.config import Dtype
 
+WEIGHT_BITS: dict[Dtype, float] = {"float32": 32.0, "bfloat16": 16.0, "int8": 8.5, "int4": 5.0}
+"""Of a weight in a matrix, with its part of what its group has: a scale, and a minimum if it is int4."""
+
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _SIZE = 512 << 20
 _ROUNDS = 7
 
@@ -20,8 +23,8 @@ def read_bandwidth(threads: int) -> float:
     return float(done.stdout)
 
 
-def weight_bytes(model: Path, dtype: str) -> float:
-    """What a step reads of weights in `dtype`. An embedding that is not the head's is not among it: rows are."""
+def weight_bytes(model: Path, dtype: Dtype) -> float:
+    """What a step of ours reads of weights in `dtype`: vectors are f32 always, and the head is int8 beside int4."""
     sizes = {}
     for file in model.glob("*.safetensors"):
         with file.open("rb") as data:
@@ -32,10 +35,11 @@ def weight_bytes(model: Path, dtype: str) -> float:
                 size = 1
                 for extent in tensor["shape"]:
                     size *= extent
-                sizes[name] = size
-    if "lm_head.weight" in sizes:
-        sizes.pop("model.embed_tokens.weight", None)
-    return sum(sizes.values()) * _BITS[dtype] / 8
+                matrix = "float32" if len(tensor["shape"]) < 2 else dtype
+                is_end = dtype == "int4" and matrix == dtype and name in (_EMBEDDING, _HEAD)
+                sizes[name] = size * WEIGHT_BITS["int8" if is_end else matrix] / 8
+    # Of an embedding that is not the head, a step reads a row a token.
+    return sum(sizes.values()) - (sizes.get(_EMBEDDING, 0.0) if _HEAD in sizes else 0.0)
 
 
 def _measure(threads: int) -> float:

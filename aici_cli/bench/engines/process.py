@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,18 @@ class ContestantError(AiciError):
 class Process:
     """Speaks the conversation of `peers.py`. A context manager: whatever it started is ended when it is left.
 
-    `limit_s`: for one answer; it does not live longer.
+    `limit_s`: for one answer; it does not live longer. `env`: beside what this process has.
     """
 
-    def __init__(self, command: Sequence[str], *, limit_s: float) -> None:
+    def __init__(self, command: Sequence[str], *, limit_s: float, env: Mapping[str, str] | None = None) -> None:
         self._limit_s = limit_s
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed where the process ends
-        pipe = subprocess.PIPE
+        pipe, whole = subprocess.PIPE, {**os.environ, **(env or {})}
         try:
             # A group of its own: Ctrl-C is ours to handle, and its children are ended with it.
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, process_group=0)
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=self._errors, env=whole, process_group=0
+            )
         except OSError as error:
             self._errors.close()
             raise ContestantError(f"cannot run {command[0]}: {error.strerror}") from error

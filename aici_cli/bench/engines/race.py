@@ -20,15 +20,25 @@ Ids = list[list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """`form`: of the weights, in the engine's own words. `python`: what the engine is installed in."""
+    """`form`: of the weights, in the engine's own words. `python`: what the engine is installed in. `kernels`: what
+    AICI_NATIVE is for ours."""
 
     engine: str
     form: str
     python: str = sys.executable
+    kernels: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.engine}/{self.kernels}" if self.kernels else self.engine
 
     @property
     def name(self) -> str:
-        return f"{self.engine} {self.form}"
+        return f"{self.title} {self.form}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"AICI_NATIVE": self.kernels} if self.kernels else {}
 
     @property
     def command(self) -> list[str]:
@@ -141,14 +151,15 @@ def _loaded(result: Result, plan: Plan, stack: ExitStack) -> Process:
     entry = result.entry
     job = plan.job(entry)
     # What is made for it, and by it, is made in other processes: it shall not count as its memory.
-    with Process(entry.command, limit_s=plan.limit_s) as maker:
+    with Process(entry.command, env=entry.env, limit_s=plan.limit_s) as maker:
         result.version = maker.ask("version", job)["version"]
         if not Path(job["made"]).exists():
+            plan.work.mkdir(parents=True, exist_ok=True)
             if entry.engine == "llama.cpp" and not Path(job["gguf"]).exists():
                 write_gguf(plan.model, Path(job["gguf"]))
             maker.ask("prepare", job)
     began = time.perf_counter()
-    process = stack.enter_context(Process(entry.command, limit_s=plan.limit_s))
+    process = stack.enter_context(Process(entry.command, env=entry.env, limit_s=plan.limit_s))
     result.load_s = process.ask("load", job)["load_s"]
     result.start_s = time.perf_counter() - began
     return process

@@ -3,14 +3,18 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aici_cli.bench.engines.bandwidth import weight_bytes
 from aici_cli.bench.engines.race import OURS, Result
 
+if TYPE_CHECKING:
+    from aici_engine.config import Dtype
+
 
 def speeds(results: Sequence[Result], threads: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
+    reference = next((result for result in results if result.entry.form == "float32" and result.cells), results[0])
     for result in results:
         for batch, cell in result.cells.items():
             best = {phase: _best_peer(results, batch, phase) for phase in ("prefill", "decode")}
@@ -21,8 +25,9 @@ def speeds(results: Sequence[Result], threads: int) -> list[dict[str, Any]]:
                 other = best[phase]
                 row[f"{phase}_best_peer"] = other.entry.name if other else None
                 row[f"{phase}_to_best_peer"] = _paired(values, getattr(other.cells[batch], phase)) if other else None
-            first = next(one.cells[batch] for one in results if batch in one.cells).first_tokens
-            row["same_first_tokens"] = statistics.fmean(a == b for a, b in zip(cell.first_tokens, first, strict=False))
+            tokens = reference.cells[batch].first_tokens if batch in reference.cells else []
+            same = [a == b for a, b in zip(cell.first_tokens, tokens, strict=False)]
+            row["same_first_tokens"] = statistics.fmean(same) if same else None
             row["step_ms"] = 1000 * batch / row["decode_tokens_per_s"]
             rows.append(row)
     return rows
@@ -51,21 +56,21 @@ def costs(results: Sequence[Result], model: Path, bandwidth: float) -> list[dict
             "error": result.error,
         }
         if result.entry.engine == OURS:
-            row["weight_bytes"] = weight_bytes(model, result.entry.form)
+            row["weight_bytes"] = weight_bytes(model, cast("Dtype", result.entry.form))
             row["limit_tokens_per_s"] = bandwidth / row["weight_bytes"]
         rows.append(row)
     return rows
 
 
 def _head(result: Result, measure: str) -> dict[str, Any]:
-    return {"measure": measure, "engine": result.entry.engine, "form": result.entry.form}
+    return {"measure": measure, "engine": result.entry.title, "form": result.entry.form}
 
 
 def print_tables(rows: Sequence[Mapping[str, Any]], threads: int, bandwidth: float) -> None:
     print(f"{threads} threads; tokens a second, medians; × = median of paired ratios to the best peer of its column;")
-    print("same = first tokens after the prompts that are the first engine's")
+    print("same = first tokens after the prompts that are those in float32 (else, of the first engine)")
     print(
-        f"{'engine':<12} {'weights':<9} {'batch':>5} {'prefill':>9} {'×':>6} {'decode':>9} {'×':>6} {'step ms':>8}"
+        f"{'engine':<15} {'weights':<9} {'batch':>5} {'prefill':>9} {'×':>6} {'decode':>9} {'×':>6} {'step ms':>8}"
         f" {'same':>5} {'× limit':>8}"
     )
     every = {(row["engine"], row["form"]): row for row in rows if row["measure"] == "costs"}
@@ -74,18 +79,22 @@ def print_tables(rows: Sequence[Mapping[str, Any]], threads: int, bandwidth: flo
         limit = every[row["engine"], row["form"]].get("limit_tokens_per_s")
         to_limit = f"{limit / row['decode_tokens_per_s']:.2f}" if limit and row["batch"] == 1 else ""
         print(
-            f"{row['engine']:<12} {row['form']:<9} {row['batch']:>5} {row['prefill_tokens_per_s']:>9.0f}"
+            f"{row['engine']:<15} {row['form']:<9} {row['batch']:>5} {row['prefill_tokens_per_s']:>9.0f}"
             f" {_times(row['prefill_to_best_peer']):>6} {row['decode_tokens_per_s']:>9.1f}"
             f" {_times(row['decode_to_best_peer']):>6} {row['step_ms']:>8.2f}"
-            f" {row['same_first_tokens']:>5.0%} {to_limit:>8}"
+            f" {_percent(row['same_first_tokens']):>5} {to_limit:>8}"
         )
     print(f"\nmemory is read at {bandwidth / 1e9:.1f} GB/s; × limit: the time of a step to that of reading its weights")
-    print(f"{'engine':<12} {'weights':<9} {'version':<12} {'start s':>8} {'load s':>7} {'MB now':>7} {'MB peak':>8}")
+    print(f"{'engine':<15} {'weights':<9} {'version':<12} {'start s':>8} {'load s':>7} {'MB now':>7} {'MB peak':>8}")
     for row in every.values():
         figures = f"{row['now_bytes'] / 1e6:>7.0f} {row['peak_bytes'] / 1e6:>8.0f}  {row['error']}"
         times = f"{row['start_s']:>8.1f} {row['load_s']:>7.1f}"
-        print(f"{row['engine']:<12} {row['form']:<9} {row['version']:<12} {times} {figures}".rstrip())
+        print(f"{row['engine']:<15} {row['form']:<9} {row['version']:<12} {times} {figures}".rstrip())
 
 
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
