@@ -1,0 +1,265 @@
+"""What was computed once serves all that begin alike: the engine's loop over a model that reads its pages back."""
+
+import itertools
+import math
+import queue
+import random
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from aici_engine.cache.ids import PageId
+from aici_engine.cache.kvcache import KVCache
+from aici_engine.cache.storage import Storage
+from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.control.host import NoHost
+from aici_engine.control.session import Session
+from aici_engine.engine import Engine
+from aici_engine.events import Event, FinishEvent, ScoreEvent
+from aici_engine.loop import Loop
+from aici_engine.model.batch import Chunk
+from aici_engine.model.runner import Model
+from aici_engine.output import Output
+from aici_engine.pace import Pace
+from aici_engine.request import Request
+from aici_engine.sample.masks import MaskApplier
+from aici_engine.sample.sampler import Sampler
+from aici_engine.schedule import Scheduler
+from aici_engine.sequence import Sequence as EngineSequence
+from aici_runtime.ids import SeqId, TokenId
+from tests.engine.support import EOS, VOCAB_SIZE, encode
+
+NUM_BYTES = 256
+
+
+def next_token(tokens: Sequence[int]) -> int:
+    """What the model says after them: it depends on all, and on their order."""
+    return hash(tuple(tokens)) % NUM_BYTES
+
+
+def continued(prompt: Sequence[int], num_tokens: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(num_tokens):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+class ReadingModel(Model):
+    """Its keys are the tokens themselves: what it says next is of those that it finds in the pages."""
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self.context = 4096
+        self.num_computed = 0
+        self._page_size = page_size
+        self._keys = np.full(num_pages * page_size, -1)
+
+    def copy_page(self, source: PageId, target: PageId) -> None:
+        keys = self._keys.reshape(-1, self._page_size)
+        keys[target] = keys[source]
+
+    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+        for chunk in chunks:
+            self._keys[chunk.view.slots()[chunk.start :]] = chunk.tokens
+            self.num_computed += len(chunk.tokens)
+        rows = []
+        for chunk in chunks:
+            tokens = self._keys[chunk.view.slots()].tolist()
+            for end in range(len(tokens) - chunk.num_logits, len(tokens)):
+                row = torch.zeros(VOCAB_SIZE)
+                row[next_token(tokens[: end + 1])] = 9.0
+                rows.append(row)
+        return torch.stack(rows) if rows else torch.zeros(0, VOCAB_SIZE)
+
+
+class Bench:
+    """An engine's parts but for the loop: each batch of requests has its own, and all of them come together."""
+
+    def __init__(self, num_pages: int, page_size: int, *, prefix_cache: bool = True, max_num_seqs: int = 32) -> None:
+        self.model = ReadingModel(num_pages, page_size)
+        self.cache = KVCache(num_pages=num_pages, page_size=page_size, copier=self.model, prefix_cache=prefix_cache)
+        self.scheduler = Scheduler(self.cache, max_num_seqs=max_num_seqs, max_batch_tokens=256, pace=Pace(None))
+        self.peak = 0
+        self.broken: AssertionError | None = None
+        self._ids = itertools.count(1)
+
+    def run(self, prompts: Sequence[Sequence[int]], num_tokens: int, **more: Any) -> list[list[Event]]:
+        told: list[queue.SimpleQueue[Event]] = [queue.SimpleQueue() for _ in prompts]
+        loop = self._loop()
+        for prompt, events in zip(prompts, told, strict=True):
+            loop.submit(
+                EngineSequence(
+                    SeqId(next(self._ids)), prompt=list(map(TokenId, prompt)), controller=None,
+                    limit=len(prompt) + num_tokens, sink=events.put, submitted_at=0.0,
+                    sampling=SamplingParams(temperature=0.0, max_tokens=num_tokens), **more,
+                )
+            )  # fmt: skip
+        thread = threading.Thread(target=loop.run)
+        thread.start()
+        try:
+            return [_until_end(events) for events in told]
+        finally:
+            loop.stop()
+            thread.join()
+            self.cache.check_integrity()
+            assert (self.cache.usage, self.broken) == (0.0, None)
+
+    def ask(self, prompts: Sequence[Sequence[int]], num_tokens: int = 4) -> list[FinishEvent]:
+        """Each answer is what it must be."""
+        ends = [events[-1] for events in self.run(prompts, num_tokens)]
+        for prompt, end in zip(prompts, ends, strict=True):
+            assert isinstance(end, FinishEvent)
+            assert [token.token_id for token in end.tokens] == continued(prompt, num_tokens)
+        return cast("list[FinishEvent]", ends)
+
+    def _loop(self) -> Loop:
+        output = Output([bytes([byte]) for byte in range(NUM_BYTES)], self._look)
+        pages = {"num_pages": self.cache.num_pages, "page_size": self.cache.page_size}
+        return Loop(
+            model=self.model,
+            storage=Storage([], **pages, dtype=torch.float32, device=torch.device("cpu")),
+            cache=self.cache,
+            scheduler=self.scheduler,
+            session=Session(NoHost(), output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=frozenset({EOS}),
+                            new_id=lambda: SeqId(0)),
+            sampler=Sampler(MaskApplier(vocab_size=0, eos_token=EOS, all_eos=[EOS], num_logits=VOCAB_SIZE)),
+            output=output,
+            eos_tokens=frozenset({EOS}),
+            eos_for_guests=EOS,
+            kept_eos=None,
+        )  # fmt: skip
+
+    def _look(self) -> None:
+        """After each step that told anything. What is raised here is logged, and lost."""
+        try:
+            self.cache.check_integrity()
+        except AssertionError as error:
+            self.broken = error
+        self.peak = max(self.peak, round(self.cache.usage * self.cache.num_pages))
+
+
+def _until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:
+    told = [events.get(timeout=20)]
+    while not isinstance(told[-1], FinishEvent):
+        told.append(events.get(timeout=20))
+    assert told[-1].error is None
+    return told
+
+
+def words(seed: int, num_tokens: int) -> list[int]:
+    return random.Random(seed).choices(range(NUM_BYTES), k=num_tokens)
+
+
+def test_a_turn_of_a_chat_computes_what_is_new() -> None:
+    bench = Bench(100, 16)
+    question = words(1, 200)
+    [first] = bench.ask([question], 50)
+    assert (bench.model.num_computed, first.usage.cached_tokens) == (249, 0)
+    said = [*question, *(token.token_id for token in first.tokens)]
+    bench.model.num_computed = 0
+    [second] = bench.ask([[*said, *words(2, 30)]], 10)
+    # Of 249 tokens, 240 are in pages that were complete.
+    assert second.usage.cached_tokens == 240
+    assert bench.model.num_computed == 280 + 9 - 240
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_a_system_prompt_of_many_requests_at_once_is_there_once(prefix_cache: bool) -> None:
+    bench = Bench(3000, 16, prefix_cache=prefix_cache)
+    system = words(1, 1000)
+    ends = bench.ask([[*system, *words(seed, 20)] for seed in range(32)], 40)
+    cached = [end.usage.cached_tokens for end in ends]
+    # 1,000 tokens are 62 pages, and 59 that are computed beyond them at most 5.
+    if prefix_cache:
+        assert cached == [0] + [992] * 31
+        assert bench.model.num_computed == 992 + 32 * (8 + 20 + 39)
+        assert 62 + 32 * 3 < bench.peak <= 62 + 32 * 5
+    else:
+        assert cached == [0] * 32
+        assert bench.model.num_computed == 32 * 1059
+        assert bench.peak > 62 + 32 * 5
+
+
+def test_the_same_prompt_again_computes_its_last_page_at_least() -> None:
+    for num_tokens, num_cached in ((33, 32), (32, 16), (16, 0), (1, 0)):
+        bench = Bench(100, 16)
+        prompt = words(1, num_tokens)
+        bench.ask([prompt])
+        [again] = bench.ask([prompt])
+        assert again.usage.cached_tokens == num_cached
+
+
+def test_a_prompt_that_is_scored_is_computed_where_it_is() -> None:
+    bench = Bench(100, 16)
+    prompt = words(1, 100)
+    bench.ask([prompt])
+    for score_from, num_cached in ((0, 0), (1, 0), (17, 16), (64, 48), (65, 64), (99, 96)):
+        [[*told, end]] = bench.run([prompt], 0, score_from=score_from)
+        [scores] = [event.scores for event in told if isinstance(event, ScoreEvent)]
+        assert len(scores) == 100 - score_from
+        for at, score in enumerate(scores, score_from):
+            assert (score.logprob or 0.0) == pytest.approx(_score(prompt, at), abs=1e-3)
+        assert isinstance(end, FinishEvent)
+        assert end.usage.cached_tokens == num_cached
+
+
+def _score(prompt: list[int], at: int) -> float:
+    """One token has logit 9, the 299 others have 0."""
+    return 0.0 if at == 0 else 9.0 * (next_token(prompt[:at]) == prompt[at]) - math.log(math.exp(9) + VOCAB_SIZE - 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_few_pages_everybody_reads_what_belongs_to_them(seed: int) -> None:
+    """Prompts that begin alike in many ways, more of them than there is room for."""
+    chance = random.Random(seed)
+    bench = Bench(24, 4, max_num_seqs=6)
+    prompts: list[list[int]] = [[]]
+    for _ in range(40):
+        begin = chance.choice(prompts)
+        prompts.append(
+            [*begin[: chance.randint(0, len(begin))], *words(chance.randrange(1 << 30), chance.randint(1, 20))][:60]
+        )
+    for num in (20, 12, 8):
+        asked = chance.choices(prompts[1:], k=num)
+        ends = bench.ask(asked, chance.randint(1, 30))
+        assert all(end.usage.cached_tokens < len(prompt) for end, prompt in zip(ends, asked, strict=True))
+    assert bench.scheduler.num_preemptions > 0
+
+
+def test_texts_and_logits_are_the_same_with_reuse(tiny_model: Path) -> None:
+    system = encode("You are a careful assistant that answers in few words. ")
+    prompts = [[*system, *encode(text)] for text in ("Hello!", "Who are you?", "Hello, who is there?")]
+    sampling = SamplingParams(temperature=1.0, seed=7, max_tokens=24, logprobs=3)
+    ends: dict[bool, list[FinishEvent]] = {}
+    for prefix_cache in (False, True):
+        config = EngineConfig(
+            model_dir=tiny_model, num_pages=200, page_size=4, max_batch_tokens=48, prefix_cache=prefix_cache
+        )
+        with Engine(config) as engine:
+            ends[prefix_cache] = [
+                engine.submit(Request(prompt=prompt, sampling=sampling)).wait() for prompt in prompts * 2
+            ]
+            handles = [engine.submit(Request(prompt=prompt, sampling=sampling)) for prompt in prompts * 2]
+            ends[prefix_cache] += [handle.wait() for handle in handles]
+    assert sum(end.usage.cached_tokens for end in ends[False]) == 0
+    assert all(end.usage.cached_tokens >= 48 for end in ends[True][1:])
+    for without, with_reuse in zip(ends[False], ends[True], strict=True):
+        assert with_reuse.text == without.text
+        for one, other in zip(with_reuse.tokens, without.tokens, strict=True):
+            assert one.token_id == other.token_id
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+
+
+def test_another_salt_finds_nothing(tiny_model: Path) -> None:
+    prompt = encode("x" * 50)
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=100, page_size=4)) as engine:
+
+        def cached(salt: str | None) -> int:
+            request = Request(prompt=prompt, sampling=SamplingParams(max_tokens=1), cache_salt=salt)
+            return engine.submit(request).wait().usage.cached_tokens
+
+        assert [cached(salt) for salt in (None, "a", "b", "a", None)] == [0, 0, 0, 48, 48]
