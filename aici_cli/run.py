@@ -16,7 +16,7 @@ from aici_cli.report import report
 from aici_cli.script import script_from
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.schema_check import Whitespace
-from aici_engine.config import DEFAULT_DTYPE, DTYPE_HELP, Dtype
+from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def run(
         str | None, typer.Option(envvar="AICI_API_BASE", help="The URL of a server that does it; a key behind #key=.")
     ] = None,
     dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None,
+    device: Annotated[Device | None, typer.Option(help=f"{DEVICE_HELP} (default: auto)")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
     logprobs: Annotated[
@@ -119,6 +120,8 @@ def run(
         raise UsageError("--max-forks is not for --server", hint="the limit is the server's: aici serve --max-forks")
     if dtype is not None and server is not None:
         raise UsageError("--dtype is not for --server", hint="it is the server's: aici serve --dtype")
+    if device is not None and server is not None:
+        raise UsageError("--device is not for --server", hint="it is the server's: aici serve --device")
     for each in stop:
         check_utf8(each, "--stop")
     given = prompt if script is not None or argument is None else argument
@@ -141,7 +144,7 @@ def run(
         for number in range(num_samples)
     ]
     job = Job(text, sampling, control=control, model=model, chat=chat)
-    with _on_server(job, server) if server is not None else _here(job, max_forks, dtype) as (name, samples):
+    with _on_server(job, server) if server is not None else _here(job, max_forks, dtype, device) as (name, samples):
         answers = _write(samples, quiet=json)
         shown = document(text, name(), answers)
     if json:
@@ -159,7 +162,7 @@ class Job:
 
 
 @contextlib.contextmanager
-def _here(job: Job, max_forks: int | None, dtype: Dtype | None) -> "Iterator[Samples]":
+def _here(job: Job, max_forks: int | None, dtype: Dtype | None, device: Device | None) -> "Iterator[Samples]":
     from aici_engine.chat import chat_prompt
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine, import_engine
@@ -179,7 +182,9 @@ def _here(job: Job, max_forks: int | None, dtype: Dtype | None) -> "Iterator[Sam
         from aici_engine.request import ControllerCall, Request
 
         engine = stack.enter_context(
-            Engine(EngineConfig(model_dir=model_dir, dtype=dtype or DEFAULT_DTYPE), host=runtime)
+            Engine(
+                EngineConfig(model_dir=model_dir, dtype=dtype or DEFAULT_DTYPE, device=device or "auto"), host=runtime
+            )
         )
         call = None
         if runtime and job.control:

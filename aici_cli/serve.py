@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aici_engine.config import DEFAULT_DTYPE, DTYPE_HELP, Dtype
+from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def serve(
         bool, typer.Option(help="Compute once what several requests, or the turns of a chat, begin with.")
     ] = True,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
+    device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="A web page's origin that may call; several times.")
@@ -75,6 +76,7 @@ def serve(
         engine=EngineConfig(
             model_dir=model_dir,
             dtype=dtype,
+            device=device,
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max_batch_tokens,
             prefill_slowdown=prefill_slowdown,

@@ -11,11 +11,11 @@ import torch
 from tokenizers import Tokenizer
 
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.memory import available_bytes
 from aici_engine.config import EngineConfig
 from aici_engine.control.host import GuestHost
 from aici_engine.control.session import Session
 from aici_engine.loop import Loop
+from aici_engine.model.place import Place, choose_place
 from aici_engine.native.choice import make_model
 from aici_engine.native.library import load
 from aici_engine.output import Output
@@ -53,7 +53,8 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `host`."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    model = make_model(config)
+    place = choose_place(config, has_gpu=torch.cuda.is_available())
+    model = make_model(config, place)
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
     try:
@@ -68,9 +69,9 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             hint="start the runtime with the tokenizer of the model",
         )
     context = min(model.context, config.max_context or model.context)
-    num_pages = config.num_pages or _num_pages(config, model, context)
-    storage = model.make_storage(num_pages=num_pages, page_size=config.page_size)
-    cache = KVCache(num_pages=num_pages, page_size=config.page_size, copier=storage, prefix_cache=config.prefix_cache)
+    num_pages = config.num_pages or _num_pages(config, place, model, context)
+    storage = model.make_storage(num_pages=num_pages, page_size=place.page_size)
+    cache = KVCache(num_pages=num_pages, page_size=place.page_size, copier=storage, prefix_cache=config.prefix_cache)
     eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
     if host.vocab_size:
         eos_tokens |= {host.eos_token}
@@ -104,7 +105,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
         eos_for_guests=host.eos_token,
         kept_eos=_space(vocabulary.token_bytes),
     )
-    max_len = min(context, num_pages * config.page_size)
+    max_len = min(context, num_pages * place.page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
     return Parts(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
 
@@ -122,10 +123,10 @@ def _sampler(host: GuestHost, eos_tokens: frozenset[TokenId], num_logits: int) -
     return Sampler(masks, choose if native is None else native.choose)
 
 
-def _num_pages(config: EngineConfig, model: "Model", context: int) -> int:
-    page_bytes = model.token_bytes * config.page_size
-    affordable = int(config.memory_fraction * available_bytes() / page_bytes)
-    useful = config.max_num_seqs * -(-context // config.page_size)
+def _num_pages(config: EngineConfig, place: Place, model: "Model", context: int) -> int:
+    page_bytes = model.token_bytes * place.page_size
+    affordable = int(config.memory_fraction * place.free_bytes() / page_bytes)
+    useful = config.max_num_seqs * -(-context // place.page_size)
     return max(1, min(affordable, useful))
 
 

@@ -12,6 +12,10 @@ Dtype = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 head in 8 bits either way. auto: the smallest that loses nothing of the weights as they are stored."""
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 DTYPE_HELP: Final = "Of the weights: float32, bfloat16, int8, int4, or auto: the smallest that loses nothing."
+Device = Literal["auto", "cpu", "cuda"]
+"""auto: a GPU if torch sees one, and the weights are not to be int8 or int4, which are the CPU's."""
+DEVICES: Final[tuple[Device, ...]] = get_args(Device)
+DEVICE_HELP: Final = "What computes: cpu, cuda (the first GPU that is visible), or auto: a GPU if there is one."
 DEFAULT_DTYPE: Final[Dtype] = "float32"
 MAX_STOPS = 32
 MAX_LOGPROBS = 20
@@ -25,8 +29,9 @@ _SHOWN_CHARS = 80
 class EngineConfig:
     """`model_dir`: a local folder in Hugging Face layout.
 
-    The KV cache has `num_pages` pages of `page_size` tokens; without `num_pages` it may take `memory_fraction` of the
-    memory that is available when the engine starts, but not more than all sequences at full length would need.
+    The KV cache has `num_pages` pages of `page_size` tokens; without `page_size`, pages are as large as suits the
+    device; without `num_pages` it may take `memory_fraction` of the device's memory that is available when the engine
+    starts, but not more than all sequences at full length would need.
     `max_batch_tokens` bounds the tokens of one forward pass; every running sequence that decodes takes one of them.
     `prefill_slowdown`: while sequences decode, so much of prompts is computed beside them as makes a step about so many
     times as long; None sets no such bound. `max_context` only ever lowers the limit of the model. `prefix_cache`: what
@@ -35,7 +40,8 @@ class EngineConfig:
 
     model_dir: Path
     dtype: Dtype = DEFAULT_DTYPE
-    page_size: int = 16
+    device: Device = "auto"
+    page_size: int | None = None
     num_pages: int | None = None
     memory_fraction: float = 0.4
     max_num_seqs: int = 32
@@ -48,6 +54,13 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype {self.dtype!r} is not known", hint=f"use one of {', '.join(DTYPES)}")
+        if self.device not in DEVICES:
+            raise UsageError(f"device {self.device!r} is not known", hint=f"use one of {', '.join(DEVICES)}")
+        if self.device == "cuda" and self.dtype in ("int8", "int4"):
+            raise UsageError(
+                f"{self.dtype} weights are for the CPU: there are no such kernels for a GPU here",
+                hint="use dtype bfloat16, float32 or auto, or device cpu",
+            )
         for name in ("page_size", "num_pages", "max_num_seqs", "max_batch_tokens", "max_context", "num_threads"):
             value = getattr(self, name)
             if value is not None and value < 1:

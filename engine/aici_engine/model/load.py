@@ -22,7 +22,7 @@ _one_at_a_time = threading.Lock()
 """While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""
 
 
-def load_model(folder: Path, *, dtype: Dtype) -> HuggingFaceModel:
+def load_model(folder: Path, *, dtype: Dtype, device: torch.device | None = None) -> HuggingFaceModel:
     """Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
     _register()
     # Its annotations forget that `output_loading_info` makes the answer a pair.
@@ -50,11 +50,14 @@ def load_model(folder: Path, *, dtype: Dtype) -> HuggingFaceModel:
             f"{lost[0]} among them",
             hint="the download may be incomplete, or config.json is another model's",
         )
-    return adopt(module.eval(), eos_tokens=eos_tokens)
+    return adopt(module.eval(), eos_tokens=eos_tokens, device=device)
 
 
-def adopt(module: Any, *, eos_tokens: frozenset[TokenId]) -> HuggingFaceModel:
-    """Take over a transformers model in memory; its attention implementation is changed for good."""
+def adopt(module: Any, *, eos_tokens: frozenset[TokenId], device: torch.device | None = None) -> HuggingFaceModel:
+    """Take over a transformers model in memory; its attention implementation is changed for good.
+
+    `device`: where it goes then, if it is not to stay.
+    """
     _register()
     config = module.config.get_text_config(decoder=True)
     name = type(module).__name__
@@ -63,7 +66,12 @@ def adopt(module: Any, *, eos_tokens: frozenset[TokenId]) -> HuggingFaceModel:
     context = _context(config)
     layers = _probe(module, name=name, context=context, config=config)
     return HuggingFaceModel(
-        module, layers=layers, vocab_size=config.vocab_size, context=context, eos_tokens=eos_tokens, name=name
+        module.to(device),
+        layers=layers,
+        vocab_size=config.vocab_size,
+        context=context,
+        eos_tokens=eos_tokens,
+        name=name,
     )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.load import load_model
+from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8, round_weights
 from aici_engine.model.runner import Model
 from aici_engine.native.library import load
@@ -21,11 +22,13 @@ _LOSSLESS: Final = 1e-4
 _log = logging.getLogger(__name__)
 
 
-def make_model(config: EngineConfig) -> Model:
+def make_model(config: EngineConfig, place: Place) -> Model:
     """Raises UsageError if the folder holds no decoder, or one that nothing here can run."""
     dtype = _stored(config.model_dir) if config.dtype == "auto" else config.dtype
-    model = load_model(config.model_dir, dtype=dtype)
-    library, why = load(), obstacle(model.module, page_size=config.page_size)
+    model = load_model(config.model_dir, dtype=dtype, device=place.device)
+    if not place.on_cpu:
+        return model
+    library, why = load(), obstacle(model.module, page_size=place.page_size)
     if library is not None and why is None:
         return NativeModel(
             model.module,

@@ -1,0 +1,43 @@
+"""Where a model computes: this machine's processor, or a GPU that torch sees."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from aici_engine.cache.memory import available_bytes
+from aici_engine.config import EngineConfig
+from aici_runtime.errors import UsageError
+
+CPU_PAGE: Final = 16
+GPU_PAGE: Final = 256
+"""The smallest pages that FlashAttention 2 reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`page_size`: of the cache, in tokens."""
+
+    device: torch.device
+    page_size: int
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    def free_bytes(self) -> int:
+        """Memory of the device that may still be taken."""
+        return available_bytes() if self.on_cpu else torch.cuda.mem_get_info(self.device)[0]
+
+
+def choose_place(config: EngineConfig, *, has_gpu: bool) -> Place:
+    """UsageError if a GPU is asked for where there is none."""
+    if config.device == "cuda" and not has_gpu:
+        version = torch.version.cuda
+        raise UsageError(
+            "device cuda was asked for, but torch sees no GPU",
+            hint=f"torch {torch.__version__} was built "
+            + (f"for CUDA {version}: does nvidia-smi list a GPU?" if version else "for the CPU alone: install another"),
+        )
+    is_gpu = has_gpu and config.device != "cpu" and config.dtype not in ("int8", "int4")
+    return Place(torch.device("cuda" if is_gpu else "cpu"), config.page_size or (GPU_PAGE if is_gpu else CPU_PAGE))

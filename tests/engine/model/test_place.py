@@ -1,0 +1,60 @@
+"""Where a model computes, on machines with a GPU and without."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from aici_engine.config import EngineConfig
+from aici_engine.engine import Engine
+from aici_engine.model.place import Place, choose_place
+from aici_runtime.errors import UsageError
+
+CPU, GPU = Place(torch.device("cpu"), 16), Place(torch.device("cuda"), 256)
+
+
+@pytest.mark.parametrize(
+    ("asked", "without", "with_gpu"),
+    [
+        ({}, CPU, GPU),
+        ({"device": "cpu"}, CPU, CPU),
+        ({"dtype": "bfloat16"}, CPU, GPU),
+        ({"dtype": "int8"}, CPU, CPU),
+        ({"dtype": "int4"}, CPU, CPU),
+        ({"page_size": 32}, Place(CPU.device, 32), Place(GPU.device, 32)),
+    ],
+)
+def test_auto_is_a_gpu_that_can_compute_with_the_weights(asked: Any, without: Place, with_gpu: Place) -> None:
+    config = EngineConfig(model_dir=Path("model"), **asked)
+    assert choose_place(config, has_gpu=False) == without
+    assert choose_place(config, has_gpu=True) == with_gpu
+
+
+def test_a_gpu_that_is_not_there_is_an_error_that_says_what_is(tiny_model: Path) -> None:
+    config = EngineConfig(model_dir=tiny_model, device="cuda")
+    assert choose_place(config, has_gpu=True) == GPU
+    with pytest.raises(UsageError, match="torch sees no GPU") as caught:
+        choose_place(config, has_gpu=False)
+    assert torch.__version__ in str(caught.value.hint)
+    if not torch.cuda.is_available():
+        with pytest.raises(UsageError, match="torch sees no GPU"):
+            Engine(config)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"device": "gpu"}, "device 'gpu' is not known"),
+        ({"device": "cuda", "dtype": "int8"}, "int8 weights are for the CPU"),
+        ({"device": "cuda", "dtype": "int4"}, "int4 weights are for the CPU"),
+        ({"page_size": 0}, "page_size must be at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(asked: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        EngineConfig(model_dir=Path("model"), **asked)
+
+
+def test_there_is_memory() -> None:
+    assert CPU.free_bytes() > 0
