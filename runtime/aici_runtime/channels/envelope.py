@@ -100,10 +100,10 @@ def field(body: Any, name: str, kind: type) -> Any:
 
 def uint(body: Any, name: str) -> Any:
     """An int, of whichever type of ids the caller says."""
-    value = field(body, name, int)
-    if not 0 <= value < 2**32:
-        raise RequestError(f"field {name} out of range: {value}")
-    return value
+    value = body.get(name) if isinstance(body, dict) else None
+    if type(value) is int and 0 <= value < 2**32:
+        return value
+    raise RequestError(f"field {name} out of range: {field(body, name, int)}")
 
 
 def uints(body: Any, name: str) -> list[Any]:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 _HEAD = struct.Struct("<HHI")
 """Number of masks, how many of them are in their rows, bytes of JSON."""
 
+_ONE_IN_ITS_ROW = _HEAD.pack(1, 1, 0)[:4]
+
 
 class Answer(NamedTuple):
     """`num_masks`: of the result; `loose`: bits of the last of them, which the stepper has to write."""
@@ -19,6 +21,11 @@ class Answer(NamedTuple):
 def encode(result: bytes, num_masks: int, loose: Sequence[bytes | bytearray]) -> bytes:
     head = _HEAD.pack(num_masks, num_masks - len(loose), len(result))
     return b"".join((head, result, *loose)) if loose else head + result
+
+
+def only_result(message: bytes) -> bytes:
+    """The result, if its one mask is in its row and nothing is left to do; else nothing."""
+    return message[_HEAD.size :] if message.startswith(_ONE_IN_ITS_ROW) else b""
 
 
 def decode(message: bytes) -> Answer:

@@ -145,6 +145,8 @@ class DocOps:
         return _result(_NO_STOP), _result(CONTINUE)
 
     def _mid_result(self, seq_id: SeqId, row: int, answer: bytes | None) -> bytes:
+        if answer is not None and (result := answers.only_result(answer)):
+            return result
         sequence = self._sequences[seq_id]
         if answer is not None:
             decoded: answers.Answer | None = answers.decode(answer)
