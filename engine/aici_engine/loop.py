@@ -233,6 +233,7 @@ class Loop:
     def _commit(self, seq: Sequence, samples: bool, rows: list[Logits], answer: Answer | None) -> None:
         """One step's gain of one sequence. What goes wrong here is its own affair."""
         before = seq.num_sampled + seq.num_forced
+        num_computed = seq.num_computed
         try:
             if seq.score_from is not None:
                 score(seq, rows)
@@ -257,7 +258,8 @@ class Loop:
         if seq.num_pending == 0:
             # Tokens were removed and none appended: the last one is computed again, for its logits.
             seq.num_computed -= 1
-        self._scheduler.truncated(seq)
+        if seq.num_computed < num_computed:
+            self._scheduler.truncated(seq)
         if seq.controller is None and seq.room <= 0:
             seq.end(FinishReason.LENGTH)
         if seq.group.fuel > FUEL_PER_CONTEXT * self._model.context:

@@ -108,7 +108,8 @@ class Scheduler:
         decision = Decision()
         active = [seq for seq in self.running if not seq.suspended][: self._max_num_seqs]
         for seq in active:
-            self._reuse(seq)
+            if seq.num_pending > 1:
+                self._reuse(seq)
         shares = self._share(active)
         for seq in active:
             num_tokens = shares.get(seq.seq_id, 0)

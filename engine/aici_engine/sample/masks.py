@@ -53,8 +53,8 @@ class MaskApplier:
         self._eos = eos_token
         self._other_eos = [token for token in all_eos if token != eos_token and token < num_logits]
 
-    def apply(self, bits: Bits, row: Logits) -> bool:
-        """Change `row` in place: closed tokens become -inf. False if that leaves nothing open."""
+    def apply(self, bits: Bits, row: Logits) -> None:
+        """Change `row` in place: closed tokens become -inf."""
         end = self._num_described
         open_eos = self._eos < end and bool(bits[self._eos // 8] >> (self._eos % 8) & 1)
         kept = [(token, row[token]) for token in self._other_eos] if open_eos else []
@@ -64,5 +64,3 @@ class MaskApplier:
             row[token] = -np.inf
         for token, logit in kept:
             row[token] = logit
-        # A NaN is open too: it is the model's failure, not the mask's.
-        return bool(row.max() != -np.inf)

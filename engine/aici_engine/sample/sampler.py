@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits, MaskApplier
-from aici_engine.sample.pipeline import Choose, choose, penalize
+from aici_engine.sample.pipeline import NOTHING_ALLOWED, Choose, choose, penalize
 from aici_engine.sample.scores import log_softmax
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, ControllerError
@@ -23,8 +23,8 @@ class Sampler:
         if seq.bias is not None:
             ids, biases = seq.bias
             row[ids] += biases
-        if bits is not None and not self._masks.apply(bits, row):
-            raise ControllerError("the controller's mask allows no token")
+        if bits is not None:
+            self._masks.apply(bits, row)
         unpenalized = None if seq.sampling.logprobs is None else row.copy()
         if seq.sampling.penalizes:
             prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]
@@ -33,6 +33,8 @@ class Sampler:
         try:
             token = self._choose(row, seq.sampling, draw)
         except ValueError as error:
+            if bits is not None and str(error) == NOTHING_ALLOWED:
+                raise ControllerError("the controller's mask allows no token") from error
             raise AiciError(str(error)) from error
         if unpenalized is None or seq.sampling.logprobs is None:
             return TokenScore(token)

@@ -34,7 +34,7 @@ def test_a_token_keeps_its_logit_or_loses_it(
         close=native and native.mask,
     )
     row = np.arange(num_logits, dtype=np.float32)
-    any_open = applier.apply(bits_of(allowed, vocab_size), row)
+    applier.apply(bits_of(allowed, vocab_size), row)
     eos_open = eos in allowed and eos < num_logits
 
     def is_open(token: int) -> bool:
@@ -43,10 +43,11 @@ def test_a_token_keeps_its_logit_or_loses_it(
         return token in allowed
 
     assert row.tolist() == [float(t) if is_open(t) else -np.inf for t in range(num_logits)]
-    assert any_open == any(is_open(t) for t in range(num_logits))
 
 
 def test_a_nan_of_the_model_is_not_taken_for_a_closed_mask(native: NativeSampling | None) -> None:
     close = native and native.mask
     applier = MaskApplier(vocab_size=3, eos_token=TokenId(0), all_eos={TokenId(0)}, num_logits=3, close=close)
-    assert applier.apply(bits_of({1}, 3), np.full(3, np.nan, np.float32))
+    row = np.full(3, np.nan, np.float32)
+    applier.apply(bits_of({1}, 3), row)
+    assert np.isnan(row[1])

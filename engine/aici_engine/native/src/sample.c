@@ -3,7 +3,7 @@
 #include "export.h"
 #include "simd.h"
 
-enum { NOTHING_ALLOWED = -1, NOT_FINITE = -2, FEW_GROUPS = 32, MANY_GROUPS = 256 };
+enum { NOTHING_ALLOWED = -1, NOT_FINITE = -2, FEW_GROUPS = 32, MANY_GROUPS = 256, BLOCK = 1024 };
 typedef double f64x16 __attribute__((vector_size(128)));
 
 /* `num` candidates. Behind them lie sixteen of weight 0, which never win. */
@@ -84,6 +84,23 @@ static void top_k(const float *row, int64_t n, int64_t k, f32x16 *groups, int nu
   c->num = num;
 }
 
+/* `num` of the row from `from` on. */
+static void take(const float *row, int64_t n, int64_t from, int64_t num, candidates *c) {
+  for (int64_t j = 0; j < num; j += LANES) {
+    const i32x16 ids = lanes(from + j);
+    memcpy(c->ids + j, &ids, sizeof ids);
+    store(c->weights + j, part(row, n, from + j));
+  }
+  c->num = num;
+}
+
+/* From logits. */
+static void weigh(candidates *c, float top, float temperature) {
+  for (int64_t j = 0; j < c->num; j += LANES)
+    store(c->weights + j, exp16((load(c->weights + j) - splat(top)) / splat(temperature)));
+  end(c);
+}
+
 static void keep(candidates *c, float least) {
   int64_t num = 0;
   for (int64_t j = 0; j < c->num; j += LANES) {
@@ -136,11 +153,11 @@ static void top_p(candidates *c, double share) {
   end(c);
 }
 
-/* Candidates race; see `choose` of the reference. Waiting times are at least the number that they are made of, so that
-   few logarithms are taken. */
-static int64_t winner(const candidates *c, uint64_t draw) {
-  float best = INFINITY;
-  int64_t who = c->ids[0];
+typedef struct { float at; int64_t id; } winner;
+
+/* Candidates race with each other and with the winner so far; see `choose` of the reference. Waiting times are at least
+   the number that they are made of, so that few logarithms are taken. */
+static winner race(const candidates *c, uint64_t draw, winner best) {
   for (int64_t j = 0; j < c->num; j += LANES) {
     u32x16 bits; memcpy(&bits, c->ids + j, sizeof bits);
     bits = bits * 0x9E3779B9u + (uint32_t)draw;
@@ -152,15 +169,15 @@ static int64_t winner(const candidates *c, uint64_t draw) {
     bits ^= bits >> 16;
     const f32x16 uniform = (__builtin_convertvector(bits, f32x16) + 0.5f) * (float)((0x1p-24 - 1) * 0x1p-32);
     const f32x16 weights = load(c->weights + j);
-    const i32x16 early = (-uniform < weights * best) & (weights > splat(0));
+    const i32x16 early = (-uniform < weights * best.at) & (weights > splat(0));
     if (!ANY(early)) continue;
     for (int i = 0; i < LANES; i++) {
       if (!early[i] || j + i >= c->num) continue;
       const float arrives = -log1pf(uniform[i]) / weights[i];
-      if (arrives < best) best = arrives, who = c->ids[j + i];
+      if (arrives < best.at) best = (winner){arrives, c->ids[j + i]};
     }
   }
-  return who;
+  return best;
 }
 
 /* Closes the first `n` tokens of `row` whose bits are 0. */
@@ -190,20 +207,20 @@ AICI_EXPORT int64_t aici_choose(const float *row, int64_t n, float temperature, 
         for (;; i++)
           if (row[i] == top) return i;
   candidates c = {ids, weights, 0};
-  if (k > 0 && k < n) {
-    top_k(row, n, k, groups, num_groups, &c);
-  } else {
-    for (int64_t i = 0; i < n; i += LANES) {
-      const i32x16 all = lanes(i);
-      memcpy(ids + i, &all, sizeof all);
-      store(weights + i, part(row, n, i));
+  const int few = k > 0 && k < n;
+  winner best = {INFINITY, NOTHING_ALLOWED};
+  if (!few && p == 1 && min_p == 0) {
+    for (int64_t i = 0; i < n; i += BLOCK) {
+      take(row, n, i, n - i < BLOCK ? n - i : BLOCK, &c);
+      weigh(&c, top, temperature);
+      best = race(&c, draw, best);
     }
-    c.num = n;
+    return best.id;
   }
-  for (int64_t j = 0; j < c.num; j += LANES)
-    store(weights + j, exp16((load(weights + j) - splat(top)) / splat(temperature)));
-  end(&c);
+  if (few) top_k(row, n, k, groups, num_groups, &c);
+  else take(row, n, 0, n, &c);
+  weigh(&c, top, temperature);
   if (p < 1) top_p(&c, p);
   if (min_p > 0) keep(&c, (float)min_p);
-  return winner(&c, draw);
+  return race(&c, draw, best).id;
 }
