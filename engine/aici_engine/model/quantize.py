@@ -7,13 +7,14 @@ for before anything is rounded.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from transformers.pytorch_utils import Conv1D
 
 GROUP: Final = 32
-_SLAB: Final = 1 << 19
+_SLAB: Final = 1 << 18
 """Weights at a time: what is in between stays in the processor's cache."""
 _ON_GRID: Final = 0.05
 """Of a step of the grid: more than comes of f16 rounding the grid itself; weights of no grid are off by 0.29."""
@@ -42,14 +43,11 @@ def quantize_int4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     scales, mins = (torch.empty(len(weight), weight.shape[1] // GROUP, dtype=torch.float16) for _ in range(2))
     mend: Callable[[Grid], None] | None = None
     for rows, groups in _slabs(weight):
-        grid = Grid(groups.flatten(0, 1))
-        rest = grid.error > 0
-        if rest.any():
-            part = grid.part(rest)
-            mend = mend or (_search if _lies_on_grids(part) else _refine)
-            mend(part)
-            grid.put(rest, part)
-        codes[rows] = grid.codes.view(len(groups), -1)
+        grid = Grid.of(groups.flatten(0, 1))
+        if grid.error.any():
+            mend = mend or (_search if _lies_on_grids(grid) else _refine)
+            mend(grid)
+        codes[rows] = grid.codes().view(len(groups), -1)
         scales[rows], mins[rows] = grid.scale.view(len(groups), -1), grid.min.view(len(groups), -1)
     return codes, scales, mins
 
@@ -76,36 +74,42 @@ def round_weights(module: Any, *, bits: int) -> None:
             weight.data = (back.T if is_turned else back).to(weight.dtype)
 
 
+@dataclass(slots=True)
 class Grid:
-    """`groups` (G, 32) f32 and the best grid found so far for each: scale and min (G, 1) f16, codes (G, 32)."""
+    """`groups` (G, 32) f32 and the best grid found so far for each: scale and min (G, 1) f16, error (G,) its square."""
 
-    def __init__(self, groups: torch.Tensor) -> None:
-        self.groups = groups
+    groups: torch.Tensor
+    scale: torch.Tensor
+    min: torch.Tensor
+    error: torch.Tensor
+
+    @classmethod
+    def of(cls, groups: torch.Tensor) -> "Grid":
         low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-        self.scale, self.min = ((high - low) / 15).half(), low.half()
-        self.codes, self.error = self._fit(self.scale, self.min)
+        grid = cls(groups, ((high - low) / 15).half(), low.half(), torch.empty(0))
+        grid.error = grid.error_of(grid.scale, grid.min)
+        return grid
+
+    def codes(self) -> torch.Tensor:
+        return _round(self.groups - self.min.float(), self.scale, 0, 15)
 
     def offer(self, scale: torch.Tensor, minimum: torch.Tensor) -> None:
         """Taken by the groups whose weights it comes nearer to."""
-        codes, error = self._fit(scale, minimum)
+        error = self.error_of(scale, minimum)
         better = error < self.error
         self.error = torch.where(better, error, self.error)
-        self.scale, self.min, self.codes = (
-            torch.where(better[:, None], new, old)
-            for new, old in ((scale, self.scale), (minimum, self.min), (codes, self.codes))
-        )
+        self.scale = torch.where(better[:, None], scale, self.scale)
+        self.min = torch.where(better[:, None], minimum, self.min)
+
+    def error_of(self, scale: torch.Tensor, minimum: torch.Tensor) -> torch.Tensor:
+        codes = _round(self.groups - minimum.float(), scale, 0, 15)
+        return codes.mul_(scale.float()).add_(minimum.float()).sub_(self.groups).square_().sum(-1)
 
     def part(self, which: torch.Tensor) -> "Grid":
-        return Grid(self.groups[which])
+        return Grid(self.groups[which], self.scale[which], self.min[which], self.error[which])
 
     def put(self, which: torch.Tensor, part: "Grid") -> None:
-        for name in ("scale", "min", "codes", "error"):
-            getattr(self, name)[which] = getattr(part, name)
-
-    def _fit(self, scale: torch.Tensor, minimum: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        codes = _round(self.groups - minimum.float(), scale, 0, 15)
-        apart = codes.mul(scale.float()).add_(minimum.float()).sub_(self.groups)
-        return codes.to(torch.uint8), apart.square_().sum(-1)
+        self.scale[which], self.min[which], self.error[which] = part.scale, part.min, part.error
 
 
 def _slabs(weight: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -119,34 +123,43 @@ def _slabs(weight: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
 
 
 def _round(groups: torch.Tensor, scale: torch.Tensor, low: int, high: int) -> torch.Tensor:
-    """The codes, still f32. A scale of 0 leaves 0."""
+    """The codes, still f32, in memory of their own. A scale of 0 leaves 0."""
     scale = scale.float()
     return (groups / torch.where(scale == 0, torch.inf, scale)).round_().clamp_(low, high)
 
 
 def _lies_on_grids(grid: Grid) -> bool:
     """Whether most of some groups were quantized before, by whatever format."""
-    step = max(1, len(grid.groups) // _SAMPLE)
-    sample = Grid(grid.groups[::step])
+    sample = grid.part(grid.error.nonzero()[:: max(1, int(grid.error.count_nonzero()) // _SAMPLE), 0])
     _search(sample)
     near = (sample.error / GROUP).sqrt() < _ON_GRID * sample.scale[:, 0].abs()
     return bool(near.float().mean() > 0.5)
 
 
 def _search(grid: Grid) -> None:
-    """The least and the greatest weight have codes, but which? Downwards, as far as known formats go, from 0."""
-    low, high = grid.groups.amin(-1, keepdim=True), grid.groups.amax(-1, keepdim=True)
-    for num_steps in range(15, 0, -1):
-        scale = ((high - low) / num_steps).half()
-        for least in range(16 - num_steps):
-            grid.offer(scale, (low - least * scale.float()).half())
-        grid.offer(-scale, high.half())
+    """The least and the greatest weight have codes, but which? Most formats have 0 at one of these ends."""
+    ends = [(steps, least) for least in range(16) for steps in range(15 - least, 0, -1)]
+    which = grid.error.nonzero()[:, 0]
+    rest = grid.part(which)
+    for steps, least in ends:
+        low, high = rest.groups.amin(-1, keepdim=True), rest.groups.amax(-1, keepdim=True)
+        scale = ((high - low) / steps).half()
+        rest.offer(scale, (low - least * scale.float()).half())
+        if not least:
+            rest.offer(-scale, high.half())
+        if (rest.error > 0).sum() < 0.8 * len(which):  # the others are found: they need not be carried along
+            grid.put(which, rest)
+            which = grid.error.nonzero()[:, 0]
+            rest = grid.part(which)
+            if not len(which):
+                return
+    grid.put(which, rest)
 
 
 def _refine(grid: Grid) -> None:
     """Codes as they are, scale and minimum by least squares; twice, since the codes change with them."""
     for _ in range(2):
-        codes = grid.codes.float()
+        codes = grid.codes()
         mean_code, mean = codes.mean(-1, keepdim=True), grid.groups.mean(-1, keepdim=True)
         spread = (codes - mean_code).square_().sum(-1, keepdim=True)
         slope = (codes - mean_code).mul_(grid.groups - mean).sum(-1, keepdim=True) / spread.clamp(min=1)
