@@ -48,7 +48,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class Stats(TypedDict):
-    """`cache_usage`: the fraction of pages in use, 0 to 1."""
+    """`cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: those of prompts that were there already."""
 
     active_requests: int
     waiting_requests: int
@@ -56,6 +56,7 @@ class Stats(TypedDict):
     cache_usage: float
     tokens_generated: int
     num_preemptions: int
+    cached_tokens: int
 
 
 class Engine:
@@ -269,6 +270,7 @@ class Engine:
             cache_usage=self._parts.cache.usage,
             tokens_generated=self._loop.tokens_generated,
             num_preemptions=self._loop.num_preemptions,
+            cached_tokens=self._loop.num_reused,
         )
 
     def profile(self) -> StepProfile:

@@ -95,6 +95,10 @@ class Loop:
     def num_preemptions(self) -> int:
         return self._scheduler.num_preemptions
 
+    @property
+    def num_reused(self) -> int:
+        return self._scheduler.num_reused
+
     def submit(self, seq: Sequence) -> None:
         self._inbox.put(lambda: self._begin(seq))
 

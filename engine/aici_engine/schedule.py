@@ -54,6 +54,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.num_preemptions = 0
+        self.num_reused = 0
 
     def add(self, seq: Sequence) -> None:
         """It waits for admission, ahead of everything that comes after it in order."""
@@ -168,7 +169,9 @@ class Scheduler:
     def _reuse(self, seq: Sequence) -> None:
         before = max(seq.num_computed, seq.num_lost)
         seq.num_computed = self._cache.extend(seq.seq_id, seq.tokens, seq.num_reusable)
-        seq.num_reused += max(0, min(seq.num_computed, seq.prompt_len) - before)
+        found = max(0, min(seq.num_computed, seq.prompt_len) - before)
+        seq.num_reused += found
+        self.num_reused += found
 
     def _run(self, seq: Sequence) -> None:
         seq.phase = Phase.RUNNING

@@ -263,3 +263,4 @@ def test_another_salt_finds_nothing(tiny_model: Path) -> None:
             return engine.submit(request).wait().usage.cached_tokens
 
         assert [cached(salt) for salt in (None, "a", "b", "a", None)] == [0, 0, 0, 48, 48]
+        assert engine.get_stats()["cached_tokens"] == 96

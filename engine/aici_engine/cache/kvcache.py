@@ -103,36 +103,34 @@ class KVCache:
 
     def num_missing(self, seq_id: SeqId, num_tokens: int) -> int:
         """How many pages `reserve` would take."""
-        task = self._tasks[seq_id]
-        num_copies = sum(self._pool.is_shared(task.pages[i]) for i in self._written(task, num_tokens))
-        return self._num_new(task, num_tokens) + num_copies
+        num_new, copied = self._missing(self._tasks[seq_id], num_tokens)
+        return num_new + len(copied)
 
     def reserve(self, seq_id: SeqId, num_tokens: int) -> bool:
         """Make tokens `num_cached` to `num_tokens - 1` writable: pages of its own, or nothing changes and False.
 
         Shared pages that will be written are copied first.
         """
-        if self.num_missing(seq_id, num_tokens) > self._pool.num_free:
-            return False
         task = self._tasks[seq_id]
-        pages = task.pages
-        for i in self._written(task, num_tokens):
-            if self._pool.is_shared(pages[i]):
-                [copy] = self._pool.take(1)
-                self._copier.copy_page(pages[i], copy)
-                self._pool.release([pages[i]])
-                pages[i] = copy
-            else:
-                self._pool.forget(pages[i])
-        pages.extend(self._pool.take(self._num_new(task, num_tokens)))
+        num_new, copied = self._missing(task, num_tokens)
+        if num_new + len(copied) > self._pool.num_free:
+            return False
+        for i in copied:
+            [copy] = self._pool.take(1)
+            self._copier.copy_page(task.pages[i], copy)
+            self._pool.release([task.pages[i]])
+            task.pages[i] = copy
+        for page in task.pages[task.num_cached // self.page_size :]:
+            self._pool.forget(page)
+        if num_new:
+            task.pages.extend(self._pool.take(num_new))
         return True
 
-    def _num_new(self, task: Task, num_tokens: int) -> int:
-        return max(0, self.num_pages_for(num_tokens) - len(task.pages))
-
-    def _written(self, task: Task, num_tokens: int) -> range:
-        """Where in its page table the pages are that it has and will write."""
-        return range(task.num_cached // self.page_size, min(self.num_pages_for(num_tokens), len(task.pages)))
+    def _missing(self, task: Task, num_tokens: int) -> tuple[int, list[int]]:
+        """How many pages are new, and where in its page table the shared ones are that would be written."""
+        num_pages = self.num_pages_for(num_tokens)
+        written = range(task.num_cached // self.page_size, min(num_pages, len(task.pages)))
+        return max(0, num_pages - len(task.pages)), [i for i in written if self._pool.is_shared(task.pages[i])]
 
     def advance(self, seq_id: SeqId, tokens: Tokens, num_tokens: int) -> None:
         """The keys and values of the first `num_tokens` of its tokens are written now."""
