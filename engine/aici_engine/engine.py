@@ -48,7 +48,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class Stats(TypedDict):
-    """`cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: those of prompts that were there already."""
+    """`cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: those of prompts that were there."""
 
     active_requests: int
     waiting_requests: int
