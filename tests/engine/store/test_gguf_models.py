@@ -8,11 +8,13 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 from safetensors import safe_open
+from transformers import Gemma2Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from aici_engine.model.load import load_model
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8
 from aici_engine.store.convert import convert_gguf
+from aici_engine.store.gguf_config import mend
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import SeqId
 from tests.engine.model.test_models import NEAR, Runner, build, sequences
@@ -75,6 +77,20 @@ def test_logits_are_those_of_the_model_in_the_file(case: str, tmp_path: Path) ->
         wanted = module(torch.tensor([prompt])).logits[0, -1]
     [got] = Runner(load_model(tmp_path / "model", dtype="float32")).step([(SeqId(1), prompt, 0, len(prompt))])
     torch.testing.assert_close(got, wanted, **NEAR)
+
+
+@pytest.mark.parametrize(("layers", "hidden_size", "head_dim", "scale"), [(46, 4608, 128, 144), (42, 3584, 256, 256)])
+def test_the_largest_gemma_scales_its_queries_by_another_number(
+    layers: int, hidden_size: int, head_dim: int, scale: int, tmp_path: Path
+) -> None:
+    """Of 27 B and of 9 B. No file says so."""
+    write_gguf(tmp_path / "model.gguf", build("gemma2"), "gemma2")
+    heads = {128: 32, 256: 16}[head_dim]
+    config = Gemma2Config(
+        num_hidden_layers=layers, hidden_size=hidden_size, head_dim=head_dim, num_attention_heads=heads
+    )
+    mend(config, {"general.architecture": "gemma2"}, tmp_path / "model.gguf")
+    assert config.query_pre_attn_scalar == scale
 
 
 @pytest.mark.parametrize("kind", [GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1])
