@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer
@@ -20,10 +20,12 @@ from aici_engine.native.choice import make_model
 from aici_engine.native.library import load
 from aici_engine.output import Output
 from aici_engine.pace import Pace
+from aici_engine.sample.device import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.pipeline import choose
-from aici_engine.sample.sampler import Sampler
+from aici_engine.sample.sampler import Sampler, Sampling
+from aici_engine.sample.tensors import TensorMasks
 from aici_engine.schedule import Scheduler
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import SeqId, TokenId
@@ -99,7 +101,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             eos_tokens=eos_tokens,
             new_id=new_id,
         ),
-        sampler=_sampler(host, eos_tokens, model.vocab_size),
+        sampler=_sampler(host, eos_tokens, model.vocab_size, place),
         output=output,
         eos_tokens=eos_tokens,
         eos_for_guests=host.eos_token,
@@ -110,7 +112,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     return Parts(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
 
 
-def _sampler(host: GuestHost, eos_tokens: frozenset[TokenId], num_logits: int) -> Sampler:
+def _sampler(host: GuestHost, eos_tokens: frozenset[TokenId], num_logits: int, place: Place) -> Sampling[Any]:
     library = load()
     native = None if library is None else NativeSampling(library, num_logits)
     masks = MaskApplier(
@@ -120,7 +122,17 @@ def _sampler(host: GuestHost, eos_tokens: frozenset[TokenId], num_logits: int) -
         num_logits=num_logits,
         close=None if native is None else native.mask,
     )
-    return Sampler(masks, choose if native is None else native.choose)
+    sampler = Sampler(masks, choose if native is None else native.choose)
+    if place.on_cpu:
+        return sampler
+    there = TensorMasks(
+        vocab_size=host.vocab_size,
+        eos_token=host.eos_token,
+        all_eos=eos_tokens,
+        num_logits=num_logits,
+        device=place.device,
+    )
+    return DeviceSampler(sampler, there, place.device)
 
 
 def _num_pages(config: EngineConfig, place: Place, model: "Model", context: int) -> int:

@@ -11,7 +11,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,7 @@ from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
 from aici_engine.profile import Profile
-from aici_engine.sample.masks import Logits
-from aici_engine.sample.sampler import Sampler
+from aici_engine.sample.sampler import Sampling, Wanted
 from aici_engine.sample.scores import num_rows, score
 from aici_engine.schedule import Decision, Scheduler
 from aici_engine.sequence import Phase, Sequence
@@ -56,7 +55,7 @@ class Loop:
         cache: KVCache,
         scheduler: Scheduler,
         session: Session,
-        sampler: Sampler,
+        sampler: Sampling[Any],
         output: Output,
         eos_tokens: frozenset[TokenId],
         eos_for_guests: TokenId,
@@ -187,23 +186,39 @@ class Loop:
             self._alive[birth.child.seq_id] = birth.child
             self._output.forked(birth.child, birth.parent, birth.begin)
         lap("ask")
-        logits: list[list[Logits]] = []
+        logits: list[list[Any]] = []
+        began = time.monotonic()
         try:
             logits = self._forward(decision)
         except Exception as error:  # noqa: BLE001 the engine loop's: it costs the requests of this batch
             _log.exception("a forward pass failed")
             for seq in [*(work.seq for work in decision.work), *(birth.child for birth in births)]:
                 seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
+        time_s = time.monotonic() - began
         answers: dict[SeqId, Answer] = {}
         self._guests(lambda _: answers.update(self._session.answers()), None)
         lap("answers")
+        turns = []
         for work, rows in zip(decision.work, logits, strict=False):
             family = self._family(work.seq, births)
             for seq in family:
-                # Sampling spoils a row.
-                own = rows if seq is family[-1] else [row.copy() for row in rows]
                 if seq.verdict is None and rows:
-                    self._commit(seq, work.samples, own, answers.get(seq.seq_id))
+                    self._score(seq, rows)
+                    answer = answers.get(seq.seq_id)
+                    bits = None if answer is None else answer.bits
+                    if work.samples:
+                        turns.append((Wanted(seq, rows[-1], bits, shared=seq is not family[-1]), answer))
+        lap("commit")
+        began = time.monotonic()
+        wanted = [each for each, answer in turns if each.seq.room > 0 and (answer is None or answer.splice is None)]
+        tokens = self._sampler.sample_batch(wanted)
+        sampled = {each.seq.seq_id: token for each, token in zip(wanted, tokens, strict=True)}
+        if logits:
+            self._scheduler.took(decision, time_s + time.monotonic() - began)
+        lap("sample")
+        for each, answer in turns:
+            if each.seq.verdict is None:
+                self._commit(each.seq, answer, sampled.get(each.seq.seq_id))
         self._bury()
         lap("commit")
 
@@ -214,8 +229,8 @@ class Loop:
             self._scheduler.fork(seq, fork)
         return [seq, *forks]
 
-    def _forward(self, decision: Decision) -> list[list[Logits]]:
-        """The rows that each one's chunk asked for."""
+    def _forward(self, decision: Decision) -> list[list[Any]]:
+        """The rows that each one's chunk asked for, as the sampler has them. On a GPU they are still being computed."""
         chunks = []
         for item in decision.work:
             seq, start = item.seq, item.seq.num_computed
@@ -224,37 +239,37 @@ class Loop:
             num_logits = max(int(item.samples), num_rows(seq, end))
             chunks.append(Chunk(view, seq.tokens[start:end], start, num_logits))
         self.profile.lap("batch")
-        began = time.monotonic()
-        logits = self._model.forward(self._storage, chunks).cpu()
-        self._scheduler.took(decision, time.monotonic() - began)
+        rows = iter(self._sampler.rows(self._model.forward(self._storage, chunks)))
         self.profile.lap("forward")
         for item in decision.work:
             item.seq.num_computed += item.num_tokens
             self._cache.advance(item.seq.seq_id, item.seq.tokens, item.seq.num_computed)
-        rows = iter(logits.numpy())
         return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 
-    def _commit(self, seq: Sequence, samples: bool, rows: list[Logits], answer: Answer | None) -> None:
+    def _score(self, seq: Sequence, rows: list[Any]) -> None:
+        if seq.score_from is None:
+            return
+        try:
+            score(seq, self._sampler.on_host(rows))
+        except AiciError as error:
+            seq.end(FinishReason.FAIL, error)
+        else:
+            self._output.scored(seq)
+
+    def _commit(self, seq: Sequence, answer: Answer | None, sampled: TokenScore | AiciError | None) -> None:
         """One step's gain of one sequence. What goes wrong here is its own affair."""
         before = seq.num_sampled + seq.num_forced
         num_computed = seq.num_computed
         try:
-            if seq.score_from is not None:
-                score(seq, rows)
-                self._output.scored(seq)
-            if not samples:
-                return
-            if seq.room <= 0:
-                # Only the scores were wanted.
-                seq.end(FinishReason.LENGTH)
-            elif answer is not None and answer.splice is not None:
+            if isinstance(sampled, AiciError):
+                raise sampled
+            if sampled is not None:
+                self._take(seq, sampled, None if answer is None else answer.bits)
+            elif answer is not None and answer.splice is not None and seq.room > 0:
                 self._session.splice(seq, answer.splice)
             else:
-                bits = None if answer is None else answer.bits
-                self.profile.lap("commit")
-                sampled = self._sampler.sample(seq, rows[-1], bits)
-                self.profile.lap("sample")
-                self._take(seq, sampled, bits)
+                # Only the scores were wanted.
+                seq.end(FinishReason.LENGTH)
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return

@@ -4,6 +4,8 @@ import itertools
 import queue
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -12,15 +14,17 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import Storage
 from aici_engine.config import SamplingParams
 from aici_engine.control.session import Session
-from aici_engine.events import Event, FinishEvent
+from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
 from aici_engine.pace import Pace
 from aici_engine.request import ControllerCall
+from aici_engine.sample.device import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
-from aici_engine.sample.sampler import Sampler
+from aici_engine.sample.sampler import Sampler, Sampling
+from aici_engine.sample.tensors import TensorMasks
 from aici_engine.schedule import Scheduler
 from aici_engine.sequence import Sequence as EngineSequence
 from aici_runtime.ids import SeqId
@@ -45,43 +49,113 @@ class NoTensors:
     def copy_page(self, source: PageId, target: PageId) -> None: ...
 
 
+class TableModel(Model):
+    """What comes next depends on the last token alone."""
+
+    def __init__(self) -> None:
+        self.context = 256
+        self._table = 3 * torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
+
+    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+        return torch.cat([self._table[list(chunk.tokens[-chunk.num_logits :])] for chunk in chunks if chunk.num_logits])
+
+
+SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}
+
+
+def on_host() -> Sampler:
+    return Sampler(MaskApplier(**SIZES))
+
+
+def on_device() -> DeviceSampler:
+    """As on a GPU, but for the GPU."""
+    cpu = torch.device("cpu")
+    return DeviceSampler(on_host(), TensorMasks(**SIZES, device=cpu), cpu)
+
+
+class Bench:
+    """A loop on a thread of its own. After it nobody holds anything."""
+
+    def __init__(self, model: Model, host: ScriptedHost, sampler: Sampling[Any]) -> None:
+        self.host = host
+        self.cache = KVCache(num_pages=64, page_size=4, copier=NoTensors())
+        output = Output([bytes([byte]) for byte in range(256)])
+        ids = itertools.count(100)
+        eos_tokens = frozenset({EOS})
+        self.loop = Loop(
+            model=model,
+            storage=Storage([], num_pages=64, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
+            cache=self.cache,
+            scheduler=Scheduler(self.cache, max_num_seqs=8, max_batch_tokens=32, pace=Pace(None)),
+            session=Session(host, output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=eos_tokens,
+                            new_id=lambda: SeqId(next(ids))),
+            sampler=sampler,
+            output=output,
+            eos_tokens=eos_tokens,
+            eos_for_guests=EOS,
+            kept_eos=None,
+        )  # fmt: skip
+
+    def run(self, requests: Sequence[dict[str, Any]]) -> list[list[Event]]:
+        """What each is told."""
+        told: list[queue.SimpleQueue[Event]] = [queue.SimpleQueue() for _ in requests]
+        for number, (request, events) in enumerate(zip(requests, told, strict=True)):
+            usual: Any = {"sampling": SamplingParams(), "controller": None, "limit": 100, "submitted_at": 0.0}
+            self.loop.submit(
+                EngineSequence(SeqId(1 + number), prompt=encode("Hello"), sink=events.put, **(usual | request))
+            )
+        thread = threading.Thread(target=self.loop.run)
+        thread.start()
+        try:
+            return [_until_end(events) for events in told]
+        finally:
+            self.loop.stop()
+            thread.join()
+            self.cache.check_integrity()
+            assert self.cache.usage == 0.0
+            assert not self.host.live
+
+
+def _until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:
+    seen: list[Event] = []
+    while not seen or not isinstance(seen[-1], FinishEvent):
+        seen.append(events.get(timeout=10))
+    return seen
+
+
 def test_when_the_model_fails_in_a_fork_all_of_it_fails() -> None:
     host = ScriptedHost({"program": Program})
-    cache = KVCache(num_pages=32, page_size=4, copier=NoTensors())
-    output = Output([bytes([byte]) for byte in range(256)])
-    ids = itertools.count(100)
-    eos_tokens = frozenset({EOS})
-    loop = Loop(
-        model=FakeModel(host),
-        storage=Storage([], num_pages=32, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
-        cache=cache,
-        scheduler=Scheduler(cache, max_num_seqs=8, max_batch_tokens=32, pace=Pace(None)),
-        session=Session(host, output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=eos_tokens,
-                        new_id=lambda: SeqId(next(ids))),
-        sampler=Sampler(MaskApplier(vocab_size=VOCAB_SIZE, eos_token=EOS, all_eos=[EOS], num_logits=VOCAB_SIZE)),
-        output=output,
-        eos_tokens=eos_tokens,
-        eos_for_guests=EOS,
-        kept_eos=None,
-    )  # fmt: skip
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    thread = threading.Thread(target=loop.run)
-    thread.start()
-    seen: list[Event] = []
-    try:
-        program = [("say", "a"), ("fork", [[("say", "b")]] * 3)]
-        loop.submit(
-            EngineSequence(SeqId(1), prompt=encode("Hello"), sampling=SamplingParams(), limit=100, submitted_at=0.0,
-                           controller=ControllerCall("program", program), sink=events.put)
-        )  # fmt: skip
-        while not seen or not isinstance(seen[-1], FinishEvent):
-            seen.append(events.get(timeout=10))
-    finally:
-        loop.stop()
-        thread.join()
+    program = [("say", "a"), ("fork", [[("say", "b")]] * 3)]
+    [seen] = Bench(FakeModel(host), host, on_host()).run([{"controller": ControllerCall("program", program)}])
     forks = by_fork(seen)
     assert [str(told.end.error) for told in forks.values() if told.end] == ["the model failed: no memory"] * 3
     assert [told.end.text for told in forks.values() if told.end] == ["a"] * 3
-    cache.check_integrity()
-    assert cache.usage == 0.0
-    assert not host.live
+
+
+def test_sampling_where_the_logits_are_changes_nothing() -> None:
+    forks = [("any", 3), ("fork", [[("any", 4)], [("say", "b"), ("back", 1, "cd")], [("idle", 2)]]), ("any", 2)]
+    params = SamplingParams(seed=3, max_tokens=30, ignore_eos=True)
+    requests: list[dict[str, Any]] = [
+        {"sampling": replace(params, top_k=0)},
+        {"sampling": replace(params, temperature=0.0, logprobs=2), "score_from": 1},
+        {"sampling": replace(params, top_p=0.7, repetition_penalty=1.5, logit_bias={65: 9.0})},
+        {"sampling": params, "controller": ControllerCall("program", forks)},
+        {"sampling": params, "controller": ControllerCall("program", [("any", 2), ("say", b"\xff"), ("say", "")])},
+        {"limit": 5, "score_from": 0, "sampling": SamplingParams(logprobs=0, max_tokens=0)},
+    ]
+
+    def told(sampler: Sampling[Any]) -> list[list[Any]]:
+        bench = Bench(TableModel(), ScriptedHost({"program": Program}), sampler)
+        return [
+            [
+                (fork.end.reason, fork.end.text, fork.end.tokens, str(fork.end.error))
+                for fork in by_fork(events).values()
+                if fork.end is not None
+            ]
+            + [event for event in events if isinstance(event, ScoreEvent)]
+            for events in bench.run(requests)
+        ]
+
+    wanted = told(on_host())
+    assert told(on_device()) == wanted
+    assert [len(each) for each in wanted] == [1, 2, 1, 3, 1, 2]

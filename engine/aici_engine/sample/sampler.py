@@ -1,7 +1,13 @@
 """One token for one row of logits: bias, mask, penalties, pipeline; or the end of the sequence, and why."""
 
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits, MaskApplier
@@ -10,13 +16,53 @@ from aici_engine.sample.scores import log_softmax
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, ControllerError
 
+Row = TypeVar("Row")
 
-class Sampler:
+
+@dataclass(frozen=True, slots=True)
+class Wanted(Generic[Row]):
+    """A token for `seq`. `bits`: the guest's mask, None without one. `shared`: others want one of the same row."""
+
+    seq: Sequence
+    row: Row
+    bits: npt.NDArray[np.uint8] | None
+    shared: bool = False
+
+
+class Sampling(Protocol[Row]):
+    """Knows where a step's logits are; who asks it does not."""
+
+    def rows(self, logits: torch.Tensor) -> Iterable[Row]:
+        """Of (R, vocabulary) as the model gives them."""
+
+    def on_host(self, rows: Seq[Row]) -> Seq[Logits]: ...
+
+    def sample_batch(self, wanted: Seq[Wanted[Row]]) -> list[TokenScore | AiciError]:
+        """Rows are spoilt. An error where there is nothing to choose."""
+
+
+class Sampler(Sampling[Logits]):
     """Draws one random number per sampled token from the sequence's own generator, so a seed fixes the text."""
 
     def __init__(self, masks: MaskApplier, choose: Choose = choose) -> None:
         self._masks = masks
         self._choose = choose
+
+    def rows(self, logits: torch.Tensor) -> Iterable[Logits]:
+        rows: Logits = logits.numpy()
+        return iter(rows)
+
+    def on_host(self, rows: Seq[Logits]) -> Seq[Logits]:
+        return rows
+
+    def sample_batch(self, wanted: Seq[Wanted[Logits]]) -> list[TokenScore | AiciError]:
+        return [self._try(each.seq, each.row.copy() if each.shared else each.row, each.bits) for each in wanted]
+
+    def _try(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenScore | AiciError:
+        try:
+            return self.sample(seq, row, bits)
+        except AiciError as error:
+            return error
 
     def sample(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenScore:
         """`row` is spoilt. `bits`: the guest's mask, None without one. AiciError if there is nothing to choose."""

@@ -1,0 +1,112 @@
+"""Masks and the pipeline in torch, for many rows at once, on any device: the same tokens as `masks` and `pipeline` give
+up to rounding, without a look at what is computed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from aici_engine.config import SamplingParams
+from aici_engine.upload import upload
+from aici_runtime.ids import TokenId
+
+NOTHING_ALLOWED, NOT_FINITE = -1, -2
+"""Instead of a token."""
+_WORD = 0xFFFFFFFF
+_ARRIVALS = float(np.float32((2.0**-24 - 1) * 2.0**-32))
+
+
+class TensorMasks:
+    """As `MaskApplier`."""
+
+    def __init__(
+        self, *, vocab_size: int, eos_token: TokenId, all_eos: Iterable[TokenId], num_logits: int, device: torch.device
+    ) -> None:
+        self._num_logits = num_logits
+        self._num_described = min(vocab_size, num_logits)
+        self._eos = eos_token
+        others = [token for token in all_eos if token != eos_token and token < num_logits]
+        self._other_eos = torch.tensor(others, dtype=torch.long, device=device)
+        self._shifts = torch.arange(8, dtype=torch.uint8, device=device)
+
+    def is_open(self, bits: torch.Tensor) -> torch.Tensor:
+        """`bits` (R, bytes) of u8; returns (R, logits) of bool."""
+        described = (bits[:, :, None] >> self._shifts & 1).bool().flatten(1)[:, : self._num_described]
+        found = functional.pad(described, (0, self._num_logits - self._num_described))
+        if len(self._other_eos):
+            found[:, self._other_eos] = described[:, self._eos, None] if self._eos < self._num_described else False
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How each of R rows is sampled: a column of `numbers` (6, R, 1), in f64, for each of temperature, top-k, top-p,
+    min-p and the halves of a random number.
+
+    `max_k` 0: top-k is off for all; `has_top_p`: not so top-p; `is_greedy`: all are.
+    """
+
+    numbers: torch.Tensor
+    max_k: int
+    has_top_p: bool
+    is_greedy: bool
+
+    @staticmethod
+    def of(params: Sequence[SamplingParams], draws: Sequence[int], *, num_logits: int, device: torch.device) -> "Draws":
+        """`draws`: a random number of 64 bits for each row."""
+        ks = [0 if each.greedy or not 0 < each.top_k < num_logits else each.top_k for each in params]
+        columns = (
+            [0.0 if each.greedy else each.temperature for each in params],
+            ks,
+            [each.top_p for each in params],
+            [each.min_p for each in params],
+            [draw & _WORD for draw in draws],
+            [draw >> 32 for draw in draws],
+        )
+        return Draws(
+            upload(np.array(columns, np.float64)[:, :, None], device),
+            max_k=max(ks),
+            has_top_p=any(each.top_p < 1.0 and not each.greedy for each in params),
+            is_greedy=all(each.greedy for each in params),
+        )
+
+
+def choose(rows: torch.Tensor, draws: Draws) -> torch.Tensor:
+    """`rows` (R, logits) of f32; returns tokens (R,), NOTHING_ALLOWED or NOT_FINITE where there is none."""
+    top, tokens = rows.max(dim=1, keepdim=True)
+    if not draws.is_greedy:
+        tokens = torch.where(draws.numbers[0] > 0, _race(rows, top, draws), tokens)
+    tokens = tokens.masked_fill(~top.isfinite(), NOT_FINITE)
+    return tokens.masked_fill(top == -torch.inf, NOTHING_ALLOWED)[:, 0]
+
+
+def _race(rows: torch.Tensor, top: torch.Tensor, draws: Draws) -> torch.Tensor:
+    """(R, 1). Candidates stand in the order of the vocabulary, or likeliest first if top-p needs that."""
+    temperature, k, top_p, min_p, low, high = draws.numbers
+    if draws.has_top_p:
+        rows, ids = rows.sort(dim=1, descending=True, stable=True)
+    else:
+        ids = torch.arange(rows.shape[1], device=rows.device)[None]
+    weights = torch.exp((rows - top) / temperature.float())
+    if draws.max_k:
+        likeliest = rows if draws.has_top_p else rows.topk(draws.max_k).values
+        least = likeliest.gather(1, (k.long() - 1).clamp(min=0))
+        weights = weights.where((rows >= least) | (k == 0), 0.0)
+    if draws.has_top_p:
+        sums = weights.cumsum(1, dtype=torch.float64)
+        weights = weights.where((sums - weights < top_p * sums[:, -1:]) | (top_p == 1.0), 0.0)
+    weights = weights.where(weights >= min_p.float(), 0.0)
+    first = (_exponentials(ids, low.long(), high.long()) / weights).argmin(dim=1, keepdim=True)
+    return ids.expand_as(rows).gather(1, first)
+
+
+def _exponentials(ids: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """As in `pipeline`. In 64 bits, of which the lower half counts: a factor beyond 2 ** 31 is less 2 ** 32, so that no
+    product overflows."""
+    bits = ids * (0x9E3779B9 - (1 << 32)) + low & _WORD
+    bits = ((bits ^ bits >> 16) * 0x7FEB352D & _WORD) ^ high
+    bits = (bits ^ bits >> 15) * (0x846CA68B - (1 << 32)) & _WORD
+    uniform = ((bits ^ bits >> 16).float() + 0.5) * _ARRIVALS
+    return -torch.log1p(uniform)
