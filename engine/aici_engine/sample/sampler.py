@@ -19,7 +19,7 @@ from aici_runtime.errors import AiciError, ControllerError
 Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wanted(Generic[Row]):
     """A token for `seq`. `bits`: the guest's mask, None without one. `shared`: others want one of the same row."""
 
