@@ -7,7 +7,7 @@ from typing import TypedDict
 
 PHASES = ("inbox", "admit", "round", "decide", "ask", "batch", "forward", "answers", "sample", "commit", "output")
 """In the order of a step. `round`, `ask` and `answers` talk to the controller runtime, the last of them for as long as
-guests take longer than the model; `sample` includes masks, and on a GPU, which works on by itself, the end of `forward`."""
+guests take longer than the model; `sample` includes masks and, on a GPU, waiting for the end of `forward`."""
 _MAX_STEPS = 1024
 
 
