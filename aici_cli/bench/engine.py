@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FORMS = {
     "hf": ("float32", "bfloat16"),
-    "llama.cpp": ("Q4_0", "Q4_1", "Q8_0"),
+    "llama.cpp": ("Q4_0", "Q8_0"),
     "ctranslate2": ("int8",),
     "vllm": ("bfloat16",),
 }
@@ -47,7 +47,7 @@ def engine(
     threads: Annotated[int | None, typer.Option(min=1, help="Of each engine (default: as many as cores).")] = None,
     prompt_tokens: Annotated[int, typer.Option(min=4, help="Tokens of each prompt.")] = 64,
     num_tokens: Annotated[int, typer.Option(min=3, help="Tokens to decode after each.")] = 33,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5,
     limit: Annotated[float, typer.Option(min=1, help="Seconds for one answer of an engine.")] = 600,
     quick: Annotated[bool, typer.Option("--quick", help="A minute's version, without peers unless named.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Of ours alone: where the time of a step goes.")] = False,

@@ -12,7 +12,7 @@ from aici_engine.engine import Engine
 from tests.support.model import default_model_dir
 
 pytestmark = pytest.mark.e2e
-NUM_TOKENS = 768
+NUM_TOKENS = 512
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def measured() -> Callable[[Dtype], Measured]:
     return measured
 
 
-@pytest.mark.parametrize(("dtype", "lost"), [("int8", 0.01), ("int4", 0.06), ("bfloat16", 0.01)])
+@pytest.mark.parametrize(("dtype", "lost"), [("int8", 0.01), ("int4", 0.06)])
 def test_perplexity(measured: Callable[[Dtype], Measured], dtype: Dtype, lost: float) -> None:
     compared = measured(dtype).compared(measured("float32"))
-    assert compared["tokens"] >= NUM_TOKENS - 2
+    assert compared["tokens"] >= NUM_TOKENS - 1
     assert 0.9 < compared["perplexity_ratio"] < 1 + lost
     assert compared["same_likeliest"] > 0.9
