@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from aici_controllers import zig
+from aici_controllers.compilers import run_all
 from aici_engine.native import build, levels, library
 from aici_runtime.errors import UsageError
 
@@ -44,6 +47,26 @@ def test_a_level_that_cannot_run_here_is_refused_with_what_can(monkeypatch: pyte
         with pytest.raises(UsageError, match=f"AICI_NATIVE is '?{wanted}") as error:
             library.load()
         assert error.value.hint == f"it may be {', '.join(['off', *ABLE])}"
+
+
+@pytest.mark.parametrize("machine", set(levels.LEVELS) - {platform.machine()})
+def test_other_machines_compile_the_same_sources(machine: str, tmp_path: Path) -> None:
+    """Neither optimized nor linked, which would take as long as all else."""
+    ends = ("-DAICI_NATIVE_ABI=1", "-O0", "-fno-sanitize=all", "-Wno-unused-command-line-argument", "-c", "-o")
+    commands = []
+    for level in levels.LEVELS[machine]:
+        flags = ("-target", f"{machine}-linux-gnu.{build.GLIBC}", f"-mcpu={level.cpu}", *build.FLAGS, *ends)
+        for source in (path for path in levels.source_files() if path.suffix == ".c"):
+            out = tmp_path / f"{level.name}-{source.stem}.o"
+            commands.append(zig.command(f"{source.name} not for {level.name}", "cc", str(source), *flags, str(out)))
+    run_all(commands)
+
+
+def test_building_needs_the_standard_library_alone() -> None:
+    """Pip builds in an environment that has nothing of the engine's."""
+    path = os.pathsep.join(str(ROOT / name) for name in ("runtime", "controllers", "engine"))
+    command = [sys.executable, "-S", "-c", "import aici_engine.native.build"]
+    subprocess.run(command, check=True, env={"PYTHONPATH": path})
 
 
 def test_what_is_up_to_date_is_not_built_again_and_what_is_not_is(tmp_path: Path) -> None:
