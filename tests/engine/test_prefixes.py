@@ -26,13 +26,14 @@ from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
 from aici_engine.pace import Pace
-from aici_engine.request import Request
+from aici_engine.request import ControllerCall, Request
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import Sampler
 from aici_engine.schedule import Scheduler
 from aici_engine.sequence import Sequence as EngineSequence
 from aici_runtime.ids import SeqId, TokenId
-from tests.engine.support import EOS, VOCAB_SIZE, encode
+from tests.engine.programs import Program, by_fork
+from tests.engine.support import EOS, VOCAB_SIZE, ScriptedHost, encode
 
 NUM_BYTES = 256
 
@@ -264,3 +265,35 @@ def test_another_salt_finds_nothing(tiny_model: Path) -> None:
 
         assert [cached(salt) for salt in (None, "a", "b", "a", None)] == [0, 0, 0, 48, 48]
         assert engine.get_stats()["cached_tokens"] == 96
+
+
+def test_controllers_that_go_back_into_what_others_read(tiny_model: Path) -> None:
+    """Into the output, into a page of the prompt that is shared, and to a page's beginning; several at once."""
+    programs = [
+        [("any", 9), ("back", 7, "xyz"), ("any", 4)],
+        [("any", 2), ("back", 12, "ab"), ("any", 6)],
+        [("any", 4), ("back", 12, ""), ("any", 9)],
+        [("any", 6), ("fork", [[("any", 3)], [("back", 9, "Q"), ("any", 3)]])],
+    ]
+    texts: dict[bool, list[str]] = {}
+    for prefix_cache in (False, True):
+        config = EngineConfig(
+            model_dir=tiny_model, num_pages=100, page_size=4, max_batch_tokens=40, prefix_cache=prefix_cache
+        )
+        with Engine(config, host=ScriptedHost({"program": Program})) as engine:
+            handles = [
+                engine.submit(
+                    Request(
+                        prompt="They say the same.",
+                        sampling=SamplingParams(temperature=0.0),
+                        controller=ControllerCall("program", list(program)),
+                    )
+                )
+                for program in programs * 4
+            ]
+            told = [by_fork(list(handle.events())) for handle in handles]
+            texts[prefix_cache] = [fork.end.text for forks in told for fork in forks.values() if fork.end]
+            cached = engine.get_stats()["cached_tokens"]
+            engine._parts.cache.check_integrity()
+        assert (cached > 0) is prefix_cache
+    assert texts[True] == texts[False]
