@@ -25,8 +25,9 @@ class LayerShape:
 class Storage:
     """`keys[layer]`, `values[layer]`: (num_pages * page_size, Hkv, D), a row a slot; slot = page * page_size + offset.
 
-    Memory is only reserved: a page costs physical memory from its first write. Slots never written hold garbage, NaN
-    included, so a gather must not touch them even if it masks them later.
+    On the CPU, memory is only reserved: a page costs physical memory from its first write. Slots never written hold
+    garbage, NaN included, so a gather must not touch them even if it masks them later. A device's kernels read whole
+    pages: there they begin as zeros.
     """
 
     def __init__(
@@ -34,12 +35,9 @@ class Storage:
     ) -> None:
         slots = num_pages * page_size
         self.page_size = page_size
-        self.keys = [
-            torch.empty(slots, shape.num_kv_heads, shape.key_dim, dtype=dtype, device=device) for shape in layers
-        ]
-        self.values = [
-            torch.empty(slots, shape.num_kv_heads, shape.value_dim, dtype=dtype, device=device) for shape in layers
-        ]
+        new = torch.empty if device.type == "cpu" else torch.zeros
+        self.keys = [new(slots, shape.num_kv_heads, shape.key_dim, dtype=dtype, device=device) for shape in layers]
+        self.values = [new(slots, shape.num_kv_heads, shape.value_dim, dtype=dtype, device=device) for shape in layers]
 
     def copy_page(self, source: PageId, target: PageId) -> None:
         """For copy on write."""

@@ -25,11 +25,14 @@ class KvcacheView:
     def pages(self) -> list[PageId]:
         return self._pages
 
-    def slots(self) -> Slots:
-        """(total_len,): the slot of each token, in order."""
+    def slots(self, start: int = 0) -> Slots:
+        """(total_len - start,): the slot of each token from there on, in order."""
         size = self._storage.page_size
-        pages = np.fromiter(self._pages, np.int64, len(self._pages))
-        return (pages[:, None] * size + np.arange(size)).reshape(-1)[: self.total_len]
+        first = start // size
+        pages = np.fromiter(self._pages[first:], np.int64, len(self._pages) - first)
+        return (pages[:, None] * size + np.arange(size)).reshape(-1)[
+            start - first * size : self.total_len - first * size
+        ]
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """`keys`, `values` (T, Hkv, D), rotary embedding applied, go to `slots` (T,)."""

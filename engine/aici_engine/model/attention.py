@@ -8,6 +8,7 @@ from torch.nn import functional
 from aici_engine.cache import view
 from aici_engine.cache.storage import Storage
 from aici_engine.model.batch import StepBatch
+from aici_engine.model.flash import Kernel
 
 IMPLEMENTATION = "aici_paged"
 """The name under which transformers knows `paged_attention`."""
@@ -16,11 +17,12 @@ IMPLEMENTATION = "aici_paged"
 class Paged:
     """What one step hands to every layer: travels as the keyword `aici` through the model's forward."""
 
-    __slots__ = ("batch", "storage")
+    __slots__ = ("batch", "kernel", "storage")
 
-    def __init__(self, storage: Storage, batch: StepBatch) -> None:
+    def __init__(self, storage: Storage, batch: StepBatch, kernel: Kernel | None = None) -> None:
         self.storage = storage
         self.batch = batch
+        self.kernel = kernel if kernel is not None and storage.page_size % kernel.page_size == 0 else None
 
 
 def paged_attention(
@@ -52,6 +54,11 @@ def paged_attention(
         softcap=softcap,
         sinks=None if s_aux is None else s_aux.view(num_kv_heads, -1, 1, 1),
     )
+    if aici.kernel is not None and maths.plain:
+        found = aici.kernel(
+            query[0].transpose(0, 1), storage, layer, batch.pages, scale=maths.scale, window=sliding_window
+        )
+        return found[None], None
     # Queries of the heads that share keys stand together: (T, Hkv, G, D).
     queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, num_heads // num_kv_heads, -1)
     out = query.new_empty(*queries.shape[:3], value.shape[-1])

@@ -6,11 +6,15 @@ tokens (prefill, forced tokens). A mask per distinct sliding window is made when
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
 
-from aici_engine.cache.view import KvcacheView
+from aici_engine.cache.view import KvcacheView, Slots
+from aici_engine.upload import upload
 from aici_runtime.ids import TokenId
 
 
@@ -83,74 +87,100 @@ class ChunkPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Pages:
+    """For a kernel that reads pages where they lie: all in i32. The queries of sequence i are tokens
+    `query_starts[i]` to `query_starts[i + 1] - 1` of the batch, the last of its `lens[i]` tokens; `key_starts` sums up
+    `lens`. `table` (N, pages of the longest), padded with the first page of each."""
+
+    query_starts: torch.Tensor
+    key_starts: torch.Tensor
+    lens: torch.Tensor
+    table: torch.Tensor
+    max_queries: int
+    max_keys: int
+
+
 class StepBatch:
     """`input_ids`, `position_ids`: (1, T). `write_slots`: (T,). `logit_rows`: tokens whose logits are wanted, in
-    the order of the chunks."""
+    the order of the chunks. `decodes` and `chunks`, or `pages`, are made when a layer asks for them."""
 
-    input_ids: torch.Tensor
-    position_ids: torch.Tensor
-    write_slots: torch.Tensor
-    decodes: tuple[DecodeGroup, ...]
-    chunks: tuple[ChunkPart, ...]
-    logit_rows: torch.Tensor
+    def __init__(self, chunks: Sequence[Chunk], device: torch.device) -> None:
+        """At least one chunk, none empty."""
+        order = sorted(range(len(chunks)), key=lambda i: (len(chunks[i].tokens) > 1, chunks[i].view.total_len))
+        self._sorted = [chunks[i] for i in order]
+        self._firsts = np.array(list(accumulate((len(chunk.tokens) for chunk in self._sorted), initial=0)))
+        self._device = device
+        ids = np.concatenate([np.fromiter(chunk.tokens, np.int64, len(chunk.tokens)) for chunk in self._sorted])
+        positions = np.concatenate([np.arange(chunk.start, chunk.view.total_len) for chunk in self._sorted])
+        writes = np.concatenate([chunk.view.slots(chunk.start) for chunk in self._sorted])
+        ends = dict(zip(order, self._firsts[1:].tolist(), strict=True))
+        rows = [row for i, chunk in enumerate(chunks) for row in range(ends[i] - chunk.num_logits, ends[i])]
+        self.input_ids = upload(ids, device)[None]
+        self.position_ids = upload(positions, device)[None]
+        self.write_slots = upload(writes, device)
+        self.logit_rows = upload(np.array(rows, np.int64), device)
+
+    @cached_property
+    def _slots(self) -> list[Slots]:
+        return [chunk.view.slots() for chunk in self._sorted]
+
+    @cached_property
+    def decodes(self) -> list[DecodeGroup]:
+        groups = []
+        for group in _similar([len(slots) for slots in self._slots[: self._num_decodes]]):
+            slots = [self._slots[i] for i in group]
+            max_len = max(map(len, slots))
+            table = np.empty((len(group), max_len), np.int64)
+            for row, own in zip(table, slots, strict=True):
+                row[: len(own)] = own
+                row[len(own) :] = own[0]
+            lens = np.array([len(own) for own in slots], np.int64)
+            # A decode is one token: where it stands among the sequences, it stands among the tokens.
+            groups.append(
+                DecodeGroup(group[0], group[-1] + 1, max_len, self._upload(table.reshape(-1)), self._upload(lens))
+            )
+        return groups
+
+    @cached_property
+    def chunks(self) -> list[ChunkPart]:
+        return [
+            ChunkPart(
+                int(self._firsts[i]), int(self._firsts[i + 1]), self._sorted[i].start, self._upload(self._slots[i])
+            )
+            for i in range(self._num_decodes, len(self._sorted))
+        ]
+
+    @cached_property
+    def pages(self) -> Pages:
+        lens = np.array([chunk.view.total_len for chunk in self._sorted], np.int32)
+        num_pages = [len(chunk.view.pages) for chunk in self._sorted]
+        table = np.empty((len(self._sorted), max(num_pages)), np.int32)
+        for row, chunk, num in zip(table, self._sorted, num_pages, strict=True):
+            row[:num] = chunk.view.pages
+            row[num:] = row[0]
+        return Pages(
+            query_starts=self._upload(self._firsts.astype(np.int32)),
+            key_starts=self._upload(np.concatenate([[0], lens.cumsum()]).astype(np.int32)),
+            lens=self._upload(lens),
+            table=self._upload(table),
+            max_queries=int(np.diff(self._firsts).max()),
+            max_keys=int(lens.max()),
+        )
+
+    @property
+    def _num_decodes(self) -> int:
+        return sum(len(chunk.tokens) == 1 for chunk in self._sorted)
+
+    def _upload(self, array: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> torch.Tensor:
+        return upload(array, self._device)
 
 
-def build(chunks: Sequence[Chunk], device: torch.device) -> StepBatch:
-    """At least one chunk, none empty."""
-    by_len = sorted(range(len(chunks)), key=lambda i: (len(chunks[i].tokens) > 1, chunks[i].view.total_len))
-    slots = [chunk.view.slots() for chunk in chunks]
-    firsts = dict(zip(by_len, _starts(len(chunks[i].tokens) for i in by_len), strict=False))
-    singles = [i for i in by_len if len(chunks[i].tokens) == 1]
-
-    def tensor(array: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]") -> torch.Tensor:
-        return torch.from_numpy(array).to(device)
-
-    decodes = []
-    for group in _similar([(i, chunks[i].view.total_len) for i in singles]):
-        max_len = max(len(slots[i]) for i in group)
-        table = np.empty((len(group), max_len), np.int64)
-        for row, i in zip(table, group, strict=True):
-            row[: len(slots[i])] = slots[i]
-            row[len(slots[i]) :] = slots[i][0]
-        lens = np.array([len(slots[i]) for i in group], np.int64)
-        first = firsts[group[0]]
-        decodes.append(DecodeGroup(first, first + len(group), max_len, tensor(table.reshape(-1)), tensor(lens)))
-    parts = [
-        ChunkPart(firsts[i], firsts[i] + len(chunks[i].tokens), chunks[i].start, tensor(slots[i]))
-        for i in by_len[len(singles) :]
-    ]
-    ids = np.concatenate([np.fromiter(chunks[i].tokens, np.int64, len(chunks[i].tokens)) for i in by_len])
-    positions = np.concatenate([np.arange(chunks[i].start, chunks[i].view.total_len) for i in by_len])
-    writes = np.concatenate([slots[i][chunks[i].start :] for i in by_len])
-    lasts = [firsts[i] + len(chunk.tokens) for i, chunk in enumerate(chunks)]
-    rows = [row for last, chunk in zip(lasts, chunks, strict=True) for row in range(last - chunk.num_logits, last)]
-    return StepBatch(
-        input_ids=tensor(ids)[None],
-        position_ids=tensor(positions)[None],
-        write_slots=tensor(writes),
-        decodes=tuple(decodes),
-        chunks=tuple(parts),
-        logit_rows=tensor(np.array(rows, np.int64)),
-    )
-
-
-def _starts(lens: Iterator[int]) -> Iterator[int]:
-    at = 0
-    for length in lens:
-        yield at
-        at += length
-
-
-def _similar(by_len: list[tuple[int, int]]) -> Iterator[list[int]]:
-    """Split (index, length), sorted by length, so that padding at most doubles the work of a group."""
-    group: list[int] = []
-    shortest = 0
-    for index, length in by_len:
-        if group and length > 2 * shortest + 64:
-            yield group
-            group = []
-        if not group:
-            shortest = length
-        group.append(index)
-    if group:
-        yield group
+def _similar(lens: list[int]) -> Iterator[range]:
+    """Split what is sorted so that padding at most doubles the work of a group."""
+    first = 0
+    for i, length in enumerate(lens):
+        if length > 2 * lens[first] + 64:
+            yield range(first, i)
+            first = i
+    if lens:
+        yield range(first, len(lens))

@@ -7,11 +7,10 @@ import torch
 
 from aici_engine.cache.memory import available_bytes
 from aici_engine.config import EngineConfig
+from aici_engine.model import flash
 from aici_runtime.errors import UsageError
 
 CPU_PAGE: Final = 16
-GPU_PAGE: Final = 256
-"""The smallest pages that FlashAttention 2 reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +39,6 @@ def choose_place(config: EngineConfig, *, has_gpu: bool) -> Place:
             + (f"for CUDA {version}: does nvidia-smi list a GPU?" if version else "for the CPU alone: install another"),
         )
     is_gpu = has_gpu and config.device != "cpu" and config.dtype not in ("int8", "int4")
-    return Place(torch.device("cuda" if is_gpu else "cpu"), config.page_size or (GPU_PAGE if is_gpu else CPU_PAGE))
+    return Place(
+        torch.device("cuda" if is_gpu else "cpu"), config.page_size or (flash.PAGE_SIZE if is_gpu else CPU_PAGE)
+    )

@@ -7,7 +7,9 @@ import torch
 
 from aici_engine.cache.storage import LayerShape, Storage
 from aici_engine.model import batch as batches
+from aici_engine.model import flash
 from aici_engine.model.attention import Paged
+from aici_engine.model.flash import Kernel
 from aici_runtime.ids import TokenId
 
 
@@ -52,7 +54,9 @@ class HuggingFaceModel:
         context: int,
         eos_tokens: frozenset[TokenId],
         name: str,
+        kernel: Kernel | None = None,
     ) -> None:
+        """`kernel`: attends where it can; without one it is the kernel that suits the device."""
         self.layers = list(layers)
         self.vocab_size = vocab_size
         self.context = context
@@ -61,6 +65,7 @@ class HuggingFaceModel:
         self.dtype: torch.dtype = module.dtype
         self.device: torch.device = module.device
         self.module = module
+        self._kernel = kernel or flash.kernel_for(self.device, self.dtype, self.layers)
 
     def make_storage(self, *, num_pages: int, page_size: int) -> Storage:
         return Storage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
@@ -71,13 +76,13 @@ class HuggingFaceModel:
 
     @torch.inference_mode()
     def forward(self, storage: Storage, chunks: Sequence[batches.Chunk]) -> torch.Tensor:
-        step = batches.build(chunks, self.device)
+        step = batches.StepBatch(chunks, self.device)
         output = self.module(
             input_ids=step.input_ids,
             position_ids=step.position_ids,
             use_cache=False,
             logits_to_keep=step.logit_rows,
-            aici=Paged(storage, step),
+            aici=Paged(storage, step, self._kernel),
         )
         logits: torch.Tensor = output.logits[0]
         return logits.float()

@@ -141,8 +141,8 @@ def test_each_row_has_what_the_host_gives_it_alone() -> None:
 @pytest.mark.parametrize("bits", [None, np.frombuffer(b"\x08\x00\x00\x00", np.uint8)])
 def test_forks_share_a_row_and_leave_it_as_it_is(bits: Any) -> None:
     host, there = samplers()
-    for sampler in (host, there):
-        [row] = sampler.rows(torch.tensor([PLAIN]))
+    for sampler, device in ((host, "cpu"), (there, DEVICE)):
+        [row] = sampler.rows(torch.tensor([PLAIN]).to(device))
         first, second = Pair(1, [], None, temperature=0.0), Pair(2, [], None, temperature=0.0)
         batch: Any = [Wanted(first.seqs[0], row, bits, shared=True), Wanted(second.seqs[0], row, None)]
         assert sampler.sample_batch(batch) == [TokenScore(TokenId(7 if bits is None else 3)), TokenScore(TokenId(7))]
