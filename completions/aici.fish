@@ -31,7 +31,7 @@ complete -c aici -n '__fish_seen_subcommand_from run' -l seed -d 'The same seed 
 complete -c aici -n '__fish_seen_subcommand_from run' -l num-samples -d 'Answers to give, with seeds SEED, SEED + 1, ...'
 complete -c aici -n '__fish_seen_subcommand_from run' -l model -d 'A model’s name, folder, .gguf file or hub repository.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l server -d 'The URL of a server that does it; a key behind #key=.'
-complete -c aici -n '__fish_seen_subcommand_from run' -l dtype -d 'Of the weights: float32, bfloat16, int8, int4, or auto: the smallest that loses nothing. (default: float32)'
+complete -c aici -n '__fish_seen_subcommand_from run' -l dtype -d 'Of the weights: float32, bfloat16, int8, int4, or auto: the smallest that loses nothing. (default: auto)'
 complete -c aici -n '__fish_seen_subcommand_from run' -l device -d 'What computes: cpu, cuda (the first GPU that is visible), or auto: a GPU if there is one. (default: auto)'
 complete -c aici -n '__fish_seen_subcommand_from run' -l chat -d 'Put the prompt into the model’s chat template.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l json -d 'Print one JSON document instead of streaming text.'

@@ -16,7 +16,7 @@ Device = Literal["auto", "cpu", "cuda"]
 """auto: a GPU if torch sees one, and the weights are not to be int8 or int4, which are the CPU's."""
 DEVICES: Final[tuple[Device, ...]] = get_args(Device)
 DEVICE_HELP: Final = "What computes: cpu, cuda (the first GPU that is visible), or auto: a GPU if there is one."
-DEFAULT_DTYPE: Final[Dtype] = "float32"
+DEFAULT_DTYPE: Final[Dtype] = "auto"
 MAX_STOPS = 32
 MAX_LOGPROBS = 20
 MAX_PRIORITY = 1 << 31

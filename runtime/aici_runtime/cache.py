@@ -21,7 +21,9 @@ def default_store_dir() -> Path:
     return default_cache_dir() / "modules"
 
 
-def write_atomically(path: Path, content: bytes, *, hint: str = "AICI_CACHE_DIR names another folder") -> None:
+def write_atomically(
+    path: Path, content: bytes | memoryview, *, hint: str = "AICI_CACHE_DIR names another folder"
+) -> None:
     """Readers see the old file or the new one, after a loss of power too. A file that a guest has mapped is never
     changed in place (SIGBUS). Raises UnavailableError where nothing can be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")

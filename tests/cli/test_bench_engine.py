@@ -81,7 +81,7 @@ def test_inside_of_ours(model: Path) -> None:
     *profiles, chat, system = json.loads(done.stdout)
     assert [row["kind"] for row in profiles] == ["greedy", "top-k", "regex"]
     for row in profiles:
-        assert row["num_steps"] >= 5
+        assert row["num_steps"] >= 4  # the last one may be told of before it is booked
         assert row["phases_s"]["forward"] > 0 < row["overhead_s"]
     # A controller is asked in each step, and only then.
     assert profiles[2]["phases_s"]["round"] > 10 * profiles[0]["phases_s"]["round"]

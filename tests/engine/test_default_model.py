@@ -22,7 +22,8 @@ PROMPTS = [
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    with Engine(EngineConfig(model_dir=default_model_dir(), max_num_seqs=16, max_batch_tokens=96)) as engine:
+    config = EngineConfig(model_dir=default_model_dir(), dtype="float32", max_num_seqs=16, max_batch_tokens=96)
+    with Engine(config) as engine:
         yield engine
 
 

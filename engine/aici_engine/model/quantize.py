@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from transformers.pytorch_utils import Conv1D
 
 GROUP: Final = 32
 _SLAB: Final = 1 << 18
@@ -61,6 +60,9 @@ def dequantize(codes: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | N
 def round_weights(module: Any, *, bits: int) -> None:
     """Put in place of the matrices of a transformers model what they are when quantized: the reference of native
     kernels, and what serves where these do not, no faster than f32."""
+    # Transformers weighs as much as torch, and who packs weights for the kernels does without.
+    from transformers.pytorch_utils import Conv1D
+
     ends = [end.weight for end in (module.get_input_embeddings(), module.get_output_embeddings()) if end is not None]
     weights = {id(end): (end, 8, False) for end in ends}  # one of them, where they are tied
     for part in module.modules():

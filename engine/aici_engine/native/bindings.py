@@ -90,8 +90,6 @@ def declare(library: ctypes.CDLL) -> None:
     library.aici_linear_memory.restype = c_size_t
     library.aici_linear.argtypes = [c_void_p, POINTER(CMatrix), c_void_p, c_int32, c_void_p, c_void_p]
     library.aici_linear.restype = None
-    library.aici_matrix_row.argtypes = [POINTER(CMatrix), c_int32, c_void_p]
-    library.aici_matrix_row.restype = None
     library.aici_llama_memory.argtypes = [POINTER(CLlama), c_int32]
     library.aici_llama_memory.restype = c_size_t
     library.aici_llama_step.argtypes = [

@@ -8,13 +8,21 @@ from typing import Any, Final
 import torch
 
 from aici_engine.config import Dtype, EngineConfig
-from aici_engine.model.load import load_model
 from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8, round_weights
 from aici_engine.model.runner import Model
+from aici_engine.native import kept
 from aici_engine.native.library import load
-from aici_engine.native.model import FORMATS, NativeModel, obstacle
+from aici_engine.native.linear import use_integers
+from aici_engine.native.model import FORMATS, NativeModel
+from aici_engine.native.packed import Packed, head_width
+from aici_engine.native.pool import Pool
+from aici_engine.native.weights import LANES
 
+FAMILIES: Final = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+_ROTATIONS: Final = frozenset({"default", "linear", "llama3"})
+"""Whose frequencies do not depend on the sequence."""
+_MAX_WIDTH: Final = 256
 _SAMPLES: Final = 6
 _LOSSLESS: Final = 1e-4
 """Of a matrix: what is lost by packing weights again that were stored so. Rounding others costs a hundred times it."""
@@ -24,24 +32,53 @@ _log = logging.getLogger(__name__)
 
 def make_model(config: EngineConfig, place: Place) -> Model:
     """Raises UsageError if the folder holds no decoder, or one that nothing here can run."""
+    library = load() if place.on_cpu else None
+    pool = None if library is None else Pool(library, torch.get_num_threads())
+    if pool is not None and place.page_size % LANES == 0 and (packed := kept.find(config.model_dir, config.dtype)):
+        return NativeModel(packed, pool)
+    # Transformers weighs as much as torch: what was packed before does without.
+    from aici_engine.model.load import load_model
+
     dtype = _stored(config.model_dir) if config.dtype == "auto" else config.dtype
     model = load_model(config.model_dir, dtype=dtype, device=place.device)
     if not place.on_cpu:
         return model
-    library, why = load(), obstacle(model.module, page_size=place.page_size)
-    if library is not None and why is None:
-        return NativeModel(
-            model.module,
-            library,
-            weights=FORMATS[_smallest(model.module, dtype) if config.dtype == "auto" else dtype],
-            context=model.context,
-            eos_tokens=model.eos_tokens,
-            num_threads=torch.get_num_threads(),
-        )
+    why = obstacle(model.module, page_size=place.page_size)
+    if pool is not None and why is None:
+        weights = FORMATS[_smallest(model.module, dtype) if config.dtype == "auto" else dtype]
+        packed = Packed.of(model.module, weights, context=model.context, eos_tokens=model.eos_tokens)
+        kept.keep(packed, config.model_dir, config.dtype)
+        return NativeModel(packed, pool)
     _log.info("torch runs the model: %s", why or "there are no kernels for this processor")
     if config.dtype in ("int8", "int4"):
-        round_weights(model.module, bits=8 if config.dtype == "int8" else 4)
+        if pool is None:
+            round_weights(model.module, bits=8 if config.dtype == "int8" else 4)
+        else:
+            use_integers(model.module, FORMATS[config.dtype], pool)
     return model
+
+
+def obstacle(module: Any, *, page_size: int) -> str | None:
+    """Why the kernels cannot run this transformers model: None if they can."""
+    name = type(module).__name__
+    if name not in FAMILIES:
+        return f"there are no kernels for {name}"
+    config, layer = module.config, module.model.layers[0]
+    width = head_width(config)
+    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    if config.hidden_act != "silu" or rotation not in _ROTATIONS:
+        return (
+            f"the kernels know neither other activations than silu ({config.hidden_act}) nor all rotations ({rotation})"
+        )
+    if width % LANES or width > _MAX_WIDTH:
+        return f"attention heads are {width} wide: the kernels want a multiple of {LANES} up to {_MAX_WIDTH}"
+    if any(n % 32 for n in (config.hidden_size, config.intermediate_size, config.num_attention_heads * width)):
+        return "the kernels want widths that are multiples of 32"
+    if page_size % LANES:
+        return f"pages have {page_size} tokens: the kernels want a multiple of {LANES}"
+    if any(part.bias is not None for part in (layer.self_attn.o_proj, layer.mlp.gate_proj, layer.mlp.down_proj)):
+        return "the kernels know biases in the projections of queries, keys and values only"
+    return None
 
 
 def _stored(folder: Path) -> Dtype:

@@ -1,6 +1,6 @@
 """Weight matrices in the layout of the kernels (`src/native.h`): panels of sixteen rows."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import torch
 
@@ -10,41 +10,39 @@ from aici_engine.native.bindings import CMatrix, Format
 LANES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """`tensors` own the memory that `c` points to."""
+def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+    """`weight` (N, K), `bias` (N,): outputs by inputs, as torch's linear layers have them. K is a multiple of 32.
 
-    c: CMatrix
-    tensors: tuple[torch.Tensor, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
-
-
-def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -> Matrix:
-    """`weight` (N, K), `bias` (N,): outputs by inputs, as torch's linear layers have them. K is a multiple of 32."""
+    What the kernels' matrix consists of: `values`, and `scales`, `minimums`, `bias` where it has them.
+    """
     columns = weight.shape[1]
     weight = _whole(weight.detach().float())
-    scales = minimums = None
+    parts: dict[str, torch.Tensor] = {}
     if form is Format.INT8:
         codes, scales = quantize_int8(weight)
-        values = _bytes((codes.to(torch.int16) + 128).to(torch.uint8))
+        parts["values"] = _fours((codes.to(torch.int16) + 128).to(torch.uint8))
+        parts["scales"] = _panels(scales)
     elif form is Format.INT4:
         codes, scales, minimums = quantize_int4(weight)
-        fours = _bytes(codes)  # (P, groups, 8, 16, 4)
-        values = fours[:, :, 0::2] | fours[:, :, 1::2] << 4
+        fours = _fours(codes)
+        parts["values"] = fours[:, :, 0::2] | fours[:, :, 1::2] << 4
+        parts |= {"scales": _panels(scales), "minimums": _panels(minimums)}
     elif form is Format.BF16:
-        values = weight.bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
+        parts["values"] = weight.bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
     else:
-        values = weight.view(-1, LANES, columns).transpose(1, 2)
-    blocks = (each.view(-1, LANES, columns // GROUP).transpose(1, 2) for each in (scales, minimums) if each is not None)
-    tensors = [each.contiguous() for each in (values, *blocks)]
+        parts["values"] = _panels(weight)
     if bias is not None:
-        bias = _whole(bias.detach().float()[:, None])[:, 0].contiguous()
-    at = [tensor.data_ptr() for tensor in tensors] + [None] * (3 - len(tensors))
-    c = CMatrix(form, weight.shape[0], columns, *at, None if bias is None else bias.data_ptr())
-    return Matrix(c, (*tensors, *(() if bias is None else (bias,))))
+        parts["bias"] = _whole(bias.detach().float()[:, None])[:, 0]
+    return {name: part.contiguous() for name, part in parts.items()}
+
+
+def matrix(parts: Mapping[str, torch.Tensor], form: Format) -> CMatrix:
+    """Points into the parts: they must outlive it."""
+    values = parts["values"]
+    columns = values.shape[1] * {Format.F32: 1, Format.BF16: 2, Format.INT8: GROUP, Format.INT4: GROUP}[form]
+    at = {name: part.data_ptr() for name, part in parts.items()}
+    rest = (at.get(name) for name in ("scales", "minimums", "bias"))
+    return CMatrix(form, len(values) * LANES, columns, at["values"], *rest)
 
 
 def _whole(weight: torch.Tensor) -> torch.Tensor:
@@ -52,7 +50,11 @@ def _whole(weight: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % LANES))
 
 
-def _bytes(codes: torch.Tensor) -> torch.Tensor:
+def _panels(numbers: torch.Tensor) -> torch.Tensor:
+    """(N, C) to (panels, C, 16)."""
+    return numbers.view(-1, LANES, numbers.shape[1]).transpose(1, 2)
+
+
+def _fours(codes: torch.Tensor) -> torch.Tensor:
     """(N, K) to (panels, groups, 8, 16, 4): four columns of sixteen rows stand together."""
-    columns = codes.shape[1]
-    return codes.view(-1, LANES, columns // GROUP, 8, 4).permute(0, 2, 3, 1, 4)
+    return codes.view(-1, LANES, codes.shape[1] // GROUP, 8, 4).permute(0, 2, 3, 1, 4)

@@ -15,8 +15,11 @@ from aici_engine.model.batch import Chunk
 from aici_engine.model.load import adopt, load_model
 from aici_engine.model.runner import HuggingFaceModel, Model
 from aici_engine.native.bindings import Format
+from aici_engine.native.choice import obstacle
 from aici_engine.native.library import load
-from aici_engine.native.model import NativeModel, obstacle
+from aici_engine.native.model import NativeModel
+from aici_engine.native.packed import Packed
+from aici_engine.native.pool import Pool
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import SeqId, TokenId
 
@@ -111,8 +114,8 @@ def kernels(model: HuggingFaceModel) -> Model:
     library = load()
     if library is None:
         pytest.skip("no kernels for this processor")
-    eos = model.eos_tokens
-    return NativeModel(model.module, library, weights=Format.F32, context=model.context, eos_tokens=eos, num_threads=2)
+    packed = Packed.of(model.module, Format.F32, context=model.context, eos_tokens=model.eos_tokens)
+    return NativeModel(packed, Pool(library, 2))
 
 
 @pytest.mark.parametrize(

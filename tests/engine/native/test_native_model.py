@@ -15,8 +15,11 @@ from aici_engine.cache.view import KvcacheView
 from aici_engine.model.batch import Chunk
 from aici_engine.native import library
 from aici_engine.native.bindings import Format
+from aici_engine.native.choice import obstacle
 from aici_engine.native.levels import features, levels
-from aici_engine.native.model import NativeModel, obstacle
+from aici_engine.native.model import NativeModel
+from aici_engine.native.packed import Packed
+from aici_engine.native.pool import Pool
 from aici_runtime.ids import TokenId
 
 ABLE = [level.name for level in levels() if level.needs <= features()]
@@ -63,9 +66,8 @@ def module_of(family: str) -> Any:
 def native(module: Any, weights: Format, *, level: str = "", num_threads: int = 1) -> NativeModel:
     found = library.of_level(level or ABLE[-1])
     assert obstacle(module, page_size=PAGE_SIZE) is None
-    return NativeModel(
-        module, found, weights=weights, context=256, eos_tokens=frozenset({TokenId(2)}), num_threads=num_threads
-    )
+    packed = Packed.of(module, weights, context=256, eos_tokens=frozenset({TokenId(2)}))
+    return NativeModel(packed, Pool(found, num_threads))
 
 
 class Sequence:

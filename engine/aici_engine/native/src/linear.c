@@ -225,6 +225,3 @@ AICI_EXPORT void aici_linear(aici_pool *pool, const aici_matrix *w, const float 
   product p = {.w = w, .x = x, .in = activations_at(memory, tokens, w->columns), .tokens = tokens, .y = y};
   pool_run(pool, multiply, &p);
 }
-
-/* One row, as floats. */
-AICI_EXPORT void aici_matrix_row(const aici_matrix *w, int32_t row, float *to) { matrix_row(w, row, to); }

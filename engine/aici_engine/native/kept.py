@@ -1,0 +1,58 @@
+"""What earlier starts packed, in the cache: to find and pack integers takes seconds, to read them a tenth of one."""
+
+import hashlib
+import logging
+from pathlib import Path
+
+from aici_controllers.objects import digest
+from aici_engine.config import Dtype
+from aici_engine.model import quantize
+from aici_engine.native import packed as packing
+from aici_engine.native import weights
+from aici_engine.native.bindings import Format
+from aici_engine.native.packed import Packed
+from aici_runtime.cache import default_cache_dir
+from aici_runtime.errors import UnavailableError
+
+_log = logging.getLogger(__name__)
+
+
+def find(folder: Path, dtype: Dtype) -> Packed | None:
+    """Those of a model's folder as it is now; None if they are not there, or cannot be read."""
+    path = _path(folder, dtype)
+    try:
+        return Packed.read(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("packed weights cannot be read, and are made again: %s", error)
+        return None
+
+
+def keep(packed: Packed, folder: Path, dtype: Dtype) -> None:
+    """In place of those of the folder as it was. Weights that are no integers are as fast to pack as to read."""
+    if packed.shape.weights not in (Format.INT8, Format.INT4):
+        return
+    path = _path(folder, dtype)
+    try:
+        packed.write(path)
+    except UnavailableError as error:
+        _log.info("packed weights are not kept: %s", error)
+        return
+    for other in path.parent.glob(f"{_prefix(folder, dtype)}*"):
+        if other != path:
+            other.unlink(missing_ok=True)
+
+
+def _path(folder: Path, dtype: Dtype) -> Path:
+    files = sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")])
+    # Size and time of change stand for the content: hashing gigabytes at each start would cost seconds.
+    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    code = [Path(str(module.__file__)) for module in (packing, weights, quantize)]
+    state = hashlib.sha256(f"{stats} {digest(code, Path(packing.__file__).parents[1])}".encode()).hexdigest()
+    return default_cache_dir() / "packed" / f"{_prefix(folder, dtype)}{state[:16]}.bin"
+
+
+def _prefix(folder: Path, dtype: Dtype) -> str:
+    whole = folder.resolve()
+    return f"{whole.name}-{hashlib.sha256(bytes(whole)).hexdigest()[:8]}-{dtype}-"

@@ -1,0 +1,47 @@
+"""Products with integer weights in the place of a transformers model's linear layers: for families whose whole step the
+kernels do not know."""
+
+from typing import Any
+
+import torch
+
+from aici_engine.model.quantize import is_grouped
+from aici_engine.native.bindings import Format
+from aici_engine.native.pool import Pool
+from aici_engine.native.weights import matrix, pack
+
+
+class NativeLinear(torch.nn.Module):
+    """`weight` (N, K), `bias` (N,) or None. Not packed again when they change."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, form: Format, pool: Pool) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self._parts = pack(weight, form, bias)
+        self._c = matrix(self._parts, form)
+        self._pool = pool
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., K) to (..., N), f32."""
+        rows = x.reshape(-1, self.in_features).float().contiguous()
+        out = torch.empty(len(rows), self._c.rows)
+        library = self._pool.library
+        memory = self._pool.scratch(library.aici_linear_memory(self._c, len(rows)))
+        library.aici_linear(self._pool.pointer, self._c, rows.data_ptr(), len(rows), memory, out.data_ptr())
+        return out[:, : self.out_features].view(*x.shape[:-1], -1)
+
+
+def use_integers(module: Any, form: Format, pool: Pool) -> None:
+    """Replace the linear layers of a transformers model, but those whose inputs are no whole groups. The head is int8;
+    an embedding stays as it is."""
+    from transformers.pytorch_utils import Conv1D
+
+    head = module.get_output_embeddings()
+    for parent in list(module.modules()):
+        for name, part in parent.named_children():
+            if not isinstance(part, torch.nn.Linear | Conv1D):
+                continue
+            # A Conv1D is a Linear whose weight lies the other way.
+            weight = part.weight.T if isinstance(part, Conv1D) else part.weight
+            if is_grouped(weight):
+                setattr(parent, name, NativeLinear(weight, part.bias, Format.INT8 if part is head else form, pool))

@@ -1,0 +1,81 @@
+"""What was packed once is read afterwards, and is never another model's."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from aici_engine.cache.ids import PageId
+from aici_engine.cache.view import KvcacheView
+from aici_engine.config import Dtype, EngineConfig
+from aici_engine.model.batch import Chunk
+from aici_engine.model.place import Place
+from aici_engine.native import kept, library
+from aici_engine.native.choice import make_model
+from aici_engine.native.model import NativeModel
+from aici_runtime.ids import TokenId
+from tests.engine.native.test_native_model import module_of
+
+pytestmark = pytest.mark.skipif(library.load() is None, reason="no kernels for this processor")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
+    module_of("llama").save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def logits(folder: Path, dtype: Dtype) -> torch.Tensor:
+    model = make_model(EngineConfig(model_dir=folder, dtype=dtype), Place(torch.device("cpu"), 16))
+    assert isinstance(model, NativeModel)
+    storage = model.make_storage(num_pages=2, page_size=16)
+    tokens = [TokenId(token) for token in range(3, 20)]
+    view = KvcacheView(storage, [PageId(1), PageId(0)], len(tokens))
+    return model.forward(storage, [Chunk(view, tokens, 0, len(tokens))]).clone()
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder.parent / "cache/packed").glob("*"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_what_is_read_is_what_was_packed(folder: Path, dtype: Dtype) -> None:
+    assert kept.find(folder, dtype) is None
+    first = logits(folder, dtype)
+    packed = kept.find(folder, dtype)
+    assert packed is not None
+    assert packed.shape.eos_tokens == [2]
+    assert torch.equal(logits(folder, dtype), first)
+    assert len(files(folder)) == 1
+
+
+def test_a_model_that_changed_is_packed_again_and_the_old_file_goes(folder: Path) -> None:
+    first = logits(folder, "int8")
+    [old] = files(folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] *= 2
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert not torch.equal(logits(folder, "int8"), first)
+    [new] = files(folder)
+    assert new != old
+
+
+def test_a_file_that_cannot_be_read_is_made_again(folder: Path) -> None:
+    first = logits(folder, "int8")
+    [name] = files(folder)
+    path = folder.parent / "cache/packed" / name
+    path.write_bytes(path.read_bytes()[:-100])
+    assert torch.equal(logits(folder, "int8"), first)
+    assert kept.find(folder, "int8") is not None
+
+
+def test_floats_are_not_kept_and_another_folder_is_another_model(folder: Path) -> None:
+    logits(folder, "float32")
+    assert files(folder) == []
+    logits(folder, "int8")
+    other = folder.parent / "elsewhere/model"
+    shutil.copytree(folder, other)
+    assert kept.find(other, "int8") is None

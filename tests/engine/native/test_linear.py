@@ -1,0 +1,95 @@
+"""Products with packed weights against torch, and transformers models whose linear layers they replace."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8, round_weights
+from aici_engine.native import library
+from aici_engine.native.bindings import Format
+from aici_engine.native.linear import NativeLinear, use_integers
+from aici_engine.native.pool import Pool
+
+FOUND = library.load()
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no kernels for this processor")
+
+
+def pool(num_threads: int = 1) -> Pool:
+    assert FOUND is not None
+    return Pool(FOUND, num_threads)
+
+
+def as_weighed(weight: torch.Tensor, form: Format) -> torch.Tensor:
+    if form is Format.INT8:
+        return dequantize(*quantize_int8(weight))
+    if form is Format.INT4:
+        return dequantize(*quantize_int4(weight))
+    return weight.bfloat16().float() if form is Format.BF16 else weight
+
+
+def as_activated(x: torch.Tensor, form: Format) -> torch.Tensor:
+    """Bytes in groups of 32, where the weights are integers."""
+    if form not in (Format.INT8, Format.INT4):
+        return x
+    groups = x.unflatten(1, (-1, GROUP))
+    scale = groups.abs().amax(-1, keepdim=True) / 127
+    codes = (groups / torch.where(scale == 0, 1.0, scale)).round()
+    return (codes * scale).flatten(1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    form=st.sampled_from(list(Format)[:4]),
+    rows=st.integers(1, 70),
+    groups=st.integers(1, 5),
+    tokens=st.integers(1, 20),
+    has_bias=st.booleans(),
+    num_threads=st.integers(1, 3),
+    seed=st.integers(0, 1 << 16),
+)
+def test_a_product_is_what_torch_makes_of_the_same_numbers(
+    form: Format, rows: int, groups: int, tokens: int, has_bias: bool, num_threads: int, seed: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    weight, x = (torch.randn(n, groups * GROUP, generator=random) for n in (rows, tokens))
+    x[:, :GROUP] *= 100  # an outlier has a scale of its own, and spoils nobody else's
+    x[0, -GROUP:] = 0
+    bias = torch.randn(rows, generator=random) if has_bias else None
+    got = NativeLinear(weight, bias, form, pool(num_threads))(x)
+    wanted = torch.nn.functional.linear(as_activated(x, form).double(), as_weighed(weight, form).double())
+    wanted = wanted if bias is None else wanted + bias
+    # A quotient that lies between two codes may be rounded either way: a code of the outliers' group, once in a while.
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=3e-3 if form < Format.INT8 else 3.0)
+    assert (got - wanted).abs().median() < 1e-3
+
+
+TINY: dict[str, Any] = {
+    "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [Format.INT8, Format.INT4])
+@pytest.mark.parametrize("family", ["Gemma", "Phi3", "GPT2"])
+def test_models_that_the_kernels_do_not_know_compute_with_integers(family: str, form: Format) -> None:
+    torch.manual_seed(3)
+    module: Any = {
+        "Gemma": lambda: tf.GemmaForCausalLM(tf.GemmaConfig(**TINY)),
+        "Phi3": lambda: tf.Phi3ForCausalLM(tf.Phi3Config(**TINY)),
+        "GPT2": lambda: tf.GPT2LMHeadModel(tf.GPT2Config(vocab_size=99, n_embd=64, n_layer=2, n_head=4)),
+    }[family]()
+    module.eval()
+    rounded = copy.deepcopy(module)
+    round_weights(rounded, bits=8 if form is Format.INT8 else 4)
+    use_integers(module, form, pool())
+    assert sum(isinstance(part, NativeLinear) for part in module.modules()) > 8
+    assert not any(type(part) is torch.nn.Linear for part in module.modules())
+    tokens = torch.arange(3, 40)[None]
+    with torch.inference_mode():
+        got, wanted = (each(tokens).logits[0] for each in (module, rounded))
+    assert torch.nn.functional.cosine_similarity(got, wanted).min() > 0.995
