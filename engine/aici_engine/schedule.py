@@ -130,8 +130,8 @@ class Scheduler:
         shares = {seq.seq_id: 1 for seq in active if seq.num_pending == 1}
         late = [seq for seq in active if seq.num_pending > 1]
         budget = self._max_batch_tokens - len(shares)
-        if (num_beside := self._pace.num_beside(len(shares))) is not None:
-            budget = min(budget, num_beside)
+        if (most := self._pace.most_tokens(len(shares))) is not None:
+            budget = min(budget, most)
         begun: dict[object, Sequence] = {}
         # The oldest lacks least, too, when its half is not enough and something is left.
         for turn, seq in enumerate([*late[:1], *sorted(late, key=lambda seq: seq.num_pending)]):
