@@ -4,6 +4,8 @@ engines that are not there or go wrong."""
 import json
 import math
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from aici_cli.bench.engines.process import ContestantError, Process
 from aici_cli.bench.engines.race import decode_rate
 from aici_cli.bench.quality import Measured
 from tests.engine.support import write_tiny_model
-from tests.support.cli import aici
+from tests.support.cli import AICI, aici
 from tests.support.processes import alive, descendants, wait_until
 
 FAKE = """#!{python}
@@ -130,6 +132,21 @@ def test_a_contestant_ends_with_all_that_it_started(fake: str) -> None:
         assert child in descendants(os.getpid())
         assert process.memory()[0] > 0
     assert wait_until(lambda: not alive({child}), timeout_s=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(model: Path, fake: str, number: int) -> None:
+    command = [*AICI, "bench", "engine", "--model", str(model), "--dtype", "none", "--peer", f"vllm={fake}"]
+    with subprocess.Popen(
+        [*command, "--rounds", "1000000", "--batch", "1"], stderr=subprocess.PIPE, text=True
+    ) as bench:
+        assert bench.stderr is not None
+        assert any("1000000 rounds" in line for line in bench.stderr)
+        below = descendants(bench.pid)
+        assert below
+        bench.send_signal(number)
+        assert bench.wait() in (-number, 128 + number)
+    assert wait_until(lambda: not alive(below), timeout_s=60)
 
 
 def test_a_contestant_may_take_so_long() -> None:
