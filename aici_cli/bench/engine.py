@@ -100,6 +100,7 @@ def engine(
         return
     bandwidth = read_bandwidth(plan.threads)
     results = race(entries, plan, say)
+    bandwidth = max(bandwidth, read_bandwidth(plan.threads))  # a limit: neighbours may have had a part of it
     rows = speeds(results, plan.threads) + costs(results, plan.model, bandwidth)
     if plot is not None:
         plot_engine([row for row in rows if row["measure"] == "speed"], plot)
