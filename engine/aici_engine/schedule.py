@@ -83,11 +83,11 @@ class Scheduler:
         for seq in [seq for seq in self.waiting if not seq.suspended]:
             if bisect_left(active, seq.order, key=_order) >= self._max_num_seqs:
                 return
-            while self._num_needed(seq) > self._cache.num_free_pages - promised and (
-                victim := self._newest_suspended()
-            ):
-                self._preempt(victim)
             need = self._num_needed(seq)
+            while need > self._cache.num_free_pages - promised and (victim := self._newest_suspended()):
+                self._preempt(victim)
+                # It may have shared the victim's.
+                need = self._num_needed(seq)
             if active and need > self._cache.num_free_pages - promised:
                 return
             self.waiting.remove(seq)
