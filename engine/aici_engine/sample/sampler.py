@@ -71,8 +71,9 @@ class Sampler(Sampling[Logits]):
             row[ids] += biases
         if bits is not None:
             self._masks.apply(bits, row)
-        unpenalized = None if seq.sampling.logprobs is None else row.copy()
+        unpenalized = row
         if seq.sampling.penalizes:
+            unpenalized = row.copy()
             prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]
             penalize(row, seq.sampling, prompt=prompt, output=output)
         draw = 0 if seq.sampling.greedy else seq.random.getrandbits(64)
@@ -82,6 +83,6 @@ class Sampler(Sampling[Logits]):
             if bits is not None and str(error) == NOTHING_ALLOWED:
                 raise ControllerError("the controller's mask allows no token") from error
             raise AiciError(str(error)) from error
-        if unpenalized is None or seq.sampling.logprobs is None:
+        if seq.sampling.logprobs is None:
             return TokenScore(token)
         return log_softmax(unpenalized, token, seq.sampling.logprobs)
