@@ -15,6 +15,8 @@ class LayerShape:
     num_kv_heads: int
     key_dim: int
     value_dim: int
+    plain: bool = True
+    """Its attention is a softmax and nothing else: no soft cap, no sinks."""
 
     @property
     def num_elements(self) -> int:

@@ -9,6 +9,7 @@ from aici_engine.cache import view
 from aici_engine.cache.storage import Storage
 from aici_engine.model.batch import StepBatch
 from aici_engine.model.flash import Kernel
+from aici_engine.model.steps import PaddedBatch
 
 IMPLEMENTATION = "aici_paged"
 """The name under which transformers knows `paged_attention`."""
@@ -19,7 +20,7 @@ class Paged:
 
     __slots__ = ("batch", "kernel", "storage")
 
-    def __init__(self, storage: Storage, batch: StepBatch, kernel: Kernel | None = None) -> None:
+    def __init__(self, storage: Storage, batch: StepBatch | PaddedBatch, kernel: Kernel | None = None) -> None:
         self.storage = storage
         self.batch = batch
         self.kernel = kernel if kernel is not None and storage.page_size % kernel.page_size == 0 else None
@@ -59,6 +60,7 @@ def paged_attention(
             query[0].transpose(0, 1), storage, layer, batch.pages, scale=maths.scale, window=sliding_window
         )
         return found[None], None
+    assert isinstance(batch, StepBatch), "padded batches are for kernels that read pages"
     # Queries of the heads that share keys stand together: (T, Hkv, G, D).
     queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, num_heads // num_kv_heads, -1)
     out = query.new_empty(*queries.shape[:3], value.shape[-1])

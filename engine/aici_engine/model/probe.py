@@ -69,13 +69,13 @@ class Probe:
         if query[1] % key[1]:
             raise self._refusal(f"{query[1]} query heads cannot share {key[1]} key heads")
         window = options.pop("sliding_window", None)
-        for known in ("scaling", "softcap", "s_aux"):
-            options.pop(known, None)
+        options.pop("scaling", None)
+        plain = [options.pop(known, None) for known in ("softcap", "s_aux")] == [None, None]
         for option, given in options.items():
             if option not in NEUTRAL and given is not None and given is not False:
                 raise self._refusal(f"it wants the attention option {option!r}, which is not implemented")
         self._compare(mask, window)
-        self.layers[layer] = LayerShape(key[1], key[3], value[3])
+        self.layers[layer] = LayerShape(key[1], key[3], value[3], plain)
 
     def _compare(self, mask: object, window: int | None) -> None:
         if not isinstance(mask, WantedMask):

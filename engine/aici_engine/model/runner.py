@@ -1,15 +1,18 @@
 """One forward pass over a ragged batch."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
+from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import LayerShape, Storage
-from aici_engine.model import batch as batches
-from aici_engine.model import flash
+from aici_engine.model import flash, steps
 from aici_engine.model.attention import Paged
+from aici_engine.model.batch import Chunk, StepBatch
 from aici_engine.model.flash import Kernel
+from aici_engine.model.steps import PaddedBatch, Record, Steps
 from aici_runtime.ids import TokenId
 
 
@@ -34,7 +37,7 @@ class Model(Protocol):
 
     def make_storage(self, *, num_pages: int, page_size: int) -> Storage: ...
 
-    def forward(self, storage: Storage, chunks: Sequence[batches.Chunk]) -> torch.Tensor:
+    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
         """Logits (R, vocabulary) in f32: `num_logits` rows for each chunk, in order; the caller may change them until
         the next call.
 
@@ -55,8 +58,9 @@ class HuggingFaceModel:
         eos_tokens: frozenset[TokenId],
         name: str,
         kernel: Kernel | None = None,
+        record: Record | None = None,
     ) -> None:
-        """`kernel`: attends where it can; without one it is the kernel that suits the device."""
+        """`kernel` attends where it can; `record` makes steps that are replayed: by default as suits the device."""
         self.layers = list(layers)
         self.vocab_size = vocab_size
         self.context = context
@@ -66,23 +70,46 @@ class HuggingFaceModel:
         self.device: torch.device = module.device
         self.module = module
         self._kernel = kernel or flash.kernel_for(self.device, self.dtype, self.layers)
+        self._record = record or (steps.record if self.device.type == "cuda" else None)
+        self._steps: dict[int, Steps] = {}
 
     def make_storage(self, *, num_pages: int, page_size: int) -> Storage:
-        return Storage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
+        kernel = self._kernel
+        records = self._record is not None and all(layer.plain for layer in self.layers)
+        records = records and kernel is not None and page_size % kernel.page_size == 0
+        # One page more than is told of, for the rows that pad a step.
+        storage = Storage(
+            self.layers, num_pages=num_pages + records, page_size=page_size, dtype=self.dtype, device=self.device
+        )
+        if self._record is not None and records:
+            max_pages = min(num_pages, -(-self.context // page_size))
+            new = partial(
+                PaddedBatch, max_pages=max_pages, page_size=page_size, spare=PageId(num_pages), device=self.device
+            )
+            self._steps[id(storage)] = Steps(partial(self._run_padded, storage), new, self._record)
+        return storage
 
     @property
     def token_bytes(self) -> int:
         return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
 
     @torch.inference_mode()
-    def forward(self, storage: Storage, chunks: Sequence[batches.Chunk]) -> torch.Tensor:
-        step = batches.StepBatch(chunks, self.device)
+    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+        recorded = self._steps.get(id(storage))
+        logits = None if recorded is None else recorded(chunks)
+        return self._run(storage, StepBatch(chunks, self.device)) if logits is None else logits
+
+    def _run(self, storage: Storage, batch: StepBatch | PaddedBatch) -> torch.Tensor:
         output = self.module(
-            input_ids=step.input_ids,
-            position_ids=step.position_ids,
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
             use_cache=False,
-            logits_to_keep=step.logit_rows,
-            aici=Paged(storage, step, self._kernel),
+            logits_to_keep=batch.logit_rows,
+            aici=Paged(storage, batch, self._kernel),
         )
         logits: torch.Tensor = output.logits[0]
         return logits.float()
+
+    def _run_padded(self, storage: Storage, batch: PaddedBatch) -> torch.Tensor:
+        batch.read()
+        return self._run(storage, batch)

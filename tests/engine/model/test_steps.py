@@ -1,0 +1,110 @@
+"""Padded steps, launched anew where a GPU would replay them: the same logits, and nobody else's pages are touched."""
+
+import pytest
+import torch
+
+from aici_engine.cache.ids import PageId
+from aici_engine.cache.view import KvcacheView
+from aici_engine.model.batch import Chunk
+from aici_engine.model.load import adopt
+from aici_engine.model.runner import HuggingFaceModel
+from aici_engine.model.steps import Record, Run, record
+from aici_runtime.ids import SeqId
+from tests.engine.model.test_flash import GPU, Reference, with_kernel
+from tests.engine.model.test_models import LENGTHS, NEAR, PAGE_SIZE, Runner, build, sequences
+
+NUM_PAGES = 64
+
+
+class Recorder:
+    """Runs anew what a graph would replay."""
+
+    def __init__(self) -> None:
+        self.num_recorded = 0
+        self.num_replayed = 0
+
+    def __call__(self, run: Run) -> Run:
+        self.num_recorded += 1
+
+        def replay() -> torch.Tensor:
+            self.num_replayed += 1
+            return run()
+
+        return replay
+
+
+def decode(model: HuggingFaceModel, plain: HuggingFaceModel) -> Runner:
+    """All prompts at once, then steps of one sequence, of two, and so on; then a step of one token and of two."""
+    there, wanted, prompts = Runner(model), Runner(plain), sequences()
+    tokens = [prompt + prompts[3][:10] for prompt in prompts]
+    # The first has but one token: it comes with the first of the decodes.
+    done = [0, *LENGTHS[1:]]
+    works = [[(SeqId(i + 1), tokens[i], 0, LENGTHS[i]) for i in range(1, 5)]]
+    for num in (1, 2, 3, 4, 5, 3, 1):
+        works.append([(SeqId(i + 1), tokens[i], done[i], done[i] + 1) for i in range(num)])
+        done = [at + (i < num) for i, at in enumerate(done)]
+    works.append([(SeqId(i + 1), tokens[i], done[i], done[i] + 1 + i % 2) for i in (3, 4)])
+    for work in works:
+        torch.testing.assert_close(there.step(work), wanted.step(work), **NEAR)
+    return there
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_a_padded_step_gives_what_its_sequences_give(family: str) -> None:
+    model, recorder = adopt(build(family), eos_tokens=frozenset()), Recorder()
+    runner = decode(with_kernel(model, Reference(), record=recorder), model)
+    assert (recorder.num_recorded, recorder.num_replayed) == (4, 7)  # 1, 2, 4 and 8 sequences
+    held = {page for i in range(5) for page in runner.cache.page_table(SeqId(i + 1))}
+    for tensor in (*runner.storage.keys, *runner.storage.values):
+        pages = tensor.view(NUM_PAGES + 1, PAGE_SIZE, -1).isnan()
+        assert all(pages[page].all() for page in range(NUM_PAGES) if page not in held)
+        # The spare one: its first token alone.
+        assert pages[NUM_PAGES].all(dim=1).tolist() == [False] + [True] * (PAGE_SIZE - 1)
+
+
+def test_a_model_that_cannot_be_recorded_runs_without() -> None:
+    model, asked = adopt(build("llama"), eos_tokens=frozenset()), []
+
+    def refuse(run: Run) -> Run:
+        asked.append(run())
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    decode(with_kernel(model, Reference(), record=refuse), model)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gpt_oss"])
+def test_where_pages_are_gathered_nothing_is_recorded(family: str) -> None:
+    model, recorder = adopt(build(family), eos_tokens=frozenset()), Recorder()
+    runner = decode(with_kernel(model, Reference(), record=recorder), model)
+    assert recorder.num_recorded == 0
+    assert len(runner.storage.keys[0]) == NUM_PAGES * PAGE_SIZE
+
+
+@GPU
+def test_on_a_gpu_a_replayed_step_gives_what_a_launched_one_gives() -> None:
+    from torch.nn.attention.varlen import varlen_attn
+
+    model = adopt(build("llama").to(torch.bfloat16), eos_tokens=frozenset(), device=torch.device("cuda"))
+    num_recorded = 0
+
+    def counted(run: Run) -> Run:
+        nonlocal num_recorded
+        replay = record(run)
+        num_recorded += 1
+        return replay
+
+    def refuse(run: Run) -> Run:
+        raise RuntimeError("launched")
+
+    def logits(by: Record) -> torch.Tensor:
+        runs = with_kernel(model, varlen_attn, page_size=256, record=by)
+        storage, rows = runs.make_storage(num_pages=3, page_size=256), []
+        for start, end in ((0, 20), (20, 21), (21, 22), (22, 23)):
+            views = [KvcacheView(storage, [PageId(i)], end) for i in range(3)]
+            chunks = [Chunk(view, sequences()[3][start + i : end + i], start, 1) for i, view in enumerate(views)]
+            rows.append(runs.forward(storage, chunks).clone())
+        return torch.cat(rows)
+
+    torch.testing.assert_close(logits(counted), logits(refuse), atol=1e-2, rtol=1e-2)
+    assert num_recorded == 1
