@@ -32,7 +32,7 @@ _aici() {
         "aici bench") words="constraint ctrl engine masks quality rt serve --help" ;;
         "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
         "aici bench ctrl") words="--rounds --steps --quick --model --json --help" ;;
-        "aici bench engine") words="--model --random --dtype --kernels --peer --batch --threads --prompt-tokens --num-tokens --rounds --limit --quick --profile --prefix --plot --json --help" ;;
+        "aici bench engine") words="--model --random --dtype --kernels --peer --batch --device --threads --prompt-tokens --num-tokens --rounds --limit --quick --profile --prefix --plot --json --help" ;;
         "aici bench masks") words="--case --tokenizer --peer --rounds --limit --quick --plot --json --help" ;;
         "aici bench quality") words="--model --dtype --num-tokens --threads --json --help" ;;
         "aici bench rt") words="--sequences --tokenizer --rounds --quick --plot --json --help" ;;

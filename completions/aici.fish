@@ -158,6 +158,7 @@ complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcomma
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from engine' -l kernels -d 'Of ours, as AICI_NATIVE names them: off, or a level; several times.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from engine' -l peer -d 'Another engine, NAME[:FORM][=PYTHON], or none; several times. Default: all. PYTHON: of what it is installed in.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from engine' -l batch -d 'Sequences at once; several times (default: 1, 4, 16, 64).'
+complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from engine' -l device -d 'cpu or cuda, of each that has both.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from engine' -l threads -d 'Of each engine (default: as many as cores).'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from engine' -l prompt-tokens -d 'Tokens of each prompt.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from engine' -l num-tokens -d 'Tokens to decode after each.'

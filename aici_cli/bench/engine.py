@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -44,6 +44,7 @@ def engine(
     batch: Annotated[
         list[int] | None, typer.Option(min=1, help="Sequences at once; several times (default: 1, 4, 16, 64).")
     ] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="cpu or cuda, of each that has both.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Of each engine (default: as many as cores).")] = None,
     prompt_tokens: Annotated[int, typer.Option(min=4, help="Tokens of each prompt.")] = 64,
     num_tokens: Annotated[int, typer.Option(min=3, help="Tokens to decode after each.")] = 33,
@@ -80,6 +81,7 @@ def engine(
     plan = Plan(
         model=folder,
         work=_work(folder),
+        device=device,
         threads=threads or len(os.sched_getaffinity(0)),
         batches=batch or ([1, 4] if quick else [1, 4, 16, 64]),
         num_prompt=prompt_tokens,
@@ -101,13 +103,13 @@ def engine(
     bandwidth = read_bandwidth(plan.threads)
     results = race(entries, plan, say)
     bandwidth = max(bandwidth, read_bandwidth(plan.threads))  # a limit: neighbours may have had a part of it
-    rows = speeds(results, plan.threads) + costs(results, plan.model, bandwidth)
+    rows = speeds(results, plan) + costs(results, plan, bandwidth)
     if plot is not None:
         plot_engine([row for row in rows if row["measure"] == "speed"], plot)
     if json:
         print_json(rows)
     else:
-        print_tables(rows, plan.threads, bandwidth)
+        print_tables(rows, plan, bandwidth)
 
 
 def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequence[str] | None) -> "list[Entry]":

@@ -2,12 +2,12 @@
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from aici_cli.bench.engines.ours import decode
 from aici_cli.bench.engines.race import Plan, Prompts
 from aici_controllers.catalog import guest_path
-from aici_engine.config import Dtype, EngineConfig, SamplingParams
+from aici_engine.config import Device, Dtype, EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
@@ -40,6 +40,7 @@ def _profile_steps(plan: Plan, dtype: Dtype, say: Callable[[str], None]) -> Iter
     config = EngineConfig(
         model_dir=plan.model,
         dtype=dtype,
+        device=cast("Device", plan.device),
         num_threads=plan.threads,
         max_num_seqs=max(plan.batches),
         max_context=plan.num_prompt + plan.num_new,
@@ -66,6 +67,7 @@ def _share_prefixes(plan: Plan, dtype: Dtype) -> Iterator[dict[str, Any]]:
     config = EngineConfig(
         model_dir=plan.model,
         dtype=dtype,
+        device=cast("Device", plan.device),
         num_threads=plan.threads,
         max_num_seqs=_REQUESTS,
         page_size=_PAGE,

@@ -25,6 +25,7 @@ class Ours:
         config = EngineConfig(
             model_dir=Path(job["model"]),
             dtype=job["form"],
+            device=job["device"],
             num_threads=job["threads"],
             max_num_seqs=job["batch"],
             max_context=job["length"],

@@ -39,8 +39,8 @@ class Run:
 
 
 class Contestant(Protocol):
-    """`job`: `model`, the folder; `form`, of the weights; `made`, what `prepare` is to make; `threads`; `batch` and
-    `length`, the most sequences at once and tokens of each."""
+    """`job`: `model`, the folder; `form`, of the weights; `made`, what `prepare` is to make; `device` and `threads`;
+    `batch` and `length`, the most sequences at once and tokens of each."""
 
     def __init__(self, job: dict[str, Any]) -> None: ...
 
@@ -60,7 +60,7 @@ class Transformers:
 
         torch.set_num_threads(job["threads"])
         model: Any = AutoModelForCausalLM
-        self._model = model.from_pretrained(job["model"], dtype=getattr(torch, job["form"]))
+        self._model = model.from_pretrained(job["model"], dtype=getattr(torch, job["form"])).to(job["device"])
 
     def run(self, prompts: Prompts, num_new: int) -> Run:
         import torch
@@ -69,9 +69,9 @@ class Transformers:
 
         def seen(ids: Any, *_: Any, **__: Any) -> Any:
             done.step(ids[:, -1].tolist())
-            return torch.zeros(len(ids), dtype=torch.bool)
+            return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
-        ids = torch.tensor(prompts)
+        ids = torch.tensor(prompts, device=self._model.device)
         options = {"min_new_tokens": num_new, "max_new_tokens": num_new, "do_sample": False, "pad_token_id": 0}
         self._model.generate(ids, attention_mask=torch.ones_like(ids), stopping_criteria=[seen], **options)
         return done
@@ -93,7 +93,9 @@ class LlamaCpp:
 
         self._lib: Any = llama_cpp
         self._lib.llama_backend_init()
-        self._model = self._lib.llama_model_load_from_file(job["made"].encode(), self._lib.llama_model_default_params())
+        params = self._lib.llama_model_default_params()
+        params.n_gpu_layers = 999 if job["device"] == "cuda" else 0
+        self._model = self._lib.llama_model_load_from_file(job["made"].encode(), params)
         if not self._model:
             raise RuntimeError(f"llama.cpp cannot load {job['made']}")
         self._job = job
@@ -167,8 +169,9 @@ class CTranslate2:
     def __init__(self, job: dict[str, Any]) -> None:
         import ctranslate2
 
-        threads, form = job["threads"], job["form"]
-        self._generator = ctranslate2.Generator(job["made"], compute_type=form, intra_threads=threads)
+        self._generator = ctranslate2.Generator(
+            job["made"], device=job["device"], compute_type=job["form"], intra_threads=job["threads"]
+        )
         with open(f"{job['made']}/vocabulary.json", encoding="utf-8") as file:
             self._names: list[str] = json.load(file)
 
@@ -199,6 +202,8 @@ class CTranslate2:
 
 
 class Vllm:
+    """Each of its builds has a device of its own."""
+
     def __init__(self, job: dict[str, Any]) -> None:
         cores = sorted(os.sched_getaffinity(0))[: job["threads"]]
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))

@@ -53,6 +53,7 @@ class Plan:
 
     model: Path
     work: Path
+    device: str
     threads: int
     batches: Sequence[int]
     num_prompt: int
@@ -66,6 +67,7 @@ class Plan:
             "form": entry.form,
             "made": str(self.work / f"{entry.engine}-{entry.form}"),
             "gguf": str(self.work / "model.gguf"),
+            "device": self.device,
             "threads": self.threads,
             "batch": max(self.batches),
             "length": self.num_prompt + self.num_new,

@@ -2,23 +2,22 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from aici_cli.bench.engines.bandwidth import weight_bytes
-from aici_cli.bench.engines.race import OURS, Result
+from aici_cli.bench.engines.race import OURS, Plan, Result
 
 if TYPE_CHECKING:
     from aici_engine.config import Dtype
 
 
-def speeds(results: Sequence[Result], threads: int) -> list[dict[str, Any]]:
+def speeds(results: Sequence[Result], plan: Plan) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     reference = next((result for result in results if result.entry.form == "float32" and result.cells), results[0])
     for result in results:
         for batch, cell in result.cells.items():
             best = {phase: _best_peer(results, batch, phase) for phase in ("prefill", "decode")}
-            row = _head(result, "speed") | {"threads": threads, "batch": batch}
+            row = _head(result, "speed") | {"device": plan.device, "threads": plan.threads, "batch": batch}
             for phase, values in (("prefill", cell.prefill), ("decode", cell.decode)):
                 row[f"{phase}_tokens_per_s"] = statistics.median(values)
                 row[f"{phase}_rounds"] = values
@@ -43,7 +42,7 @@ def _best_peer(results: Sequence[Result], batch: int, phase: str) -> Result | No
     return max(peers, key=lambda result: statistics.median(getattr(result.cells[batch], phase)), default=None)
 
 
-def costs(results: Sequence[Result], model: Path, bandwidth: float) -> list[dict[str, Any]]:
+def costs(results: Sequence[Result], plan: Plan, bandwidth: float) -> list[dict[str, Any]]:
     """What each costs, once: time, memory, and what memory's bandwidth allows at batch 1."""
     rows = []
     for result in results:
@@ -55,8 +54,8 @@ def costs(results: Sequence[Result], model: Path, bandwidth: float) -> list[dict
             "peak_bytes": result.peak_bytes,
             "error": result.error,
         }
-        if result.entry.engine == OURS:
-            row["weight_bytes"] = weight_bytes(model, cast("Dtype", result.entry.form))
+        if result.entry.engine == OURS and plan.device == "cpu":
+            row["weight_bytes"] = weight_bytes(plan.model, cast("Dtype", result.entry.form))
             row["limit_tokens_per_s"] = bandwidth / row["weight_bytes"]
         rows.append(row)
     return rows
@@ -66,8 +65,9 @@ def _head(result: Result, measure: str) -> dict[str, Any]:
     return {"measure": measure, "engine": result.entry.title, "form": result.entry.form}
 
 
-def print_tables(rows: Sequence[Mapping[str, Any]], threads: int, bandwidth: float) -> None:
-    print(f"{threads} threads; tokens a second, medians; × = median of paired ratios to the best peer of its column;")
+def print_tables(rows: Sequence[Mapping[str, Any]], plan: Plan, bandwidth: float) -> None:
+    print(f"{plan.device}, {plan.threads} threads; tokens a second, medians over {plan.rounds} rounds;")
+    print("× = median of paired ratios to the best peer of its column;")
     print("same = first tokens after the prompts that are those in float32 (else, of the first engine)")
     print(
         f"{'engine':<15} {'weights':<9} {'batch':>5} {'prefill':>9} {'×':>6} {'decode':>9} {'×':>6} {'step ms':>8}"
