@@ -41,6 +41,7 @@ class DecodeGroup:
 
     first: int
     last: int
+    min_len: int
     max_len: int
     slots: torch.Tensor
     lens: torch.Tensor
@@ -49,12 +50,14 @@ class DecodeGroup:
     def mask(self, window: int | None) -> torch.Tensor | None:
         """(rows, 1, 1, max_len), True = visible; None if all is."""
         if window not in self.masks:
-            at = torch.arange(self.max_len, device=self.slots.device)
-            lens = self.lens[:, None]
-            visible = at < lens
-            if window is not None:
-                visible &= at >= lens - window
-            self.masks[window] = None if bool(visible.all()) else visible[:, None, None, :]
+            self.masks[window] = None
+            if self.min_len < self.max_len or (window is not None and window < self.max_len):
+                at = torch.arange(self.max_len, device=self.slots.device)
+                lens = self.lens[:, None]
+                visible = at < lens
+                if window is not None:
+                    visible &= at >= lens - window
+                self.masks[window] = visible[:, None, None, :]
         return self.masks[window]
 
 
@@ -128,17 +131,15 @@ class StepBatch:
     def decodes(self) -> list[DecodeGroup]:
         groups = []
         for group in _similar([len(slots) for slots in self._slots[: self._num_decodes]]):
-            slots = [self._slots[i] for i in group]
-            max_len = max(map(len, slots))
-            table = np.empty((len(group), max_len), np.int64)
-            for row, own in zip(table, slots, strict=True):
+            lens = np.array([len(self._slots[i]) for i in group], np.int64)
+            table = np.empty((len(group), lens.max()), np.int64)
+            for row, i in zip(table, group, strict=True):
+                own = self._slots[i]
                 row[: len(own)] = own
                 row[len(own) :] = own[0]
-            lens = np.array([len(own) for own in slots], np.int64)
             # A decode is one token: where it stands among the sequences, it stands among the tokens.
-            groups.append(
-                DecodeGroup(group[0], group[-1] + 1, max_len, self._upload(table.reshape(-1)), self._upload(lens))
-            )
+            places = group[0], group[-1] + 1, int(lens.min()), int(lens.max())
+            groups.append(DecodeGroup(*places, self._upload(table.reshape(-1)), self._upload(lens)))
         return groups
 
     @cached_property

@@ -38,8 +38,8 @@ class Model(Protocol):
     def make_storage(self, *, num_pages: int, page_size: int) -> Storage: ...
 
     def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
-        """Logits (R, vocabulary) in f32: `num_logits` rows for each chunk, in order; the caller may change them until
-        the next call.
+        """Logits (R, vocabulary) in f32, on `device`: `num_logits` rows for each chunk, in order; the caller may change
+        them until the next call.
 
         The keys and values of all chunks are in `storage` afterwards.
         """

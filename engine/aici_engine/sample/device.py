@@ -34,7 +34,7 @@ class DeviceSampler(Sampling[torch.Tensor]):
 
     def sample_batch(self, wanted: Seq[Wanted[torch.Tensor]]) -> list[TokenScore | AiciError]:
         here = [each for each in wanted if _is_plain(each.seq)]
-        tokens = self._choose(here) if here else torch.empty(0)
+        tokens = self.launch(here) if here else torch.empty(0)
         others = [each for each in wanted if not _is_plain(each.seq)]
         copies = self.on_host([each.row for each in others]) if others else []
         pairs = zip(others, copies, strict=True)
@@ -42,7 +42,8 @@ class DeviceSampler(Sampling[torch.Tensor]):
         ours = map(_result, tokens.tolist(), (each.bits is not None for each in here))
         return [next(ours) if _is_plain(each.seq) else next(theirs) for each in wanted]
 
-    def _choose(self, wanted: Seq[Wanted[torch.Tensor]]) -> torch.Tensor:
+    def launch(self, wanted: Seq[Wanted[torch.Tensor]]) -> torch.Tensor:
+        """Tokens (R,) as `tensors.choose` has them, once the device has computed them."""
         rows = torch.stack([each.row for each in wanted])
         params = [each.seq.sampling for each in wanted]
         draws = [0 if each.seq.sampling.greedy else each.seq.random.getrandbits(64) for each in wanted]

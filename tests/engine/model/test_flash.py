@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.varlen import varlen_attn
 
+from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import LayerShape
+from aici_engine.cache.view import KvcacheView
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.model import flash
+from aici_engine.model.batch import Chunk
 from aici_engine.model.load import adopt
 from aici_engine.model.runner import HuggingFaceModel
-from aici_engine.model.steps import Record
+from aici_engine.model.steps import Record, Run
 from aici_engine.request import Request
 from aici_runtime.ids import SeqId, TokenId
 from tests.engine.model.test_models import NEAR, PAGE_SIZE, Runner, build, sequences
@@ -110,10 +114,39 @@ def test_on_the_cpu_there_is_no_such_kernel() -> None:
     assert flash.kernel_for(torch.device("cpu"), torch.bfloat16, [LayerShape(2, 64, 64)]) is None
 
 
+NOWHERE = torch.device("meta")
+"""Tensors there have shapes and no numbers: who looks at one, or lets one meet a tensor of the CPU, fails."""
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "gemma2", "phi"])
+@pytest.mark.parametrize("page_size", [16, 256])
+def test_a_step_asks_a_device_for_nothing_and_stays_there(family: str, page_size: int) -> None:
+    model = adopt(build(family).to(torch.bfloat16), eos_tokens=frozenset(), device=NOWHERE)
+    launched: list[Run] = []
+
+    def launch(run: Run) -> Run:
+        launched.append(run)
+        return run
+
+    paged = with_kernel(model, varlen_attn, page_size=256, record=launch)
+    storage = paged.make_storage(num_pages=40, page_size=page_size)
+
+    def step(*ends: tuple[int, int]) -> torch.Size:
+        views = [(start, KvcacheView(storage, [PageId(i), PageId(20 + i)], end)) for i, (start, end) in enumerate(ends)]
+        chunks = [Chunk(view, sequences()[3][start : view.total_len], start, 1) for start, view in views]
+        logits = paged.forward(storage, chunks)
+        assert logits.device == NOWHERE
+        assert logits.dtype == torch.float32
+        return logits.shape
+
+    assert step((0, 9), (0, 1), (3, 4), (5, 30), (29, 30)) == (5, 97)
+    assert step((9, 10), (1, 2), (4, 5)) == (3, 97)
+    # All are padded that the kernel serves.
+    assert len(launched) == (page_size == 256 and family != "gemma2")
+
+
 @GPU
 def test_on_a_gpu_the_kernel_agrees_with_the_reference() -> None:
-    from torch.nn.attention.varlen import varlen_attn
-
     torch.manual_seed(0)
     device = torch.device("cuda")
     lens, counts = [300, 1, 700, 513], [1, 1, 200, 1]

@@ -150,3 +150,16 @@ def test_forks_share_a_row_and_leave_it_as_it_is(bits: Any) -> None:
 
 def test_nobody_wants_anything() -> None:
     assert samplers()[1].sample_batch([]) == []
+
+
+def test_a_device_is_asked_for_nothing_before_all_is_told() -> None:
+    """On one whose tensors have shapes and no numbers, a look at one is an error, and so is one of the CPU's."""
+    nowhere = torch.device("meta")
+    sizes: Any = {"vocab_size": 6, "eos_token": TokenId(5), "all_eos": {TokenId(5), TokenId(4)}, "num_logits": 8}
+    sampler = DeviceSampler(samplers()[0], TensorMasks(**sizes, device=nowhere), nowhere)
+    options: list[dict[str, Any]] = [{"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.5}, {"top_k": 3, "min_p": 0.1}]
+    for params in [*([each] for each in options), options]:
+        crowd = [Pair(1, PLAIN, allowed, **each) for each in params for allowed in (None, {1})]
+        rows = sampler.rows(torch.empty(len(crowd), 8, device=nowhere))
+        wanted = [Wanted(pair.seqs[0], row, pair.bits) for pair, row in zip(crowd, rows, strict=True)]
+        assert sampler.launch(wanted).shape == (len(crowd),)
