@@ -162,5 +162,6 @@ def test_decoding_counts_while_all_decode() -> None:
     late = [0.5 + second for second in range(3, 7)]
     assert decode_rate([alone]) == 1
     assert decode_rate([alone, late]) == 2
+    assert decode_rate([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]) == 0
     # The first one's tokens before the other's first are few and slow, and do not count.
     assert decode_rate([[0.0, 4.0, 5.0, 6.0], [4.0, 5.0, 6.0]]) == 2

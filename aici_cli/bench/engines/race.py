@@ -137,7 +137,7 @@ def race(entries: Sequence[Entry], plan: Plan, say: Callable[[str], None]) -> li
             say(f"batch {batch}: {plan.rounds} rounds of {len(running)} engines")
             # The first round is a warm-up: some compile what they meet for the first time.
             for number in range(-1, plan.rounds):
-                work = (prompts.take(batch, plan.num_prompt), prompts.take(batch, plan.num_prompt))
+                work = prompts.take(batch, plan.num_prompt)
                 for one in list(running):
                     try:
                         _round(*one, work, plan.num_new, counts=number >= 0)
@@ -167,22 +167,28 @@ def _loaded(result: Result, plan: Plan, stack: ExitStack) -> Process:
     return process
 
 
-def _round(result: Result, process: Process, work: tuple[Ids, Ids], num_new: int, *, counts: bool) -> None:
-    """Two runs: of one token, all of whose time is prefill, and of `num_new`."""
-    prefilled = process.ask("run", {"prompts": work[0], "num_new": 1})
-    decoded = process.ask("run", {"prompts": work[1], "num_new": num_new})
+def _round(result: Result, process: Process, work: Ids, num_new: int, *, counts: bool) -> None:
+    """Two runs: of one token, all of whose time is prefill, and of `num_new`, of which only decoding counts: who knows
+    the prompts by then may."""
+    prefilled = process.ask("run", {"prompts": work, "num_new": 1})
+    decoded = process.ask("run", {"prompts": work, "num_new": num_new})
+    rate = decode_rate(decoded["times"])
+    if not rate:
+        raise ContestantError(
+            f"{len(work)} sequences never all decode: the first has ended by then (more --num-tokens)"
+        )
     if counts:
-        batch = len(work[0])
-        cell = result.cells.setdefault(batch, Cell())
-        cell.prefill.append(batch * len(work[0][0]) / max(times[-1] for times in prefilled["times"]))
-        cell.decode.append(decode_rate(decoded["times"]))
+        cell = result.cells.setdefault(len(work), Cell())
+        cell.prefill.append(len(work) * len(work[0]) / max(times[-1] for times in prefilled["times"]))
+        cell.decode.append(rate)
         cell.first_tokens += [tokens[0] for tokens in prefilled["tokens"]]
 
 
 def decode_rate(times: Sequence[Sequence[float]]) -> float:
     """Tokens a second while every sequence decodes: from when the last has its first token until the first ends.
 
-    Each counts the intervals between its own tokens in that time: tokens of one step do not arrive at one moment.
+    Each counts the intervals between its own tokens in that time: tokens of one step do not arrive at one moment. 0 if
+    there is no such time.
     """
     start, end = max(one[0] for one in times), min(one[-1] for one in times)
     inside = [[at for at in one if start <= at <= end] for one in times]
