@@ -135,11 +135,11 @@ def test_a_contestant_ends_with_all_that_it_started(fake: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted(model: Path, fake: str, number: int) -> None:
+def test_interrupted(tmp_path: Path, model: Path, fake: str, number: int) -> None:
     command = [*AICI, "bench", "engine", "--model", str(model), "--dtype", "none", "--peer", f"vllm={fake}"]
-    with subprocess.Popen(
-        [*command, "--rounds", "1000000", "--batch", "1"], stderr=subprocess.PIPE, text=True
-    ) as bench:
+    command += ["--rounds", "1000000", "--batch", "1"]
+    env = os.environ | {"AICI_CACHE_DIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as bench:
         assert bench.stderr is not None
         assert any("1000000 rounds" in line for line in bench.stderr)
         below = descendants(bench.pid)
