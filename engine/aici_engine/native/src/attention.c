@@ -42,13 +42,8 @@ void kv_write(const kv_cache *c, int page, int offset, const float *keys, const 
   }
 }
 
-/* The block that comes next: pages lie anywhere, so the processor does not guess it. */
-INLINE void fetch(const kv_cache *c, size_t at, const int format) {
-  const size_t bytes = format == F32 ? 4 : 2;
-  for (size_t i = 0; i < (size_t)c->width * BLOCK * bytes; i += 64) {
-    __builtin_prefetch((const char *)c->keys + at * bytes + i);
-    __builtin_prefetch((const char *)c->values + at * bytes + i);
-  }
+INLINE void fetch(const void *base, size_t at, const int format) {
+  __builtin_prefetch((const char *)base + at * (format == F32 ? 4 : 2));
 }
 
 typedef struct {
@@ -82,13 +77,16 @@ INLINE void attend_rows(const piece *p, int row, const int count, const int form
   for (int at = begin; at <= last; at += BLOCK) {
     const int page = p->pages[at / c->page_size], offset = at % c->page_size;
     const size_t keys = keys_at(c, page, offset, p->head);
-    if (at + BLOCK <= last)
-      fetch(c, keys_at(c, p->pages[(at + BLOCK) / c->page_size], (at + BLOCK) % c->page_size, p->head), format);
+    /* The block that comes next is asked for bit by bit: pages lie anywhere, so the processor does not guess it. Whole
+       rows of a prompt's queries compute for so long that it comes in time by itself. */
+    const int later = at + BLOCK <= last ? at + BLOCK : at;
+    const size_t next_keys = keys_at(c, p->pages[later / c->page_size], later % c->page_size, p->head);
     /* Two sums each: one alone would wait for itself. */
     f32x16 score[ROWS] = {}, odd[ROWS] = {};
     for (int d = 0; d < width; d += 2) {
       const f32x16 key = load_as(c->keys, keys + (size_t)d * BLOCK, format);
       const f32x16 next = load_as(c->keys, keys + (size_t)(d + 1) * BLOCK, format);
+      if (count < ROWS) fetch(c->keys, next_keys + (size_t)d * BLOCK, format);
       for (int i = 0; i < count; i++) score[i] = fma16(key, splat(query[i][d]), score[i]);
       for (int i = 0; i < count; i++) odd[i] = fma16(next, splat(query[i][d + 1]), odd[i]);
     }
@@ -117,6 +115,7 @@ INLINE void attend_rows(const piece *p, int row, const int count, const int form
       for (int i = 0; i < count; i++) sum[i] = load(sums[i] + d);
       for (int j = 0; j < count_keys; j++) {
         const f32x16 value = load_as(c->values, keys + (size_t)(j * width + d), format);
+        if (count < ROWS) fetch(c->values, next_keys + (size_t)(j * width + d), format);
         for (int i = 0; i < count; i++) sum[i] = fma16(value, splat(weights[i][j]), sum[i]);
       }
       for (int i = 0; i < count; i++) store(sums[i] + d, sum[i]);
