@@ -43,6 +43,9 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds that running requests get at the end.")
     ] = 30.0,
+    memory_fraction: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="The most of the memory available now that the cache may take.")
+    ] = 0.4,
     prefix_cache: Annotated[
         bool, typer.Option(help="Compute once what several requests, or the turns of a chat, begin with.")
     ] = True,
@@ -82,6 +85,7 @@ def serve(
             prefill_slowdown=prefill_slowdown,
             max_context=max_context,
             num_threads=threads,
+            memory_fraction=memory_fraction,
             prefix_cache=prefix_cache,
         ),
         name=name or model_dir.name,

@@ -54,6 +54,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l max-context -d 'Token
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-body-mib -d 'The largest request.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l request-timeout -d 'Seconds for one request, waiting included.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l drain-timeout -d 'Seconds that running requests get at the end.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l memory-fraction -d 'The most of the memory available now that the cache may take.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l prefix-cache -d 'Compute once what several requests, or the turns of a chat, begin with.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l dtype -d 'Of the weights: float32, bfloat16, int8, int4, or auto: the smallest that loses nothing.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l device -d 'What computes: cpu, cuda (the first GPU that is visible), or auto: a GPU if there is one.'

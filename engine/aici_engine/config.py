@@ -1,5 +1,6 @@
 """What an engine is told when it is made, and what a request may ask of the sampler. Values, checked once."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,12 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
+        cores = os.cpu_count() or 1
+        if self.num_threads is not None and self.num_threads > cores:
+            raise UsageError(
+                f"num_threads is {self.num_threads}: this machine has {cores} cores",
+                hint="threads that share a core wait for each other",
+            )
         if not 0.0 < self.memory_fraction <= 1.0:
             raise UsageError(f"memory_fraction must be in (0, 1], not {self.memory_fraction}")
         if self.prefill_slowdown is not None and not 1.0 <= self.prefill_slowdown < float("inf"):

@@ -319,7 +319,7 @@ class Engine:
         if len(prompt) + (max_tokens != 0) > self.max_len:
             raise UsageError(
                 f"the prompt has {len(prompt)} tokens: a sequence may have {self.max_len}, output included",
-                hint=f"give a prompt of at most {self.max_len - 1} tokens",
+                hint=f"give a prompt of at most {self.max_len - (max_tokens != 0)} tokens",
             )
         return self.max_len if max_tokens is None else min(self.max_len, len(prompt) + max_tokens)
 

@@ -23,7 +23,6 @@ FAMILIES: Final = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2For
 _ROTATIONS: Final = frozenset({"default", "linear", "llama3"})
 """Whose frequencies do not depend on the sequence."""
 _MAX_WIDTH: Final = 256
-_SAMPLES: Final = 6
 _LOSSLESS: Final = 1e-4
 """Of a matrix: what is lost by packing weights again that were stored so. Rounding others costs a hundred times it."""
 
@@ -90,11 +89,10 @@ def _stored(folder: Path) -> Dtype:
 
 def _smallest(module: Any, dtype: Dtype) -> Dtype:
     """The smallest format that these weights lose nothing in: those of a GGUF file were integers once."""
-    matrices = [part.weight for part in module.model.layers.modules() if isinstance(part, torch.nn.Linear)]
-    samples = [matrix.detach().float() for matrix in matrices[:: max(1, len(matrices) // _SAMPLES)]]
-    if all(_is_lossless(matrix, dequantize(*quantize_int4(matrix))) for matrix in samples):
+    matrices = [part.weight.detach() for part in module.model.layers.modules() if isinstance(part, torch.nn.Linear)]
+    if all(_is_lossless(matrix, dequantize(*quantize_int4(matrix))) for matrix in matrices):
         return "int4"
-    if all(_is_lossless(matrix, dequantize(*quantize_int8(matrix))) for matrix in samples):
+    if all(_is_lossless(matrix, dequantize(*quantize_int8(matrix))) for matrix in matrices):
         return "int8"
     return dtype
 

@@ -1,7 +1,10 @@
 """What earlier starts packed, in the cache: to find and pack integers takes seconds, to read them a tenth of one."""
 
+import contextlib
+import glob
 import hashlib
 import logging
+import time
 from pathlib import Path
 
 from aici_controllers.objects import digest
@@ -14,6 +17,8 @@ from aici_engine.native.packed import Packed
 from aici_runtime.cache import default_cache_dir
 from aici_runtime.errors import UnavailableError
 
+_ABANDONED_S = 3600
+
 _log = logging.getLogger(__name__)
 
 
@@ -24,7 +29,7 @@ def find(folder: Path, dtype: Dtype) -> Packed | None:
         return Packed.read(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         _log.warning("packed weights cannot be read, and are made again: %s", error)
         return None
 
@@ -39,9 +44,11 @@ def keep(packed: Packed, folder: Path, dtype: Dtype) -> None:
     except UnavailableError as error:
         _log.info("packed weights are not kept: %s", error)
         return
-    for other in path.parent.glob(f"{_prefix(folder, dtype)}*"):
-        if other != path:
-            other.unlink(missing_ok=True)
+    for other in path.parent.glob(f"*{glob.escape(_prefix(folder, dtype))}*"):
+        # A temporary file may be one that another process is writing.
+        with contextlib.suppress(OSError):
+            if other != path and (other.suffix != ".tmp" or time.time() - other.stat().st_mtime > _ABANDONED_S):
+                other.unlink()
 
 
 def _path(folder: Path, dtype: Dtype) -> Path:

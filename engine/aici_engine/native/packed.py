@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import mmap
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +18,8 @@ from aici_runtime.cache import write_atomically
 from aici_runtime.ids import TokenId
 
 _ALIGNED: Final = 64
-_LENGTH: Final = 8
-"""Bytes at the end of a file: how long the description before them is."""
+_TRAILER: Final = struct.Struct("<QQI")
+"""At the end of a file: its length, that of the description before this, and the description's CRC-32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,8 @@ class Packed:
             places[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end)
             end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
         text = json.dumps({"shape": dataclasses.asdict(shape), "places": places}).encode()
-        memory = _memory(end + len(text) + _LENGTH)
-        memory[end:] = text + len(text).to_bytes(_LENGTH, "little")
+        memory = _memory(end + len(text) + _TRAILER.size)
+        memory[end:] = text + _TRAILER.pack(len(memory), len(text), zlib.crc32(text))
         views = _views(memory, places)
         for name, tensor in tensors.items():
             views[name].copy_(tensor.detach())
@@ -101,13 +103,16 @@ class Packed:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """OSError if it is not there, ValueError if it is not what `write` wrote."""
+        """OSError if it is not there, ValueError if it is not what `write` wrote. The weights themselves are believed,
+        as those of any model's file are."""
         with path.open("rb") as file:
-            memory = _memory(path.stat().st_size)
-            if file.readinto(memory) != len(memory):
-                raise ValueError(f"{path} changed while it was read")
-        length = int.from_bytes(memory[-_LENGTH:], "little")
-        told = json.loads(memory[len(memory) - _LENGTH - length : -_LENGTH])
+            memory = _memory(max(path.stat().st_size, _TRAILER.size))
+            file.readinto(memory)
+        size, length, checksum = _TRAILER.unpack(memory[-_TRAILER.size :])
+        text = memory[len(memory) - _TRAILER.size - length : -_TRAILER.size]
+        if size != len(memory) or checksum != zlib.crc32(text):
+            raise ValueError(f"{path} is damaged")
+        told = json.loads(text)
         shape = Shape(**{**told["shape"], "weights": Format(told["shape"]["weights"])})
         return cls(shape, _views(memory, told["places"]), memory)
 

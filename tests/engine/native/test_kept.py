@@ -1,6 +1,8 @@
 """What was packed once is read afterwards, and is never another model's."""
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from aici_engine.cache.view import KvcacheView
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.batch import Chunk
 from aici_engine.model.place import Place
+from aici_engine.model.quantize import dequantize, is_grouped, quantize_int4
 from aici_engine.native import kept, library
+from aici_engine.native.bindings import Format
 from aici_engine.native.choice import make_model
 from aici_engine.native.model import NativeModel
 from aici_runtime.ids import TokenId
@@ -63,13 +67,57 @@ def test_a_model_that_changed_is_packed_again_and_the_old_file_goes(folder: Path
     assert new != old
 
 
-def test_a_file_that_cannot_be_read_is_made_again(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-100],
+        lambda content: content[4096:],
+        lambda content: b"",
+        lambda content: content.replace(b"post_norm", b"past_norm"),
+        lambda content: content.replace(b'"hidden": 64', b'"hidden": 96'),
+        lambda content: bytes(len(content)),
+    ],
+    ids=["cut", "its beginning lost", "empty", "another name", "another width", "zeros"],
+)
+def test_a_damaged_file_is_made_again(folder: Path, damage: Callable[[bytes], bytes]) -> None:
     first = logits(folder, "int8")
     [name] = files(folder)
     path = folder.parent / "cache/packed" / name
-    path.write_bytes(path.read_bytes()[:-100])
+    path.write_bytes(damage(path.read_bytes()))
+    assert kept.find(folder, "int8") is None
     assert torch.equal(logits(folder, "int8"), first)
     assert kept.find(folder, "int8") is not None
+
+
+def test_what_cannot_be_removed_is_no_failure_and_what_a_killed_process_left_goes(folder: Path) -> None:
+    logits(folder, "int8")
+    [name] = files(folder)
+    packed = folder.parent / "cache/packed"
+    (packed / name).unlink()
+    old, new = (packed / f".{name}.{number}.tmp" for number in (1, 2))
+    for left in (old, new):
+        left.touch()
+    os.utime(old, (0, 0))
+    (packed / f"{name[:-20]}zz.bin").mkdir()
+    logits(folder, "int8")
+    assert name in files(folder)
+    assert new.exists()
+    assert not old.exists()
+
+
+def test_auto_looks_at_every_matrix(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    on_grid = {name: dequantize(*quantize_int4(each)) for name, each in weights.items() if is_grouped(each)}
+    save_file(weights | on_grid, folder / "model.safetensors", {"format": "pt"})
+    logits(folder, "auto")
+    packed = kept.find(folder, "auto")
+    assert packed is not None
+    assert packed.shape.weights is Format.INT4
+    # One matrix that no grid holds.
+    name = "model.layers.1.mlp.up_proj.weight"
+    save_file(weights | on_grid | {name: weights[name]}, folder / "model.safetensors", {"format": "pt"})
+    logits(folder, "auto")
+    assert kept.find(folder, "auto") is None  # floats are not kept
 
 
 def test_floats_are_not_kept_and_another_folder_is_another_model(folder: Path) -> None:
