@@ -64,8 +64,10 @@ def test_forks_are_runs_that_share_the_prompt() -> None:
             [forks] = watched.run(module_id, f"await fork({NUM_FORKS}); {GENERATE}", [SEED])
             forks_peak = watched.peak
             runs = watched.run(module_id, GENERATE, range(SEED, SEED + NUM_FORKS))
-            runs_peak = watched.peak
+            watched.run(module_id, GENERATE, [SEED])
+            run_peak = watched.peak
     assert [forks[fork] for fork in range(NUM_FORKS)] == [run[0] for run in runs]
     assert len(set(forks.values())) > NUM_FORKS // 2
-    assert forks_peak * 3 < runs_peak
-    print(f"pages at most: {forks_peak} of {NUM_FORKS} forks, {runs_peak} of {NUM_FORKS} runs")
+    # How many runs are under way together is a matter of how fast they start and end.
+    assert forks_peak * 3 < run_peak * NUM_FORKS
+    print(f"pages at most: {forks_peak} of {NUM_FORKS} forks, {run_peak} of a run")
