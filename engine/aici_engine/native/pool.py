@@ -13,6 +13,8 @@ class Pool:
     def __init__(self, library: ctypes.CDLL, num_threads: int) -> None:
         self.library = library
         self.pointer: int = library.aici_pool_new(num_threads)
+        if not self.pointer:
+            raise MemoryError("no memory for the kernels' threads")
         self._memory = torch.empty(0, dtype=torch.uint8)
 
     def __del__(self) -> None:
