@@ -15,14 +15,14 @@ from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.batch import Chunk
 from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, is_grouped, quantize_int4
-from aici_engine.native import kept, library
+from aici_engine.native import kept
 from aici_engine.native.bindings import Format
 from aici_engine.native.choice import make_model
 from aici_engine.native.model import NativeModel
 from aici_runtime.ids import TokenId
-from tests.engine.native.test_native_model import module_of
+from tests.engine.native.test_native_model import ABLE, module_of
 
-pytestmark = pytest.mark.skipif(library.load() is None, reason="no kernels for this processor")
+pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
 
 
 @pytest.fixture

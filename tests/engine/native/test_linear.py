@@ -14,14 +14,13 @@ from aici_engine.native import library
 from aici_engine.native.bindings import Format
 from aici_engine.native.linear import NativeLinear, use_integers
 from aici_engine.native.pool import Pool
+from tests.engine.native.test_native_model import ABLE
 
-FOUND = library.load()
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no kernels for this processor")
+pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
 
 
 def pool(num_threads: int = 1) -> Pool:
-    assert FOUND is not None
-    return Pool(FOUND, num_threads)
+    return Pool(library.of_level(ABLE[-1]), num_threads)
 
 
 def as_weighed(weight: torch.Tensor, form: Format) -> torch.Tensor:
