@@ -1,6 +1,7 @@
 """What was packed once is read afterwards, and is never another model's."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -127,3 +128,20 @@ def test_floats_are_not_kept_and_another_folder_is_another_model(folder: Path) -
     other = folder.parent / "elsewhere/model"
     shutil.copytree(folder, other)
     assert kept.find(other, "int8") is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="the kernel does not tell how memory is mapped")
+def test_weights_lie_where_the_kernel_may_use_huge_pages(folder: Path) -> None:
+    logits(folder, "int8")
+    packed = kept.find(folder, "int8")
+    assert packed is not None
+    address = next(iter(packed.tensors.values())).data_ptr()
+    maps = re.split(r"^([0-9a-f]+)-([0-9a-f]+) ", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)[1:]
+    [text] = [
+        text
+        for first, end, text in zip(maps[::3], maps[1::3], maps[2::3], strict=True)
+        if int(first, 16) <= address < int(end, 16)
+    ]
+    flags = text.split("VmFlags:")[1].split("\n")[0].split()
+    assert "hg" in flags
+    assert "sh" not in flags
