@@ -1,5 +1,6 @@
 """A model's weights as the kernels read them, in one piece of memory, or in a file that is one read away from it."""
 
+import contextlib
 import dataclasses
 import json
 import mmap
@@ -158,7 +159,8 @@ def _memory(num_bytes: int) -> mmap.mmap:
     pages at half the speed."""
     memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a kernel that was built without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
 
