@@ -50,6 +50,7 @@ typedef struct {
   const kv_cache *cache;
   const int32_t *pages;
   int head, group, window, start;
+  float cap;
   const float *queries;
   int stride;
   float *out;
@@ -92,6 +93,7 @@ INLINE void attend_rows(const piece *p, int row, const int count, const int form
     }
     for (int i = 0; i < count; i++) {
       score[i] += odd[i];
+      if (p->cap > 0) score[i] = tanh16(score[i] / p->cap) * p->cap;
       /* What was never written may be anything, NaN too: it is replaced, not added to. */
       i32x16 seen = at + lane <= position[i];
       if (p->window) seen &= at + lane > position[i] - p->window;
@@ -139,7 +141,7 @@ static void attend_some(const piece *p, int row, int count) {
 }
 
 void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride, int group,
-            int window, float *out, int out_stride) {
+            int window, float cap, float *out, int out_stride) {
   /* A piece: up to ROWS rows of a chunk and a head of keys. All threads count them in the same order. */
   int mine = pool_take(pool, 1), number = 0;
   for (int chunk = batch->num_chunks - 1; chunk >= 0; chunk--) { /* prompts stand last, and take longest */
@@ -149,7 +151,7 @@ void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, con
       const int row = (mine - number) / cache->heads * ROWS;
       const piece p = {
           .cache = cache, .pages = batch->pages + batch->page_at[chunk], .head = (mine - number) % cache->heads,
-          .group = group, .window = window, .start = batch->start[chunk],
+          .group = group, .window = window, .cap = cap, .start = batch->start[chunk],
           .queries = queries + (size_t)first * (size_t)stride, .stride = stride,
           .out = out + (size_t)first * (size_t)out_stride, .out_stride = out_stride};
       attend_some(&p, row, rows - row < ROWS ? rows - row : ROWS);

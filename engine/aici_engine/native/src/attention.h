@@ -26,6 +26,7 @@ typedef struct {
 void kv_write(const kv_cache *cache, int page, int offset, const float *keys, const float *values);
 
 /* `queries`, `out`: rows of a token, `stride` apart, (heads * group, width): `group` query heads share a head of keys;
-   queries are scaled already. `window`: how many tokens each sees, itself too; 0 for all. Called by all threads of a job, with a barrier after it. */
+   queries are scaled already. `window`: how many tokens each sees, itself too; 0 for all. `cap`: scores come no further
+   than this from 0, through tanh; 0 for no such limit. Called by all threads of a job, with a barrier after it. */
 void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride, int group,
-            int window, float *out, int out_stride);
+            int window, float cap, float *out, int out_stride);

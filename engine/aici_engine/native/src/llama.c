@@ -140,7 +140,7 @@ static void run(aici_pool *pool, int thread, void *argument) {
     pool_barrier(pool);
     rotate_and_write(s, layer, &cache, own);
     pool_barrier(pool);
-    attend(pool, &cache, batch, s->qkv, qkv_width(m), m->query_heads / m->key_heads, layer->window, s->attended,
+    attend(pool, &cache, batch, s->qkv, qkv_width(m), m->query_heads / m->key_heads, layer->window, 0, s->attended,
            attended);
     pool_barrier(pool);
     for (int t = own.first; t < own.last; t++)

@@ -77,6 +77,12 @@ INLINE f32x16 exp16(f32x16 x) {
   return (f32x16)(scaled & ~gone);
 }
 
+/* To 1e-7, of anything: NaN gives a number. */
+INLINE f32x16 tanh16(f32x16 x) {
+  const f32x16 e = exp16(__builtin_elementwise_min(max16(x, splat(-10.0f)), splat(10.0f)) * 2.0f);
+  return 1.0f - 2.0f / (e + 1.0f);
+}
+
 /* Of each lane's four bytes: sum + a . w. The four of `a` are signed and the same for all lanes.
    DOT_SMALL: w is 0 to 15. DOT_WIDE: w stands for w - 128; DOT_WIDE_START is what a sum begins with. */
 INLINE i32x16 bytes4(const int8_t *a) { int32_t v; memcpy(&v, a, sizeof v); return (i32x16){} + v; }
