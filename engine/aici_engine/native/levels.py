@@ -38,6 +38,7 @@ LEVELS: Final[Mapping[str, Sequence[Level]]] = {
         _level("avx2", "x86_64_v3", _V3),
         _level("avx512", "x86_64_v4", _V4),
         _level("avx512vnni", "x86_64_v4+avx512vnni", f"{_V4} avx512_vnni"),
+        _level("avx512bf16", "x86_64_v4+avx512vnni+avx512bf16", f"{_V4} avx512_vnni avx512_bf16"),
     ),
     "aarch64": (
         _level("neon", "generic", "fp asimd"),

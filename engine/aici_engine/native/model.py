@@ -24,7 +24,8 @@ class NativeModel:
     """A row of logits depends on its sequence alone, to the last bit: not on what else is in the batch, nor on how the
     sequence was cut into chunks, nor on the number of threads or the level of the processor.
 
-    With int8 and int4 weights, activations are bytes in groups of 32 and the cache is f16.
+    With int8 and int4 weights, activations are bytes in groups of 32 and the cache is f16. With bf16 they are bf16, and
+    what is smaller than 2^-126 may be 0 at one level and not at another.
     """
 
     device = torch.device("cpu")

@@ -28,7 +28,10 @@ def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -
         parts["values"] = fours[:, :, 0::2] | fours[:, :, 1::2] << 4
         parts |= {"scales": _panels(scales), "minimums": _panels(minimums)}
     elif form is Format.BF16:
-        parts["values"] = weight.bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
+        normal = (
+            weight.abs() >= torch.finfo(torch.bfloat16).tiny
+        )  # what is less is 0 to processors that compute with bf16
+        parts["values"] = (weight * normal).bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
     else:
         parts["values"] = _panels(weight)
     if bias is not None:

@@ -19,8 +19,8 @@ from tests.engine.native.test_native_model import ABLE
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
 
 
-def pool(num_threads: int = 1) -> Pool:
-    return Pool(library.of_level(ABLE[-1]), num_threads)
+def pool(num_threads: int = 1, level: str = "") -> Pool:
+    return Pool(library.of_level(level or ABLE[-1]), num_threads)
 
 
 def as_weighed(weight: torch.Tensor, form: Format) -> torch.Tensor:
@@ -34,7 +34,7 @@ def as_weighed(weight: torch.Tensor, form: Format) -> torch.Tensor:
 def as_activated(x: torch.Tensor, form: Format) -> torch.Tensor:
     """Bytes in groups of 32, where the weights are integers."""
     if form not in (Format.INT8, Format.INT4):
-        return x
+        return x.bfloat16().float() if form is Format.BF16 else x
     groups = x.unflatten(1, (-1, GROUP))
     scale = groups.abs().amax(-1, keepdim=True) / 127
     codes = (groups / torch.where(scale == 0, 1.0, scale)).round()
@@ -65,6 +65,21 @@ def test_a_product_is_what_torch_makes_of_the_same_numbers(
     # A quotient that lies between two codes may be rounded either way: a code of the outliers' group, once in a while.
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=3e-3 if form < Format.INT8 else 3.0)
     assert (got - wanted).abs().median() < 1e-3
+
+
+@pytest.mark.parametrize("form", list(Format)[:4])
+def test_levels_change_no_bit_of_numbers_of_any_size(form: Format) -> None:
+    random = torch.Generator().manual_seed(7)
+    weight, x = (
+        torch.randn(n, 96, generator=random) * 2.0 ** torch.randint(-40, 40, (n, 96), generator=random) for n in (48, 9)
+    )
+    weight[0, ::3], x[0, 1::3] = 1e-39, -1e-39
+    x[3, 9] = 3.4e38
+    if form in (Format.F32, Format.BF16):
+        x[1, 5], x[2, 7], x[4, 11] = float("inf"), float("-inf"), float("nan")
+    results = [NativeLinear(weight, None, form, pool(level=level))(x) for level in ABLE]
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=0, atol=0, equal_nan=True)
 
 
 TINY: dict[str, Any] = {

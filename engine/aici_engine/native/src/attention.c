@@ -16,7 +16,7 @@ static void put(void *base, size_t at, int format, float x) {
   if (format == F32) {
     ((float *)base)[at] = x;
   } else if (format == BF16) {
-    ((uint16_t *)base)[at] = to_bf16(x);
+    ((uint16_t *)base)[at] = to_bf16(splat(x))[0];
   } else {
     const _Float16 half = (_Float16)x;
     memcpy((uint16_t *)base + at, &half, sizeof half);

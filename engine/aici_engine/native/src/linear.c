@@ -24,6 +24,7 @@ activations activations_at(char *memory, int tokens, int columns) {
   const size_t numbers = (size_t)tokens * (size_t)columns;
   activations a = {.columns = columns};
   a.floats = (float *)memory;
+  a.narrow = memory;
   memory += rounded(numbers * 4);
   a.bytes = (int8_t *)memory;
   memory += rounded(numbers);
@@ -37,8 +38,12 @@ INLINE f32x16 abs16(f32x16 v) { return (f32x16)((i32x16)v & 0x7fffffff); }
 
 void activate(const activations *to, int token, const float *from, int format) {
   const size_t at = (size_t)token * (size_t)to->columns;
-  if (format != INT8 && format != INT4) {
+  if (format == F32) {
     memcpy(to->floats + at, from, (size_t)to->columns * 4);
+    return;
+  }
+  if (format == BF16) {
+    for (int k = 0; k < to->columns; k += LANES) store_narrow((narrow *)to->narrow + at + k, load(from + k));
     return;
   }
   for (int k = 0; k < to->columns; k += GROUP) {
@@ -68,17 +73,12 @@ INLINE void panel_f32(const float *w, const activations *x, int t, const int cou
 }
 
 INLINE void panel_bf16(const uint32_t *w, const activations *x, int t, const int count, f32x16 *out) {
-  const float *in = x->floats + (size_t)t * (size_t)x->columns;
-  for (int k = 0; k < x->columns; k += 2) {
-    u32x16 pair;
-    memcpy(&pair, w + (size_t)k / 2 * LANES, sizeof pair);
-    __builtin_prefetch((const char *)(w + (size_t)k / 2 * LANES) + AHEAD);
-    const f32x16 even = (f32x16)(pair << 16), odd = (f32x16)(pair & 0xffff0000u);
-    for (int i = 0; i < count; i++) {
-      const float *own = in + (size_t)i * (size_t)x->columns + k;
-      out[i] = fma16(even, splat(own[0]), out[i]);
-      out[i] = fma16(odd, splat(own[1]), out[i]);
-    }
+  const narrow *in = (const narrow *)x->narrow + (size_t)t * (size_t)x->columns;
+  for (int k = 0; k < x->columns; k += 2, w += LANES) {
+    u32x16 pairs;
+    memcpy(&pairs, w, sizeof pairs);
+    __builtin_prefetch((const char *)w + AHEAD);
+    for (int i = 0; i < count; i++) out[i] = dot_bf16(out[i], pairs, in + (size_t)i * (size_t)x->columns + k);
   }
 }
 

@@ -6,10 +6,11 @@
 #include "pool.h"
 
 /* Activations as a kernel reads them. For INT8 and INT4: signed bytes in groups of 32 with a scale, and each group's
-   sum; otherwise the floats themselves. */
+   sum; for BF16: rounded to it; for F32: themselves. */
 typedef struct {
   int columns;
   float *floats;    /* (tokens, columns) */
+  void *narrow;     /* (tokens, columns), in the place of `floats`: as dot_bf16 reads them */
   int8_t *bytes;    /* (tokens, columns) */
   float *scales;    /* (tokens, columns / 32) */
   int32_t *sums;    /* (tokens, columns / 32) */

@@ -1,5 +1,5 @@
 /* Sixteen lanes of everything, in the compiler's own vectors: one source for all processors. What differs between them
-   is one function, the dot product of bytes. All arithmetic is spelled out (no contraction), so that every level of a
+   is the dot products, of bytes and of bf16. All arithmetic is spelled out (no contraction), so that every level of a
    processor gives the same bits. */
 #pragma once
 #include <math.h>
@@ -38,12 +38,44 @@ INLINE f32x16 load_bf16(const void *p) {
   u16x16 v; memcpy(&v, p, sizeof v);
   return (f32x16)(__builtin_convertvector(v, u32x16) << 16);
 }
-/* To the nearest, ties to even; NaN stays NaN. */
-INLINE uint16_t to_bf16(float x) {
-  uint32_t bits; memcpy(&bits, &x, sizeof bits);
-  if (x != x) return (uint16_t)(bits >> 16) | 0x40;
-  return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+/* In the upper halves of the lanes, the lower ones are 0: to the nearest, ties to even; NaN stays NaN, and what is too
+   small for a normal number is 0, as it is to processors that compute with bf16. */
+INLINE u32x16 round_bf16(f32x16 x) {
+  const u32x16 bits = (u32x16)x, rest = bits & 0x7fffffff;
+  const u32x16 near = bits + 0x7fff + ((bits >> 16) & 1), sign = bits & 0x80000000u;
+  const u32x16 tiny = (u32x16)(rest < 0x00800000), nan = (u32x16)(rest > 0x7f800000);
+  return (((near & ~tiny & ~nan) | (sign & tiny) | ((bits | 0x400000) & nan))) & 0xffff0000u;
 }
+INLINE u16x16 to_bf16(f32x16 x) {
+#if defined(__AVX512BF16__)
+  return (u16x16)_mm512_cvtneps_pbh((__m512)x);
+#else
+  return __builtin_convertvector(round_bf16(x) >> 16, u16x16);
+#endif
+}
+
+/* Of each lane's two bf16 (the first in the lower half): sum + the second product, and to that the first, each rounded
+   once. The two of `a` are the same for all lanes, and lie as `narrow` numbers: bf16 where the processor multiplies these,
+   which is bit for bit what the others do, but that it takes sums below 2^-126 for 0; floats, already rounded, elsewhere. */
+#if defined(__AVX512BF16__)
+typedef uint16_t narrow;
+INLINE void store_narrow(narrow *to, f32x16 x) {
+  const u16x16 v = to_bf16(x);
+  memcpy(to, &v, sizeof v);
+}
+INLINE f32x16 dot_bf16(f32x16 sum, u32x16 w, const narrow *a) {
+  uint32_t two;
+  memcpy(&two, a, sizeof two);
+  return (f32x16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)((u32x16){} + two));
+}
+#else
+typedef float narrow;
+INLINE void store_narrow(narrow *to, f32x16 x) { store(to, (f32x16)round_bf16(x)); }
+INLINE f32x16 dot_bf16(f32x16 sum, u32x16 w, const narrow *a) {
+  sum = fma16((f32x16)(w & 0xffff0000u), splat(a[1]), sum);
+  return fma16((f32x16)(w << 16), splat(a[0]), sum);
+}
+#endif
 
 #define FOLD(v, op) /* the sixteen lanes of v become one, always in the same order */                                \
   ({                                                                                                                   \
