@@ -11,7 +11,7 @@ enum { MR = 2 };
 #endif
 enum { GROUP = 32 };
 /* Bytes. Weights come from memory once a step: asked for so early, they are there a tenth to a quarter sooner. */
-enum { AHEAD = 2048 };
+enum { AHEAD = 4096 };
 
 static size_t rounded(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
@@ -30,7 +30,7 @@ activations activations_at(char *memory, int tokens, int columns) {
   memory += rounded(numbers);
   a.scales = (float *)memory;
   memory += rounded(numbers / GROUP * 4);
-  a.sums = (int32_t *)memory;
+  a.sums = memory;
   return a;
 }
 
@@ -56,8 +56,11 @@ void activate(const activations *to, int token, const float *from, int format) {
     memcpy(to->bytes + at + k, &low, LANES);
     memcpy(to->bytes + at + k + LANES, &high, LANES);
     const size_t group = (at + (size_t)k) / GROUP;
-    to->scales[group] = most / 127.0f;
-    to->sums[group] = isum16(x + y);
+    const float scale = most / 127.0f;
+    const int32_t sum = isum16(x + y);
+    to->scales[group] = scale;
+    if (format == INT8) ((int32_t *)to->sums)[group] = wide_start(sum);
+    if (format == INT4) ((float *)to->sums)[group] = scale * (float)sum;
   }
 }
 
@@ -87,7 +90,7 @@ INLINE void panel_int8(const uint8_t *w, const uint16_t *scales, const activatio
   const int groups = x->columns / GROUP;
   const int8_t *bytes = x->bytes + (size_t)t * (size_t)x->columns;
   const float *by = x->scales + (size_t)t * (size_t)groups;
-  const int32_t *sums = x->sums + (size_t)t * (size_t)groups;
+  const int32_t *starts = (const int32_t *)x->sums + (size_t)t * (size_t)groups;
   for (int g = 0; g < groups; g++, w += GROUP * LANES, scales += LANES) {
     u8x64 v[8];
     memcpy(v, w, sizeof v);
@@ -95,7 +98,7 @@ INLINE void panel_int8(const uint8_t *w, const uint16_t *scales, const activatio
     const f32x16 scale = load_f16(scales);
     for (int i = 0; i < count; i++) {
       const int8_t *own = bytes + (size_t)i * (size_t)x->columns + (size_t)g * GROUP;
-      i32x16 sum = wide_start(sums[i * groups + g]);
+      i32x16 sum = (i32x16){} + starts[i * groups + g];
       for (int j = 0; j < 8; j++) sum = dot_wide(sum, v[j], own + 4 * j);
       out[i] = fma16(__builtin_convertvector(sum, f32x16), scale * by[i * groups + g], out[i]);
     }
@@ -107,7 +110,7 @@ INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t 
   const int groups = x->columns / GROUP;
   const int8_t *bytes = x->bytes + (size_t)t * (size_t)x->columns;
   const float *by = x->scales + (size_t)t * (size_t)groups;
-  const int32_t *sums = x->sums + (size_t)t * (size_t)groups;
+  const float *sums = (const float *)x->sums + (size_t)t * (size_t)groups;
   for (int g = 0; g < groups; g++, w += GROUP * LANES / 2, scales += LANES, minimums += LANES) {
     u8x64 v[8];
     for (int j = 0; j < 4; j++) {
@@ -123,9 +126,8 @@ INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t 
       const int8_t *own = bytes + (size_t)i * (size_t)x->columns + (size_t)g * GROUP;
       i32x16 sum = {};
       for (int j = 0; j < 8; j++) sum = dot_small(sum, v[j], own + 4 * j);
-      const float own_scale = by[i * groups + g];
-      out[i] = fma16(__builtin_convertvector(sum, f32x16), scale * own_scale, out[i]);
-      out[i] = fma16(minimum, splat(own_scale * (float)sums[i * groups + g]), out[i]);
+      out[i] = fma16(__builtin_convertvector(sum, f32x16), scale * by[i * groups + g], out[i]);
+      out[i] = fma16(minimum, splat(sums[i * groups + g]), out[i]);
     }
   }
 }

@@ -13,7 +13,7 @@ typedef struct {
   void *narrow;     /* (tokens, columns), in the place of `floats`: as dot_bf16 reads them */
   int8_t *bytes;    /* (tokens, columns) */
   float *scales;    /* (tokens, columns / 32) */
-  int32_t *sums;    /* (tokens, columns / 32) */
+  void *sums;       /* (tokens, columns / 32), 4 bytes each: what a group's sum is good for differs by format */
 } activations;
 
 /* Bytes that `tokens` tokens of at most `columns` need, of any format; `activations_at` lays them out there. */

@@ -125,7 +125,7 @@ INLINE i32x16 dot_u8(i32x16 sum, u8x64 w, const int8_t *a) {
 }
 #define dot_small dot_u8
 #define dot_wide dot_u8
-INLINE i32x16 wide_start(int32_t sum_of_a) { return (i32x16){} - 128 * sum_of_a; }
+INLINE int32_t wide_start(int32_t sum_of_a) { return -128 * sum_of_a; }
 
 #elif defined(__AVX512BW__)
 INLINE i32x16 dot_small(i32x16 sum, u8x64 w, const int8_t *a) {
@@ -139,7 +139,7 @@ INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) {
   const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(s), signed_b);
   return sum + (i32x16)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
-INLINE i32x16 wide_start(int32_t sum_of_a) { (void)sum_of_a; return (i32x16){}; }
+INLINE int32_t wide_start(int32_t sum_of_a) { (void)sum_of_a; return 0; }
 
 #elif defined(__AVX2__)
 typedef union { u8x64 v; i32x16 i; __m256i half[2]; } halves;
@@ -158,7 +158,7 @@ INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) {
     y.half[i] = dot_half(_mm256_abs_epi8(x.half[i]), _mm256_sign_epi8(b.half[0], x.half[i]));
   return sum + y.i;
 }
-INLINE i32x16 wide_start(int32_t sum_of_a) { (void)sum_of_a; return (i32x16){}; }
+INLINE int32_t wide_start(int32_t sum_of_a) { (void)sum_of_a; return 0; }
 
 #elif defined(__aarch64__)
 typedef union { u8x64 v; i32x16 i; int8x16_t part[4]; int32x4_t sums[4]; } quarters;
@@ -178,7 +178,7 @@ INLINE i32x16 dot_i8(i32x16 sum, u8x64 w, const int8_t *a) {
 }
 #define dot_small dot_i8
 INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) { return dot_i8(sum, w ^ 0x80, a); }
-INLINE i32x16 wide_start(int32_t sum_of_a) { (void)sum_of_a; return (i32x16){}; }
+INLINE int32_t wide_start(int32_t sum_of_a) { (void)sum_of_a; return 0; }
 #else
 #error "a processor without a dot product of bytes: leave the library out"
 #endif
