@@ -10,13 +10,24 @@ from aici_engine.cache.ids import PageId
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Heads and head widths of one layer's keys and values, as the layer itself produced them when it was probed."""
+    """Heads and head widths of one layer's keys and values, and how it attends to them, as the layer itself said when
+    it was probed.
+
+    `scale`: of scores. `window`: how many tokens each sees, 0 for all. `cap`: of scores, by tanh; 0 for none.
+    """
 
     num_kv_heads: int
     key_dim: int
     value_dim: int
-    plain: bool = True
-    """Its attention is a softmax and nothing else: no soft cap, no sinks."""
+    scale: float = 1.0
+    window: int = 0
+    cap: float = 0.0
+    has_sinks: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Its attention is a softmax and nothing else."""
+        return not self.cap and not self.has_sinks
 
     @property
     def num_elements(self) -> int:

@@ -69,13 +69,18 @@ class Probe:
         if query[1] % key[1]:
             raise self._refusal(f"{query[1]} query heads cannot share {key[1]} key heads")
         window = options.pop("sliding_window", None)
-        options.pop("scaling", None)
-        plain = [options.pop(known, None) for known in ("softcap", "s_aux")] == [None, None]
+        scale, cap, sinks = (options.pop(known, None) for known in ("scaling", "softcap", "s_aux"))
         for option, given in options.items():
             if option not in NEUTRAL and given is not None and given is not False:
                 raise self._refusal(f"it wants the attention option {option!r}, which is not implemented")
         self._compare(mask, window)
-        self.layers[layer] = LayerShape(key[1], key[3], value[3], plain)
+        self.layers[layer] = LayerShape(
+            *(key[1], key[3], value[3]),
+            scale=key[3] ** -0.5 if scale is None else float(scale),
+            window=window or 0,
+            cap=cap or 0.0,
+            has_sinks=sinks is not None,
+        )
 
     def _compare(self, mask: object, window: int | None) -> None:
         if not isinstance(mask, WantedMask):

@@ -27,8 +27,10 @@ class CMatrix(Structure):
 
 class CLayer(Structure):
     _fields_ = (
-        ("input_norm", c_void_p),
-        ("post_norm", c_void_p),
+        ("before_attention", c_void_p),
+        ("after_attention", c_void_p),
+        ("before_mlp", c_void_p),
+        ("after_mlp", c_void_p),
         ("query_norm", c_void_p),
         ("key_norm", c_void_p),
         ("qkv", CMatrix),
@@ -36,6 +38,7 @@ class CLayer(Structure):
         ("gate_up", CMatrix),
         ("down", CMatrix),
         ("window", c_int32),
+        ("rotation", c_int32),
     )
 
 
@@ -47,9 +50,18 @@ class CLlama(Structure):
         ("query_heads", c_int32),
         ("key_heads", c_int32),
         ("width", c_int32),
+        ("num_rotations", c_int32),
+        ("turned", c_int32),
+        ("joint_norms", c_int32),
         ("epsilon", c_float),
-        ("rope_scale", c_float),
+        ("embedding_scale", c_float),
+        ("query_scale", c_float),
+        ("gate_linear", c_float),
+        ("gate_cubic", c_float),
+        ("score_cap", c_float),
+        ("logit_cap", c_float),
         ("frequencies", c_void_p),
+        ("rope_scales", c_void_p),
         ("norm", c_void_p),
         ("embedding", CMatrix),
         ("head", CMatrix),

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,18 +11,25 @@ import torch
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8, round_weights
-from aici_engine.model.runner import Model
+from aici_engine.model.runner import HuggingFaceModel, Model
 from aici_engine.native import kept
+from aici_engine.native.decoder import gate_of
 from aici_engine.native.library import load
 from aici_engine.native.linear import use_integers
 from aici_engine.native.model import FORMATS, NativeModel
-from aici_engine.native.packed import Packed, head_width
+from aici_engine.native.packed import Packed
 from aici_engine.native.pool import Pool
 from aici_engine.native.weights import LANES
 
-FAMILIES: Final = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
-_ROTATIONS: Final = frozenset({"default", "linear", "llama3"})
-"""Whose frequencies do not depend on the sequence."""
+FAMILIES: Final = frozenset(
+    f"{name}ForCausalLM"
+    for name in (
+        *("Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma", "Gemma2", "Gemma3"),
+        *("Granite", "SmolLM3", "Olmo2", "Olmo3"),
+    )
+)
+_ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
+"""Whose frequencies do not depend on the sequence: longrope's do not within the context that it is served with."""
 _MAX_WIDTH: Final = 256
 _LOSSLESS: Final = 1e-4
 """Of a matrix: what is lost by packing weights again that were stored so. Rounding others costs a hundred times it."""
@@ -42,10 +50,10 @@ def make_model(config: EngineConfig, place: Place) -> Model:
     model = load_model(config.model_dir, dtype=dtype, device=place.device)
     if not place.on_cpu:
         return model
-    why = obstacle(model.module, page_size=place.page_size)
+    why = obstacle(model, page_size=place.page_size)
     if pool is not None and why is None:
         weights = FORMATS[_smallest(model.module, dtype) if config.dtype == "auto" else dtype]
-        packed = Packed.of(model.module, weights, context=model.context, eos_tokens=model.eos_tokens)
+        packed = Packed.of(model, weights)
         kept.keep(packed, config.model_dir, config.dtype)
         return NativeModel(packed, pool)
     _log.info("torch runs the model: %s", why or "there are no kernels for this processor")
@@ -57,26 +65,24 @@ def make_model(config: EngineConfig, place: Place) -> Model:
     return model
 
 
-def obstacle(module: Any, *, page_size: int) -> str | None:
-    """Why the kernels cannot run this transformers model: None if they can."""
-    name = type(module).__name__
-    if name not in FAMILIES:
-        return f"there are no kernels for {name}"
-    config, layer = module.config, module.model.layers[0]
-    width = head_width(config)
-    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if config.hidden_act != "silu" or rotation not in _ROTATIONS:
-        return (
-            f"the kernels know neither other activations than silu ({config.hidden_act}) nor all rotations ({rotation})"
-        )
-    if width % LANES or width > _MAX_WIDTH:
-        return f"attention heads are {width} wide: the kernels want a multiple of {LANES} up to {_MAX_WIDTH}"
-    if any(n % 32 for n in (config.hidden_size, config.intermediate_size, config.num_attention_heads * width)):
+def obstacle(model: HuggingFaceModel, *, page_size: int) -> str | None:
+    """Why the kernels cannot run it: None if they can."""
+    if model.name not in FAMILIES:
+        return f"there are no kernels for {model.name}"
+    config, decoder, first = model.module.config, model.module.model, model.layers[0]
+    kinds = decoder.rotary_emb.rope_type
+    if unknown := {*(kinds.values() if isinstance(kinds, dict) else [kinds])} - _ROTATIONS:
+        return f"the kernels do not know its rotation ({', '.join(sorted(unknown))})"
+    if gate_of(decoder.layers[0].mlp) is None:
+        return "the kernels know no other activations than SiLU and GELU by tanh"
+    if first.has_sinks or any(replace(layer, window=first.window) != first for layer in model.layers):
+        return "its layers attend in a way that the kernels do not know"
+    if first.key_dim % LANES or first.key_dim > _MAX_WIDTH or first.key_dim != first.value_dim:
+        return f"attention heads are {first.key_dim} wide: the kernels want a multiple of {LANES} up to {_MAX_WIDTH}"
+    if any(n % 32 for n in (config.hidden_size, config.intermediate_size, config.num_attention_heads * first.key_dim)):
         return "the kernels want widths that are multiples of 32"
     if page_size % LANES:
         return f"pages have {page_size} tokens: the kernels want a multiple of {LANES}"
-    if any(part.bias is not None for part in (layer.self_attn.o_proj, layer.mlp.gate_proj, layer.mlp.down_proj)):
-        return "the kernels know biases in the projections of queries, keys and values only"
     return None
 
 

@@ -9,9 +9,6 @@ from pathlib import Path
 
 from aici_controllers.objects import digest
 from aici_engine.config import Dtype
-from aici_engine.model import quantize
-from aici_engine.native import packed as packing
-from aici_engine.native import weights
 from aici_engine.native.bindings import Format
 from aici_engine.native.packed import Packed
 from aici_runtime.cache import default_cache_dir
@@ -55,8 +52,9 @@ def _path(folder: Path, dtype: Dtype) -> Path:
     files = sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")])
     # Size and time of change stand for the content: hashing gigabytes at each start would cost seconds.
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    code = [Path(str(module.__file__)) for module in (packing, weights, quantize)]
-    state = hashlib.sha256(f"{stats} {digest(code, Path(packing.__file__).parents[1])}".encode()).hexdigest()
+    engine = Path(__file__).parents[1]
+    code = sorted(path for part in ("model", "native") for path in (engine / part).glob("*.py"))
+    state = hashlib.sha256(f"{stats} {digest(code, engine)}".encode()).hexdigest()
     return default_cache_dir() / "packed" / f"{_prefix(folder, dtype)}{state[:16]}.bin"
 
 

@@ -1,4 +1,4 @@
-"""A decoder of the Llama family, run by the kernels."""
+"""A decoder like Llama, run by the kernels."""
 
 import ctypes
 import itertools
@@ -17,6 +17,12 @@ from aici_engine.native.weights import matrix
 
 FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
 _CACHES: Final = {Format.F32: torch.float32, Format.BF16: torch.bfloat16}
+_NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp", "query_norm", "key_norm")
+_SAME: Final = (
+    *("hidden", "inner", "query_heads", "key_heads", "width", "turned", "joint_norms"),
+    *("epsilon", "embedding_scale", "query_scale", "score_cap", "logit_cap"),
+)
+"""What the kernels call as Shape does."""
 _CACHE_FORMATS: Final = {torch.float32: Format.F32, torch.bfloat16: Format.BF16, torch.float16: Format.F16}
 
 
@@ -100,26 +106,25 @@ def _structure(packed: Packed) -> CLlama:
 
     layers = [
         CLayer(
-            *(vector(f"layers.{i}.{name}") for name in ("input_norm", "post_norm", "query_norm", "key_norm")),
-            *(whole(f"layers.{i}.{name}", shape.weights) for name in ("qkv", "out", "gate_up", "down")),
-            window,
+            **{name: vector(f"layers.{i}.{name}") for name in _NORMS},
+            **{name: whole(f"layers.{i}.{name}", shape.weights) for name in ("qkv", "out", "gate_up", "down")},
+            window=window,
+            rotation=rotation,
         )
-        for i, window in enumerate(shape.windows)
+        for i, (window, rotation) in enumerate(zip(shape.windows, shape.rotations, strict=True))
     ]
     return CLlama(
-        len(layers),
-        shape.hidden,
-        shape.inner,
-        shape.query_heads,
-        shape.key_heads,
-        shape.width,
-        shape.epsilon,
-        shape.rope_scale,
-        vector("frequencies"),
-        vector("norm"),
-        whole("head" if shape.tied else "embedding", shape.outer),
-        whole("head", shape.outer),
-        (CLayer * len(layers))(*layers),
+        num_layers=len(layers),
+        **{name: getattr(shape, name) for name in _SAME},
+        num_rotations=len(shape.rope_scales),
+        gate_linear=shape.gate[0],
+        gate_cubic=shape.gate[1],
+        frequencies=vector("frequencies"),
+        rope_scales=vector("rope_scales"),
+        norm=vector("norm"),
+        embedding=whole("head" if shape.tied else "embedding", shape.outer),
+        head=whole("head", shape.outer),
+        layers=(CLayer * len(layers))(*layers),
     )
 
 

@@ -28,6 +28,10 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.2,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+    "short_factor": [1.1, 1.2, 1.3, 1.4, 1.5, 1.6], "long_factor": [3.0] * 6, "original_max_position_embeddings": 64,
+}  # fmt: skip
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-mha": ("Llama", {"num_key_value_heads": 4}),
@@ -44,20 +48,34 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma2",
         {"head_dim": 16, "sliding_window": 6, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 16},
     ),
-    "gemma3": ("Gemma3", {"head_dim": 16, "sliding_window": 6, "query_pre_attn_scalar": 16}),
+    "gemma3": ("Gemma3", {"head_dim": 16, "sliding_window": 6, "query_pre_attn_scalar": 20}),
     "gpt_oss": ("GptOss", {"head_dim": 16, "sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "phi": ("Phi", {"partial_rotary_factor": 0.5}),
     "phi3": ("Phi3", {}),
     "phi3-window": ("Phi3", {"sliding_window": 6}),
+    "phi3-partial": ("Phi3", {"rope_parameters": LONGROPE}),
     "olmo2": ("Olmo2", {}),
-    "granite": ("Granite", {}),
+    "olmo3": ("Olmo3", {"sliding_window": 6}),
+    "granite": (
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.1,
+            "residual_multiplier": 0.6,
+            "logits_scaling": 2.0,
+            "rms_norm_eps": 0.01,
+        },
+    ),
     "smollm3": ("SmolLM3", {}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 9}),
     "gpt_neox": ("GPTNeoX", {}),
     "gpt2": ("GPT2", {}),
 }
 GPT2 = {"vocab_size": 97, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128, "initializer_range": 0.3}
-NATIVE = {"llama", "llama-mha", "mistral", "qwen2", "qwen2-window", "qwen3"}
+NATIVE = {
+    *("llama", "llama-mha", "mistral", "qwen2", "qwen2-window", "qwen3", "gemma", "gemma2", "gemma3"),
+    *("phi3", "phi3-partial", "phi3-window", "olmo2", "olmo3", "granite", "smollm3"),
+}
 """Families that our kernels run too."""
 LENGTHS = (1, 3, 19, 43, 16)
 PAGE_SIZE = 16
@@ -72,9 +90,11 @@ def build(family: str, **more: Any) -> Any:
     torch.manual_seed(5)
     model = getattr(tf, class_name)(getattr(tf, config_name)(**options)).eval()
     for name, parameter in model.named_parameters():
-        # Sinks start at garbage or zero: they must matter.
+        # Sinks start at garbage, norms at one or zero, biases at zero: they must matter.
         if name.endswith("sinks"):
             torch.nn.init.normal_(parameter)
+        elif parameter.dim() == 1:
+            parameter.data += 0.2 * torch.randn_like(parameter)
     return model
 
 
@@ -114,7 +134,7 @@ def kernels(model: HuggingFaceModel) -> Model:
     library = load()
     if library is None:
         pytest.skip("no kernels for this processor")
-    packed = Packed.of(model.module, Format.F32, context=model.context, eos_tokens=model.eos_tokens)
+    packed = Packed.of(model, Format.F32)
     return NativeModel(packed, Pool(library, 2))
 
 
@@ -129,7 +149,7 @@ def test_logits_are_those_of_eager_attention(family: str, by: str, tmp_path: Pat
     with torch.inference_mode():
         wanted = [module(torch.tensor([prompt]), use_cache=False).logits[0] for prompt in prompts]
     theirs = load_model(tmp_path, dtype="float32")
-    assert (obstacle(theirs.module, page_size=PAGE_SIZE) is None) == (family in NATIVE)
+    assert (obstacle(theirs, page_size=PAGE_SIZE) is None) == (family in NATIVE)
     model = theirs if by == "torch" else kernels(theirs)
 
     alone = Runner(model)

@@ -74,7 +74,7 @@ def test_a_model_that_changed_is_packed_again_and_the_old_file_goes(folder: Path
         lambda content: content[:-100],
         lambda content: content[4096:],
         lambda content: b"",
-        lambda content: content.replace(b"post_norm", b"past_norm"),
+        lambda content: content.replace(b"before_mlp", b"before_map"),
         lambda content: content.replace(b'"hidden": 64', b'"hidden": 96'),
         lambda content: bytes(len(content)),
     ],

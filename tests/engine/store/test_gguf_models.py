@@ -11,8 +11,15 @@ from safetensors import safe_open
 from transformers import Gemma2Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from aici_engine.config import EngineConfig
 from aici_engine.model.load import load_model
+from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8
+from aici_engine.native import library
+from aici_engine.native.bindings import Format
+from aici_engine.native.choice import make_model
+from aici_engine.native.model import NativeModel
+from aici_engine.native.packed import Packed
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.gguf_config import mend
 from aici_runtime.errors import UsageError
@@ -46,7 +53,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "qwen3": ("qwen3", "qwen3", {}, {}),
     "gemma2": ("gemma2", "gemma2", {}, {}),
     "gemma3": (
-        "gemma3", "gemma3", {"num_hidden_layers": 6, "rope_parameters": TWO_KINDS},
+        "gemma3", "gemma3", {"num_hidden_layers": 6, "rope_parameters": TWO_KINDS, "query_pre_attn_scalar": 16},
         {"rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
     ),
     "phi3": ("phi3-window", "phi3", {}, {}),
@@ -101,6 +108,27 @@ def test_quantized_weights_are_found_again_as_they_were_stored(kind: GGMLQuantiz
     with safe_open(tmp_path / "model" / "model.safetensors", "pt") as tensors:
         weight = tensors.get_tensor("model.layers.1.mlp.down_proj.weight")
     assert torch.equal(dequantize(*quantize(weight)), weight)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "phi3"])
+def test_the_kernels_compute_with_the_integers_that_a_file_stores(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if library.load() is None:
+        pytest.skip("no kernels for this processor")
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "model.gguf", build(family, query_pre_attn_scalar=16), family, kind=GGMLQuantizationType.Q4_0)
+    convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    [prompt] = [prompt for prompt in sequences() if len(prompt) == 43]
+    model = make_model(EngineConfig(model_dir=tmp_path / "model"), Place(torch.device("cpu"), 16))
+    assert isinstance(model, NativeModel)
+    [packed] = (tmp_path / "cache/packed").iterdir()
+    assert Packed.read(packed).shape.weights is Format.INT4
+    got, wanted = (
+        Runner(each).step([(SeqId(1), prompt, 0, len(prompt))])[0]
+        for each in (model, load_model(tmp_path / "model", dtype="float32"))
+    )
+    assert torch.nn.functional.cosine_similarity(got, wanted, 0) > 0.99
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-/* A whole step of a decoder of the Llama family: everything between token ids and logits. */
+/* A whole step of a decoder like Llama: everything between token ids and logits. What families differ in is data here;
+   what can be folded into weights was, when they were packed. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -7,17 +8,23 @@
 #include "simd.h"
 
 typedef struct {
-  const float *input_norm, *post_norm;  /* (hidden) */
-  const float *query_norm, *key_norm;   /* (width), or null */
+  const float *before_attention, *after_attention, *before_mlp, *after_mlp; /* norms (hidden), or null */
+  const float *query_norm, *key_norm;   /* (width), or (heads * width) with `joint_norms`; or null */
   aici_matrix qkv, out;                 /* rows: queries, keys, values */
   aici_matrix gate_up, down;            /* rows: 16 of the gate, the same 16 of up, and so on */
   int32_t window;                       /* 0: none */
+  int32_t rotation;                     /* which of the model's */
 } aici_layer;
 
 typedef struct {
   int32_t num_layers, hidden, inner, query_heads, key_heads, width;
-  float epsilon, rope_scale;            /* rope_scale: what cosines and sines are multiplied by */
-  const float *frequencies;             /* (width / 2) */
+  int32_t num_rotations, turned;        /* turned: how much of each head is */
+  int32_t joint_norms;                  /* all heads of queries have one norm together, and all of keys */
+  float epsilon, embedding_scale, query_scale;
+  float gate_linear, gate_cubic;        /* x of the gate counts as x / (1 + exp(-(linear x + cubic x^3))) */
+  float score_cap, logit_cap;           /* 0: none */
+  const float *frequencies;             /* (num_rotations, turned / 2) */
+  const float *rope_scales;             /* (num_rotations): what cosines and sines are multiplied by */
   const float *norm;                    /* (hidden) */
   aici_matrix embedding, head;
   const aici_layer *layers;
@@ -34,7 +41,8 @@ typedef struct {
   const aici_batch *batch;
   float *logits;                        /* (num_logits, rows of the head) */
   int32_t *positions, *slots;           /* (tokens): where a token is, and where its keys go: page * page_size + offset */
-  float *states, *qkv, *attended, *inner, *angles;
+  float *states, *qkv, *attended, *inner, *branch; /* branch: what goes through a norm before it is added */
+  float *angles;                        /* (tokens, num_rotations, turned) */
   activations wide, narrow;             /* of `hidden` (and what attention gives), of `inner` */
 } step;
 
@@ -45,9 +53,9 @@ static void rms_norm(const float *x, const float *weight, int n, float epsilon, 
   for (int i = 0; i < n; i += LANES) store(to + i, load(x + i) * by * load(weight + i));
 }
 
-/* In place, halves of a head turned against each other. `angles`: cosines, then sines. */
-static void rotate(float *x, const float *angles, int width) {
-  const int half = width / 2;
+/* In place, two halves turned against each other. `angles`: cosines, then sines. */
+static void rotate(float *x, const float *angles, int turned) {
+  const int half = turned / 2;
   for (int i = 0; i < half; i++) {
     const float a = x[i], b = x[i + half], c = angles[i], s = angles[i + half];
     x[i] = a * c - b * s;
@@ -58,47 +66,64 @@ static void rotate(float *x, const float *angles, int width) {
 typedef struct { int first, last; } range;
 
 static range share(int count, int thread, int threads) {
-  return (range){count * thread / threads, count * (thread + 1) / threads};
+  return (range){(int)((int64_t)count * thread / threads), (int)((int64_t)count * (thread + 1) / threads)};
 }
 
 static void normalize(const step *s, const float *weight, int format, range tokens) {
   const aici_llama *m = s->model;
   float normal[m->hidden];
   for (int t = tokens.first; t < tokens.last; t++) {
-    rms_norm(s->states + (size_t)t * (size_t)m->hidden, weight, m->hidden, m->epsilon, normal);
-    activate(&s->wide, t, normal, format);
+    const float *state = s->states + (size_t)t * (size_t)m->hidden;
+    if (weight) rms_norm(state, weight, m->hidden, m->epsilon, normal);
+    activate(&s->wide, t, weight ? normal : state, format);
   }
+}
+
+/* The states grow by what attention or the MLP gives, through its norm if it has one. */
+static void project(aici_pool *pool, const step *s, const aici_matrix *w, const activations *x, const float *norm,
+                    range tokens) {
+  const int n = s->model->hidden;
+  linear(pool, w, x, s->batch->num_tokens, norm ? s->branch : s->states, n, !norm);
+  pool_barrier(pool);
+  if (!norm) return;
+  for (int t = tokens.first; t < tokens.last; t++) {
+    float *state = s->states + (size_t)t * (size_t)n, *branch = s->branch + (size_t)t * (size_t)n;
+    rms_norm(branch, norm, n, s->model->epsilon, branch);
+    for (int i = 0; i < n; i += LANES) store(state + i, load(state + i) + load(branch + i));
+  }
+}
+
+static void norm_heads(const aici_llama *m, const float *weight, float *heads, int count) {
+  const int n = m->joint_norms ? count * m->width : m->width;
+  for (int i = 0; weight && i < count * m->width; i += n) rms_norm(heads + i, weight, n, m->epsilon, heads + i);
 }
 
 static int qkv_width(const aici_llama *m) { return (m->query_heads + 2 * m->key_heads) * m->width; }
 
 static void rotate_and_write(const step *s, const aici_layer *layer, const kv_cache *cache, range tokens) {
   const aici_llama *m = s->model;
-  const float scale = 1.0f / sqrtf((float)m->width);
   for (int t = tokens.first; t < tokens.last; t++) {
-    const float *angles = s->angles + (size_t)t * (size_t)m->width;
-    float *head = s->qkv + (size_t)t * (size_t)qkv_width(m);
-    for (int i = 0; i < m->query_heads + m->key_heads; i++, head += m->width) {
-      const float *norm = i < m->query_heads ? layer->query_norm : layer->key_norm;
-      if (norm) rms_norm(head, norm, m->width, m->epsilon, head);
-      rotate(head, angles, m->width);
-      if (i < m->query_heads)
-        for (int d = 0; d < m->width; d++) head[d] *= scale;
-    }
+    const float *angles = s->angles + ((size_t)t * (size_t)m->num_rotations + (size_t)layer->rotation) * (size_t)m->turned;
+    float *queries = s->qkv + (size_t)t * (size_t)qkv_width(m), *keys = queries + m->query_heads * m->width;
+    norm_heads(m, layer->query_norm, queries, m->query_heads);
+    norm_heads(m, layer->key_norm, keys, m->key_heads);
+    for (int i = 0; i < m->query_heads + m->key_heads; i++) rotate(queries + i * m->width, angles, m->turned);
+    for (int i = 0; i < m->query_heads * m->width; i++) queries[i] *= m->query_scale;
     const int slot = s->slots[t];
-    kv_write(cache, slot / cache->page_size, slot % cache->page_size, head - m->key_heads * m->width, head);
+    kv_write(cache, slot / cache->page_size, slot % cache->page_size, keys, keys + m->key_heads * m->width);
   }
 }
 
 static void gate(const step *s, int format, range tokens) {
   const int n = s->model->inner;
+  const f32x16 slope = splat(s->model->gate_linear), cubic = splat(s->model->gate_cubic);
   float gated[n];
   for (int t = tokens.first; t < tokens.last; t++) {
     const float *pairs = s->inner + (size_t)t * 2 * (size_t)n;
     for (int i = 0; i < n; i += LANES, pairs += 2 * LANES) {
       const f32x16 x = load(pairs), up = load(pairs + LANES);
       /* Beyond 87 the exponential would leave its range; the quotient is 0 long before. */
-      const f32x16 e = exp16(__builtin_elementwise_min(-x, splat(87.0f)));
+      const f32x16 e = exp16(__builtin_elementwise_min(-x * fma16(cubic, x * x, slope), splat(87.0f)));
       store(gated + i, x / (e + 1.0f) * up);
     }
     activate(&s->narrow, t, gated, format);
@@ -107,15 +132,30 @@ static void gate(const step *s, int format, range tokens) {
 
 static void angles(const step *s, range tokens) {
   const aici_llama *m = s->model;
-  const int half = m->width / 2;
+  const int half = m->turned / 2;
+  float *to = s->angles + (size_t)tokens.first * (size_t)m->num_rotations * (size_t)m->turned;
+  for (int t = tokens.first; t < tokens.last; t++)
+    for (int r = 0; r < m->num_rotations; r++, to += m->turned)
+      for (int i = 0; i < half; i++) {
+        const float angle = (float)s->positions[t] * m->frequencies[r * half + i];
+        to[i] = cosf(angle) * m->rope_scales[r];
+        to[half + i] = sinf(angle) * m->rope_scales[r];
+      }
+}
+
+static void embed(const step *s, range tokens) {
+  const aici_llama *m = s->model;
   for (int t = tokens.first; t < tokens.last; t++) {
-    float *to = s->angles + (size_t)t * (size_t)m->width;
-    for (int i = 0; i < half; i++) {
-      const float angle = (float)s->positions[t] * m->frequencies[i];
-      to[i] = cosf(angle) * m->rope_scale;
-      to[half + i] = sinf(angle) * m->rope_scale;
-    }
+    float *state = s->states + (size_t)t * (size_t)m->hidden;
+    matrix_row(&m->embedding, s->batch->tokens[t], state);
+    for (int i = 0; i < m->hidden; i++) state[i] *= m->embedding_scale;
   }
+}
+
+static void cap_logits(const step *s, range lanes) {
+  const float cap = s->model->logit_cap;
+  float *logits = s->logits + (size_t)lanes.first * LANES;
+  for (int i = lanes.first; i < lanes.last; i++, logits += LANES) store(logits, tanh16(load(logits) / cap) * cap);
 }
 
 static void run(aici_pool *pool, int thread, void *argument) {
@@ -124,8 +164,7 @@ static void run(aici_pool *pool, int thread, void *argument) {
   const aici_batch *batch = s->batch;
   const int count = batch->num_tokens, threads = pool_size(pool);
   const range own = share(count, thread, threads);
-  for (int t = own.first; t < own.last; t++)
-    matrix_row(&m->embedding, batch->tokens[t], s->states + (size_t)t * (size_t)m->hidden);
+  embed(s, own);
   angles(s, own);
   const int attended = m->query_heads * m->width;
   activations from_attention = s->wide;
@@ -134,29 +173,28 @@ static void run(aici_pool *pool, int thread, void *argument) {
     const aici_layer *layer = &m->layers[i];
     const kv_cache cache = {s->storage->keys[i], s->storage->values[i], s->storage->format, s->storage->page_size,
                             m->key_heads, m->width};
-    normalize(s, layer->input_norm, layer->qkv.format, own);
+    normalize(s, layer->before_attention, layer->qkv.format, own);
     pool_barrier(pool);
     linear(pool, &layer->qkv, &s->wide, count, s->qkv, qkv_width(m), 0);
     pool_barrier(pool);
     rotate_and_write(s, layer, &cache, own);
     pool_barrier(pool);
-    attend(pool, &cache, batch, s->qkv, qkv_width(m), m->query_heads / m->key_heads, layer->window, 0, s->attended,
-           attended);
+    attend(pool, &cache, batch, s->qkv, qkv_width(m), m->query_heads / m->key_heads, layer->window,
+           m->score_cap, s->attended, attended);
     pool_barrier(pool);
     for (int t = own.first; t < own.last; t++)
       activate(&from_attention, t, s->attended + (size_t)t * (size_t)attended, layer->out.format);
     pool_barrier(pool);
-    linear(pool, &layer->out, &from_attention, count, s->states, m->hidden, 1);
-    pool_barrier(pool);
-    normalize(s, layer->post_norm, layer->gate_up.format, own);
+    project(pool, s, &layer->out, &from_attention, layer->after_attention, own);
+    normalize(s, layer->before_mlp, layer->gate_up.format, own);
     pool_barrier(pool);
     linear(pool, &layer->gate_up, &s->wide, count, s->inner, 2 * m->inner, 0);
     pool_barrier(pool);
     gate(s, layer->down.format, own);
     pool_barrier(pool);
-    linear(pool, &layer->down, &s->narrow, count, s->states, m->hidden, 1);
-    pool_barrier(pool);
+    project(pool, s, &layer->down, &s->narrow, layer->after_mlp, own);
   }
+  pool_barrier(pool);
   /* The rows that are wanted, and no others. */
   float normal[m->hidden];
   const range rows = share(batch->num_logits, thread, threads);
@@ -167,6 +205,9 @@ static void run(aici_pool *pool, int thread, void *argument) {
   }
   pool_barrier(pool);
   linear(pool, &m->head, &s->wide, batch->num_logits, s->logits, m->head.rows, 0);
+  if (!m->logit_cap) return;
+  pool_barrier(pool);
+  cap_logits(s, share(batch->num_logits * (m->head.rows / LANES), thread, threads));
 }
 
 static void *cut(char **memory, size_t bytes) {
@@ -178,8 +219,8 @@ static void *cut(char **memory, size_t bytes) {
 /* Bytes of `memory` that a step of so many tokens needs. */
 AICI_EXPORT size_t aici_llama_memory(const aici_llama *m, int32_t num_tokens) {
   const int attended = m->query_heads * m->width, wide = attended > m->hidden ? attended : m->hidden;
-  const size_t floats = (size_t)(m->hidden + qkv_width(m) + attended + 2 * m->inner + m->width);
-  return (size_t)num_tokens * (floats * 4 + 8) + 8 * 64 + activations_size(num_tokens, wide) +
+  const size_t floats = (size_t)(2 * m->hidden + qkv_width(m) + attended + 2 * m->inner + m->num_rotations * m->turned);
+  return (size_t)num_tokens * (floats * 4 + 8) + 9 * 64 + activations_size(num_tokens, wide) +
          activations_size(num_tokens, m->inner);
 }
 
@@ -196,7 +237,8 @@ AICI_EXPORT void aici_llama_step(aici_pool *pool, const aici_llama *m, const aic
   s.qkv = cut(&memory, n * (size_t)qkv_width(m) * 4);
   s.attended = cut(&memory, n * (size_t)attended * 4);
   s.inner = cut(&memory, n * 2 * (size_t)m->inner * 4);
-  s.angles = cut(&memory, n * (size_t)m->width * 4);
+  s.branch = cut(&memory, n * (size_t)m->hidden * 4);
+  s.angles = cut(&memory, n * (size_t)(m->num_rotations * m->turned) * 4);
   s.wide = activations_at(cut(&memory, activations_size(batch->num_tokens, wide)), batch->num_tokens, wide);
   s.wide.columns = m->hidden;
   s.narrow = activations_at(memory, batch->num_tokens, m->inner);
