@@ -38,7 +38,8 @@ class Packed:
         return cls._lay_out(*decoder.take(model, weights))
 
     @classmethod
-    def _lay_out(cls, shape: Shape, tensors: Mapping[str, torch.Tensor]) -> Self:
+    def _lay_out(cls, shape: Shape, tensors: dict[str, torch.Tensor]) -> Self:
+        """Takes `tensors` out one by one: weights are never there twice."""
         places, end = {}, 0
         for name, tensor in tensors.items():
             places[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end)
@@ -47,8 +48,8 @@ class Packed:
         memory = _memory(end + len(text) + _TRAILER.size)
         memory[end:] = text + _TRAILER.pack(len(memory), len(text), zlib.crc32(text))
         views = _views(memory, places)
-        for name, tensor in tensors.items():
-            views[name].copy_(tensor.detach())
+        for name, view in views.items():
+            view.copy_(tensors.pop(name).detach())
         return cls(shape, views, memory)
 
     def write(self, path: Path) -> None:
