@@ -23,7 +23,6 @@ from aici_engine.pace import Pace
 from aici_engine.sample.device import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.native import NativeSampling
-from aici_engine.sample.pipeline import choose
 from aici_engine.sample.sampler import Sampler, Sampling
 from aici_engine.sample.tensors import TensorMasks
 from aici_engine.schedule import Scheduler
@@ -122,7 +121,7 @@ def _sampler(host: GuestHost, eos_tokens: frozenset[TokenId], num_logits: int, p
         num_logits=num_logits,
         close=None if native is None else native.mask,
     )
-    sampler = Sampler(masks, choose if native is None else native.choose)
+    sampler = Sampler(masks) if native is None else Sampler(masks, native.choose, native.log_softmax)
     if place.on_cpu:
         return sampler
     there = TensorMasks(

@@ -27,7 +27,7 @@ from aici_engine.model.runner import Model
 from aici_engine.output import Output
 from aici_engine.profile import Profile
 from aici_engine.sample.sampler import Sampling, Wanted
-from aici_engine.sample.scores import num_rows, score
+from aici_engine.sample.scores import num_rows
 from aici_engine.schedule import Decision, Scheduler
 from aici_engine.sequence import Phase, Sequence
 from aici_runtime.errors import AiciError, RuntimeDiedError
@@ -250,7 +250,7 @@ class Loop:
         if seq.score_from is None:
             return
         try:
-            score(seq, self._sampler.on_host(rows))
+            self._sampler.score(seq, rows)
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
         else:

@@ -82,14 +82,6 @@ def test_they_change_nothing_and_come_only_when_asked_for(engine: Engine) -> Non
     assert {len(token.top_logprobs) for token in five.tokens} == {5}
 
 
-def test_equals_are_listed_in_the_order_of_the_vocabulary() -> None:
-    from aici_engine.sample.scores import log_softmax as ours
-
-    row = np.array([1, 3, 2, 3, 3, -np.inf], np.float32)
-    assert [token for token, _ in ours(row, TokenId(0), 2).top_logprobs] == [1, 3]
-    assert [token for token, _ in ours(row, TokenId(0), 20).top_logprobs] == [1, 3, 4, 2, 0]
-
-
 def test_a_bias_forces_forbids_and_counts(engine: Engine, tiny_model: Path) -> None:
     forced = finish(engine, "Hello", max_tokens=6, logit_bias={ord("a"): 100.0, ord("b"): 100.0}, logprobs=2)
     assert set(forced.text) <= set("ab")

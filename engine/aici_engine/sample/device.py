@@ -28,15 +28,14 @@ class DeviceSampler(Sampling[torch.Tensor]):
     def rows(self, logits: torch.Tensor) -> Iterable[torch.Tensor]:
         return logits.unbind()
 
-    def on_host(self, rows: Seq[torch.Tensor]) -> Seq[Logits]:
-        copies: Logits = torch.stack(list(rows)).cpu().numpy()
-        return list(copies)
+    def score(self, seq: Sequence, rows: Seq[torch.Tensor]) -> None:
+        self._host.score(seq, _on_host(rows))
 
     def sample_batch(self, wanted: Seq[Wanted[torch.Tensor]]) -> list[TokenScore | AiciError]:
         here = [each for each in wanted if _is_plain(each.seq)]
         tokens = self.launch(here) if here else torch.empty(0)
         others = [each for each in wanted if not _is_plain(each.seq)]
-        copies = self.on_host([each.row for each in others]) if others else []
+        copies = _on_host([each.row for each in others]) if others else []
         pairs = zip(others, copies, strict=True)
         theirs = iter(self._host.sample_batch([Wanted(each.seq, row, each.bits) for each, row in pairs]))
         ours = map(_result, tokens.tolist(), (each.bits is not None for each in here))
@@ -53,6 +52,11 @@ class DeviceSampler(Sampling[torch.Tensor]):
             is_open = self._masks.is_open(upload(np.stack(list(masks.values())), self._device))
             rows[places] = rows[places].masked_fill(~is_open, -torch.inf)
         return tensors.choose(rows, Draws.of(params, draws, num_logits=rows.shape[1], device=self._device))
+
+
+def _on_host(rows: Seq[torch.Tensor]) -> Seq[Logits]:
+    copies: Logits = torch.stack(list(rows)).cpu().numpy()
+    return list(copies)
 
 
 def _is_plain(seq: Sequence) -> bool:

@@ -1,14 +1,16 @@
-"""Masks and the pipeline in C: the same tokens as `masks` and `pipeline` give, in a tenth of the time."""
+"""Masks, the pipeline and log-probabilities in C: what `masks`, `pipeline` and `scores` give, in a tenth of the time.
+
+But for near ties, and the last digits of log-probabilities.
+"""
 
 import ctypes
-from ctypes import c_double, c_float, c_int64, c_uint64, c_void_p
-
-import numpy as np
-import numpy.typing as npt
+from ctypes import c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 
 from aici_engine.config import SamplingParams
+from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Bits, Logits
 from aici_engine.sample.pipeline import NOT_FINITE, NOTHING_ALLOWED
+from aici_runtime.errors import AiciError
 from aici_runtime.ids import TokenId
 
 _SPARE = 32
@@ -21,20 +23,24 @@ class NativeSampling:
     def __init__(self, library: ctypes.CDLL, num_logits: int) -> None:
         # Calls this short had better not give up the GIL: to have it again may take milliseconds.
         held = ctypes.PyDLL(library._name)
-        self._choose, self._mask = held.aici_choose, held.aici_mask
+        self._choose, self._mask, self._scores = held.aici_choose, held.aici_mask, held.aici_scores
         self._choose.argtypes = (
             *(c_void_p, c_int64, c_float, c_int64, c_double, c_double, c_uint64),
             *(c_void_p, c_void_p),
         )
         self._choose.restype = c_int64
         self._mask.argtypes, self._mask.restype = (c_void_p, c_void_p, c_int64), None
-        self._ids = np.empty(2 * num_logits + _SPARE, np.int32)
-        self._weights = np.empty(2 * num_logits + _SPARE, np.float32)
-        self._memory = _address(self._ids), _address(self._weights)
+        self._scores.argtypes = c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p
+        self._scores.restype = c_int64
+        self._ids = (c_int32 * (2 * num_logits + _SPARE))()
+        self._weights = (c_float * (2 * num_logits + _SPARE))()
+        self._total = c_double()
+        self._total_at = ctypes.addressof(self._total)
+        self._memory = ctypes.addressof(self._ids), ctypes.addressof(self._weights)
 
     def mask(self, row: Logits, bits: Bits, num_tokens: int) -> None:
         """As `masks.TableClose`."""
-        self._mask(_address(row), _address(bits), num_tokens)
+        self._mask(_address(row), bits.ctypes.data, num_tokens)
 
     def choose(self, row: Logits, params: SamplingParams, draw: int) -> TokenId:
         """As `pipeline.choose`."""
@@ -46,7 +52,17 @@ class NativeSampling:
             raise ValueError(_ERRORS[token])
         return TokenId(token)
 
+    def log_softmax(self, row: Logits, token: TokenId, k: int) -> TokenScore:
+        """As `scores.log_softmax`."""
+        num = self._scores(_address(row), len(row), k, self._total_at, *self._memory)
+        if num < 0:
+            raise AiciError(NOT_FINITE)
+        total = self._total.value
+        pairs = zip(self._ids[:num], self._weights[:num], strict=True)
+        likeliest = tuple((TokenId(each), logit - total) for each, logit in pairs)
+        return TokenScore(token, float(row[token]) - total, likeliest)
 
-def _address(array: npt.NDArray[np.generic]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+
+def _address(row: Logits) -> int:
+    """In a third of the time that `row.ctypes` takes, but only of what may be written to."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(row.data))

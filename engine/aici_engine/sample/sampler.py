@@ -12,7 +12,7 @@ import torch
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits, MaskApplier
 from aici_engine.sample.pipeline import NOTHING_ALLOWED, Choose, choose, penalize
-from aici_engine.sample.scores import log_softmax
+from aici_engine.sample.scores import LogSoftmax, log_softmax, score
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, ControllerError
 
@@ -35,7 +35,8 @@ class Sampling(Protocol[Row]):
     def rows(self, logits: torch.Tensor) -> Iterable[Row]:
         """Of (R, vocabulary) as the model gives them."""
 
-    def on_host(self, rows: Seq[Row]) -> Seq[Logits]: ...
+    def score(self, seq: Sequence, rows: Seq[Row]) -> None:
+        """So much more of its prompt is scored: `rows` are what `num_rows` asked for. AiciError if that cannot be."""
 
     def sample_batch(self, wanted: Seq[Wanted[Row]]) -> list[TokenScore | AiciError]:
         """Rows are spoilt. An error where there is nothing to choose."""
@@ -44,16 +45,17 @@ class Sampling(Protocol[Row]):
 class Sampler(Sampling[Logits]):
     """Draws one random number per sampled token from the sequence's own generator, so a seed fixes the text."""
 
-    def __init__(self, masks: MaskApplier, choose: Choose = choose) -> None:
+    def __init__(self, masks: MaskApplier, choose: Choose = choose, log_softmax: LogSoftmax = log_softmax) -> None:
         self._masks = masks
         self._choose = choose
+        self._log_softmax = log_softmax
 
     def rows(self, logits: torch.Tensor) -> Iterable[Logits]:
         rows: Logits = logits.numpy()
         return iter(rows)
 
-    def on_host(self, rows: Seq[Logits]) -> Seq[Logits]:
-        return rows
+    def score(self, seq: Sequence, rows: Seq[Logits]) -> None:
+        score(seq, rows, self._log_softmax)
 
     def sample_batch(self, wanted: Seq[Wanted[Logits]]) -> list[TokenScore | AiciError]:
         return [self._try(each.seq, each.row.copy() if each.shared else each.row, each.bits) for each in wanted]
@@ -85,4 +87,4 @@ class Sampler(Sampling[Logits]):
             raise AiciError(str(error)) from error
         if seq.sampling.logprobs is None:
             return TokenScore(token)
-        return log_softmax(unpenalized, token, seq.sampling.logprobs)
+        return self._log_softmax(unpenalized, token, seq.sampling.logprobs)

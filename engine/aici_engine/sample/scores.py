@@ -1,16 +1,18 @@
 """Log-probabilities: of a sampled token among the others of its row, and of the tokens of a prompt."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits
-from aici_engine.sample.pipeline import top_k
+from aici_engine.sample.pipeline import NOT_FINITE, top_k
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError
 from aici_runtime.ids import TokenId
+
+LogSoftmax = Callable[[Logits, TokenId, int], TokenScore]
 
 
 def log_softmax(row: Logits, token: TokenId, k: int) -> TokenScore:
@@ -20,7 +22,7 @@ def log_softmax(row: Logits, token: TokenId, k: int) -> TokenScore:
     """
     top = row.max()
     if not np.isfinite(top):
-        raise AiciError("the model's logits are not finite")
+        raise AiciError(NOT_FINITE)
     total = float(top) + math.log(np.exp(row - top).sum(dtype=np.float64))
     ranked: list[tuple[TokenId, float]] = []
     if k:
@@ -38,7 +40,7 @@ def num_rows(seq: Sequence, end: int) -> int:
     return 0 if seq.score_from is None else max(0, end + 1 - seq.score_from - len(seq.scores))
 
 
-def score(seq: Sequence, rows: Iterable[Logits]) -> None:
+def score(seq: Sequence, rows: Iterable[Logits], log_softmax: LogSoftmax) -> None:
     """`rows`: of a chunk as `num_rows` asked; that of the last token tells of none."""
     assert seq.score_from is not None
     first = seq.score_from + len(seq.scores)

@@ -153,7 +153,8 @@ def test_the_kernels_choose_what_the_definition_does(native: NativeSampling | No
     if native is None:
         return
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
-    row = data.draw(st.sampled_from([1.0, 4.0, 12.0])) * generator.standard_normal(data.draw(st.integers(1, 6000)))
+    size = data.draw(st.one_of(st.integers(1, 6000), st.just(49152)))
+    row = data.draw(st.sampled_from([0.1, 1.0, 4.0, 12.0])) * generator.standard_normal(size)
     row = row.astype(np.float32)
     if data.draw(st.booleans(), "equals"):
         row = row.round()
@@ -162,10 +163,10 @@ def test_the_kernels_choose_what_the_definition_does(native: NativeSampling | No
     params = SamplingParams(
         temperature=data.draw(st.sampled_from([0.0, 0.3, 1.0, 3.0])),
         top_k=data.draw(st.sampled_from([0, 1, 3, 50, 256, 257, 3000, 5000])),
-        top_p=data.draw(st.sampled_from([1.0, 0.99, 0.6, 0.01])),
+        top_p=data.draw(st.sampled_from([1.0, 0.9999, 0.99, 0.6, 0.01])),
         min_p=data.draw(st.sampled_from([0.0, 0.001, 0.2, 1.0])),
     )
-    numbers = draws(20)
+    numbers = draws(10)
     found = [native.choose(row, params, draw) for draw in numbers]
     wanted = [pipeline.choose(row, params, draw) for draw in numbers]
     assert sum(a != b for a, b in zip(found, wanted, strict=True)) <= 1

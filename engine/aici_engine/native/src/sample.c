@@ -1,15 +1,26 @@
 /* From a row of logits to a token, as sample/pipeline.py defines it: that is the reference, and serves where this does
-   not run. Sums are taken in double, weights in float; all else is exact, so ties and edges are those of the reference. */
+   not run. Sums are taken in double, but for those of a few hundred weights, and weights in float; all else is exact, so
+   ties and edges are those of the reference. */
 #include "export.h"
 #include "simd.h"
 
-enum { NOTHING_ALLOWED = -1, NOT_FINITE = -2, FEW_GROUPS = 32, MANY_GROUPS = 256, BLOCK = 1024 };
+enum { NOTHING_ALLOWED = -1, NOT_FINITE = -2, FEW_GROUPS = 32, MANY_GROUPS = 256, FEW = 256, CUTS = 4, ROUNDS = 4 };
 typedef double f64x16 __attribute__((vector_size(128)));
 
-/* `num` candidates. Behind them lie sixteen of weight 0, which never win. */
+/* Without `ids`, the first `num` tokens. After the last one, weights are 0 to the end of its sixteen lanes. */
 typedef struct { int32_t *ids; float *weights; int64_t num; } candidates;
 
-#define ANY(v) (__builtin_reduce_or((u32x16)(v)) != 0)
+/* Bit i: lane i of what a comparison gave. */
+INLINE uint32_t which(i32x16 v) {
+  typedef _Bool bits __attribute__((ext_vector_type(LANES)));
+  const bits b = __builtin_convertvector(v, bits);
+  uint16_t all; memcpy(&all, &b, sizeof all);
+  return all;
+}
+#define ANY(v) (which(v) != 0)
+/* A loop over these lanes. */
+#define FOR_EACH(i, v) \
+  for (uint32_t left_ = which(v), i; left_ && (i = (uint32_t)__builtin_ctz(left_), 1); left_ &= left_ - 1)
 INLINE f32x16 pick(i32x16 if_, f32x16 then, f32x16 otherwise) {
   return (f32x16)(((i32x16)then & if_) | ((i32x16)otherwise & ~if_));
 }
@@ -23,8 +34,6 @@ INLINE f32x16 part(const float *row, int64_t n, int64_t i) {
   memcpy(&v, row + i, (size_t)(n - i) * sizeof *row);
   return v;
 }
-
-static void end(candidates *c) { memset(c->weights + c->num, 0, LANES * sizeof *c->weights); }
 
 /* The k-th largest of `num` values, which are left in another order. */
 static float kth(float *values, int64_t num, int64_t k) {
@@ -52,10 +61,10 @@ static float top_of(const float *row, int64_t n, f32x16 *groups, int num) {
   for (int64_t i = 0, g = 0; i < n; i += LANES, g = g + 1 < num ? g + 1 : 0) {
     const f32x16 v = part(row, n, i);
     bad |= v != v;
-    groups[g] = pick(v > groups[g], v, groups[g]);
+    groups[g] = pick(v > groups[g], v, groups[g]) + splat(0); /* else it became a store under a mask, which is slow */
   }
   f32x16 top = groups[0];
-  for (int g = 1; g < num; g++) top = pick(groups[g] > top, groups[g], top);
+  for (int g = 1; g < num; g++) top = max16(groups[g], top);
   return ANY(bad) ? NAN : hmax16(top);
 }
 
@@ -64,9 +73,8 @@ static void collect(const float *row, int64_t n, float least, candidates *c) {
   c->num = 0;
   for (int64_t i = 0; i < n; i += LANES) {
     const f32x16 v = part(row, n, i);
-    if (!ANY(v >= splat(least))) continue;
-    for (int64_t j = i; j < i + LANES && j < n; j++)
-      if (row[j] >= least && row[j] > -INFINITY) c->ids[c->num] = (int32_t)j, c->weights[c->num++] = row[j];
+    FOR_EACH(j, (v >= splat(least)) & (v > splat(-INFINITY)))
+      c->ids[c->num] = (int32_t)(i + j), c->weights[c->num++] = row[i + j];
   }
 }
 
@@ -84,32 +92,34 @@ static void top_k(const float *row, int64_t n, int64_t k, f32x16 *groups, int nu
   c->num = num;
 }
 
-/* `num` of the row from `from` on. */
-static void take(const float *row, int64_t n, int64_t from, int64_t num, candidates *c) {
-  for (int64_t j = 0; j < num; j += LANES) {
-    const i32x16 ids = lanes(from + j);
-    memcpy(c->ids + j, &ids, sizeof ids);
-    store(c->weights + j, part(row, n, from + j));
-  }
-  c->num = num;
-}
-
-/* From logits. */
-static void weigh(candidates *c, float top, float temperature) {
+/* From logits, of which `from` may be a row, to weights. */
+static void weigh(candidates *c, const float *from, float top, float temperature) {
   for (int64_t j = 0; j < c->num; j += LANES)
-    store(c->weights + j, exp16((load(c->weights + j) - splat(top)) / splat(temperature)));
-  end(c);
+    store(c->weights + j, exp16((part(from, c->num, j) - splat(top)) / splat(temperature)));
 }
 
-static void keep(candidates *c, float least) {
-  int64_t num = 0;
+static void drop_below(candidates *c, float least) {
   for (int64_t j = 0; j < c->num; j += LANES) {
-    if (!ANY(load(c->weights + j) >= splat(least))) continue;
-    for (int64_t i = j; i < j + LANES && i < c->num; i++)
-      if (c->weights[i] >= least) c->ids[num] = c->ids[i], c->weights[num++] = c->weights[i];
+    const f32x16 w = load(c->weights + j);
+    store(c->weights + j, w * pick(w >= splat(least), splat(1), splat(0)));
   }
-  c->num = num;
-  end(c);
+}
+
+/* Of the weights that are at least so large. In single precision a few at a time. */
+static void sums_above(const candidates *c, const float least[CUTS], double sums[CUTS]) {
+  f64x16 all[CUTS] = {};
+  for (int64_t j = 0; j < c->num;) {
+    f32x16 some[CUTS] = {};
+    for (const int64_t stop = j + FEW < c->num ? j + FEW : c->num; j < stop; j += LANES) {
+      const f32x16 w = load(c->weights + j);
+      for (int i = 0; i < CUTS; i++) some[i] += pick(w >= splat(least[i]), w, splat(0));
+    }
+    for (int i = 0; i < CUTS; i++) all[i] += __builtin_convertvector(some[i], f64x16);
+  }
+  for (int i = 0; i < CUTS; i++) {
+    sums[i] = 0;
+    for (int lane = 0; lane < LANES; lane++) sums[i] += all[i][lane];
+  }
 }
 
 INLINE int before(const candidates *c, int64_t a, int64_t b) {
@@ -119,25 +129,11 @@ INLINE void swap(candidates *c, int64_t a, int64_t b) {
   const int32_t id = c->ids[a]; c->ids[a] = c->ids[b]; c->ids[b] = id;
   const float weight = c->weights[a]; c->weights[a] = c->weights[b]; c->weights[b] = weight;
 }
-/* The fewest likeliest that together have `share` of the weight. Mostly those at least this likely, against the
-   likeliest, suffice: only they are looked at. They are cut in two at one of them, again and again, where the wanted
-   weight is reached: those before `low` are in, those from `high` on are out. */
-static void top_p(candidates *c, double share) {
-  static const float heads[] = {1e-2f, 1e-4f};
-  f64x16 all = {}, head[2] = {};
-  for (int64_t j = 0; j < c->num; j += LANES) {
-    const f32x16 w = load(c->weights + j);
-    all += __builtin_convertvector(w, f64x16);
-    for (int h = 0; h < 2; h++)
-      head[h] += __builtin_convertvector(pick(w >= splat(heads[h]), w, splat(0)), f64x16);
-  }
-  double sum = 0, sums[2] = {};
-  for (int i = 0; i < LANES; i++) sum += all[i], sums[0] += head[0][i], sums[1] += head[1][i];
-  const double wanted = share * sum;
-  for (int h = 0; h < 2; h++)
-    if (sums[h] >= wanted) { keep(c, heads[h]); break; }
+/* The fewest likeliest whose weights, with `had`, reach `wanted`: so many, which stand first then. They are cut in two at
+   one of them, again and again, where that is reached: those before `low` are in, those from `high` on are out. */
+static int64_t likeliest(candidates *c, double had, double wanted) {
   int64_t low = 0, high = c->num;
-  for (double had = 0; low < high;) {
+  while (low < high) {
     swap(c, low + (high - low) / 2, high - 1);
     int64_t at = low;
     double more = 0;
@@ -149,35 +145,87 @@ static void top_p(candidates *c, double share) {
     low = at + 1;
     if (had >= wanted) high = low;
   }
-  c->num = low;
-  end(c);
+  return low;
+}
+
+/* The fewest likeliest that together have `share` of the weight keep theirs. Sums above ever closer cuts bracket the
+   weight of the last of them; only those between the last two cuts are looked at one by one, in the memory of `edge`. */
+static void top_p(candidates *c, double share, candidates edge) {
+  float cuts[CUTS] = {0, 0x1p-16f, 0x1p-10f, 0x1p-5f}, low = 0, high = INFINITY;
+  double sums[CUTS], had = 0, wanted = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    sums_above(c, cuts, sums);
+    if (round == 0) wanted = share * sums[0];
+    int i = CUTS - 1;
+    while (i > 0 && sums[i] < wanted) high = cuts[i], had = sums[i--];
+    low = cuts[i];
+    if (sums[i] - had <= FEW * low) break; /* few can be between them */
+    const float from = low > 0 ? low : 0x1p-40f, ratio = sqrtf(sqrtf((high < 1 ? high : 1) / from));
+    cuts[0] = low;
+    for (i = 1; i < CUTS; i++) cuts[i] = (i > 1 ? cuts[i - 1] : from) * ratio;
+  }
+  for (int64_t j = 0; j < c->num; j += LANES) {
+    const f32x16 w = load(c->weights + j);
+    store(c->weights + j, w * pick(w >= splat(low), splat(1), splat(0)));
+    FOR_EACH(i, (w >= splat(low)) & (w < splat(high)) & (w > splat(0)))
+      edge.ids[edge.num] = (int32_t)(j + i), edge.weights[edge.num++] = c->weights[j + i];
+  }
+  for (int64_t j = likeliest(&edge, had, wanted); j < edge.num; j++) c->weights[edge.ids[j]] = 0;
 }
 
 typedef struct { float at; int64_t id; } winner;
 
-/* Candidates race with each other and with the winner so far; see `choose` of the reference. Waiting times are at least
-   the number that they are made of, so that few logarithms are taken. */
-static winner race(const candidates *c, uint64_t draw, winner best) {
-  for (int64_t j = 0; j < c->num; j += LANES) {
-    u32x16 bits; memcpy(&bits, c->ids + j, sizeof bits);
-    bits = bits * 0x9E3779B9u + (uint32_t)draw;
-    bits ^= bits >> 16;
-    bits *= 0x7FEB352Du;
-    bits ^= (uint32_t)(draw >> 32);
-    bits ^= bits >> 15;
-    bits *= 0x846CA68Bu;
-    bits ^= bits >> 16;
-    const f32x16 uniform = (__builtin_convertvector(bits, f32x16) + 0.5f) * (float)((0x1p-24 - 1) * 0x1p-32);
-    const f32x16 weights = load(c->weights + j);
-    const i32x16 early = (-uniform < weights * best.at) & (weights > splat(0));
-    if (!ANY(early)) continue;
-    for (int i = 0; i < LANES; i++) {
-      if (!early[i] || j + i >= c->num) continue;
-      const float arrives = -log1pf(uniform[i]) / weights[i];
-      if (arrives < best.at) best = (winner){arrives, c->ids[j + i]};
-    }
+/* Minus a number between 0 and 1 for each of sixteen ids; see `_exponentials` of the reference. */
+INLINE f32x16 luck(u32x16 bits, uint64_t draw) {
+  bits = bits * 0x9E3779B9u + (uint32_t)draw;
+  bits ^= bits >> 16;
+  bits *= 0x7FEB352Du;
+  bits ^= (uint32_t)(draw >> 32);
+  bits ^= bits >> 15;
+  bits *= 0x846CA68Bu;
+  bits ^= bits >> 16;
+  return (__builtin_convertvector(bits, f32x16) + 0.5f) * (float)((0x1p-24 - 1) * 0x1p-32);
+}
+
+/* Sixteen candidates race with each other and with the winner so far. Waiting times are at least the number that they
+   are made of, so that few logarithms are taken. */
+INLINE winner race16(u32x16 ids, f32x16 weights, uint64_t draw, winner best) {
+  const f32x16 uniform = luck(ids, draw);
+  FOR_EACH(i, (-uniform < weights * best.at) & (weights > splat(0))) {
+    const float arrives = -log1pf(uniform[i]) / weights[i];
+    if (arrives < best.at) best = (winner){arrives, ids[i]};
   }
   return best;
+}
+
+static int64_t race(const candidates *c, uint64_t draw) {
+  winner best = {INFINITY, NOTHING_ALLOWED};
+  for (int64_t j = 0; j < c->num; j += LANES) {
+    const f32x16 weights = load(c->weights + j);
+    if (!ANY(weights > splat(0))) continue;
+    u32x16 ids = (u32x16)lanes(j);
+    if (c->ids) memcpy(&ids, c->ids + j, sizeof ids);
+    best = race16(ids, weights, draw, best);
+  }
+  return best.id;
+}
+
+/* Of the whole row. The likeliest sets the time that the others must beat, and most cannot, whatever their exact weight:
+   the bits of a float, read as a number, are its logarithm, but that between powers of two it is a straight line, which
+   lies above the curve. */
+static int64_t race_all(const float *row, int64_t n, int64_t likeliest, float temperature, uint64_t draw) {
+  const f32x16 top = splat(row[likeliest]), one = splat(0x1p23f * 127);
+  const f32x16 scale = splat(0x1p23f * 1.44269504f) / splat(temperature);
+  winner best = race16((u32x16)lanes(likeliest), (f32x16){1}, draw, (winner){INFINITY, 0});
+  /* It is met again, and of equals the first one wins. */
+  best = (winner){nextafterf(best.at, INFINITY), likeliest};
+  for (int64_t i = 0; i < n; i += LANES) {
+    const f32x16 v = part(row, n, i) - top;
+    const f32x16 most = (f32x16)__builtin_convertvector(max16(v * scale + one, splat(0)), i32x16);
+    if (!ANY(-luck((u32x16)lanes(i), draw) < most * (best.at * 1.001f))) continue;
+    best = race16((u32x16)lanes(i), exp16(v / splat(temperature)), draw, best);
+  }
+  return best.id;
 }
 
 /* Closes the first `n` tokens of `row` whose bits are 0. */
@@ -187,10 +235,25 @@ AICI_EXPORT void aici_mask(float *row, const uint8_t *bits, int64_t n) {
   for (; i + LANES <= n; i += LANES) {
     uint16_t open; memcpy(&open, bits + i / 8, sizeof open);
     const i32x16 is_open = (((u32x16){} + open) & at) != 0;
-    store(row + i, pick(is_open, load(row + i), splat(-INFINITY)));
+    store(row + i, load(row + i) + pick(is_open, splat(0), splat(-INFINITY)));
   }
   for (; i < n; i++)
     if (!(bits[i / 8] >> (i % 8) & 1)) row[i] = -INFINITY;
+}
+
+/* The first that equals the largest; see `top_of`. */
+static int64_t first_of(const float *row, int64_t n, float top, const f32x16 *groups, int num) {
+  int64_t first = n;
+  for (int g = 0; g < num; g++) {
+    if (!ANY(groups[g] == splat(top))) continue;
+    for (int64_t i = g * LANES; i < first; i += num * LANES) {
+      if (!ANY(part(row, n, i) == splat(top))) continue;
+      while (row[i] != top) i++;
+      if (i < first) first = i;
+      break;
+    }
+  }
+  return first;
 }
 
 /* `temperature` 0 is greedy; `k` 0, `p` 1 and `min_p` 0 switch those steps off. `ids`, `weights`: memory for 2 n + 32. */
@@ -201,26 +264,39 @@ AICI_EXPORT int64_t aici_choose(const float *row, int64_t n, float temperature, 
   const float top = top_of(row, n, groups, num_groups);
   if (top != top || top == INFINITY) return NOT_FINITE;
   if (top == -INFINITY) return NOTHING_ALLOWED;
-  if (temperature == 0)
-    for (int64_t i = 0;; i += LANES)
-      if (ANY(part(row, n, i) == splat(top)))
-        for (;; i++)
-          if (row[i] == top) return i;
-  candidates c = {ids, weights, 0};
   const int few = k > 0 && k < n;
-  winner best = {INFINITY, NOTHING_ALLOWED};
-  if (!few && p == 1 && min_p == 0) {
-    for (int64_t i = 0; i < n; i += BLOCK) {
-      take(row, n, i, n - i < BLOCK ? n - i : BLOCK, &c);
-      weigh(&c, top, temperature);
-      best = race(&c, draw, best);
-    }
-    return best.id;
+  if (temperature == 0 || (!few && p == 1 && min_p == 0)) {
+    const int64_t first = first_of(row, n, top, groups, num_groups);
+    return temperature == 0 ? first : race_all(row, n, first, temperature, draw);
   }
+  candidates c = {few || p == 1 ? ids : NULL, weights, n};
   if (few) top_k(row, n, k, groups, num_groups, &c);
-  else take(row, n, 0, n, &c);
-  weigh(&c, top, temperature);
-  if (p < 1) top_p(&c, p);
-  if (min_p > 0) keep(&c, (float)min_p);
-  return race(&c, draw, best).id;
+  /* A little less than min_p, whatever was rounded. */
+  else if (p == 1) collect(row, n, top - fabsf(top) * 1e-6f + temperature * (logf((float)min_p) - 0.01f), &c);
+  weigh(&c, c.ids ? weights : row, top, temperature);
+  if (p < 1) top_p(&c, p, (candidates){ids + n + LANES, weights + n + LANES, 0});
+  if (min_p > 0) drop_below(&c, (float)min_p);
+  return race(&c, draw);
+}
+
+/* For log-probabilities: the logarithm of what the row's exponentials add up to goes to `total`, the k likeliest tokens
+   with their logits to `ids` and `logits` (memory for 2 n + 32), of equals the first. Returns how many these are. */
+AICI_EXPORT int64_t aici_scores(const float *row, int64_t n, int64_t k, double *total, int32_t *ids, float *logits) {
+  f32x16 groups[FEW_GROUPS];
+  const float top = top_of(row, n, groups, FEW_GROUPS);
+  if (!isfinite(top)) return NOT_FINITE;
+  f64x16 all = {};
+  for (int64_t i = 0; i < n;) {
+    f32x16 some = {};
+    for (const int64_t stop = i + FEW < n ? i + FEW : n; i < stop; i += LANES) some += exp16(part(row, n, i) - splat(top));
+    all += __builtin_convertvector(some, f64x16);
+  }
+  double sum = 0;
+  for (int lane = 0; lane < LANES; lane++) sum += all[lane];
+  *total = (double)top + log(sum);
+  candidates c = {ids, logits, 0};
+  if (k > 0) top_k(row, n, k, groups, FEW_GROUPS, &c);
+  for (int64_t i = 1; i < c.num; i++)
+    for (int64_t j = i; j > 0 && before(&c, j, j - 1); j--) swap(&c, j, j - 1);
+  return c.num < k ? c.num : k;
 }
