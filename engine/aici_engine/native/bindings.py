@@ -10,7 +10,6 @@ class Format(IntEnum):
     BF16 = 1
     INT8 = 2
     INT4 = 3
-    F16 = 4
 
 
 class CMatrix(Structure):

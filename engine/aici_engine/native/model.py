@@ -16,22 +16,20 @@ from aici_engine.native.pool import Pool
 from aici_engine.native.weights import matrix
 
 FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
-_CACHES: Final = {Format.F32: torch.float32, Format.BF16: torch.bfloat16}
 _NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp", "query_norm", "key_norm")
 _SAME: Final = (
     *("hidden", "inner", "query_heads", "key_heads", "width", "turned", "joint_norms"),
     *("epsilon", "embedding_scale", "query_scale", "score_cap", "logit_cap"),
 )
 """What the kernels call as Shape does."""
-_CACHE_FORMATS: Final = {torch.float32: Format.F32, torch.bfloat16: Format.BF16, torch.float16: Format.F16}
 
 
 class NativeModel:
     """A row of logits depends on its sequence alone, to the last bit: not on what else is in the batch, nor on how the
     sequence was cut into chunks, nor on the number of threads or the level of the processor.
 
-    With int8 and int4 weights, activations are bytes in groups of 32 and the cache is f16. With bf16 they are bf16, and
-    what is smaller than 2^-126 may be 0 at one level and not at another.
+    With f32 weights all is f32. With all others, attention multiplies bf16, whose sums below 2^-126 may be 0 at one
+    level and not at another; other activations are bf16 too, or bytes in groups of 32 where weights are integers.
     """
 
     device = torch.device("cpu")
@@ -42,7 +40,7 @@ class NativeModel:
         self.vocab_size = shape.vocab_size
         self.context = shape.context
         self.eos_tokens = frozenset(shape.eos_tokens)
-        self.dtype = _CACHES.get(shape.weights, torch.float16)
+        self.dtype = torch.float32 if shape.weights is Format.F32 else torch.bfloat16
         self.layers = [LayerShape(shape.key_heads, shape.width, shape.width)] * len(shape.windows)
         self._packed = packed
         self._c = _structure(packed)
@@ -66,7 +64,7 @@ class NativeModel:
         c = CStorage(
             pointers(*(tensor.data_ptr() for tensor in storage.keys)),
             pointers(*(tensor.data_ptr() for tensor in storage.values)),
-            _CACHE_FORMATS[self.dtype],
+            Format.F32 if self.dtype is torch.float32 else Format.BF16,
             page_size,
         )
         self._storages[id(storage)] = storage, c

@@ -28,9 +28,8 @@ def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -
         parts["values"] = fours[:, :, 0::2] | fours[:, :, 1::2] << 4
         parts |= {"scales": _panels(scales), "minimums": _panels(minimums)}
     elif form is Format.BF16:
-        normal = (
-            weight.abs() >= torch.finfo(torch.bfloat16).tiny
-        )  # what is less is 0 to processors that compute with bf16
+        # What is less is 0 to processors that compute with bf16.
+        normal = weight.abs() >= torch.finfo(torch.bfloat16).tiny
         parts["values"] = (weight * normal).bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
     else:
         parts["values"] = _panels(weight)

@@ -1,5 +1,6 @@
 """The kernels against transformers' own models, and against themselves: bit for bit, whatever a row's company."""
 
+import copy
 import functools
 from typing import Any
 
@@ -141,6 +142,37 @@ def test_logits_are_those_of_transformers(family: str) -> None:
     for weights in (Format.BF16, Format.INT8):
         near = whole(native(module, weights), sequence)
         assert torch.nn.functional.cosine_similarity(near, theirs).mean() > 0.99
+
+
+def bf16(x: torch.Tensor) -> torch.Tensor:
+    return x.bfloat16().float()
+
+
+def attend_in_bf16(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, scaling: float, **_: Any
+) -> tuple[torch.Tensor, None]:
+    """As the kernels do while a sequence is one block of keys."""
+    key, value = (bf16(x).repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    unseen = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool).triu(1)
+    scores = (bf16(query * scaling) @ key.transpose(2, 3)).masked_fill(unseen, -torch.inf)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    return (bf16(weights) @ value / weights.sum(-1, keepdim=True)).transpose(1, 2), None
+
+
+def test_with_bf16_all_that_is_multiplied_is_rounded_and_nothing_else() -> None:
+    module, sequence = copy.deepcopy(module_of("llama-biases")), Sequence(3, 63)
+    kernels = whole(native(module, Format.BF16), sequence)
+    for part in module.modules():
+        if isinstance(part, torch.nn.Linear | torch.nn.Embedding):
+            part.weight.data = bf16(part.weight.data)
+        if isinstance(part, torch.nn.Linear):
+            part.register_forward_pre_hook(lambda _, inputs: (bf16(inputs[0]),))
+    tf.AttentionInterface.register("bf16", attend_in_bf16)
+    module.set_attn_implementation("bf16")
+    with torch.inference_mode():
+        rounded = module(torch.tensor([sequence.tokens])).logits[0]
+    # A number between two of bf16 may be rounded either way, once in a while.
+    assert ((kernels - rounded).norm(dim=1) / rounded.norm(dim=1)).median() < 1e-5
 
 
 @pytest.mark.parametrize("weights", list(Format)[:4])

@@ -6,40 +6,35 @@
 #include "simd.h"
 
 enum { MAX_WIDTH = 256, BLOCK = 64, TILES = BLOCK / LANES };
-/* Accumulators: of so many rows, by two vectors, or by four where the rows are few. */
+/* Sums at once, as the registers allow: of ROWS rows FEWEST vectors, and of few rows MOST. */
 #if defined(__AVX512F__)
-enum { ROWS = 8, FEW = 4, WIDE = 4, NARROW = 2 };
+enum { ROWS = 8, FEWEST = 2, MOST = 4 };
 #else
-enum { ROWS = 4, FEW = 2, WIDE = 2, NARROW = 1 };
+enum { ROWS = 4, FEWEST = 1, MOST = 2 };
 #endif
 
-INLINE size_t size_of(const int format) { return format == F32 ? 4 : 2; }
+/* Numbers of a lane, which is four bytes. */
+INLINE int in_lane(const int format) { return format == BF16 ? 2 : 1; }
 
-INLINE f32x16 load_as(const char *p, const int format) {
-  return format == F32 ? load((const float *)(const void *)p) : load_f16(p);
-}
-
-/* A tile: sixteen keys or values of a head. */
+/* In lanes: where sixteen keys, or values, of a head begin (a tile). */
 static size_t tile_at(const kv_cache *c, int page, int offset, int head) {
   const size_t tile = (size_t)page * (size_t)(c->page_size / LANES) + (size_t)(offset / LANES);
-  return (tile * (size_t)c->heads + (size_t)head) * (size_t)c->width * LANES;
+  return (tile * (size_t)c->heads + (size_t)head) * (size_t)(c->width * LANES / in_lane(c->format));
 }
 
 void kv_write(const kv_cache *c, int page, int offset, const float *keys, const float *values) {
-  const int lane = offset % LANES, width = c->width;
-  for (int head = 0; head < c->heads; head++, keys += width, values += width) {
+  const int own = offset % LANES, width = c->width;
+  for (int head = 0; head < c->heads; head++) {
     const size_t at = tile_at(c, page, offset, head);
-    for (int d = 0; d < width; d++) {
-      if (c->format == F32) {
-        ((float *)c->keys)[at + (size_t)(d * LANES + lane)] = keys[d];
-        ((float *)c->values)[at + (size_t)(lane * width + d)] = values[d];
-      } else if (c->format == BF16) {
-        ((uint16_t *)c->keys)[at + (size_t)((d & ~1) * LANES + 2 * lane + d % 2)] = to_bf16(splat(keys[d]))[0];
-        ((uint16_t *)c->values)[at + (size_t)((lane & ~1) * width + 2 * d + lane % 2)] = to_bf16(splat(values[d]))[0];
-      } else {
-        ((_Float16 *)c->keys)[at + (size_t)(d * LANES + lane)] = (_Float16)keys[d];
-        ((_Float16 *)c->values)[at + (size_t)(lane * width + d)] = (_Float16)values[d];
-      }
+    if (c->format == F32) {
+      float *key = (float *)c->keys + at + own, *value = (float *)c->values + at + own * width;
+      for (int d = 0; d < width; d++) key[d * LANES] = *keys++;
+      for (int d = 0; d < width; d++) value[d] = *values++;
+    } else {
+      uint16_t *key = (uint16_t *)c->keys + 2 * (at + (size_t)own);
+      uint16_t *value = (uint16_t *)c->values + 2 * (at + (size_t)(own / 2 * width)) + own % 2;
+      for (int d = 0; d < width; d++) key[d / 2 * 2 * LANES + d % 2] = to_bf16(splat(*keys++))[0];
+      for (int d = 0; d < width; d++) value[2 * d] = to_bf16(splat(*values++))[0];
     }
   }
 }
@@ -55,82 +50,70 @@ typedef struct {
   int out_stride;
 } piece;
 
-typedef struct { const char *keys[TILES], *values[TILES]; } block;
+typedef struct { const uint32_t *keys[TILES], *values[TILES]; } block;
 
-/* The block that begins at position `at`. Tiles behind that of `last` are that one: they may not be there. */
-INLINE block find(const piece *p, int at, int last, const int format) {
+/* The block that begins at position `at`. Tiles behind that of `last` may not be there: that one stands for them. */
+INLINE block find(const piece *p, int at, int last) {
+  const kv_cache *c = p->cache;
   block b;
   for (int t = 0; t < TILES; t++, at += LANES) {
     const int position = at < last ? at : last;
-    const size_t tile = tile_at(p->cache, p->pages[position / p->cache->page_size], position % p->cache->page_size, p->head);
-    b.keys[t] = (const char *)p->cache->keys + tile * size_of(format);
-    b.values[t] = (const char *)p->cache->values + tile * size_of(format);
+    const size_t tile = tile_at(c, p->pages[position / c->page_size], position % c->page_size, p->head);
+    b.keys[t] = (const uint32_t *)c->keys + tile;
+    b.values[t] = (const uint32_t *)c->values + tile;
   }
   return b;
 }
 
-/* What a row needs of its query and weights: floats, or for bf16 what dot_bf16 reads. */
+/* What lanes of the cache are multiplied by: a row's query, or its weights. */
 typedef union { float floats[MAX_WIDTH]; narrow narrow[MAX_WIDTH]; } operand;
 
 INLINE void take_in(operand *to, const float *from, int n, const int format) {
   for (int i = 0; i < n; i += LANES) {
-    if (format == BF16) store_narrow(to->narrow + i, load(from + i));
-    else store(to->floats + i, load(from + i));
+    if (format == F32) store(to->floats + i, load(from + i));
+    else store_narrow(to->narrow + i, load(from + i));
   }
 }
 
-/* The block that comes next is asked for bit by bit: pages lie anywhere, so the processor does not guess it. Whole rows of
-   a prompt's queries compute for so long that it comes in time by itself. */
+INLINE f32x16 multiply(f32x16 sum, u32x16 lanes, const operand *a, int index, const int format) {
+  return format == F32 ? fma16((f32x16)lanes, splat(a->floats[index]), sum) : dot_bf16(sum, lanes, a->narrow + 2 * index);
+}
 
-/* Scores of the block's tiles t to t + tiles - 1. */
-INLINE void score(const block *now, const block *next, int t, const operand *query, int width, const int count,
-                  const int tiles, const int format, float scores[][BLOCK]) {
-  f32x16 sum[ROWS][WIDE] = {};
-  for (int d = 0; d < width; d += format == BF16 ? 2 : 1) {
-    const size_t at = (size_t)(d * LANES) * size_of(format);
-    for (int u = 0; u < tiles; u++) {
-      if (count < ROWS) __builtin_prefetch(next->keys[t + u] + at);
-    }
-    if (format == BF16) {
-      u32x16 key[WIDE];
-      for (int u = 0; u < tiles; u++) memcpy(&key[u], now->keys[t + u] + at, sizeof key[u]);
-      for (int i = 0; i < count; i++)
-        for (int u = 0; u < tiles; u++) sum[i][u] = dot_bf16(sum[i][u], key[u], query[i].narrow + d);
-    } else {
-      f32x16 key[WIDE];
-      for (int u = 0; u < tiles; u++) key[u] = load_as(now->keys[t + u] + at, format);
-      for (int i = 0; i < count; i++)
-        for (int u = 0; u < tiles; u++) sum[i][u] = fma16(key[u], splat(query[i].floats[d]), sum[i][u]);
-    }
+INLINE u32x16 load_lanes(const uint32_t *p) { u32x16 v; memcpy(&v, p, sizeof v); return v; }
+
+/* Both ask for what comes next bit by bit: pages lie anywhere, so the processor does not guess it. Whole rows of a prompt's
+   queries compute for so long that it comes in time by itself. */
+
+/* Of `tiles` tiles. */
+INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, const operand *query, int width,
+                  const int count, const int tiles, const int format, float (*scores)[BLOCK], int to) {
+  f32x16 sum[ROWS][MOST] = {};
+  for (int k = 0; k < width / in_lane(format); k++) {
+    u32x16 key[MOST];
+    for (int u = 0; u < tiles; u++) key[u] = load_lanes(keys[u] + k * LANES);
+    for (int u = 0; u < tiles; u++)
+      if (count < ROWS) __builtin_prefetch(next[u] + k * LANES);
+    for (int i = 0; i < count; i++)
+      for (int u = 0; u < tiles; u++) sum[i][u] = multiply(sum[i][u], key[u], &query[i], k, format);
   }
   for (int i = 0; i < count; i++)
-    for (int u = 0; u < tiles; u++) store(scores[i] + (t + u) * LANES, sum[i][u]);
+    for (int u = 0; u < tiles; u++) store(scores[i] + to + u * LANES, sum[i][u]);
 }
 
-/* Adds the block's first `keys` values, each by its weight, to `vectors` vectors of each row's sums. */
-INLINE void add_values(const block *now, const block *next, int d, const operand *weights, int keys, int width,
-                       const int count, const int vectors, const int format, float sums[][MAX_WIDTH]) {
-  f32x16 sum[ROWS][WIDE];
+/* The block's first `keys` values, each by its weight: `vectors` vectors of each row's sums, from number d on. */
+INLINE void add_values(const block *now, const block *next, const operand *weights, int keys, int width, const int count,
+                       const int vectors, const int format, float (*sums)[MAX_WIDTH], int d) {
+  f32x16 sum[ROWS][MOST];
   for (int i = 0; i < count; i++)
     for (int u = 0; u < vectors; u++) sum[i][u] = load(sums[i] + d + u * LANES);
-  for (int t = 0; t * LANES < keys; t++) {
-    const int left = keys - t * LANES < LANES ? keys - t * LANES : LANES;
-    for (int j = 0; j < left; j += format == BF16 ? 2 : 1) {
-      const int step = format == BF16 ? 2 : 1;
-      for (int u = 0; u < vectors; u++) {
-        const size_t at = (size_t)(j * width + (d + u * LANES) * step) * size_of(format);
-        if (count < ROWS) __builtin_prefetch(next->values[t] + at);
-        if (format == BF16) {
-          u32x16 value;
-          memcpy(&value, now->values[t] + at, sizeof value);
-          /* What was never written may be anything, NaN too. */
-          if (j + 1 == left) value &= 0xffff;
-          for (int i = 0; i < count; i++) sum[i][u] = dot_bf16(sum[i][u], value, weights[i].narrow + t * LANES + j);
-        } else {
-          const f32x16 value = load_as(now->values[t] + at, format);
-          for (int i = 0; i < count; i++) sum[i][u] = fma16(value, splat(weights[i].floats[t * LANES + j]), sum[i][u]);
-        }
-      }
+  for (int k = 0; k < keys; k += in_lane(format)) {
+    const int at = k % LANES / in_lane(format) * width + d;
+    for (int u = 0; u < vectors; u++) {
+      u32x16 value = load_lanes(now->values[k / LANES] + at + u * LANES);
+      if (count < ROWS) __builtin_prefetch(next->values[k / LANES] + at + u * LANES);
+      /* What was never written may be anything, NaN too. */
+      if (format == BF16 && k + 1 == keys) value &= 0xffff;
+      for (int i = 0; i < count; i++) sum[i][u] = multiply(sum[i][u], value, &weights[i], k / in_lane(format), format);
     }
   }
   for (int i = 0; i < count; i++)
@@ -173,7 +156,7 @@ INLINE void weigh(const piece *p, int at, int tiles, float *scores, row_state *r
 
 /* Rows `row` to `row + count - 1` of a chunk and a head of keys; row r is query r / group, head r % group. */
 INLINE void attend_rows(const piece *p, int row, const int count, const int format) {
-  const int width = p->cache->width, vectors = count <= FEW ? WIDE : NARROW;
+  const int width = p->cache->width, vectors = 2 * count <= ROWS ? MOST : FEWEST;
   float sums[ROWS][MAX_WIDTH], scores[ROWS][BLOCK];
   operand query[ROWS], weights[ROWS];
   row_state rows[ROWS];
@@ -185,20 +168,21 @@ INLINE void attend_rows(const piece *p, int row, const int count, const int form
   }
   const int first = rows[0].position, last = rows[count - 1].position;
   int at = p->window && first >= p->window ? (first - p->window + 1) / BLOCK * BLOCK : 0;
-  block now, next = find(p, at, last, format);
+  block now, next = find(p, at, last);
   for (; at <= last; at += BLOCK) {
     now = next;
-    if (at + BLOCK <= last) next = find(p, at + BLOCK, last, format);
+    if (at + BLOCK <= last) next = find(p, at + BLOCK, last);
     const int keys = last - at + 1 < BLOCK ? last - at + 1 : BLOCK, tiles = (keys + LANES - 1) / LANES;
-    for (int t = 0; t < tiles; t += vectors) score(&now, &next, t, query, width, count, vectors, format, scores);
+    for (int t = 0; t < tiles; t += vectors)
+      score(now.keys + t, next.keys + t, query, width, count, vectors, format, scores, t * LANES);
     for (int i = 0; i < count; i++) {
       weigh(p, at, tiles, scores[i], &rows[i], sums[i]);
       take_in(&weights[i], scores[i], tiles * LANES, format);
     }
     int d = 0;
     for (; d + vectors * LANES <= width; d += vectors * LANES)
-      add_values(&now, &next, d, weights, keys, width, count, vectors, format, sums);
-    for (; d < width; d += LANES) add_values(&now, &next, d, weights, keys, width, count, 1, format, sums);
+      add_values(&now, &next, weights, keys, width, count, vectors, format, sums, d);
+    for (; d < width; d += LANES) add_values(&now, &next, weights, keys, width, count, 1, format, sums, d);
   }
   for (int i = 0; i < count; i++) {
     const int token = (row + i) / p->group, head = p->head * p->group + (row + i) % p->group;
@@ -213,10 +197,10 @@ static void attend_some(const piece *p, int row, int count) {
 #define CASE(format, count) case format * 16 + count: attend_rows(p, row, count, format); break;
 #define CASES(format)                                                                                                  \
   CASE(format, 1) CASE(format, 2) CASE(format, 3) CASE(format, 4)
-    CASES(F32) CASES(BF16) CASES(F16)
+    CASES(F32) CASES(BF16)
 #if defined(__AVX512F__)
 #define MORE(format) CASE(format, 5) CASE(format, 6) CASE(format, 7) CASE(format, 8)
-    MORE(F32) MORE(BF16) MORE(F16)
+    MORE(F32) MORE(BF16)
 #endif
   }
 }

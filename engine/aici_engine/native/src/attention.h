@@ -17,7 +17,8 @@ typedef struct {
 
 /* One layer's cache. A page has `page_size` tokens, a multiple of 16, and `heads` heads of `width` numbers, a multiple
    of 16. In it, keys lie as (page_size / 16, heads, width, 16), so that sixteen of them are scored at once, and values
-   as (page_size / 16, heads, 16, width). `format`: F32, BF16 or F16. */
+   as (page_size / 16, heads, 16, width). `format`: F32; or BF16, in pairs that are multiplied at once: keys as
+   (page_size / 16, heads, width / 2, 16, 2), values as (page_size / 16, heads, 8, width, 2). */
 typedef struct {
   void *keys, *values;
   int32_t format, page_size, heads, width;

@@ -5,7 +5,7 @@
 #include "export.h"
 
 /* Number formats: of weights, or of keys and values. */
-enum { F32 = 0, BF16 = 1, INT8 = 2, INT4 = 3, F16 = 4 };
+enum { F32 = 0, BF16 = 1, INT8 = 2, INT4 = 3 };
 
 /* A weight matrix of `rows` (outputs, a multiple of 16 here: padded with zeros) by `columns` (inputs), in panels of
    sixteen rows:
