@@ -1,25 +1,28 @@
 """GGUF to Hugging Face layout, once: reading a GGUF takes 12 s of CPU each time, the converted folder half a second."""
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from aici_engine.store.paths import appearing
 from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.tokenizer.gguf import read_metadata
 
 
-def convert_gguf(gguf: Path, out: Path) -> None:
+def convert_gguf(gguf: Path, out: Path, *, shard_bytes: int = 1 << 28) -> None:
     """Write `out` (config, f32 safetensors, tokenizer.json, chat template); it appears whole or not at all.
 
     Only inside `exclusive(out.name)`, and if `out` is no model folder: what stands there is replaced.
-    f32, because the products of 4-bit formats (scale * q + min) fit neither bf16 nor f16 exactly.
+    f32, because the products of 4-bit formats (scale * q + min) fit neither bf16 nor f16 exactly. `shard_bytes`: about
+    so much of the weights is in memory at a time, if no tensor is larger.
     """
     try:
         with appearing(out) as staging:
             with _quiet_transformers():
-                _convert(gguf, staging)
+                _convert(gguf, staging, shard_bytes)
             if not (staging / "tokenizer.json").is_file():
                 raise AiciError(f"{gguf}: its tokenizer has no tokenizer.json form")
     except AiciError:
@@ -28,11 +31,11 @@ def convert_gguf(gguf: Path, out: Path) -> None:
         raise UsageError(f"{gguf} cannot be read as a model: {err}") from err
 
 
-def _convert(gguf: Path, out: Path) -> None:
+def _convert(gguf: Path, out: Path, shard_bytes: int) -> None:
     # Torch weighs a second and a half to import, and most commands never convert.
     import torch
+    from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     from aici_engine.store.gguf_config import mend
 
@@ -41,18 +44,55 @@ def _convert(gguf: Path, out: Path) -> None:
     mend(config, read_metadata(gguf), gguf)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    weights = load_gguf_checkpoint(str(gguf), return_tensors=True, model_to_load=model)["tensors"]
-    missing, unexpected = model.load_state_dict(
-        {name: torch.as_tensor(weight).float() for name, weight in weights.items()}, strict=False, assign=True
-    )
-    model.tie_weights()
-    # Computed buffers (rotary frequencies) live on meta too, but are not saved: the folder's loader computes them.
-    lost = [name for name, parameter in model.named_parameters() if parameter.is_meta]
-    if lost or unexpected:
-        raise ValueError(f"weights do not fit the architecture: missing {lost or missing}, unexpected {unexpected}")
-    model.generation_config = GenerationConfig.from_model_config(config)
-    model.save_pretrained(out)
+    places: dict[str, str] = {}
+    for number, shard in enumerate(_shards(_weights(gguf, model), shard_bytes), 1):
+        file = f"model-{number:05}.safetensors"
+        save_file(shard, out / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(shard, file)
+    wanted = set(dict(model.named_parameters()))  # a head that is the embedding is listed once
+    if missing := wanted - set(places):
+        raise ValueError(f"weights do not fit the architecture: missing {sorted(missing)}")
+    index = {"metadata": {}, "weight_map": places}
+    (out / "model.safetensors.index.json").write_text(json.dumps(index))
+    config.save_pretrained(out)
+    GenerationConfig.from_model_config(config).save_pretrained(out)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
+
+
+def _weights(gguf: Path, model: Any) -> Iterator[tuple[str, Any]]:
+    """Each of the model's parameters that the file has, read when it is asked for.
+
+    As transformers' load_gguf_checkpoint does it, which holds all of them at once: 28 GB of a model of 7 B.
+    """
+    import torch
+    from gguf import GGUFReader, dequantize
+    from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
+
+    make: Any = TENSOR_PROCESSORS.get(str(read_metadata(gguf)["general.architecture"]), TensorProcessor)
+    processor = make(config=model.config.to_dict())
+    names = get_gguf_hf_weights_map(model, processor)
+    collected: dict[str, Any] = {}  # what is in several pieces in the file
+    for tensor in GGUFReader(gguf).tensors:
+        done = processor.process(
+            weights=dequantize(tensor.data, tensor.tensor_type),
+            name=tensor.name,
+            tensor_key_mapping=names,
+            parsed_parameters={"tensors": collected},
+        )
+        if done.name in names:
+            yield names[done.name], torch.tensor(done.weights)
+    yield from collected.items()
+
+
+def _shards(weights: Iterable[tuple[str, Any]], most_bytes: int) -> Iterator[dict[str, Any]]:
+    shard: dict[str, Any] = {}
+    for name, tensor in weights:
+        shard[name] = tensor.float().contiguous()
+        if sum(each.nbytes for each in shard.values()) >= most_bytes:
+            yield shard
+            shard = {}
+    if shard:
+        yield shard
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Tiny models in GGUF files answer as the models do that were put there; what cannot be read so is refused by name."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,13 @@ def test_the_largest_gemma_scales_its_queries_by_another_number(
 @pytest.mark.parametrize("kind", [GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1])
 def test_quantized_weights_are_found_again_as_they_were_stored(kind: GGMLQuantizationType, tmp_path: Path) -> None:
     write_gguf(tmp_path / "model.gguf", build("llama", tie_word_embeddings=True), "llama", kind=kind)
-    convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    convert_gguf(tmp_path / "model.gguf", tmp_path / "model", shard_bytes=1)
     quantize = quantize_int8 if kind is GGMLQuantizationType.Q8_0 else quantize_int4
-    with safe_open(tmp_path / "model" / "model.safetensors", "pt") as tensors:
-        weight = tensors.get_tensor("model.layers.1.mlp.down_proj.weight")
+    name = "model.layers.1.mlp.down_proj.weight"
+    places = json.loads((tmp_path / "model/model.safetensors.index.json").read_bytes())["weight_map"]
+    assert len(set(places.values())) == len(places), "a file for each"
+    with safe_open(tmp_path / "model" / places[name], "pt") as tensors:
+        weight = tensors.get_tensor(name)
     assert torch.equal(dequantize(*quantize(weight)), weight)
 
 
