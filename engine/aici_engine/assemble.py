@@ -99,6 +99,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             max_guests=config.max_num_seqs + _GUESTS_AHEAD,
             eos_tokens=eos_tokens,
             new_id=new_id,
+            calm_rounds=config.calm_rounds,
         ),
         sampler=_sampler(host, eos_tokens, model.vocab_size, place),
         output=output,

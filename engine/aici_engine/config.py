@@ -36,7 +36,8 @@ class EngineConfig:
     `max_batch_tokens` bounds the tokens of one forward pass; every running sequence that decodes takes one of them.
     `prefill_slowdown`: while sequences decode, so much of prompts is computed beside them as makes a step about so many
     times as long; None sets no such bound. `max_context` only ever lowers the limit of the model. `prefix_cache`: what
-    was computed of one sequence serves all that begin with the same tokens.
+    was computed of one sequence serves all that begin with the same tokens. `calm_rounds`: a controller that forced
+    nothing for so many steps is told of tokens while the model computes; the model waits for it no more.
     """
 
     model_dir: Path
@@ -51,6 +52,7 @@ class EngineConfig:
     max_context: int | None = None
     num_threads: int | None = None
     prefix_cache: bool = True
+    calm_rounds: int = 8
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -62,7 +64,15 @@ class EngineConfig:
                 f"{self.dtype} weights are for the CPU: there are no such kernels for a GPU here",
                 hint="use dtype bfloat16, float32 or auto, or device cpu",
             )
-        for name in ("page_size", "num_pages", "max_num_seqs", "max_batch_tokens", "max_context", "num_threads"):
+        for name in (
+            "page_size",
+            "num_pages",
+            "max_num_seqs",
+            "max_batch_tokens",
+            "max_context",
+            "num_threads",
+            "calm_rounds",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")

@@ -210,7 +210,11 @@ class Loop:
                         turns.append((Wanted(seq, rows[-1], bits, shared=seq is not family[-1]), answer))
         lap("commit")
         began = time.monotonic()
-        wanted = [each for each, answer in turns if each.seq.room > 0 and (answer is None or answer.splice is None)]
+        wanted = [
+            each
+            for each, answer in turns
+            if each.seq.room > 0 and (each.seq.controller is None if answer is None else answer.splice is None)
+        ]
         tokens = self._sampler.sample_batch(wanted)
         sampled = {each.seq.seq_id: token for each, token in zip(wanted, tokens, strict=True)}
         if logits:
@@ -267,15 +271,15 @@ class Loop:
                 self._take(seq, sampled, None if answer is None else answer.bits)
             elif answer is not None and answer.splice is not None and seq.room > 0:
                 self._session.splice(seq, answer.splice)
-            else:
-                # Only the scores were wanted.
+            elif answer is not None or seq.controller is None:
+                # Only the scores were wanted. Else its guest wanted something else in this step.
                 seq.end(FinishReason.LENGTH)
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
         self.tokens_generated += seq.num_sampled + seq.num_forced - before
         if seq.num_pending == 0:
-            # Tokens were removed and none appended: the last one is computed again, for its logits.
+            # No tokens were appended, or some removed: the last one is computed again, for its logits.
             seq.num_computed -= 1
         if seq.num_computed < num_computed:
             self._scheduler.truncated(seq)

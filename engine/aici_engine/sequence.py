@@ -126,6 +126,9 @@ class Sequence:
         self.late = False
         """Suspended because its guest is still computing."""
         self.num_forks = 1
+        self.num_calm = 0
+        """Rounds in a row in which its guest said nothing but to go on. After `calm_rounds`, no round waits for it."""
+        self.calm_rounds = 1
         self.last_was_eos = False
         self.logs: list[str] = []
         self.storage: list[dict[str, Any]] = []

@@ -38,6 +38,7 @@ from aici_runtime.wire import (
     PostPre,
     PreOp,
     TagInfo,
+    Turn,
     decode_post,
     decode_pre,
     decode_splice,
@@ -53,7 +54,7 @@ _USER = "localhost"
 class Runtime:
     """One controller runtime: a process group and five shared regions, gone with `close` or with the engine.
 
-    Methods of the main channel (`post_pre_process`, `send_mid`, `recv_mid`, `mask_rows`) belong to one thread; the
+    Methods of the main channel (`post_pre_process`, `send_mid`, `send_turn` and so on) belong to one thread; the
     others may be called from any. After the runtime has died, every method raises RuntimeDiedError.
     """
 
@@ -178,6 +179,37 @@ class Runtime:
         data = self._receive_main()
         return Mid(seq_results(data["seqs"], decode_splice), data["num_seqs"])
 
+    def send_turn(
+        self,
+        *,
+        post_ops: Sequence[PostOp],
+        pre_ops: Sequence[PreOp],
+        asked: Sequence[SeqId],
+        ops: Sequence[MidOp],
+        freed: Sequence[SeqId],
+    ) -> None:
+        """Both of the above in one message, for those that are named: post and pre of `asked`, and pre of those that
+        `pre_ops` bind; mid of `ops`, which may name them too: such a guest computes its mask if it says nothing but to
+        go on. None of them may be cloned. `recv_turn` must follow."""
+        self._send_main(
+            {
+                "op": "turn_process",
+                "post_ops": [op.to_json() for op in post_ops],
+                "pre_ops": [op.to_json() for op in pre_ops],
+                "asked": list(asked),
+                "ops": [op.to_json() for op in ops],
+                "freed": list(freed),
+            }
+        )
+
+    def recv_turn(self) -> Turn:
+        data = self._receive_main()
+        return Turn(
+            seq_results(data["post_seqs"], decode_post),
+            seq_results(data["pre_seqs"], decode_pre),
+            seq_results(data["seqs"], decode_splice),
+        )
+
     def ping(self) -> None:
         """A round trip that meets no guest."""
         self.call({"op": "ping"})
@@ -188,8 +220,8 @@ class Runtime:
         return self._receive_main()
 
     def mask_rows(self, n: int) -> memoryview:
-        """Bits of the latest mid, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first) set = token
-        k allowed. Valid until the next `send_mid`. Only after `wait_ready`; n is at least 1."""
+        """Bits of the latest mid or turn, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first)
+        set = token k allowed. Valid until the next of them is sent. Only after `wait_ready`; n is at least 1."""
         self._check_alive()
         if self._bin is None:
             raise self._death()

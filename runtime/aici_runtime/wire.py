@@ -112,6 +112,15 @@ class Mid(NamedTuple):
     num_seqs: int
 
 
+class Turn(NamedTuple):
+    """`post` and `pre` as in PostPre, for those that were asked; `mid`: of those that were not asked for pre, and of
+    those whose post and pre said nothing but to go on."""
+
+    post: dict[SeqId, SeqResult[Post]]
+    pre: dict[SeqId, SeqResult[Pre]]
+    mid: dict[SeqId, SeqResult[Splice]]
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleInfo:
     """`module_id` is the sha256 of the Wasm bytes, in hex."""

@@ -15,7 +15,7 @@ from aici_engine.events import TokenEvent
 from aici_engine.request import RequestHandle
 from aici_runtime.errors import AiciError, NotFoundError, RuntimeDiedError
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.wire import Mid, MidOp, Post, PostOp, PostPre, Pre, PreOp, SeqResult, Splice
+from aici_runtime.wire import MidOp, Post, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 VOCAB_SIZE = 300
 """Tokens 0 to 255 are bytes in the order of the byte alphabet's characters, 256 is EOS, the others have no bytes."""
@@ -126,7 +126,9 @@ class ScriptedHost:
         self.hold.set()
         self.refuses_at_round = 0
         self.breaks_at_round = 0
-        self._asked: list[MidOp] | None = None
+        self._sent: tuple[list[PostOp], list[PreOp], list[SeqId], list[MidOp], list[SeqId]] | None = None
+        self.guesses = self.misses = 0
+        """How often a guest was asked for everything at once, and how often it did not go on then."""
         self._masks = b""
 
     def instantiate(
@@ -157,10 +159,59 @@ class ScriptedHost:
     def discard(self, req_id: str) -> None:
         self._started.pop(req_id, None)
 
-    def post_pre_process(
-        self, *, post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: Sequence[SeqId]
-    ) -> PostPre:
-        assert self._asked is None, "post_pre_process between send_mid and recv_mid"
+    def send_turn(
+        self,
+        *,
+        post_ops: Sequence[PostOp],
+        pre_ops: Sequence[PreOp],
+        asked: Sequence[SeqId],
+        ops: Sequence[MidOp],
+        freed: Sequence[SeqId],
+    ) -> None:
+        assert self._sent is None, "send_turn before recv_turn"
+        assert pre_ops or asked or ops or freed
+        assert {op.id for op in post_ops} <= set(asked)
+        assert not {op.clone_id for op in ops} & set(asked)
+        self._sent = list(post_ops), list(pre_ops), list(asked), list(ops), list(freed)
+
+    def recv_turn(self) -> Turn:
+        assert self._sent is not None, "recv_turn without send_turn"
+        (post_ops, pre_ops, asked, ops, freed), self._sent = self._sent, None
+        if pre_ops or asked or freed:
+            self._count_round()
+        for op in pre_ops:
+            assert op.id not in self.live
+            self.live[op.id] = self._started.pop(op.req_id)
+        for each in ops:
+            self._clone(each, ops)
+        post = {}
+        for told in post_ops:
+            guest = self.live[told.id]
+            post[told.id] = noted(guest, result(Post(guest.post(list(told.tokens), told.backtrack))))
+        pre = {}
+        for seq_id in [*asked, *(op.id for op in pre_ops)]:
+            pre[seq_id] = noted(self.live[seq_id], result(self.live[seq_id].pre(), GO_ON))
+        go_on = {i for i, said in pre.items() if said.result == GO_ON and not said.error}
+        go_on -= {i for i, said in post.items() if said.error or (said.result and said.result.stop)}
+        mid = {}
+        self._masks = b""
+        for each in ops:
+            bits = 0
+            if each.id not in pre or each.id in go_on:
+                mid[each.id], bits = self._mid(each.id)
+            self._masks += bits.to_bytes(4 * ((VOCAB_SIZE + 31) // 32), "little")
+        for seq_id in freed:
+            del self.live[seq_id]
+        self.guesses += len(set(asked) & {op.id for op in ops})
+        self.misses += len(set(asked) & {op.id for op in ops} - mid.keys())
+        return Turn(post, pre, mid)
+
+    @property
+    def asked_for_masks(self) -> list[MidOp]:
+        """In the turn that is not answered yet."""
+        return [] if self._sent is None else self._sent[3]
+
+    def _count_round(self) -> None:
         self.rounds += 1
         if self.rounds == self.dies_at_round:
             raise RuntimeDiedError("the runtime died")
@@ -168,54 +219,25 @@ class ScriptedHost:
             raise KeyError("a bug")
         if self.rounds == self.refuses_at_round:
             raise AiciError("no such round")
-        for op in pre_ops:
-            assert op.id not in self.live
-            self.live[op.id] = self._started.pop(op.req_id)
-        post = {}
-        for op in post_ops:
-            guest = self.live[op.id]
-            post[op.id] = noted(guest, result(Post(guest.post(list(op.tokens), op.backtrack))))
-        pre = {seq_id: noted(guest, result(guest.pre(), GO_ON)) for seq_id, guest in self.live.items()}
-        for seq_id in freed:
-            del self.live[seq_id]
-        return PostPre(post, pre)
 
-    def send_mid(self, ops: Sequence[MidOp]) -> None:
-        assert self._asked is None
-        assert ops
-        self._asked = list(ops)
+    def _mid(self, seq_id: SeqId) -> tuple[SeqResult[Splice], int]:
+        guest = self.live[seq_id]
+        answer = f"Worker: too many forks (max={self.max_forks})" if isinstance(guest, Refused) else guest.mid()
+        if isinstance(answer, (Splice, str)):
+            return result(answer), 0
+        return noted(guest, SeqResult(None, "", (), "", 10)), sum(1 << token for token in answer)
 
-    def recv_mid(self) -> Mid:
-        assert self._asked is not None
-        answers: dict[SeqId, SeqResult[Splice]] = {}
-        rows = []
-        for op in self._asked:
-            self._clone(op)
-        for op in self._asked:
-            guest = self.live[op.id]
-            answer = f"Worker: too many forks (max={self.max_forks})" if isinstance(guest, Refused) else guest.mid()
-            bits = 0
-            if isinstance(answer, (Splice, str)):
-                answers[op.id] = result(answer)
-            else:
-                bits = sum(1 << token for token in answer)
-                answers[op.id] = noted(self.live[op.id], SeqResult(None, "", (), "", 10))
-            rows.append(bits.to_bytes(4 * ((VOCAB_SIZE + 31) // 32), "little"))
-        self._masks = b"".join(rows)
-        self._asked = None
-        return Mid(answers, len(rows))
-
-    def _clone(self, op: MidOp) -> None:
+    def _clone(self, op: MidOp, ops: list[MidOp]) -> None:
         """Before any of them computes, as the runtime does."""
         if op.clone_id is None:
-            self.live[op.id].branch = 0
+            if op.id in self.live:
+                self.live[op.id].branch = 0
             return
         assert op.id not in self.live
         parent = self.live[op.clone_id]
         family = [guest for guest in self.live.values() if guest.variables is parent.variables]
         guest = parent.clone() if len(family) < self.max_forks else Refused()
-        assert self._asked is not None
-        guest.branch = [each.id for each in self._asked if op.clone_id in (each.id, each.clone_id)].index(op.id)
+        guest.branch = [each.id for each in ops if op.clone_id in (each.id, each.clone_id)].index(op.id)
         self.live[op.id] = guest
         self.all.append(guest)
 

@@ -681,9 +681,9 @@ def test_on_step_comes_before_the_next_round(tiny_model: Path) -> None:
     events: list[str] = []
 
     class Watched(ScriptedHost):
-        def post_pre_process(self, **ops: Any) -> Any:
+        def _count_round(self) -> None:
             events.append("round")
-            return super().post_pre_process(**ops)
+            super()._count_round()
 
     config = EngineConfig(model_dir=tiny_model, num_pages=64)
     with Engine(config, host=Watched(dict(GUESTS)), on_step=lambda: events.append("step")) as engine:
@@ -703,10 +703,10 @@ def test_on_step_comes_before_the_next_round(tiny_model: Path) -> None:
 
 def test_a_guest_that_starts_while_the_runtime_dies_does_not_wait_for_the_next_request(tiny_model: Path) -> None:
     class DiesFreeing(ScriptedHost):
-        def post_pre_process(self, *, freed: Any, **ops: Any) -> Any:
+        def send_turn(self, *, freed: Any, **ops: Any) -> None:
             if freed:
                 raise RuntimeDiedError("the runtime died")
-            return super().post_pre_process(freed=freed, **ops)
+            super().send_turn(freed=freed, **ops)
 
     host = DiesFreeing(dict(GUESTS))
     with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), host=host) as engine:

@@ -300,10 +300,10 @@ def test_when_the_runtime_dies_every_fork_fails(engine: Engine, host: ScriptedHo
 
 def test_a_fork_that_the_runtime_refuses_to_hear_of_makes_no_sequences(engine: Engine, host: ScriptedHost) -> None:
     class Deaf(ScriptedHost):
-        def send_mid(self, ops: Any) -> None:
+        def send_turn(self, *, ops: Any, **others: Any) -> None:
             if any(op.clone_id for op in ops):
                 raise AiciError("no such mid")
-            super().send_mid(ops)
+            super().send_turn(ops=ops, **others)
 
     deaf = Deaf({"program": Program})
     engine.use_host(deaf)

@@ -40,7 +40,7 @@ class FakeModel(Model):
         self._host = host
 
     def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
-        if any(op.clone_id for op in self._host._asked or ()):
+        if any(op.clone_id for op in self._host.asked_for_masks):
             raise RuntimeError("no memory")
         return torch.zeros(sum(chunk.num_logits for chunk in chunks), VOCAB_SIZE)
 
@@ -87,7 +87,7 @@ class Bench:
             storage=Storage([], num_pages=64, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
             cache=self.cache,
             scheduler=Scheduler(self.cache, max_num_seqs=8, max_batch_tokens=32, pace=Pace(None)),
-            session=Session(host, output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=eos_tokens,
+            session=Session(host, output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=eos_tokens, calm_rounds=8,
                             new_id=lambda: SeqId(next(ids))),
             sampler=sampler,
             output=output,

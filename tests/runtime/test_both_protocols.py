@@ -1,4 +1,4 @@
-"""A guest of either interface sees and does the same whichever protocol its engine speaks."""
+"""A guest of either interface sees and does the same whichever protocol its engine speaks, and in how many messages."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.runtime.support import scripted
-from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, Sequence
+from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, Sequence, TurnEngine
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 
@@ -27,7 +27,9 @@ _numbers = itertools.count(1)
 def engines(byte_level: Path, cache_dir: Path) -> Iterator[dict[type[Engine], RawEngine]]:
     """A runtime each."""
     limits = ("--wasm-max-pre-step-time=5000", "--wasm-max-step-time=5000")
-    raws = {kind: RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits) for kind in (DocEngine, HeadEngine)}
+    raws = {
+        kind: RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits) for kind in (DocEngine, HeadEngine, TurnEngine)
+    }
     try:
         for raw in raws.values():
             for wasm in (scripted.callbacks(), scripted.branches()):
@@ -55,10 +57,11 @@ def seen(sequence: Sequence) -> tuple[list[int], str, list[dict[str, Any]]]:
 
 
 def compare(engines: dict[type[Engine], RawEngine], wasm: bytes, argument: str) -> None:
-    doc, head = (play(kind, engines[kind], wasm, argument) for kind in (DocEngine, HeadEngine))
-    assert {path: seen(sequence) for path, sequence in doc.items()} == {
-        path: seen(sequence) for path, sequence in head.items()
-    }
+    doc, *others = (play(kind, raw, wasm, argument) for kind, raw in engines.items())
+    for other in others:
+        assert {path: seen(sequence) for path, sequence in doc.items()} == {
+            path: seen(sequence) for path, sequence in other.items()
+        }
 
 
 tokens = st.integers(1, 30)

@@ -16,7 +16,7 @@ from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support import scripted, wat
-from tests.runtime.support.engines import DocEngine, Engine, HeadEngine
+from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, TurnEngine
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 from tests.runtime.test_both_protocols import CAPABILITIES, STOP, before, few_forks, mids, play, pres, seen, steps
@@ -39,7 +39,7 @@ def engines(byte_level: Path, cache_dir: Path) -> Iterator[list[tuple[type[Engin
         for raw in raws:
             for wasm in (scripted.callbacks(), scripted.branches()):
                 assert raw.side(op="mk_module", binary=base64.b64encode(wasm).decode())["type"] == "ok"
-        yield [(DocEngine, raws[0], raws[1]), (HeadEngine, raws[2], raws[3])]
+        yield [(DocEngine, raws[0], raws[1]), (TurnEngine, raws[0], raws[1]), (HeadEngine, raws[2], raws[3])]
     finally:
         for raw in raws:
             raw.close()

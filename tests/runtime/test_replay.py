@@ -73,6 +73,9 @@ def recorded(byte_level: Path, cache_dir: Path, tmp_path_factory: pytest.TempPat
         assert runtime.recv_mid().seqs[SeqId(2)].error
         post_ops = [PostOp(SeqId(seq_id), [TokenId(1)]) for seq_id in (1, 3)]
         runtime.post_pre_process(post_ops=post_ops, pre_ops=[], freed=[SeqId(2)])
+        asked, ops = [SeqId(1), SeqId(3)], [MidOp(SeqId(1))]
+        runtime.send_turn(post_ops=[], pre_ops=[], asked=asked, ops=ops, freed=[])
+        assert runtime.recv_turn().mid[SeqId(1)].logs == "a"
         runtime.set_tags(trap, ["trap"])
         assert len(runtime.get_tags()) >= 2
     return path
@@ -99,6 +102,8 @@ def test_the_recording_stands_alone(trace: Path) -> None:
     (mid,) = [line for line in records if line["cmd"]["op"] == "mid_process"]
     assert mid["masks"].keys() == {"1", "3"}  # the third has failed
     assert mid["masks"]["1"] != mid["masks"]["3"]
+    (turn,) = [line for line in records if line["cmd"]["op"] == "turn_process"]
+    assert turn["masks"] == {"1": mid["masks"]["1"]}
     assert {line["suff"] for line in records} == {"", "-side"}
     assert all(isinstance(line["timestamp"], float) for line in records)
 

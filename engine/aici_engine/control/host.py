@@ -6,12 +6,12 @@ from typing import Protocol
 
 from aici_runtime.errors import UnavailableError
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.wire import Mid, MidOp, PostOp, PostPre, PreOp
+from aici_runtime.wire import MidOp, PostOp, PreOp, Turn
 
 
 class GuestHost(Protocol):
     """The first two methods may be called from any thread, the others from the engine's thread alone, in the order
-    `post_pre_process`, then `send_mid`, `recv_mid` and `mask_rows`. All may raise RuntimeDiedError."""
+    `send_turn`, `recv_turn` and `mask_rows`. All may raise RuntimeDiedError."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -25,16 +25,24 @@ class GuestHost(Protocol):
 
     def discard(self, req_id: str) -> None: ...
 
-    def post_pre_process(
-        self, *, post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: Sequence[SeqId]
-    ) -> PostPre: ...
+    def send_turn(
+        self,
+        *,
+        post_ops: Sequence[PostOp],
+        pre_ops: Sequence[PreOp],
+        asked: Sequence[SeqId],
+        ops: Sequence[MidOp],
+        freed: Sequence[SeqId],
+    ) -> None:
+        """Post and pre of `asked` and of what `pre_ops` bind, and mid of `ops`: of those that are in both, if they say
+        nothing but to go on. `recv_turn` must follow."""
+        ...
 
-    def send_mid(self, ops: Sequence[MidOp]) -> None: ...
-
-    def recv_mid(self) -> Mid: ...
+    def recv_turn(self) -> Turn: ...
 
     def mask_rows(self, n: int) -> memoryview:
-        """Bits, least significant first, 4 * ceil(vocab_size / 32) bytes a row; valid until the next `send_mid`."""
+        """Row i for `ops[i]`: bits, least significant first, 4 * ceil(vocab_size / 32) bytes; valid until the next
+        `send_turn`."""
         ...
 
 
@@ -65,20 +73,19 @@ class NoHost:
     def discard(self, req_id: str) -> None:
         """Nothing was instantiated."""
 
-    def post_pre_process(
+    def send_turn(
         self,
         *,
-        post_ops: Sequence[PostOp],  # noqa: ARG002
-        pre_ops: Sequence[PreOp],  # noqa: ARG002
-        freed: Sequence[SeqId],  # noqa: ARG002
-    ) -> PostPre:
-        return PostPre(post={}, pre={})
-
-    def send_mid(self, ops: Sequence[MidOp]) -> None:
+        post_ops: Sequence[PostOp],
+        pre_ops: Sequence[PreOp],
+        asked: Sequence[SeqId],
+        ops: Sequence[MidOp],
+        freed: Sequence[SeqId],
+    ) -> None:
         """There are no guests to ask."""
 
-    def recv_mid(self) -> Mid:
-        return Mid(seqs={}, num_seqs=0)
+    def recv_turn(self) -> Turn:
+        return Turn(post={}, pre={}, mid={})
 
     def mask_rows(self, n: int) -> memoryview:  # noqa: ARG002
         return memoryview(b"")

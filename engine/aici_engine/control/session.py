@@ -4,12 +4,16 @@
     ask          these sequences are about to be sampled
     answers      their masks and splices, after the forward pass
 
+A guest that has long said nothing in a round but to go on is *calm*: no round waits for it. What was appended goes to
+it with `ask`, the forward pass begins, and it computes its mask at once. If it says something else after all, its
+sequence is not sampled in this step: what it said is done after the pass, as if it had come before the next one.
+
 Facts: the AICI runtime protocol with pre/mid/post callbacks. A guest that fails ends its own sequence only.
 """
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +27,9 @@ from aici_engine.output import Output
 from aici_engine.sequence import Sequence
 from aici_runtime.errors import AiciError, ControllerError, UsageError
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.wire import Mid, MidOp, PostOp, Pre, PreOp, SeqResult, Splice
+from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
+
+_GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
 
 MAX_SUSPENDED_ROUNDS = 10
 """After so many rounds in a row in which all forks of a request were suspended it is deadlocked: nobody but they could
@@ -43,6 +49,17 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class _Sent:
+    """A turn without its answer. `asked`: for post and pre; `fresh`: for pre; `to_sample`: for mid."""
+
+    posts: list[PostOp]
+    fresh: list[Sequence]
+    asked: dict[SeqId, Sequence]
+    to_sample: list[Sequence]
+    num_freed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Birth:
     """A fork that came into being. `begin`: what its stream begins with."""
 
@@ -55,7 +72,8 @@ class Session:
     """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the host.
 
     A guest is a process, so at most `max_guests` live or start at a time; further ones start when others are dropped.
-    Forks are not among these: the runtime bounds them. `new_id` makes their sequences' ids.
+    Forks are not among these: the runtime bounds them. `new_id` makes their sequences' ids. A guest is calm after
+    `calm_rounds` rounds, and after twice as many whenever it was not calm after all.
     """
 
     def __init__(
@@ -67,6 +85,7 @@ class Session:
         max_guests: int,
         eos_tokens: frozenset[TokenId],
         new_id: Callable[[], SeqId],
+        calm_rounds: int,
     ) -> None:
         self._host = host
         self._output = output
@@ -74,12 +93,17 @@ class Session:
         self._max_guests = max_guests
         self._eos_tokens = eos_tokens
         self._new_id = new_id
+        self._calm_rounds = calm_rounds
         self._to_start: deque[tuple[Sequence, Callable[[BaseException | None], None]]] = deque()
         self._started: set[SeqId] = set()
         self._bound: dict[SeqId, Sequence] = {}
         self._posts: list[PostOp] = []
         self._freed: list[SeqId] = []
-        self._asked: list[Sequence] = []
+        self._calm: dict[SeqId, Sequence] = {}
+        """Those for which this step's round does not wait."""
+        self._heard: set[SeqId] = set()
+        """Those that were not calm after all, and have said already what the next round would ask."""
+        self._sent: _Sent | None = None
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
         """Instantiate the guest, in order; `done` is called in the end, on any thread."""
@@ -93,6 +117,7 @@ class Session:
         self._started.discard(seq.seq_id)
         if self._bound.pop(seq.seq_id, None) is not None:
             self._freed.append(seq.seq_id)
+            self._calm.pop(seq.seq_id, None)
             self._posts = [op for op in self._posts if op.id != seq.seq_id]
         else:
             self._host.discard(seq.req_id)
@@ -132,48 +157,24 @@ class Session:
         self._bound.clear()
         self._posts.clear()
         self._freed.clear()
-        self._asked.clear()
-
-    @property
-    def idle(self) -> bool:
-        """No guest lives and none waits to be freed."""
-        return not self._bound and not self._freed
+        self._calm.clear()
+        self._heard.clear()
+        self._sent = None
 
     def round(self, running: Seq[Sequence]) -> None:
-        """Post, then pre, of every guest; those of `running` that were never bound are bound first.
+        """Post, then pre, of every guest that is not calm; those of `running` that were never bound are bound first.
 
-        Afterwards each controlled sequence has its forced tokens, knows if it is suspended, or has a verdict.
+        Afterwards each of their sequences has its forced tokens, knows if it is suspended, or has a verdict.
         """
         fresh = [seq for seq in running if seq.controller is not None and not seq.bound]
-        if self.idle and not fresh:
-            return
-        posts, self._posts = self._posts, []
-        freed = list(self._freed)
-        told = self._host.post_pre_process(
-            post_ops=posts, pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh], freed=freed
-        )
-        # Only now: had the message been refused, nobody would be free, and nobody bound.
-        del self._freed[: len(freed)]
-        for seq in fresh:
-            self._bound[seq.seq_id] = seq
-            seq.bound = True
-        self._start_next()
-        for op in posts:
-            seq = self._bound[op.id]
-            post = told.post.get(op.id)
-            if self._noted(seq, post) and post is not None and post.result is not None and post.result.stop:
-                seq.end(_stopped(seq))
-        for seq in self._bound.values():
-            pre = told.pre.get(seq.seq_id)
-            # A guest that has just stopped is asked all the same: what it would force comes too late.
-            if self._noted(seq, pre) and seq.verdict is None and pre is not None and pre.result is not None:
-                self._apply_pre(seq, pre.result)
-            if seq.room <= 0:
-                seq.end(FinishReason.LENGTH)
-        for group in {seq.group.request_id: seq.group for seq in self._bound.values()}.values():
-            group.rounds_suspended = group.rounds_suspended + 1 if group.suspended else 0
-            if group.rounds_suspended > MAX_SUSPENDED_ROUNDS:
-                group.end(FinishReason.DEADLOCK)
+        others = {seq_id: seq for seq_id, seq in self._bound.items() if seq_id not in self._heard}
+        self._heard.clear()
+        self._calm = {seq_id: seq for seq_id, seq in others.items() if self._is_calm(seq)}
+        asked = {seq_id: seq for seq_id, seq in others.items() if seq_id not in self._calm}
+        # Who is to be freed can wait for those that are asked later.
+        if asked or fresh or (self._freed and not self._calm):
+            self._send(asked, fresh=fresh)
+            self._receive()
 
     def ask(self, seqs: Seq[Sequence]) -> list[Birth]:
         """`seqs` are about to be sampled; those that want to fork do so, and their forks are asked with them.
@@ -181,39 +182,95 @@ class Session:
         If any, `answers` must follow, whatever becomes of the forward pass.
         """
         new = {seq.seq_id: [self._new_id() for _ in range(seq.num_forks - 1)] for seq in seqs}
-        if seqs:
-            self._host.send_mid(
-                [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
-            )
+        if not (seqs or self._calm):
+            return []
+        ops = [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
+        sent = self._send(self._calm, ops=ops)
         # Only now: to a message that was refused comes no answer, and nobody was forked.
-        self._asked, births = [], []
+        births = []
         for seq in seqs:
             seq.num_forks = 1
             forks = [Birth(seq, *seq.clone(seq_id)) for seq_id in new[seq.seq_id]]
-            self._asked += [seq, *(fork.child for fork in forks)]
+            sent.to_sample.extend([seq, *(fork.child for fork in forks)])
             self._bound |= {fork.child.seq_id: fork.child for fork in forks}
             births += forks
         return births
 
     def answers(self) -> dict[SeqId, Answer]:
-        """One for each sequence asked, but those that have a verdict now. Bits are valid until the next `ask`.
+        """One for each sequence asked, but those that have a verdict now, and those of calm guests that wanted
+        something else than to go on. Bits are valid until the next `round`.
 
         A fork that the runtime refuses has a verdict: its guest does not exist, but its id is taken until it is freed.
         """
-        asked, self._asked = self._asked, []
-        if not asked:
+        if self._sent is None:
             return {}
-        mid: Mid = self._host.recv_mid()
-        rows = np.frombuffer(self._host.mask_rows(len(asked)), np.uint8).reshape(len(asked), -1)
-        answers = {}
-        for seq, bits in zip(asked, rows, strict=True):
-            result = mid.seqs.get(seq.seq_id)
+        sent, turn = self._receive()
+        answers: dict[SeqId, Answer] = {}
+        if not sent.to_sample:
+            return answers
+        rows = np.frombuffer(self._host.mask_rows(len(sent.to_sample)), np.uint8).reshape(len(sent.to_sample), -1)
+        for seq, bits in zip(sent.to_sample, rows, strict=True):
+            result = turn.mid.get(seq.seq_id)
+            if result is None and seq.seq_id in sent.asked:
+                self._heard.add(seq.seq_id)
+                continue
             if self._noted(seq, result) and result is not None:
                 answers[seq.seq_id] = Answer(result.result, bits)
         return answers
 
+    def _is_calm(self, seq: Sequence) -> bool:
+        """Forks share variables, so they are all asked before any of them goes on; and who has no room ends now."""
+        return seq.num_calm >= seq.calm_rounds and len(seq.group.members) == 1 and seq.room > 0
+
+    def _send(self, asked: Mapping[SeqId, Sequence], *, fresh: Seq[Sequence] = (), ops: Seq[MidOp] = ()) -> _Sent:
+        sent = _Sent([op for op in self._posts if op.id in asked], list(fresh), dict(asked), [], len(self._freed))
+        self._posts = [op for op in self._posts if op.id not in asked]
+        self._host.send_turn(
+            post_ops=sent.posts,
+            pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh],
+            asked=list(asked),
+            ops=ops,
+            freed=list(self._freed),
+        )
+        self._sent = sent
+        return sent
+
+    def _receive(self) -> tuple[_Sent, Turn]:
+        """Do what post and pre say."""
+        assert self._sent is not None
+        sent, self._sent = self._sent, None
+        turn = self._host.recv_turn()
+        # Only now: had the message been refused, nobody would be free, and nobody bound.
+        del self._freed[: sent.num_freed]
+        for seq in sent.fresh:
+            self._bound[seq.seq_id] = seq
+            seq.bound = True
+            seq.calm_rounds = self._calm_rounds
+        self._start_next()
+        for op in sent.posts:
+            seq = self._bound[op.id]
+            post = turn.post.get(op.id)
+            if self._noted(seq, post) and post is not None and post.result is not None and post.result.stop:
+                seq.end(_stopped(seq))
+        seqs = [*sent.asked.values(), *sent.fresh]
+        for seq in seqs:
+            pre = turn.pre.get(seq.seq_id)
+            # A guest that has just stopped is asked all the same: what it would force comes too late.
+            if self._noted(seq, pre) and seq.verdict is None and pre is not None and pre.result is not None:
+                self._apply_pre(seq, pre.result)
+            if seq.room <= 0:
+                seq.end(FinishReason.LENGTH)
+        for group in {seq.group.request_id: seq.group for seq in seqs}.values():
+            group.rounds_suspended = group.rounds_suspended + 1 if group.suspended else 0
+            if group.rounds_suspended > MAX_SUSPENDED_ROUNDS:
+                group.end(FinishReason.DEADLOCK)
+        return sent, turn
+
     def sampled(self, seq: Sequence, token: TokenId) -> None:
         """Tell the guest in the next round."""
+        if token in self._eos_tokens:
+            # It will most likely stop.
+            seq.num_calm = 0
         self._posts.append(PostOp(seq.seq_id, [token]))
 
     def splice(self, seq: Sequence, splice: Splice) -> None:
@@ -223,6 +280,7 @@ class Session:
         """
         self._check(splice.ff_tokens)
         if splice.late:
+            seq.num_calm = 0
             return
         # It counts the token that would have been sampled now, and that never was appended.
         num_removed = max(0, splice.backtrack - 1)
@@ -237,6 +295,10 @@ class Session:
         self._posts.append(PostOp(seq.seq_id, list(splice.ff_tokens), splice.backtrack))
 
     def _apply_pre(self, seq: Sequence, pre: Pre) -> None:
+        seq.num_calm = seq.num_calm + 1 if pre == _GO_ON else 0
+        if pre != _GO_ON and seq.seq_id in self._calm:
+            # That cost it a step, which what it wants could have had a part of.
+            seq.calm_rounds *= 2
         try:
             self._check(pre.ff_tokens)
         except ControllerError as error:

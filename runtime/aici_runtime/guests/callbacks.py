@@ -69,6 +69,8 @@ class Callbacks(ABC):
         self.handle = 0
         """What `aici_create` returned."""
         self._failed = False
+        self.said = b""
+        """The latest result; nothing where it failed."""
         self._timeout = ""
         """What is said of a guest whose time was over: the same for ever."""
 
@@ -162,6 +164,7 @@ class Callbacks(ABC):
         except Exception as raised:  # noqa: BLE001  the boundary to the guest: any failure is the guest's
             result, error = failed, self._explain(label, raised)
         micros = (time.perf_counter_ns() - started) // 1000
+        self.said = b"" if error else result
         if not error and self._state.is_silent():
             return _plain(result, micros)
         logs = self._state.take_log()

@@ -4,10 +4,10 @@ import struct
 import threading
 from collections.abc import Sequence
 
-from aici_runtime.guests.callbacks import Callbacks, encode_result
+from aici_runtime.guests.callbacks import GO_ON, NO_STOP, Callbacks, encode_result
 from aici_runtime.guests.guest import Guest
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.processes.slots import RESPONSE_MAX, Slot
+from aici_runtime.processes.slots import RESPONSE_MAX, TOLD_MAX, Slot
 from aici_runtime.steps import answers, asks
 from aici_runtime.steps.masks import MaskRegion, Rows
 
@@ -35,24 +35,41 @@ class Seat:
             slot.set_masks_in_pre()
 
     def answer(self, request: bytes) -> bytes:
-        """To mid, step, pre and post."""
+        """To mid, step, pre, post and turn."""
         op, seq_id, row, backtrack = asks.HEAD.unpack_from(request)
         rest = request[asks.HEAD.size :]
         if op == asks.MID:
-            result, bits = self.callbacks.mid(rest)
-            return self._answer(result, () if bits is None else (bits,), self._masks.rows, row)
+            return self._mid(rest, row)
         self.state.seq_id = seq_id
         if op == asks.STEP:
             result, masks = self.callbacks.step(rest, row)
             return self._answer(result, masks, self._masks.slots, row)
-        post = self.callbacks.post(rest, backtrack) if op == asks.POST else b""
-        pre = self.callbacks.pre()
+        has_post = op == asks.POST or (op == asks.TURN and rest != b"")
+        post = self.callbacks.post(rest, backtrack) if has_post else b""
+        goes_on = not has_post or self.callbacks.said == NO_STOP
+        told = self._told(post, self.callbacks.pre())
+        if op != asks.TURN:
+            return self._idle(told)
+        told = _LENGTH.pack(len(told)) + told
+        if not goes_on or self.callbacks.said != GO_ON or len(told) > TOLD_MAX or self.slot.is_cancelled():
+            return self._idle(told)
+        self.slot.begin_mid()
+        return told + self._mid(b"[%d]" % seq_id, row)
+
+    def _idle(self, response: bytes) -> bytes:
         with self.lock:
             self.is_busy = False
+        return response
+
+    def _told(self, post: bytes, pre: bytes) -> bytes:
         if len(post) + len(pre) > RESPONSE_MAX - _LENGTH.size:
             half = RESPONSE_MAX // 2 - _LENGTH.size
             post, pre = _fitting(post, half), _fitting(pre, half)
         return _LENGTH.pack(len(post)) + post + pre
+
+    def _mid(self, fork_group: bytes, row: int) -> bytes:
+        result, bits = self.callbacks.mid(fork_group)
+        return self._answer(result, () if bits is None else (bits,), self._masks.rows, row)
 
     def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
         loose = masks
@@ -71,6 +88,11 @@ def split_post_pre(response: bytes) -> tuple[bytes, bytes]:
     """The two results in the response to pre or post; the first is empty when there was no post op."""
     end = _LENGTH.size + _LENGTH.unpack_from(response)[0]
     return response[_LENGTH.size : end], response[end:]
+
+
+def split_turn(response: bytes) -> tuple[bytes, bytes]:
+    """The response as to pre or post, and that to mid, which is empty when the guest was not asked for it."""
+    return split_post_pre(response)
 
 
 def _fitting(result: bytes, limit: int) -> bytes:

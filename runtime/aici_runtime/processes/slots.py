@@ -12,6 +12,7 @@
     +44  bell      u32 futex word of a pool (see `pool.py`): rung when there are requests for its guests
     +48  told      u32 futex word of a pool: counts how often it has answered
     +52  leave     u32: LEAVING = the guest is to leave its pool, LEFT = it has
+    +56  in mid    u32: when the latest request's mid began, in milliseconds of the clock; 0 = it has not
     behind the last slot: u32: 1 = the engine speaks the later protocol
     64 bytes further: u32 for each slot: whose it is, 0 = nobody's
 
@@ -32,12 +33,16 @@ from aici_runtime.modules.quota import Quota
 NUM_SLOTS = 512
 HEADER_BYTES = 64
 RESPONSE_AT = 128 * 1024
-SLOT_BYTES = 1024 * 1024
-"""Sparse: memory is taken page by page as messages need it. 64 KiB of logs may grow sixfold as JSON,
-and a response may hold two of them."""
+RESPONSE_MAX = 896 * 1024
+"""64 KiB of logs may grow sixfold as JSON, and a response may hold two of them."""
+
+TOLD_MAX = 16 * 1024
+"""Of post and pre, in a response that has a mid too."""
+
+SLOT_BYTES = RESPONSE_AT + TOLD_MAX + RESPONSE_MAX
+"""Sparse: memory is taken page by page as messages need it."""
 
 REQUEST_MAX = RESPONSE_AT - HEADER_BYTES
-RESPONSE_MAX = SLOT_BYTES - RESPONSE_AT
 
 CANCEL_SIGNAL = signal.SIGUSR2
 """Sent after `cancel` has been written, to make the worker look at it."""
@@ -48,6 +53,7 @@ _LEAVING, _LEFT = 1, 2
 _HEAD_AT = NUM_SLOTS * SLOT_BYTES
 _OWNERS_AT = _HEAD_AT + 64
 _MAP_NORESERVE = 0x4000
+_STAMP_MAX = 0x7FFFFFFF
 
 
 _HINT = "wait until others have ended"
@@ -120,7 +126,7 @@ class Slot:
     def claim(self) -> bool:
         if not self.is_free():
             return False
-        for offset in (0, 4, 8, 12, 32, 36, 40, 44, 48, 52):
+        for offset in (0, 4, 8, 12, 32, 36, 40, 44, 48, 52, 56):
             self._words.store(self._base + offset, 0)
         self._words.store(self._base + 16, _USED)
         return True
@@ -144,6 +150,7 @@ class Slot:
         number = (self._words.load(self._base + 12) + 1) & 0x7FFFFFFF
         self._words.store(self._base + 12, number)
         self._words.store(self._base + 4, 0)
+        self._words.store(self._base + 56, 0)
         self._words.store(self._base, len(request))
 
     def put_request(self, request: bytes) -> None:
@@ -216,6 +223,12 @@ class Slot:
             self._words.wait_while(self._base + 36, confirmed, min(deadline, time.monotonic() + 0.002))
         return True
 
+    def mid_began(self) -> float | None:
+        """When (time.monotonic()), if it has."""
+        stamp = self._words.load(self._base + 56)
+        now = time.monotonic()
+        return now - ((_stamp(now) - stamp) & _STAMP_MAX) / 1000 if stamp else None
+
     def masks_in_pre(self) -> bool:
         return self._words.load(self._base + 40) != 0
 
@@ -231,6 +244,9 @@ class Slot:
         request = self._memory[start : start + length]
         self._words.store(self._base, 0)
         return request
+
+    def begin_mid(self) -> None:
+        self._words.store(self._base + 56, _stamp(time.monotonic()) or 1)
 
     def has_request(self) -> bool:
         return self._words.load(self._base) != 0
@@ -266,3 +282,7 @@ class Slot:
     def confirm_detached(self) -> None:
         self._words.store(self._base + 36, self._words.load(self._base + 12))
         self._words.wake(self._base + 36)
+
+
+def _stamp(now: float) -> int:
+    return int(now * 1000) & _STAMP_MAX

@@ -52,7 +52,10 @@ class Session:
     def is_earlier(self) -> bool:
         """Of pre, mid and post."""
         commands = (one.command for one in self.exchanges)
-        return any(isinstance(command, dict) and command.get("op") == "post_pre_process" for command in commands)
+        return any(
+            isinstance(command, dict) and command.get("op") in ("post_pre_process", "turn_process")
+            for command in commands
+        )
 
     @property
     def has_timeouts(self) -> bool:

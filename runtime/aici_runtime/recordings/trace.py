@@ -47,7 +47,11 @@ class MaskReader:
 
     def hashes(self, command: Any, response: Any) -> dict[str, list[str | None]]:
         """By sequence; one for each of its branches."""
-        if not isinstance(command, dict) or command.get("op") != "mid_process" or response["type"] != "ok":
+        if (
+            not isinstance(command, dict)
+            or command.get("op") not in ("mid_process", "turn_process")
+            or response["type"] != "ok"
+        ):
             return {}
         data = response["data"]
         results = {seq_id: entry["result"] for seq_id, entry in data["seqs"].items() if not entry["error"]}

@@ -3,6 +3,8 @@
 mid    row, fork_group                    → an Answer; the mask goes to the row
 pre    id                                 → the result of pre, as `post`
 post   id, backtrack, tokens              → u32 length of the post result, post result, pre result
+turn   id, row, backtrack, tokens         → u32 length of that of post or pre, that, and an Answer as to mid, if the
+                                            guest says nothing but to go on; no tokens at all, not even []: no post
 step   id, row, argument                  → an Answer; its first mask goes to the row
 fork   id, slot                           → pid of the branch, which answers `ok` on its own slot; or an error
 
@@ -26,7 +28,7 @@ from aici_runtime.ids import SeqId
 from aici_runtime.wire import PostOp, StepOp
 
 HEAD: Final = Struct("<4I")
-MID, PRE, POST, STEP, FORK, FOUND, MOVE, ADOPT, CLONE = range(9)
+MID, PRE, POST, TURN, STEP, FORK, FOUND, MOVE, ADOPT, CLONE = range(10)
 
 
 def mid(row: int, fork_group: Sequence[SeqId]) -> bytes:
@@ -37,6 +39,12 @@ def post_pre(seq_id: SeqId, op: PostOp | None) -> bytes:
     if op is None:
         return HEAD.pack(PRE, seq_id, 0, 0)
     return HEAD.pack(POST, seq_id, 0, op.backtrack) + orjson.dumps(op.tokens)
+
+
+def turn(seq_id: SeqId, op: PostOp | None, row: int) -> bytes:
+    if op is None:
+        return HEAD.pack(TURN, seq_id, row, 0)
+    return HEAD.pack(TURN, seq_id, row, op.backtrack) + orjson.dumps(op.tokens)
 
 
 def step(op: StepOp, row: int, fork_group: Sequence[SeqId]) -> bytes:

@@ -1,5 +1,9 @@
 """The op set of early 2024: `post_pre_process` before a step is scheduled, `mid_process` while the device computes.
 
+And `turn_process`, ours, which does as much of both as it names. A guest that is asked for both, and answers post and
+pre with nothing but to go on, computes its mask at once, in the same turn of its worker. Who answers something else is
+not asked for a mask: its engine is to act on that first.
+
 A guest that is late is killed after its limit and some grace, as the original does it; or, with
 `--wasm-max-timeout-steps`, waited for: it is suspended meanwhile, and the step in which it was asked for a mask is one
 in which nothing happens to it. Engines need not know of it: that is a splice of no tokens that takes back
@@ -7,7 +11,7 @@ the sampled one.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -16,10 +20,10 @@ from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
 from aici_runtime.guests.callbacks import CONTINUE, encode_result
 from aici_runtime.ids import SeqId
-from aici_runtime.processes.seat import split_post_pre
+from aici_runtime.processes.seat import split_post_pre, split_turn
 from aici_runtime.steps import answers, asks
 from aici_runtime.steps.masks import MaskRegion
-from aici_runtime.steps.requests import parse_mid, parse_post_pre
+from aici_runtime.steps.requests import PostPreCommand, parse_mid, parse_post_pre, parse_turn
 from aici_runtime.steps.sequences import Late, Sequence, Sequences, failed
 from aici_runtime.wire import MidOp, PostOp
 
@@ -44,78 +48,114 @@ class DocOps:
 
     def post_pre(self, body: dict[str, Any]) -> bytes:
         command = parse_post_pre(body)
-        for seq_id in command.post_ops:
-            if seq_id not in self._sequences:
-                raise RequestError(f"invalid id {seq_id}")
-        self._sequences.bind({seq_id: op.req_id for seq_id, op in command.pre_ops.items()})
-        started = time.monotonic()
-        waiting = [seq_id for seq_id, seq in self._sequences.items() if seq.late is not None]
-        got = self._ask_post_pre(command.post_ops, started)
-        # Who was late has the time of the others; if there are no others, a step's, so that the engine does not spin.
-        got |= self._look_at(waiting, started if got else started + self._pre_limit_s)
-        for seq_id in waiting:
-            self._refuse_news(self._sequences[seq_id], command.post_ops.get(seq_id))
-        pre, post = [], []
-        for seq_id, sequence in self._sequences.items():
-            after, before = self._post_pre_results(sequence, got.get(seq_id))
-            pre.append(b'"%d":%b' % (seq_id, before))
-            if seq_id in command.post_ops:
-                post.append(b'"%d":%b' % (seq_id, after))
+        self._begin(command, command.post_ops)
+        post, pre, _ = self._run([seq_id for seq_id, _ in self._sequences.items()], command.post_ops, [])
         self._sequences.free(command.freed)
-        return b'{"post_seqs":{%b},"pre_seqs":{%b}}' % (b",".join(post), b",".join(pre))
+        return b'{"post_seqs":{%b},"pre_seqs":{%b}}' % (post, pre)
 
     def mid(self, body: dict[str, Any]) -> bytes:
         ops = parse_mid(body)
+        self._check_mid(ops, fresh=())
+        _, _, mid = self._run([], {}, ops)
+        return b'{"seqs":{%b},"num_seqs":%d}' % (mid, len(ops))
+
+    def turn(self, body: dict[str, Any]) -> bytes:
+        command = parse_turn(body)
+        told = command.told
+        self._check_mid(command.ops, fresh=told.pre_ops)
+        self._begin(told, command.asked)
+        post, pre, mid = self._run([*command.asked, *told.pre_ops], told.post_ops, command.ops)
+        self._sequences.free(told.freed)
+        return b'{"post_seqs":{%b},"pre_seqs":{%b},"seqs":{%b}}' % (post, pre, mid)
+
+    def _begin(self, command: PostPreCommand, known: Iterable[SeqId]) -> None:
+        for seq_id in known:
+            if seq_id not in self._sequences:
+                raise RequestError(f"invalid id {seq_id}")
+        self._sequences.bind({seq_id: op.req_id for seq_id, op in command.pre_ops.items()})
+
+    def _check_mid(self, ops: list[MidOp], *, fresh: Collection[SeqId]) -> None:
         for op in ops:
-            if op.clone_id is None and op.id not in self._sequences:
+            if op.clone_id is None and op.id not in self._sequences and op.id not in fresh:
                 raise RequestError(f"invalid id {op.id}")
         if not self._masks.fits_rows(len(ops)):
             raise RequestError("shm size too small")
+
+    def _run(
+        self, asked: list[SeqId], post_ops: Mapping[SeqId, PostOp], ops: list[MidOp]
+    ) -> tuple[bytes, bytes, bytes]:
+        """Post and pre of `asked`, and mid: the results of each, as they stand in an answer."""
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
-        got = self._ask_mid([(row, op) for row, op in enumerate(ops) if not refused.get(op.id)], _fork_groups(ops))
-        results = []
+        started = time.monotonic()
+        waiting = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
+        rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
+        got = self._collect(self._sequences.ask(self._requests(asked, post_ops, ops, rows)), started)
+        if waiting:
+            # Who was late has the time of the others; if there are no others, a step's, so that no engine spins.
+            got |= self._look_at(waiting, started if got else started + self._pre_limit_s)
+        for seq_id in waiting:
+            self._refuse_news(self._sequences[seq_id], post_ops.get(seq_id))
+        pre, post, mid = [], [], []
+        told = set(asked)
+        for seq_id in asked:
+            after, before = self._post_pre_results(self._sequences[seq_id], got.pop(seq_id, None))
+            pre.append(b'"%d":%b' % (seq_id, before))
+            if seq_id in post_ops:
+                post.append(b'"%d":%b' % (seq_id, after))
         for row, op in enumerate(ops):
             reason = refused.get(op.id)
             if reason:
                 self._masks.rows.clear(row)
+            elif op.id in told and self._sequences[op.id].ready is None:
+                continue  # pre has said why
             result = failed(f"Worker: {reason}") if reason else self._mid_result(op.id, row, got.get(op.id))
-            results.append(b'"%d":%b' % (op.id, result))
-        return b'{"seqs":{%b},"num_seqs":%d}' % (b",".join(results), len(ops))
+            mid.append(b'"%d":%b' % (op.id, result))
+        return b",".join(post), b",".join(pre), b",".join(mid)
 
-    def _ask_post_pre(self, post_ops: dict[SeqId, PostOp], started: float) -> dict[SeqId, bytes]:
-        asked = self._sequences.ask(
-            (seq_id, asks.post_pre(seq_id, post_ops.get(seq_id)))
-            for seq_id, sequence in self._sequences.items()
-            if sequence.late is None and sequence.ready is None
-        )
-        masks_too = any(self._sequences[seq_id].masks_in_pre for seq_id in asked)
+    def _requests(
+        self, asked: list[SeqId], post_ops: Mapping[SeqId, PostOp], ops: list[MidOp], rows: dict[SeqId, int]
+    ) -> Iterator[tuple[SeqId, bytes]]:
+        """Who is late, or has an answer that is still to be given, is left alone."""
+        groups, told = _fork_groups(ops), set(asked)
+        for seq_id in dict.fromkeys([*asked, *rows]):
+            sequence, row = self._sequences[seq_id], rows.get(seq_id)
+            if sequence.late is not None or sequence.ready is not None:
+                continue
+            if seq_id not in told:
+                yield seq_id, asks.mid(rows[seq_id], groups[seq_id])
+            elif row is None:
+                yield seq_id, asks.post_pre(seq_id, post_ops.get(seq_id))
+            else:
+                yield seq_id, asks.turn(seq_id, post_ops.get(seq_id), row)
+
+    def _collect(self, asked: list[SeqId], started: float) -> dict[SeqId, bytes]:
+        """Each has the time of what it is asked; that of mid begins when the last of them begins with it."""
+        ops = {seq_id: self._sequences[seq_id].asked for seq_id in asked}
+        # Whoever shares a process waits there for the others' masks too.
+        pooled = [seq_id for seq_id in asked if self._sequences[seq_id].pooled] if asks.TURN in ops.values() else []
+        apart = {*(seq_id for seq_id in asked if ops[seq_id] == asks.MID), *pooled}
+        first = [seq_id for seq_id in asked if seq_id not in apart]
+        masks_too = any(self._sequences[seq_id].masks_in_pre for seq_id in first)
         limit_s = max(self._pre_limit_s, self._mid_limit_s) if masks_too else self._pre_limit_s
-        got, late = self._sequences.collect(asked, started + limit_s)
-        return got | self._late(late, Late("pp", started))
+        got, missing = self._sequences.collect(first, started + limit_s)
+        begun = {seq_id: self._sequences[seq_id].mid_began() for seq_id in missing}
+        got |= self._late([seq_id for seq_id, at in begun.items() if at is None], started)
+        mids = [seq_id for seq_id in asked if seq_id in apart or begun.get(seq_id) is not None]
+        last = max([started + limit_s if pooled else started, *(at for at in begun.values() if at is not None)])
+        more, late = self._sequences.collect(mids, last + self._mid_limit_s)
+        return got | more | self._late(late, started)
 
-    def _ask_mid(self, ops: list[tuple[int, MidOp]], groups: dict[SeqId, list[SeqId]]) -> dict[SeqId, bytes]:
-        """`ops` with their rows."""
-        started = time.monotonic()
-        asked = self._sequences.ask(
-            (op.id, asks.mid(row, groups[op.id if op.clone_id is None else op.clone_id]))
-            for row, op in ops
-            if (sequence := self._sequences[op.id]).ready is None and sequence.late is None
-        )
-        got, late = self._sequences.collect(asked, started + self._mid_limit_s)
-        if self._patience_s:
-            for seq_id in late:
-                self._sequences.detach(seq_id)
-            more, late = self._sequences.collect(late, started)
-            got |= more
-        return got | self._late(late, Late("mid", started))
-
-    def _late(self, seq_ids: list[SeqId], late: Late) -> dict[SeqId, bytes]:
+    def _late(self, seq_ids: list[SeqId], started: float) -> dict[SeqId, bytes]:
         """From now on these are waited for, if that is wanted; else they are given up, with what they say of it."""
         if not self._patience_s:
             return self._sequences.give_up(seq_ids)
         for seq_id in seq_ids:
-            self._sequences[seq_id].late = Late(late.op, late.since)
-        return {}
+            if self._sequences[seq_id].asked in (asks.MID, asks.TURN):
+                self._sequences.detach(seq_id)
+        got, late = self._sequences.collect(seq_ids, started)
+        for seq_id in late:
+            self._sequences[seq_id].late = Late(started)
+        return got
 
     def _look_at(self, waiting: list[SeqId], deadline: float) -> dict[SeqId, bytes]:
         """What has come of those that were late; who is so for too long is given up."""
@@ -133,16 +173,17 @@ class DocOps:
         late = sequence.late
         if sequence.failure:
             return (failed(sequence.failure),) * 2
-        if late is None and message is not None:
-            return split_post_pre(message)
-        if late is not None and message is None:
-            return _result(_NO_STOP), _result(_LATE)
+        if message is None:
+            return _result(_NO_STOP), _result(CONTINUE if late is None else _LATE)
         sequence.late = None
-        if late is not None and message is not None:
-            if late.op == "pp":
-                return _result(_NO_STOP), _joined(*split_post_pre(message))
+        if sequence.asked == asks.MID:
             sequence.ready = answers.decode(message)
-        return _result(_NO_STOP), _result(CONTINUE)
+            return _result(_NO_STOP), _result(CONTINUE)
+        if sequence.asked == asks.TURN:
+            message, mask = split_turn(message)
+            sequence.ready = answers.decode(mask) if mask else None
+        post, pre = split_post_pre(message)
+        return (post, pre) if late is None else (_result(_NO_STOP), _joined(post, pre))
 
     def _mid_result(self, seq_id: SeqId, row: int, answer: bytes | None) -> bytes:
         if answer is not None and (result := answers.only_result(answer)):
@@ -185,8 +226,8 @@ def _joined(post: bytes, pre: bytes) -> bytes:
 
 
 def _fork_groups(ops: Iterable[MidOp]) -> dict[SeqId, list[SeqId]]:
-    """By parent: ids that have it, or are it, in the order of `ops`."""
+    """Ids that have the same parent, or are it, in the order of `ops`."""
     groups: dict[SeqId, list[SeqId]] = {}
     for op in ops:
         groups.setdefault(op.id if op.clone_id is None else op.clone_id, []).append(op.id)
-    return groups
+    return {seq_id: group for group in groups.values() for seq_id in group}

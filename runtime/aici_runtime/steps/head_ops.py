@@ -126,7 +126,7 @@ class HeadOps:
         given_up = []
         for seq_id in missing:
             sequence = self._sequences[seq_id]
-            sequence.late = sequence.late or Late("step", started, row=slots[seq_id])
+            sequence.late = sequence.late or Late(started, row=slots[seq_id])
             sequence.late.rounds += 1
             if sequence.late.rounds > self._max_rounds:
                 given_up.append(seq_id)

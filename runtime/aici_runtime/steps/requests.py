@@ -38,6 +38,28 @@ def parse_mid(body: dict[str, Any]) -> list[MidOp]:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnCommand:
+    """`asked`: who is to answer post, if it has an op, and pre; fresh ones too. `ops`: those of mid."""
+
+    told: PostPreCommand
+    asked: list[SeqId]
+    ops: list[MidOp]
+
+
+def parse_turn(body: dict[str, Any]) -> TurnCommand:
+    command = TurnCommand(parse_post_pre(body), uints(body, "asked"), parse_mid(body))
+    asked = {*command.asked, *command.told.pre_ops}
+    _refuse_duplicates([*command.asked, *command.told.pre_ops])
+    for seq_id in command.told.post_ops:
+        if seq_id not in asked:
+            raise RequestError(f"a post op for {seq_id}, which is not asked")
+    for op in command.ops:
+        if op.clone_id in asked:
+            raise RequestError(f"cannot clone {op.clone_id} before it has answered pre")
+    return command
+
+
+@dataclass(frozen=True, slots=True)
 class StepsCommand:
     ops: list[StepOp]
     freed: list[SeqId]

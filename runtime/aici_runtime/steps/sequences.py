@@ -28,9 +28,8 @@ _FORK_S = 2.0
 
 @dataclass(slots=True)
 class Late:
-    """A worker has not answered `op` in time, and still works on it. `rounds`: how often that has been said."""
+    """A worker has not answered in time, and still works on it. `rounds`: how often that has been said."""
 
-    op: str
     since: float
     rounds: int = 0
     row: int = -1
@@ -48,6 +47,14 @@ class Sequence:
     ready: Answer | None = None
     asked: int = asks.PRE
     masks_in_pre: bool = False
+
+    @property
+    def pooled(self) -> bool:
+        return self.worker is not None and self.worker.pool is not None
+
+    def mid_began(self) -> float | None:
+        """In a turn: when (time.monotonic()), if it has."""
+        return None if self.worker is None else self.worker.slot.mid_began()
 
 
 class Sequences:
@@ -124,7 +131,8 @@ class Sequences:
     def _fail_for_time(self, sequence: Sequence) -> None:
         if sequence.worker is not None and sequence.worker.pool is not None:
             self._roster.release(sequence.worker.pool)  # it cannot be interrupted, and its others never get their turn
-        op = "mid" if sequence.masks_in_pre or sequence.asked in (asks.MID, asks.STEP) else "pre"
+        in_mid = sequence.asked in (asks.MID, asks.STEP) or sequence.mid_began() is not None
+        op = "mid" if sequence.masks_in_pre or in_mid else "pre"
         self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
     def detach(self, seq_id: SeqId) -> None:

@@ -1,7 +1,6 @@
 """The main channel: synchronous with the engine's steps, one thread, nothing slow."""
 
 import logging
-from typing import Any
 
 import orjson
 
@@ -81,18 +80,20 @@ class Stepper:
             ops = self._ops or self._choose("head" if "freed" in request.body else "doc")
             return ops.mid(request.body)
         if request.op == "post_pre_process":
-            return self._post_pre(request.body)
+            return self._doc_ops(request.op).post_pre(request.body)
+        if request.op == "turn_process":
+            return self._doc_ops(request.op).turn(request.body)
         if request.op == "tokens":
             return orjson.dumps({"vocab_size": self._vocabulary.vocab_size, "eos_token_id": self._vocabulary.eos_token})
         if request.op == "ping":
             return b'{"pong":1}'
         raise RequestError("bad op")
 
-    def _post_pre(self, body: dict[str, Any]) -> bytes:
+    def _doc_ops(self, op: str) -> DocOps:
         ops = self._ops or self._choose("doc")
         if isinstance(ops, HeadOps):
-            raise RequestError("bad op: post_pre_process is not of the protocol that this runtime speaks (see --proto)")
-        return ops.post_pre(body)
+            raise RequestError(f"bad op: {op} is not of the protocol that this runtime speaks (see --proto)")
+        return ops
 
     def _choose(self, proto: Proto) -> DocOps | HeadOps:
         self._table.set_head(proto == "head")

@@ -140,8 +140,14 @@ class DocEngine(Engine):
             sequence.tokens += pre["result"]["ff_tokens"]
             if pre["result"]["num_forks"] == 0:
                 self.free(seq_id)
-            elif not pre["result"]["suspend"]:
+            elif not pre["result"]["suspend"] and str(seq_id) not in data.get("seqs", ()):
                 forking[seq_id] = pre["result"]["num_forks"]
+        self.sample(forking)
+        if not self.live:
+            self.round()
+
+    def sample(self, forking: dict[int, int]) -> None:
+        """Those named, each of which becomes so many."""
         ops = []
         for seq_id, num_forks in forking.items():
             ops.append({"id": seq_id, "clone_id": None})
@@ -150,9 +156,7 @@ class DocEngine(Engine):
                 self.live[clone_id] = self.live[seq_id].clone()
                 ops.append({"id": clone_id, "clone_id": seq_id})
         if ops:
-            self.mid(ops)
-        if not self.live:
-            self.round()
+            self.mid(ops, self.ask_mid(ops))
 
     def round(self) -> dict[str, Any]:
         response = self.raw.call(op="post_pre_process", post_ops=self.post_ops, pre_ops=self.pre_ops, freed=self.freed)
@@ -161,12 +165,18 @@ class DocEngine(Engine):
         data: dict[str, Any] = response["data"]
         return data
 
-    def mid(self, ops: list[dict[str, Any]]) -> None:
+    def ask_mid(self, ops: list[dict[str, Any]]) -> dict[str, Any]:
         response = self.raw.call(op="mid_process", ops=ops)
         assert response["type"] == "ok", response
+        seqs: dict[str, Any] = response["data"]["seqs"]
+        return seqs
+
+    def mid(self, ops: list[dict[str, Any]], seqs: dict[str, Any]) -> None:
         row_bytes = 4 * -(-self.raw.call(op="tokens")["data"]["vocab_size"] // 32)
         for row, op in enumerate(ops):
-            sequence, result = self.live[op["id"]], response["data"]["seqs"][str(op["id"])]
+            if str(op["id"]) not in seqs:
+                continue
+            sequence, result = self.live[op["id"]], seqs[str(op["id"])]
             if not sequence.note(result):
                 self.free(op["id"])
                 continue
@@ -183,3 +193,31 @@ class DocEngine(Engine):
     def free(self, seq_id: int) -> None:
         self.end(seq_id)
         self.freed.append(seq_id)
+
+
+class TurnEngine(DocEngine):
+    """Asks everybody for everything at once, and again for the masks of those that wanted something else first."""
+
+    def round(self) -> dict[str, Any]:
+        fresh = [op["id"] for op in self.pre_ops]
+        self.ops = [{"id": seq_id} for seq_id in self.live]
+        asked = [seq_id for seq_id in self.live if seq_id not in fresh]
+        response = self.turn(post_ops=self.post_ops, pre_ops=self.pre_ops, asked=asked, ops=self.ops, freed=self.freed)
+        self.post_ops, self.pre_ops, self.freed = [], [], []
+        self.seqs: dict[str, Any] = response["seqs"]
+        return response
+
+    def sample(self, forking: dict[int, int]) -> None:
+        # At once: what is asked next writes rows again.
+        self.mid([op if op["id"] in self.live else {"id": 0} for op in self.ops], self.seqs)
+        super().sample(forking)
+
+    def ask_mid(self, ops: list[dict[str, Any]]) -> dict[str, Any]:
+        seqs: dict[str, Any] = self.turn(post_ops=[], pre_ops=[], asked=[], ops=ops, freed=[])["seqs"]
+        return seqs
+
+    def turn(self, **fields: Any) -> dict[str, Any]:
+        response = self.raw.call(op="turn_process", **fields)
+        assert response["type"] == "ok", response
+        data: dict[str, Any] = response["data"]
+        return data

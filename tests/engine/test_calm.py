@@ -1,0 +1,198 @@
+"""Guests for which no round waits: what is said and told is the same, whoever is believed to be calm."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.engine import Engine
+from aici_engine.events import ControlEvent, Event, FinishEvent, FinishReason
+from aici_engine.request import ControllerCall, Request, RequestHandle
+from aici_runtime.errors import RuntimeDiedError
+from aici_runtime.ids import TokenId
+from aici_runtime.wire import Pre, Splice
+from tests.engine.programs import Program, Step, by_fork
+from tests.engine.support import EOS, GO_ON, Guest, ScriptedHost, encode, wait_for_token
+
+_NEVER = 10**9
+
+
+class Fickle(Guest):
+    """`argument`: at which calls of pre it does not go on, and what it says then. It notes every call."""
+
+    def __init__(self, argument: Any) -> None:
+        super().__init__(dict(argument))
+        self.calls: list[str] = []
+
+    def pre(self) -> Any:
+        self.calls.append("pre")
+        self.says = f"pre {len(self.calls)} "
+        return self.argument.get(self.calls.count("pre"), GO_ON)
+
+    def mid(self) -> Any:
+        self.calls.append("mid")
+        self.says = f"mid {len(self.calls)} "
+        return range(32, 127)
+
+    def post(self, tokens: list[TokenId], backtrack: int) -> bool:
+        self.calls.append(f"post {tokens}")
+        self.says = f"post {len(self.calls)} "
+        return super().post(tokens, backtrack) or self.calls.count("pre") > 20
+
+
+@pytest.fixture(scope="module")
+def engines(tiny_model: Path) -> Iterator[list[tuple[Engine, ScriptedHost]]]:
+    """The first believes nobody, the second everybody who went on once. Pages are few enough for preemptions."""
+    hosts = [ScriptedHost({"program": Program, "fickle": Fickle}) for _ in range(2)]
+    config = {"model_dir": tiny_model, "num_pages": 40, "page_size": 4, "max_num_seqs": 4, "max_batch_tokens": 16}
+    with (
+        Engine(EngineConfig(calm_rounds=_NEVER, **config), host=hosts[0]) as wary,
+        Engine(EngineConfig(calm_rounds=1, **config), host=hosts[1]) as trusting,
+    ):
+        yield [(wary, hosts[0]), (trusting, hosts[1])]
+
+
+def submit(engine: Engine, name: str, argument: Any, seed: int = 1) -> RequestHandle:
+    sampling = SamplingParams(temperature=1.0, seed=seed, max_tokens=60)
+    return engine.submit(Request(prompt="Hello", sampling=sampling, controller=ControllerCall(name, argument)))
+
+
+def seen(events: Sequence[Event]) -> list[Any]:
+    """What was told, in order, by fork; without times."""
+    forks = by_fork(events)
+    told = []
+    for fork in forks.values():
+        end = fork.end
+        assert end is not None
+        usage = (end.usage.sampled_tokens, end.usage.ff_tokens, end.usage.cost)
+        ended = (end.text, end.tokens, end.reason, str(end.error), end.logs, end.storage, usage)
+        told.append([ended, *(event for event in fork.events if not isinstance(event, FinishEvent))])
+    return told
+
+
+def compare(engines: list[tuple[Engine, ScriptedHost]], calls: Sequence[tuple[str, Any]]) -> list[list[Guest]]:
+    """Returns the guests of each engine."""
+    told, guests = [], []
+    for engine, host in engines:
+        host.all.clear()
+        handles = [submit(engine, *call, seed=number) for number, call in enumerate(calls)]
+        told.append([seen(list(handle.events())) for handle in handles])
+        guests.append(sorted(host.all, key=lambda guest: (guest.seed, str(guest.told))))
+        engine._parts.cache.check_integrity()
+    assert told[0] == told[1]
+    return guests
+
+
+_text = st.text("abc", min_size=1, max_size=4)
+_step = st.one_of(
+    st.tuples(st.just("any"), st.integers(1, 6)),
+    st.tuples(st.just("say"), _text),
+    st.tuples(st.just("force"), _text),
+    st.tuples(st.just("idle"), st.integers(1, 2)),
+    st.tuples(st.just("back"), st.integers(1, 4), _text),
+    st.tuples(st.just("log"), _text),
+    st.tuples(st.just("fail"), st.just("it broke")),
+    st.tuples(st.just("set"), st.just("x"), st.just("")),
+    st.tuples(st.just("wait"), st.just("x")),
+    st.tuples(st.just("fork"), st.just([[("any", 3)], [("say", "b")], [("set", "x", ""), ("any", 2)]])),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(_step, max_size=6), min_size=1, max_size=4))
+def test_random_programs(engines: list[tuple[Engine, ScriptedHost]], programs: list[list[Step]]) -> None:
+    # A wait comes to nothing in a request that has not forked: a deadlock, which is an end like any other.
+    calls = [("program", [("any", 3), *program]) for program in programs]
+    wary, trusting = compare(engines, calls)
+    assert [guest.told for guest in wary] == [guest.told for guest in trusting]
+
+
+FORCE = Pre(suspend=False, num_forks=1, ff_tokens=tuple(encode("xyz")))
+SUSPEND = Pre(suspend=True, num_forks=1, ff_tokens=())
+LATE = Pre(suspend=True, num_forks=1, ff_tokens=(), late=True)
+STOP = Pre(suspend=False, num_forks=0, ff_tokens=())
+FORK = Pre(suspend=False, num_forks=3, ff_tokens=())
+
+
+@pytest.mark.parametrize(
+    ("answers", "calls_are_same"),
+    [
+        ({5: FORCE, 6: FORCE, 12: FORCE}, True),
+        ({5: SUSPEND, 6: SUSPEND, 7: SUSPEND}, True),
+        ({5: FORK}, True),
+        ({9: STOP}, True),
+        ({5: "Error (pre): it broke"}, True),
+        # How often it is looked at while it is late is a matter of time.
+        ({5: LATE, 6: LATE}, False),
+    ],
+)
+def test_a_guest_hears_the_same_calls(
+    engines: list[tuple[Engine, ScriptedHost]], answers: dict[int, Any], calls_are_same: bool
+) -> None:
+    misses = engines[1][1].misses
+    wary, trusting = compare(engines, [("fickle", answers)])
+    assert engines[1][1].misses > misses, "it was believed, and did something else"
+    assert engines[0][1].guesses == 0
+    if calls_are_same:
+        assert [guest.calls for guest in wary] == [guest.calls for guest in trusting]  # type: ignore[attr-defined]
+
+
+def test_who_forces_often_is_soon_asked_first(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+    """It is believed after 1 round, then after 2, then never again: that would take 4."""
+    engine, host = engines[1]
+    host.guesses = host.misses = 0
+    submit(engine, "fickle", dict.fromkeys(range(3, 20, 3), FORCE)).wait()
+    assert host.misses == 2
+
+
+def test_who_is_told_of_the_end_is_asked_first(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+    """It most likely stops: no pass is computed for nothing."""
+
+    class Ends(Fickle):
+        def mid(self) -> Any:
+            return [EOS] if len(self.calls) > 12 else super().mid()
+
+        def post(self, tokens: list[TokenId], backtrack: int) -> bool:
+            return super().post(tokens, backtrack) or tokens == [EOS]
+
+    engine, host = engines[1]
+    host.guests["ends"] = Ends
+    host.guesses = host.misses = 0
+    assert submit(engine, "ends", {}).wait().reason is FinishReason.STOP
+    assert host.guesses > 1
+    assert host.misses == 0
+
+
+def test_the_runtime_dies_under_a_guess(tiny_model: Path) -> None:
+    host = ScriptedHost({"fickle": Fickle, "guest": Guest})
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64, calm_rounds=1), host=host) as engine:
+        plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
+        handle = submit(engine, "guest", None)
+        wait_for_token(handle)
+        host.dies_at_round = host.rounds + 5
+        assert isinstance(handle.wait().error, RuntimeDiedError)
+        assert plain.wait().error is None
+        assert host.guesses
+
+
+def test_a_splice_from_a_calm_guest(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+    class Splices(Fickle):
+        def mid(self) -> Any:
+            super().mid()
+            return Splice(3, tuple(encode("Q"))) if len(self.calls) % 10 == 0 else range(32, 127)
+
+    for _, host in engines:
+        host.guests["splices"] = Splices
+    wary, trusting = compare(engines, [("splices", {})] * 3)
+    assert [guest.calls for guest in wary] == [guest.calls for guest in trusting]  # type: ignore[attr-defined]
+
+
+def test_logs_come_in_order(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+    *events, _ = submit(engines[1][0], "fickle", {7: FORCE, 15: STOP}).events()
+    logs = "".join(event.logs for event in events if isinstance(event, ControlEvent)).split()
+    numbers = [int(number) for number in logs[1::2]]
+    assert numbers == list(range(1, len(numbers) + 1))
