@@ -1,28 +1,58 @@
 """Paged attention in plain torch, in the shape in which transformers calls an attention function."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.nn import functional
 
 from aici_engine.cache import view
-from aici_engine.cache.storage import Storage
+from aici_engine.cache.storage import LayerShape, Storage
 from aici_engine.model.batch import StepBatch
-from aici_engine.model.flash import Kernel
 from aici_engine.model.steps import PaddedBatch
 
 IMPLEMENTATION = "aici_paged"
 """The name under which transformers knows `paged_attention`."""
 
 
+class Kernel(Protocol):
+    """Attends on pages of a multiple of `page_size` tokens where they lie. It alone reads what it wrote there."""
+
+    @property
+    def page_size(self) -> int: ...
+
+    def serves(self, layer: LayerShape) -> bool: ...
+
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        storage: Storage,
+        batch: StepBatch | PaddedBatch,
+        *,
+        layer: int,
+        shape: LayerShape,
+    ) -> torch.Tensor:
+        """Write this step's `keys` and `values` (T, Hkv, D); what `queries` (T, Hq, D) find, likewise."""
+
+
 class Paged:
     """What one step hands to every layer: travels as the keyword `aici` through the model's forward."""
 
-    __slots__ = ("batch", "kernel", "storage")
+    __slots__ = ("batch", "kernel", "layers", "storage")
 
-    def __init__(self, storage: Storage, batch: StepBatch | PaddedBatch, kernel: Kernel | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        batch: StepBatch | PaddedBatch,
+        layers: Sequence[LayerShape],
+        kernel: Kernel | None = None,
+    ) -> None:
         self.storage = storage
         self.batch = batch
+        self.layers = layers
         self.kernel = kernel if kernel is not None and storage.page_size % kernel.page_size == 0 else None
 
 
@@ -47,31 +77,29 @@ def paged_attention(
     """
     layer = module.layer_idx
     assert isinstance(layer, int)
-    storage, batch = aici.storage, aici.batch
-    view.write(storage, layer, batch.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    storage, batch, shape, kernel = aici.storage, aici.batch, aici.layers[layer], aici.kernel
+    queries, keys, values = (each[0].transpose(0, 1) for each in (query, key, value))
+    if kernel is not None and kernel.serves(shape):
+        return kernel(queries, keys, values, storage, batch, layer=layer, shape=shape)[None], None
+    assert isinstance(batch, StepBatch), "padded batches are for kernels that read pages"
+    view.write(storage, layer, batch.write_slots, keys, values)
     num_heads, num_kv_heads, num_tokens = query.shape[1], key.shape[1], query.shape[2]
     maths = _Maths(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         softcap=softcap,
         sinks=None if s_aux is None else s_aux.view(num_kv_heads, -1, 1, 1),
     )
-    if aici.kernel is not None and maths.plain:
-        found = aici.kernel(
-            query[0].transpose(0, 1), storage, layer, batch.pages, scale=maths.scale, window=sliding_window
-        )
-        return found[None], None
-    assert isinstance(batch, StepBatch), "padded batches are for kernels that read pages"
     # Queries of the heads that share keys stand together: (T, Hkv, G, D).
-    queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, num_heads // num_kv_heads, -1)
-    out = query.new_empty(*queries.shape[:3], value.shape[-1])
+    grouped = queries.reshape(num_tokens, num_kv_heads, num_heads // num_kv_heads, -1)
+    out = query.new_empty(*grouped.shape[:3], value.shape[-1])
     for group in batch.decodes:
         keys, values = view.gather(storage, layer, group.slots)
         rows = slice(group.first, group.last)
-        out[rows] = _decode(queries[rows], keys, values, group.mask(sliding_window), maths)
+        out[rows] = _decode(grouped[rows], keys, values, group.mask(sliding_window), maths)
     for chunk in batch.chunks:
         keys, values = view.gather(storage, layer, chunk.slots)
         rows = slice(chunk.first, chunk.last)
-        out[rows] = _chunk(queries[rows], keys, values, chunk.mask(sliding_window), maths)
+        out[rows] = _chunk(grouped[rows], keys, values, chunk.mask(sliding_window), maths)
     return out.flatten(1, 2)[None], None
 
 

@@ -6,8 +6,10 @@ from typing import Any, Final
 
 import torch
 
+from aici_engine.cache import view
 from aici_engine.cache.storage import LayerShape, Storage
-from aici_engine.model.batch import Pages
+from aici_engine.model.batch import StepBatch
+from aici_engine.model.steps import PaddedBatch
 
 Attend = Callable[..., Any]
 """With the arguments of torch.nn.attention.varlen.varlen_attn."""
@@ -19,32 +21,43 @@ _AMPERE: Final = (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """Softmax attention and nothing else: no soft cap, no sinks. Pages hold a multiple of `page_size` tokens."""
+class FlashKernel:
+    """Softmax attention and nothing else: no soft cap, no sinks."""
 
     attend: Attend
     page_size: int
 
+    def serves(self, layer: LayerShape) -> bool:
+        return layer.plain
+
     def __call__(
-        self, queries: torch.Tensor, storage: Storage, layer: int, pages: Pages, *, scale: float, window: int | None
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        storage: Storage,
+        batch: StepBatch | PaddedBatch,
+        *,
+        layer: int,
+        shape: LayerShape,
     ) -> torch.Tensor:
-        """`queries` (T, Hq, D); returns (T, Hq, D)."""
-        keys, values = (
+        view.write(storage, layer, batch.write_slots, keys, values)
+        cached = (
             tensor.view(-1, storage.page_size, *tensor.shape[1:])
             for tensor in (storage.keys[layer], storage.values[layer])
         )
+        pages = batch.pages
         found: torch.Tensor = self.attend(
             queries,
-            keys,
-            values,
+            *cached,
             pages.query_starts,
             pages.key_starts,
             pages.max_queries,
             pages.max_keys,
-            scale=scale,
+            scale=shape.scale,
             # It counts those to the left of a query, we the query too.
-            window_size=(-1 if window is None else window - 1, 0),
-            enable_gqa=queries.shape[1] != keys.shape[2],
+            window_size=(shape.window - 1, 0),
+            enable_gqa=queries.shape[1] != keys.shape[1],
             seqused_k=pages.lens,
             block_table=pages.table,
             # Left to itself, torch 2.13 splits long sequences, and loses rows (pytorch issue 194167). A row's result
@@ -54,7 +67,7 @@ class Kernel:
         return found
 
 
-def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> Kernel | None:
+def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> FlashKernel | None:
     """None where FlashAttention cannot serve: elsewhere than on a GPU of NVIDIA's, Ampere or newer, too."""
     if device.type != "cuda" or torch.version.cuda is None or not suits(dtype, layers):
         return None
@@ -62,7 +75,7 @@ def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerS
         return None
     from torch.nn.attention.varlen import varlen_attn
 
-    return Kernel(varlen_attn, PAGE_SIZE)
+    return FlashKernel(varlen_attn, PAGE_SIZE)
 
 
 def suits(dtype: torch.dtype, layers: Sequence[LayerShape]) -> bool:

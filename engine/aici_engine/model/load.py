@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 from aici_engine.cache.storage import LayerShape
 from aici_engine.config import Dtype
 from aici_engine.model import attention, probe
+from aici_engine.model.attention import Kernel
 from aici_engine.model.runner import HuggingFaceModel
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
@@ -22,8 +23,12 @@ _one_at_a_time = threading.Lock()
 """While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""
 
 
-def load_model(folder: Path, *, dtype: Dtype, device: torch.device | None = None) -> HuggingFaceModel:
-    """Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
+def load_model(
+    folder: Path, *, dtype: Dtype, device: torch.device | None = None, kernel: Kernel | None = None
+) -> HuggingFaceModel:
+    """`kernel`: as in HuggingFaceModel.
+
+    Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
     _register()
     # Its annotations forget that `output_loading_info` makes the answer a pair.
     auto: Any = transformers.AutoModelForCausalLM
@@ -50,10 +55,12 @@ def load_model(folder: Path, *, dtype: Dtype, device: torch.device | None = None
             f"{lost[0]} among them",
             hint="the download may be incomplete, or config.json is another model's",
         )
-    return adopt(module.eval(), eos_tokens=eos_tokens, device=device)
+    return adopt(module.eval(), eos_tokens=eos_tokens, device=device, kernel=kernel)
 
 
-def adopt(module: Any, *, eos_tokens: frozenset[TokenId], device: torch.device | None = None) -> HuggingFaceModel:
+def adopt(
+    module: Any, *, eos_tokens: frozenset[TokenId], device: torch.device | None = None, kernel: Kernel | None = None
+) -> HuggingFaceModel:
     """Take over a transformers model in memory; its attention implementation is changed for good.
 
     `device`: where it goes then, if it is not to stay.
@@ -72,6 +79,7 @@ def adopt(module: Any, *, eos_tokens: frozenset[TokenId], device: torch.device |
         context=context,
         eos_tokens=eos_tokens,
         name=name,
+        kernel=kernel,
     )
 
 

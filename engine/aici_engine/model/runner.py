@@ -9,9 +9,8 @@ import torch
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import LayerShape, Storage
 from aici_engine.model import flash, steps
-from aici_engine.model.attention import Paged
+from aici_engine.model.attention import Kernel, Paged
 from aici_engine.model.batch import Chunk, StepBatch
-from aici_engine.model.flash import Kernel
 from aici_engine.model.steps import PaddedBatch, Record, Steps
 from aici_runtime.ids import TokenId
 
@@ -60,7 +59,8 @@ class HuggingFaceModel:
         kernel: Kernel | None = None,
         record: Record | None = None,
     ) -> None:
-        """`kernel` attends where it can; `record` makes steps that are replayed: by default as suits the device."""
+        """`kernel` attends in the layers that it serves; `record` makes steps that are replayed: by default as suits
+        the device."""
         self.layers = list(layers)
         self.vocab_size = vocab_size
         self.context = context
@@ -75,8 +75,12 @@ class HuggingFaceModel:
 
     def make_storage(self, *, num_pages: int, page_size: int) -> Storage:
         kernel = self._kernel
-        records = self._record is not None and all(layer.plain for layer in self.layers)
-        records = records and kernel is not None and page_size % kernel.page_size == 0
+        records = (
+            self._record is not None
+            and kernel is not None
+            and page_size % kernel.page_size == 0
+            and all(map(kernel.serves, self.layers))
+        )
         # One page more than is told of, for the rows that pad a step.
         storage = Storage(
             self.layers, num_pages=num_pages + records, page_size=page_size, dtype=self.dtype, device=self.device
@@ -105,7 +109,7 @@ class HuggingFaceModel:
             position_ids=batch.position_ids,
             use_cache=False,
             logits_to_keep=batch.logit_rows,
-            aici=Paged(storage, batch, self._kernel),
+            aici=Paged(storage, batch, self.layers, self._kernel),
         )
         logits: torch.Tensor = output.logits[0]
         return logits.float()

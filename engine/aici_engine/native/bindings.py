@@ -91,6 +91,31 @@ class CBatch(Structure):
     )
 
 
+class CCache(Structure):
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("format", c_int32),
+        ("page_size", c_int32),
+        ("heads", c_int32),
+        ("width", c_int32),
+    )
+
+
+class CAttention(Structure):
+    _fields_ = (
+        ("cache", POINTER(CCache)),
+        ("batch", POINTER(CBatch)),
+        ("queries", c_void_p),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("group", c_int32),
+        ("window", c_int32),
+        ("cap", c_float),
+        ("out", c_void_p),
+    )
+
+
 def declare(library: ctypes.CDLL) -> None:
     """Give the library's functions their types. Calls release the GIL."""
     library.aici_pool_new.argtypes = [c_int32]
@@ -112,3 +137,5 @@ def declare(library: ctypes.CDLL) -> None:
         c_void_p,
     ]
     library.aici_llama_step.restype = None
+    library.aici_attend.argtypes = [c_void_p, POINTER(CAttention)]
+    library.aici_attend.restype = None

@@ -13,6 +13,7 @@ from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8, round_weights
 from aici_engine.model.runner import HuggingFaceModel, Model
 from aici_engine.native import kept
+from aici_engine.native.attention import MAX_WIDTH, PagedKernel, fits
 from aici_engine.native.decoder import gate_of
 from aici_engine.native.library import load
 from aici_engine.native.linear import use_integers
@@ -30,7 +31,6 @@ FAMILIES: Final = frozenset(
 )
 _ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
 """Whose frequencies do not depend on the sequence: longrope's do not within the context that it is served with."""
-_MAX_WIDTH: Final = 256
 _LOSSLESS: Final = 1e-4
 """Of a matrix: what is lost by packing weights again that were stored so. Rounding others costs a hundred times it."""
 
@@ -47,7 +47,8 @@ def make_model(config: EngineConfig, place: Place) -> Model:
     from aici_engine.model.load import load_model
 
     dtype = _stored(config.model_dir) if config.dtype == "auto" else config.dtype
-    model = load_model(config.model_dir, dtype=dtype, device=place.device)
+    kernel = None if pool is None else PagedKernel(pool)
+    model = load_model(config.model_dir, dtype=dtype, device=place.device, kernel=kernel)
     if not place.on_cpu:
         return model
     why = obstacle(model, page_size=place.page_size)
@@ -77,8 +78,8 @@ def obstacle(model: HuggingFaceModel, *, page_size: int) -> str | None:
         return "the kernels know no other activations than SiLU and GELU by tanh"
     if first.has_sinks or any(replace(layer, window=first.window) != first for layer in model.layers):
         return "its layers attend in a way that the kernels do not know"
-    if first.key_dim % LANES or first.key_dim > _MAX_WIDTH or first.key_dim != first.value_dim:
-        return f"attention heads are {first.key_dim} wide: the kernels want a multiple of {LANES} up to {_MAX_WIDTH}"
+    if not fits(first.key_dim) or first.key_dim != first.value_dim:
+        return f"attention heads are {first.key_dim} wide: the kernels want a multiple of {LANES} up to {MAX_WIDTH}"
     if any(n % 32 for n in (config.hidden_size, config.intermediate_size, config.num_attention_heads * first.key_dim)):
         return "the kernels want widths that are multiples of 32"
     if page_size % LANES:

@@ -10,6 +10,7 @@ import torch
 
 from aici_engine.cache.storage import LayerShape, Storage
 from aici_engine.model.batch import Chunk
+from aici_engine.native.attention import CACHE_FORMATS
 from aici_engine.native.bindings import CBatch, CLayer, CLlama, CMatrix, CStorage, Format
 from aici_engine.native.packed import Packed
 from aici_engine.native.pool import Pool
@@ -64,7 +65,7 @@ class NativeModel:
         c = CStorage(
             pointers(*(tensor.data_ptr() for tensor in storage.keys)),
             pointers(*(tensor.data_ptr() for tensor in storage.values)),
-            Format.F32 if self.dtype is torch.float32 else Format.BF16,
+            CACHE_FORMATS[self.dtype],
             page_size,
         )
         self._storages[id(storage)] = storage, c

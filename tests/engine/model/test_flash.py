@@ -64,7 +64,7 @@ def with_kernel(
 ) -> HuggingFaceModel:
     return HuggingFaceModel(
         model.module, layers=model.layers, vocab_size=model.vocab_size, context=model.context, eos_tokens=frozenset(),
-        name=model.name, kernel=flash.Kernel(attend, page_size), record=record,
+        name=model.name, kernel=flash.FlashKernel(attend, page_size), record=record,
     )  # fmt: skip
 
 

@@ -1,0 +1,80 @@
+"""Attention on pages where they lie, for transformers models whose whole step the kernels do not know."""
+
+import ctypes
+from typing import Final
+
+import torch
+
+from aici_engine.cache.storage import LayerShape, Storage
+from aici_engine.model.batch import StepBatch
+from aici_engine.model.steps import PaddedBatch
+from aici_engine.native.bindings import CAttention, CBatch, CCache, Format
+from aici_engine.native.pool import Pool
+from aici_engine.native.weights import LANES
+
+CACHE_FORMATS: Final = {torch.float32: Format.F32, torch.bfloat16: Format.BF16}
+MAX_WIDTH: Final = 256
+"""Of a head."""
+
+
+class PagedKernel:
+    """In a page, it lays numbers out in an order of its own."""
+
+    page_size = LANES
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._told: tuple[object, CBatch, list[torch.Tensor]] | None = None
+
+    def serves(self, layer: LayerShape) -> bool:
+        return not layer.has_sinks and layer.key_dim == layer.value_dim and fits(layer.key_dim)
+
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        storage: Storage,
+        batch: StepBatch | PaddedBatch,
+        *,
+        layer: int,
+        shape: LayerShape,
+    ) -> torch.Tensor:
+        rows = [each.float().contiguous() for each in (queries.float() * shape.scale, keys, values)]
+        out = torch.empty_like(rows[0])
+        cache = CCache(
+            storage.keys[layer].data_ptr(),
+            storage.values[layer].data_ptr(),
+            CACHE_FORMATS[storage.keys[layer].dtype],
+            storage.page_size,
+            shape.num_kv_heads,
+            shape.key_dim,
+        )
+        attention = CAttention(
+            ctypes.pointer(cache),
+            ctypes.pointer(self._tell(batch)),
+            *(each.data_ptr() for each in rows),
+            queries.shape[1] // shape.num_kv_heads,
+            shape.window,
+            shape.cap,
+            out.data_ptr(),
+        )
+        self._pool.library.aici_attend(self._pool.pointer, attention)
+        return out.to(queries.dtype)
+
+    def _tell(self, batch: StepBatch | PaddedBatch) -> CBatch:
+        """The same for all layers of a step."""
+        if self._told is None or self._told[0] is not batch:
+            pages = batch.pages
+            first, table = pages.query_starts, pages.table
+            start = pages.lens - first.diff()
+            page_at = torch.arange(0, table.numel(), table.shape[1], dtype=torch.int32)
+            kept = [first, start, page_at, table]
+            c = CBatch(int(first[-1]), len(table), 0, None, *(each.data_ptr() for each in kept), None)
+            self._told = batch, c, kept
+        return self._told[1]
+
+
+def fits(width: int) -> bool:
+    """Whether the kernels attend with heads that are so wide."""
+    return width % LANES == 0 and width <= MAX_WIDTH
