@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -179,9 +180,10 @@ def _accelerator() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding(
-            "accelerator", "absent", f"no GPU; the processor serves ({torch.backends.cpu.get_cpu_capability()})"
-        )
+        is_there = Path("/proc/driver/nvidia/version").is_file()
+        why = f"torch {torch.__version__} cannot use the GPU of this machine" if is_there else "no GPU"
+        capability = torch.backends.cpu.get_cpu_capability()
+        return Finding("accelerator", "absent", f"{why}; the processor serves ({capability})")
     return Finding("accelerator", "ok", torch.cuda.get_device_name())
 
 

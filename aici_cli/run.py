@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,6 +87,7 @@ def run(
     ] = None,
     dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None,
     device: Annotated[Device | None, typer.Option(help=f"{DEVICE_HELP} (default: auto)")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
     logprobs: Annotated[
@@ -116,12 +117,9 @@ def run(
             raise UsageError("there are two prompts, an argument and --prompt")
     if logprobs is not None and not json:
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
-    if max_forks is not None and server is not None:
-        raise UsageError("--max-forks is not for --server", hint="the limit is the server's: aici serve --max-forks")
-    if dtype is not None and server is not None:
-        raise UsageError("--dtype is not for --server", hint="it is the server's: aici serve --dtype")
-    if device is not None and server is not None:
-        raise UsageError("--device is not for --server", hint="it is the server's: aici serve --device")
+    here = Here(max_forks=max_forks, dtype=dtype, device=device, threads=threads)
+    if server is not None:
+        here.check_unused()
     for each in stop:
         check_utf8(each, "--stop")
     given = prompt if script is not None or argument is None else argument
@@ -144,7 +142,7 @@ def run(
         for number in range(num_samples)
     ]
     job = Job(text, sampling, control=control, model=model, chat=chat)
-    with _on_server(job, server) if server is not None else _here(job, max_forks, dtype, device) as (name, samples):
+    with _on_server(job, server) if server is not None else _here(job, here) as (name, samples):
         answers = _write(samples, quiet=json)
         shown = document(text, name(), answers)
     if json:
@@ -161,8 +159,24 @@ class Job:
     chat: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What is said of an engine in this process; None: nothing."""
+
+    max_forks: int | None
+    dtype: Dtype | None
+    device: Device | None
+    threads: int | None
+
+    def check_unused(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                option = f"--{field.name.replace('_', '-')}"
+                raise UsageError(f"{option} is not for --server", hint=f"it is the server's: aici serve {option}")
+
+
 @contextlib.contextmanager
-def _here(job: Job, max_forks: int | None, dtype: Dtype | None, device: Device | None) -> "Iterator[Samples]":
+def _here(job: Job, here: Here) -> "Iterator[Samples]":
     from aici_engine.chat import chat_prompt
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine, import_engine
@@ -173,7 +187,7 @@ def _here(job: Job, max_forks: int | None, dtype: Dtype | None, device: Device |
     model_dir = resolve_model(job.model, say=say)
     with contextlib.ExitStack() as stack:
         # The runtime comes up on the other core while this process imports torch.
-        config = patient(RuntimeConfig(tokenizer=model_dir, max_forks=max_forks or DEFAULT_MAX_FORKS))
+        config = patient(RuntimeConfig(tokenizer=model_dir, max_forks=here.max_forks or DEFAULT_MAX_FORKS))
         runtime = stack.enter_context(Runtime(config)) if job.control else None
         import_engine()
         if runtime:
@@ -181,11 +195,13 @@ def _here(job: Job, max_forks: int | None, dtype: Dtype | None, device: Device |
 
         from aici_engine.request import ControllerCall, Request
 
-        engine = stack.enter_context(
-            Engine(
-                EngineConfig(model_dir=model_dir, dtype=dtype or DEFAULT_DTYPE, device=device or "auto"), host=runtime
-            )
+        engine_config = EngineConfig(
+            model_dir=model_dir,
+            dtype=here.dtype or DEFAULT_DTYPE,
+            device=here.device or "auto",
+            num_threads=here.threads,
         )
+        engine = stack.enter_context(Engine(engine_config, host=runtime))
         call = None
         if runtime and job.control:
             call = ControllerCall(runtime.mk_module(job.control.wasm).module_id, job.control.argument)

@@ -33,6 +33,7 @@ complete -c aici -n '__fish_seen_subcommand_from run' -l model -d 'A model’s n
 complete -c aici -n '__fish_seen_subcommand_from run' -l server -d 'The URL of a server that does it; a key behind #key=.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l dtype -d 'Of the weights: float32, bfloat16, int8, int4, or auto: the smallest that loses nothing. (default: auto)'
 complete -c aici -n '__fish_seen_subcommand_from run' -l device -d 'What computes: cpu, cuda (the first GPU that is visible), or auto: a GPU if there is one. (default: auto)'
+complete -c aici -n '__fish_seen_subcommand_from run' -l threads -d 'Threads of the model (default: torch’s choice).'
 complete -c aici -n '__fish_seen_subcommand_from run' -l chat -d 'Put the prompt into the model’s chat template.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l json -d 'Print one JSON document instead of streaming text.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l logprobs -d 'With --json: log-probabilities, and the K likeliest tokens; 0: none of these.'
