@@ -1,9 +1,9 @@
 """What earlier starts packed, in the cache: to find and pack integers takes seconds, to read them a tenth of one."""
 
 import contextlib
-import glob
 import hashlib
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from aici_runtime.cache import default_cache_dir
 from aici_runtime.errors import UnavailableError
 
 _ABANDONED_S = 3600
+_UNUSED_S = 30 * 24 * 3600
 
 _log = logging.getLogger(__name__)
 
@@ -23,12 +24,15 @@ def find(folder: Path, dtype: Dtype) -> Packed | None:
     """Those of a model's folder as it is now; None if they are not there, or cannot be read."""
     path = _path(folder, dtype)
     try:
-        return Packed.read(path)
+        packed = Packed.read(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         _log.warning("packed weights cannot be read, and are made again: %s", error)
         return None
+    with contextlib.suppress(OSError):  # somebody else's, perhaps
+        os.utime(path)
+    return packed
 
 
 def keep(packed: Packed, folder: Path, dtype: Dtype) -> None:
@@ -41,11 +45,18 @@ def keep(packed: Packed, folder: Path, dtype: Dtype) -> None:
     except UnavailableError as error:
         _log.info("packed weights are not kept: %s", error)
         return
-    for other in path.parent.glob(f"*{glob.escape(_prefix(folder, dtype))}*"):
-        # A temporary file may be one that another process is writing.
+    for other in path.parent.iterdir():
         with contextlib.suppress(OSError):
-            if other != path and (other.suffix != ".tmp" or time.time() - other.stat().st_mtime > _ABANDONED_S):
+            if other != path and _is_waste(other, _prefix(folder, dtype)):
                 other.unlink()
+
+
+def _is_waste(path: Path, prefix: str) -> bool:
+    """Of the folder as it was, or unused for a month: its model may be gone."""
+    age_s = time.time() - path.stat().st_mtime
+    if path.suffix == ".tmp":  # that another process may be writing
+        return age_s > _ABANDONED_S
+    return path.name.startswith(prefix) or age_s > _UNUSED_S
 
 
 def _path(folder: Path, dtype: Dtype) -> Path:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,6 +129,21 @@ def test_floats_are_not_kept_and_another_folder_is_another_model(folder: Path) -
     other = folder.parent / "elsewhere/model"
     shutil.copytree(folder, other)
     assert kept.find(other, "int8") is None
+
+
+def test_what_nobody_reads_for_a_month_goes(folder: Path) -> None:
+    logits(folder, "int8")
+    packed = folder.parent / "cache/packed"
+    [used] = packed.iterdir()
+    unused = packed / "model-0-int8-0.bin"
+    unused.touch()
+    long_ago = time.time() - 40 * 24 * 3600
+    for path in (used, unused):
+        os.utime(path, (long_ago, long_ago))
+    logits(folder, "int8")
+    logits(folder, "int4")
+    assert unused.name not in files(folder)
+    assert len(files(folder)) == 2
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="a kernel without huge pages")
