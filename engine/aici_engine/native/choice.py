@@ -14,9 +14,10 @@ from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8,
 from aici_engine.model.runner import HuggingFaceModel, Model
 from aici_engine.native import kept
 from aici_engine.native.attention import MAX_WIDTH, PagedKernel, fits
-from aici_engine.native.decoder import gate_of
+from aici_engine.native.bindings import Format
+from aici_engine.native.decoder import gate_of, text_decoder
 from aici_engine.native.library import load
-from aici_engine.native.linear import use_integers
+from aici_engine.native.linear import linears, use_integers
 from aici_engine.native.model import FORMATS, NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.native.pool import Pool
@@ -28,7 +29,7 @@ FAMILIES: Final = frozenset(
         *("Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma", "Gemma2", "Gemma3"),
         *("Granite", "SmolLM3", "Olmo2", "Olmo3"),
     )
-)
+) | {"Gemma3ForConditionalGeneration"}
 _ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
 """Whose frequencies do not depend on the sequence: longrope's do not within the context that it is served with."""
 _LOSSLESS: Final = 1e-4
@@ -51,18 +52,22 @@ def make_model(config: EngineConfig, place: Place) -> Model:
     model = load_model(config.model_dir, dtype=dtype, device=place.device, kernel=kernel)
     if not place.on_cpu:
         return model
+    if kernel is None or pool is None:
+        _log.info("torch runs the model: there are no kernels for this processor")
+        if config.dtype in ("int8", "int4"):
+            round_weights(model.module, bits=8 if config.dtype == "int8" else 4)
+        return model
+    weights = FORMATS[_smallest(model.module, dtype) if config.dtype == "auto" else dtype]
     why = obstacle(model, page_size=place.page_size)
-    if pool is not None and why is None:
-        weights = FORMATS[_smallest(model.module, dtype) if config.dtype == "auto" else dtype]
+    if why is None:
         packed = Packed.of(model, weights)
         kept.keep(packed, config.model_dir, config.dtype)
         return NativeModel(packed, pool)
-    _log.info("torch runs the model: %s", why or "there are no kernels for this processor")
-    if config.dtype in ("int8", "int4"):
-        if pool is None:
-            round_weights(model.module, bits=8 if config.dtype == "int8" else 4)
-        else:
-            use_integers(model.module, FORMATS[config.dtype], pool)
+    _log.info("the kernels run parts of the model only: %s", why)
+    if weights in (Format.INT8, Format.INT4):
+        use_integers(model.module, weights, pool)
+        if place.page_size % kernel.page_size == 0 and all(map(kernel.serves, model.layers)):
+            model.dtype = torch.bfloat16  # of the cache, as in NativeModel
     return model
 
 
@@ -70,7 +75,8 @@ def obstacle(model: HuggingFaceModel, *, page_size: int) -> str | None:
     """Why the kernels cannot run it: None if they can."""
     if model.name not in FAMILIES:
         return f"there are no kernels for {model.name}"
-    config, decoder, first = model.module.config, model.module.model, model.layers[0]
+    decoder, first = text_decoder(model.module), model.layers[0]
+    config = decoder.config
     kinds = decoder.rotary_emb.rope_type
     if unknown := {*(kinds.values() if isinstance(kinds, dict) else [kinds])} - _ROTATIONS:
         return f"the kernels do not know its rotation ({', '.join(sorted(unknown))})"
@@ -96,7 +102,8 @@ def _stored(folder: Path) -> Dtype:
 
 def _smallest(module: Any, dtype: Dtype) -> Dtype:
     """The smallest format that these weights lose nothing in: those of a GGUF file were integers once."""
-    matrices = [part.weight.detach() for part in module.model.layers.modules() if isinstance(part, torch.nn.Linear)]
+    head = module.get_output_embeddings()
+    matrices = [weight.detach() for _, _, part, weight in linears(module) if part is not head]
     if all(_is_lossless(matrix, dequantize(*quantize_int4(matrix))) for matrix in matrices):
         return "int4"
     if all(_is_lossless(matrix, dequantize(*quantize_int8(matrix))) for matrix in matrices):

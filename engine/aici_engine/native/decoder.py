@@ -60,8 +60,8 @@ class Shape:
 def take(model: HuggingFaceModel, weights: Format) -> tuple[Shape, dict[str, torch.Tensor]]:
     """Of a model that has no `obstacle`: norms and `frequencies` as they are, matrices by their parts
     (`layers.0.qkv.values`)."""
-    module, config, decoder = model.module, model.module.config, model.module.model
-    head, embedding, first = module.lm_head.weight, decoder.embed_tokens, model.layers[0]
+    decoder = text_decoder(model.module)
+    config, head, embedding, first = decoder.config, model.module.lm_head.weight, decoder.embed_tokens, model.layers[0]
     rotations, of_layers = _rotations(decoder)
     gate = gate_of(decoder.layers[0].mlp)
     assert gate is not None
@@ -103,6 +103,11 @@ def take(model: HuggingFaceModel, weights: Format) -> tuple[Shape, dict[str, tor
     if not shape.tied:
         tensors |= _named("embedding", pack(embedding.weight, shape.outer))
     return shape, tensors
+
+
+def text_decoder(module: Any) -> Any:
+    """Of a model that sees pictures, too."""
+    return getattr(module.model, "language_model", module.model)
 
 
 def gate_of(mlp: Any) -> Gate | None:

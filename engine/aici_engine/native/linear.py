@@ -1,6 +1,7 @@
 """Products with integer weights in the place of a transformers model's linear layers: for families whose whole step the
 kernels do not know."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -34,14 +35,20 @@ class NativeLinear(torch.nn.Module):
 def use_integers(module: Any, form: Format, pool: Pool) -> None:
     """Replace the linear layers of a transformers model, but those whose inputs are no whole groups. The head is int8;
     an embedding stays as it is."""
+    head = module.get_output_embeddings()
+    for parent, name, part, weight in list(linears(module)):
+        setattr(parent, name, NativeLinear(weight, part.bias, Format.INT8 if part is head else form, pool))
+
+
+def linears(module: Any) -> Iterator[tuple[Any, str, Any, torch.Tensor]]:
+    """Each linear layer whose inputs are whole groups: its parent, its name there, itself and its weight, outputs by
+    inputs."""
     from transformers.pytorch_utils import Conv1D
 
-    head = module.get_output_embeddings()
-    for parent in list(module.modules()):
+    for parent in module.modules():
         for name, part in parent.named_children():
-            if not isinstance(part, torch.nn.Linear | Conv1D):
-                continue
-            # A Conv1D is a Linear whose weight lies the other way.
-            weight = part.weight.T if isinstance(part, Conv1D) else part.weight
-            if is_grouped(weight):
-                setattr(parent, name, NativeLinear(weight, part.bias, Format.INT8 if part is head else form, pool))
+            if isinstance(part, torch.nn.Linear | Conv1D):
+                # A Conv1D is a Linear whose weight lies the other way.
+                weight = part.weight.T if isinstance(part, Conv1D) else part.weight
+                if is_grouped(weight):
+                    yield parent, name, part, weight

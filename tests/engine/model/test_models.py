@@ -50,6 +50,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"head_dim": 16, "sliding_window": 6, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 16},
     ),
     "gemma3": ("Gemma3", {"head_dim": 16, "sliding_window": 6, "query_pre_attn_scalar": 20}),
+    "gemma3-pictures": (
+        "Gemma3Pictures",
+        {
+            "text_config": {**SMALL, "head_dim": 16, "sliding_window": 6, "query_pre_attn_scalar": 20},
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "mm_tokens_per_image": 4,
+            "boi_token_index": 97,
+            "eoi_token_index": 98,
+            "image_token_index": 99,
+        },
+    ),
     "gpt_oss": ("GptOss", {"head_dim": 16, "sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "phi": ("Phi", {"partial_rotary_factor": 0.5}),
     "phi3": ("Phi3", {}),
@@ -75,6 +93,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 GPT2 = {"vocab_size": 97, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128, "initializer_range": 0.3}
 NATIVE = {
     *("llama", "llama-mha", "mistral", "qwen2", "qwen2-window", "qwen3", "gemma", "gemma2", "gemma3"),
+    "gemma3-pictures",
     *("phi3", "phi3-partial", "phi3-window", "olmo2", "olmo3", "granite", "smollm3"),
 }
 """Families that our kernels run too."""
@@ -85,9 +104,11 @@ NEAR = {"atol": 2e-4, "rtol": 2e-4}
 
 def build(family: str, **more: Any) -> Any:
     prefix, extra = FAMILIES[family]
-    class_name = "GPT2LMHeadModel" if prefix == "GPT2" else f"{prefix}ForCausalLM"
-    config_name = {"Gemma3": "Gemma3TextConfig"}.get(prefix, f"{prefix}Config")
-    options = GPT2 if prefix == "GPT2" else {**SMALL, **extra, **more}
+    class_name = {"GPT2": "GPT2LMHeadModel", "Gemma3Pictures": "Gemma3ForConditionalGeneration"}.get(
+        prefix, f"{prefix}ForCausalLM"
+    )
+    config_name = {"Gemma3": "Gemma3TextConfig", "Gemma3Pictures": "Gemma3Config"}.get(prefix, f"{prefix}Config")
+    options = {"GPT2": GPT2, "Gemma3Pictures": extra}.get(prefix, {**SMALL, **extra, **more})
     torch.manual_seed(5)
     model = getattr(tf, class_name)(getattr(tf, config_name)(**options)).eval()
     for name, parameter in model.named_parameters():
