@@ -5,6 +5,7 @@ forks and variables are those that it will have, and what breaks a rule there br
 """
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -61,16 +62,15 @@ class Tokens:
                 return token
         raise _DiffersError(f"no token of this vocabulary begins {show(text)}")
 
-    def split(self, text: str) -> Iterator[TokenId]:
-        rest = text.encode()
+    def split(self, rest: bytes) -> Iterator[TokenId]:
         while rest:
             token = self.first(rest)
             yield token
             rest = rest[len(self.bytes_of[token]) :]
 
-    def beginning(self, texts: Sequence[str]) -> set[TokenId]:
+    def beginning(self, texts: Sequence[bytes]) -> set[TokenId]:
         """All tokens that one of `texts` begins with."""
-        prefixes = {text.encode()[:length] for text in texts for length in range(1, len(text.encode()) + 1)}
+        prefixes = {text[:length] for text in texts for length in range(1, len(text) + 1)}
         return {TokenId(token) for token, raw in enumerate(self.bytes_of) if raw in prefixes}
 
     def decode(self, tokens: Sequence[TokenId]) -> bytes:
@@ -141,13 +141,15 @@ class _Change:
 class _Fork:
     """One sequence: `taken` is its prompt and what followed. `pre` and `mid` are what the guest answered and no step
     has looked at yet; a splice of `mid` is done nevertheless, and told with the next round. `has_waited`: so `pre`
-    says, in a step of another fork, after which that may be over. `done`: a step has seen its end."""
+    says, in a step of another fork, after which that may be over. `ahead`: the end of `taken`, forced text that no step
+    has spoken of yet. `done`: a step has seen its end."""
 
     seq_id: SeqId
     taken: list[TokenId]
     post: PostOp | None = None
     pre: Pre | None = None
     has_waited: bool = False
+    ahead: bytes = b""
     mid: tuple[_Change | None, set[TokenId]] | None = None
     stopped: bool = False
     error: str = ""
@@ -191,19 +193,24 @@ class _Story:
 
     def _decide(self, fork: _Fork, step: Step) -> None:
         """What the controller does before and in this step, then what is sampled."""
-        forced = b""
         if fork.mid is None:
-            if not fork.error and (fork.pre is None or fork.has_waited):
+            if not fork.error and not fork.ahead and (fork.pre is None or fork.has_waited):
                 self._round(fork)
-            if fork.error or fork.pre is None:
+            if fork.error or (fork.pre is None and not fork.ahead):
                 _expect_no_token(step, "the guest failed before the next token", unless=not step.error)
                 return
-            pre, fork.pre = fork.pre, None
-            forced = self._tokens.decode(pre.ff_tokens)
-            fork.taken += pre.ff_tokens
+            self._append_forced(fork)
+            if fork.ahead and not step.forced and _said(step):
+                # Text that the step speaks of has come, whoever chose it.
+                _expect(not step.suspended and step.forks == 1, "the controller forces the next token")
+                _expect_no_change(step)
+                self._expect_mask(allowed := self._tokens.beginning([fork.ahead]), step)
+                self._sample(fork, step, allowed)
+                return
+            pre, fork.pre = fork.pre or Pre(suspend=False, num_forks=1, ff_tokens=()), None
             _expect(pre.suspend == step.suspended, f"the controller {'waits' if pre.suspend else 'does not wait'}")
             if pre.suspend or pre.num_forks != 1:
-                self._before_token(fork, step, pre.num_forks, forced)
+                self._before_token(fork, step, pre.num_forks)
                 return
             self._ask([MidOp(fork.seq_id)])
         _expect(step.forks == 1, "the controller does not fork")
@@ -212,6 +219,7 @@ class _Story:
             _expect_no_token(step, "the guest failed before the next token", unless=not step.error)
             return
         (change, allowed), fork.mid = fork.mid, None
+        forced, fork.ahead = fork.ahead, b""
         if change is None:
             _expect_text("forced", forced, step.forced)
             _expect_no_change(step)
@@ -226,14 +234,21 @@ class _Story:
         if fork.post is not None:
             self._round(fork)
 
-    def _before_token(self, fork: _Fork, step: Step, num_forks: int, forced: bytes) -> None:
+    def _append_forced(self, fork: _Fork) -> None:
+        if fork.pre is not None:
+            fork.taken += fork.pre.ff_tokens
+            fork.ahead += self._tokens.decode(fork.pre.ff_tokens)
+            fork.pre = fork.pre._replace(ff_tokens=())
+
+    def _before_token(self, fork: _Fork, step: Step, num_forks: int) -> None:
         """The controller waits, forks or stops."""
         forks = f"forks into {num_forks}" if num_forks > 1 else "does not fork"
         _expect(step.forks == max(num_forks, 1), f"the controller {forks}")
         _expect_no_change(step)
         stops = "stopped before the next token" if num_forks == 0 else "waits or forks, which is a step of its own"
         _expect_no_token(step, f"the controller {stops}")
-        _expect_text("forced", forced, step.forced)
+        _expect_text("forced", fork.ahead, step.forced)
+        fork.ahead = b""
         fork.stopped = num_forks == 0
         if num_forks > 1:
             self._fork(fork, num_forks)
@@ -263,7 +278,7 @@ class _Story:
             token = tokens.first(text.encode())
             _expect(token not in allowed, f"{tokens.show(token)} is allowed")
         if step.exactly is not None:
-            expected = tokens.beginning(step.exactly)
+            expected = tokens.beginning([text.encode() for text in step.exactly])
             missing, surplus = expected - allowed, allowed - expected - {tokens.eos}
             _expect(not missing, f"not allowed: {self._list(missing)}")
             _expect(not surplus, f"allowed, too: {self._list(surplus)}")
@@ -273,35 +288,50 @@ class _Story:
 
     def _sample(self, fork: _Fork, step: Step, allowed: set[TokenId]) -> None:
         if step.sample_end:
-            sampled = [self._tokens.eos]
+            to_come = deque([self._tokens.eos])
         else:
-            sampled = [TokenId(token) for token in step.sample_tokens] or list(self._tokens.split(step.sample))
-        if not sampled:
+            to_come = deque(
+                map(TokenId, step.sample_tokens) if step.sample_tokens else self._tokens.split(step.sample.encode())
+            )
+        if not to_come:
             # The mask alone was asked for. That only the end may come is how a controller stops here.
             fork.stopped = step.stop and allowed == {self._tokens.eos}
-            fork.mid = (None, allowed)
+            fork.mid = None if fork.ahead else (None, allowed)
             return
-        for number, token in enumerate(sampled):
-            if number:
-                allowed = self._plain_mask(fork)
-                if fork.error:
-                    return
-            _expect(token in allowed, f"{self._tokens.show(token)} cannot be sampled; allowed: {self._list(allowed)}")
-            fork.taken.append(token)
-            fork.post = PostOp(fork.seq_id, [token])
-            self._round(fork)
+        while to_come:
+            token = to_come.popleft()
+            text = self._tokens.bytes_of[token] if token < len(self._tokens.bytes_of) else b""
+            if fork.ahead and text.startswith(fork.ahead):
+                # Less of it is forced than a token has, or just as much.
+                to_come.extendleft(reversed(list(self._tokens.split(text.removeprefix(fork.ahead)))))
+                fork.ahead = b""
+                fork.stopped = fork.pre is not None and fork.pre.num_forks == 0
+            else:
+                _expect(
+                    token in allowed, f"{self._tokens.show(token)} cannot be sampled; allowed: {self._list(allowed)}"
+                )
+                if fork.ahead:
+                    fork.ahead = fork.ahead.removeprefix(text)
+                else:
+                    fork.taken.append(token)
+                    fork.post = PostOp(fork.seq_id, [token])
+                    self._round(fork)
             if fork.error:
                 return
-            last = number == len(sampled) - 1
-            _expect(last or not fork.stopped, f"the controller stopped after {self._tokens.show(token)}")
+            _expect(not to_come or not fork.stopped, f"the controller stopped after {self._tokens.show(token)}")
+            if to_come:
+                allowed = self._plain_mask(fork)
+            if fork.error:
+                return
 
     def _plain_mask(self, fork: _Fork) -> set[TokenId]:
-        """Between the tokens of one sample the controller must do nothing but allow."""
+        """Between the tokens of one sample the controller must do nothing but allow and force."""
+        self._append_forced(fork)
+        if fork.ahead:
+            return self._tokens.beginning([fork.ahead])
         pre, fork.pre = fork.pre, None
-        if pre is not None and (pre.suspend or pre.num_forks != 1 or pre.ff_tokens):
-            raise _DiffersError(
-                "the controller waits, forks, forces or stops inside what is sampled: part the step there"
-            )
+        if pre is not None and (pre.suspend or pre.num_forks != 1):
+            raise _DiffersError("the controller waits, forks or stops inside what is sampled: part the step there")
         self._ask([MidOp(fork.seq_id)])
         mid, fork.mid = fork.mid, None
         if mid is None:
@@ -378,8 +408,13 @@ def _expect(holds: bool, difference: str) -> None:
 
 def _expect_no_token(step: Step, why: str, *, unless: bool = False) -> None:
     """No mask is asked for and nothing sampled in this step, so what it says of these would be ignored."""
-    said = [each.name for each in fields(step) if each.name in _TOKEN and getattr(step, each.name) != each.default]
+    said = _said(step)
     _expect(unless or not said, f"{why}, but the step has {' and '.join(said)}")
+
+
+def _said(step: Step) -> list[str]:
+    """The keys of the step that are about the next token."""
+    return [each.name for each in fields(step) if each.name in _TOKEN and getattr(step, each.name) != each.default]
 
 
 def _expect_no_change(step: Step) -> None:

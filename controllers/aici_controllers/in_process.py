@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import orjson
 import wasmtime
 
 from aici_controllers.catalog import guest_path
@@ -88,9 +89,13 @@ class InProcessGuest:
         self._host.guest.begin_call(_MID, takes_mask=True)
         self._guest.call("aici_mid_process", self._handle)
 
-    def consume(self, token: int) -> None:
-        self._run("aici_post_process", b'{"tokens":[%d],"backtrack":0}' % token)
+    def consume(self, token: int, *more: int) -> None:
+        self._run("aici_post_process", b'{"tokens":%b,"backtrack":0}' % orjson.dumps([token, *more]))
         self._run("aici_pre_process", b"{}")
+
+    def forced(self) -> list[int]:
+        """What is to be consumed without being asked, right after the start or the last `consume`."""
+        return list(orjson.loads(self._host.guest.result or b"{}").get("ff_tokens", []))
 
     def bits(self) -> bytes:
         if self._host.guest.masks:

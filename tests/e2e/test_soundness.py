@@ -17,7 +17,7 @@ from aici_controllers.catalog import guest_path
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.tokenizer.tokens import read_vocabulary
-from aici_runtime.wire import MidOp, PostOp, PreOp
+from aici_runtime.wire import MidOp, PostOp, Pre, PreOp
 from tests.support.regex_oracle import Automaton, Node, Position, render
 from tests.support.regexes import ALPHABET, REGEXES
 from tests.support.vocabulary import write_tokenizer
@@ -34,6 +34,7 @@ class World:
     vocabulary: list[bytes]
     num_started: int = 0
     num_finished: int = 0
+    num_forced: int = 0
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,9 @@ def test_masks_are_exact_and_finished_outputs_match(world: World, nodes: list[No
             for op in posts:
                 _check_stop(runs, op, told.post[op.id].result)
             fresh, posts = [], []
+            for run in runs:
+                if not run.ended:
+                    _force(world, run, told.pre[run.seq_id].result)
             live = [run for run in runs if not run.ended]
             if not live:
                 break
@@ -118,6 +122,27 @@ def _start(world: World, node: Node) -> Run:
         req_id=f"request-{run.seq_id}", prompt=[TokenId(1)], module_id=world.module_id, module_arg=render(node)
     ).result()
     return run
+
+
+def _force(world: World, run: Run, pre: Pre | None) -> None:
+    """Only bytes without an alternative are forced, and it stops if they are the last."""
+    assert pre is not None
+    text = b"".join(world.vocabulary[token] for token in pre.ff_tokens)
+    for number in range(len(text)):
+        ways = [byte for byte in range(256) if run.after(run.position, text[:number] + bytes([byte])) is not None]
+        assert ways == [text[number]], (render(run.node), run.text, text)
+        before = run.after(run.position, text[:number])
+        assert before is not None
+        assert not before.accepts(run.automaton), (render(run.node), run.text, text)
+    after = run.after(run.position, text)
+    assert after is not None
+    run.position, run.text = after, run.text + text
+    world.num_forced += len(text)
+    stops = bool(text) and run.position.is_final(run.automaton)
+    assert (pre.num_forks == 0) == stops, (render(run.node), run.text, pre)
+    if stops:
+        run.ended = run.finished = True
+        assert re.fullmatch(render(run.node), run.text.decode(), re.ASCII), (render(run.node), run.text)
 
 
 def _sample(world: World, run: Run, mask: bytes, chance: random.Random) -> PostOp:
@@ -146,6 +171,7 @@ def _check_stop(runs: list[Run], op: PostOp, result: object) -> None:
 
 
 def test_most_of_them_finished(world: World) -> None:
-    """So that the test above cannot pass on sequences that were all cut off."""
+    """So that the test above cannot pass on sequences that were all cut off, or without a forced token."""
     assert world.num_started >= NUM_BATCHES * BATCH
     assert world.num_finished > world.num_started / 2
+    assert world.num_forced > 0

@@ -1,5 +1,5 @@
 // What must hold for every constraint: the masks of its controller are what its recognizer says byte by byte, with any
-// tokens appended and taken back, and never empty.
+// tokens appended and taken back, and never empty; and it forces only what has no alternative.
 #pragma once
 #include <optional>
 #include <string>
@@ -74,6 +74,14 @@ std::optional<std::string> check_walk(const Make& make, const TokTrie& trie, Inp
     if (!expected_tokens(oracle, trie, expected)) return std::nullopt;
     MidResult result = MidResult::stop();
     try {
+      size_t pushed = 0;
+      for (TokenId token : controller.pre_process().ff_tokens) {
+        for (char c : trie.token(token)) {
+          require(only_byte(oracle) == static_cast<uint8_t>(c), "what is forced has no alternative");
+          oracle.push_byte(static_cast<uint8_t>(c)), pushed++;
+        }
+      }
+      oracle.pop_bytes(pushed);
       result = controller.mid_process({});
     } catch (const Failed& failed) {
       // A bound of the constraint; anything else would be a mask without tokens, although all bytes are tokens.

@@ -130,17 +130,23 @@ Text TokTrie::decode(Tokens tokens) const {
   return text;
 }
 
-std::optional<TokenId> TokTrie::token_id(std::string_view bytes) const {
-  const Node* node = nodes_;
+uint32_t TokTrie::find(std::string_view bytes) const {
+  uint32_t number = 0;
   for (char c : bytes) {
-    const Node* end = node + node->subtree_size();
-    const Node* child = node + 1;
-    while (child < end && child->byte() != static_cast<uint8_t>(c)) child += child->subtree_size();
-    if (child >= end) return std::nullopt;
-    node = child;
+    uint32_t end = number + nodes_[number].subtree_size();
+    uint32_t child = number == 0 ? children_of_root_[static_cast<uint8_t>(c)] : number + 1;
+    if (child == 0) return 0;
+    while (child < end && nodes_[child].byte() != static_cast<uint8_t>(c)) child += nodes_[child].subtree_size();
+    if (child >= end) return 0;
+    number = child;
   }
-  if (node->token() == AICI_NO_TOKEN) return std::nullopt;
-  return node->token();
+  return number;
+}
+
+std::optional<TokenId> TokTrie::token_id(std::string_view bytes) const {
+  uint32_t number = find(bytes);
+  if (number == 0 || nodes_[number].token() == AICI_NO_TOKEN) return std::nullopt;
+  return nodes_[number].token();
 }
 
 }  // namespace aici

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "aici/forced.hpp"
 #include "aici/mask_cache.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/token_set.hpp"
@@ -20,6 +21,8 @@ class Constraint {
   virtual bool is_complete() = 0;
   // The tokens that may come next, EOS among them iff it may. Valid until the next call of anything.
   virtual const TokenSet& mask() = 0;
+  // Tokens that may be appended without asking anybody: their text must come, and they are how the tokenizer spells it.
+  virtual std::vector<TokenId> forced() { return {}; }
   // Takes a token other than EOS. False, and nothing can be relied on any more, when it was not allowed.
   virtual bool append(TokenId token) = 0;
   // Why the constraint is of no use any more; null while it is.
@@ -56,6 +59,8 @@ class RecognizerConstraint final : public Constraint {
     }
     return mask_;
   }
+
+  std::vector<TokenId> forced() override { return forced_tokens(trie_, rec_); }
 
   bool append(TokenId token) override {
     std::string_view bytes = trie_.token(token);

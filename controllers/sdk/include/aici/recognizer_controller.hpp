@@ -1,5 +1,8 @@
-// A controller that lets through what a recognizer allows, and stops where nothing can follow.
+// A controller that lets through what a recognizer allows, forces what must come, and stops where nothing can follow.
 #pragma once
+#include <utility>
+#include <vector>
+
 #include "aici/constraint.hpp"
 #include "aici/controller.hpp"
 
@@ -10,6 +13,15 @@ template <Recognizer R>
 class RecognizerController : public Controller {
  public:
   RecognizerController(TokTrie trie, R rec) : trie_(static_cast<TokTrie&&>(trie)), constraint_(trie_, static_cast<R&&>(rec)) {}
+
+  PreResult pre_process() override {
+    // The host asks again after it has appended them.
+    if (std::exchange(has_forced_, false)) return PreResult::go_on();
+    std::vector<TokenId> tokens = constraint_.forced();
+    check();
+    has_forced_ = !tokens.empty();
+    return PreResult::force(static_cast<std::vector<TokenId>&&>(tokens));
+  }
 
   MidResult mid_process(Tokens) override {
     if (is_complete()) return MidResult::stop();
@@ -50,6 +62,7 @@ class RecognizerController : public Controller {
 
   TokTrie trie_;
   RecognizerConstraint<R> constraint_;
+  bool has_forced_ = false;  // in the pre_process before this one
 };
 
 }  // namespace aici

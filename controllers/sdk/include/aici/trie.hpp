@@ -44,6 +44,13 @@ class TokTrie {
   // The token whose bytes are exactly these; of several, the one that the tree holds.
   std::optional<TokenId> token_id(std::string_view bytes) const;
 
+  // Is there a token of these bytes and more, the others being what `rec` allows? `bytes` is not empty.
+  template <typename R>
+  bool can_extend(std::string_view bytes, R& rec) const {
+    uint32_t number = find(bytes);
+    return number != 0 && has_token_below(number, rec);
+  }
+
   TokenSet empty_set() const { return TokenSet(vocab_size_); }
 
   // Nodes by their numbers, in the order of the tree; 0 is the root. The subtree of n ends before n + subtree_size().
@@ -164,6 +171,20 @@ class TokTrie {
     }
   }
 
+  template <typename R>
+  bool has_token_below(uint32_t number, R& rec) const {
+    uint32_t end = number + nodes_[number].subtree_size();
+    for (uint32_t child = number + 1; child < end; child += nodes_[child].subtree_size()) {
+      if (!rec.try_push_byte(nodes_[child].byte())) continue;
+      bool found = nodes_[child].token() < vocab_size_ || has_token_below(child, rec);
+      rec.pop_bytes(1);
+      if (found) return true;
+    }
+    return false;
+  }
+
+  // The number of the node; 0 when there is none.
+  uint32_t find(std::string_view bytes) const;
   void check_nodes();
   Slice slice_of(const TextClass& text);
   void find_duplicates();
