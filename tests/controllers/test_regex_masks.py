@@ -31,6 +31,18 @@ _VOCABULARIES = st.lists(
 ).map(lambda tokens: [b"", *tokens, *(c.encode() for c in "ab0é€"), b"\xc3", b"\xa9", *_NOT_UTF8, b""])
 
 
+def _check_forced(host: FakeHost, automaton: Automaton, here: Position) -> None:
+    """What it forces, if anything, has no alternative."""
+    told = host.pre_process()
+    assert (told["num_forks"], told["suspend"]) == (1, False)
+    for byte in b"".join(host.vocabulary[token] for token in told["ff_tokens"]):
+        assert not here.accepts(automaton)
+        ways = {way: here.push(automaton, bytes([way])) for way in range(256)}
+        [(only, after)] = [(way, after) for way, after in ways.items() if after is not None]
+        assert only == byte
+        here = after
+
+
 def _compare(module: GuestModule, node: Node, vocabulary: list[bytes], draw: Any, *, ignore_case: bool) -> None:
     pattern = "(?ai)" * ignore_case + render(node)  # the oracle knows the cases of ASCII
     automaton = Automaton.of(node, ignore_case=ignore_case)
@@ -39,8 +51,8 @@ def _compare(module: GuestModule, node: Node, vocabulary: list[bytes], draw: Any
     host.init_prompt([1, 2])
     history = [Position(automaton.initial())]
     for _ in range(6):
-        assert host.pre_process() == {"num_forks": 1, "suspend": False, "ff_tokens": []}
         here = history[-1]
+        _check_forced(host, automaton, here)
         after = {token: here.push(automaton, raw) for token, raw in enumerate(vocabulary) if raw}
         expected = {token for token, position in after.items() if position is not None}
         if here.accepts(automaton):

@@ -21,7 +21,7 @@ def test_their_masks(tmp_path: Path) -> None:
     assert inside & set(_TOKENS) == {b"01", b"12", b"89012", b"a\\", b"a\\n", b"aaaa"}
     with open_runtime(vocabulary, VARIANTS[0]) as runtime:
         for make, masks in (
-            (sparse, [{b"0", b"01", b""}, {b"1", b"12"}, {b"2"}]),  # the empty token is EOS
+            (sparse, [{b"0", b"01", b"_", b""}, {b"1", b"12", b"_"}, {b"2", b"_"}]),  # the empty token is EOS
             (full, [inside, inside, inside]),
         ):
             with DocFleet(runtime, make(runtime, vocabulary), 1) as fleet:

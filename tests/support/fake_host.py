@@ -111,6 +111,8 @@ class FakeHost:
         text, tokens = self.read(pointer, length), []
         while text:
             fits = [token for token, raw in enumerate(self.vocabulary) if raw and text.startswith(raw)]
+            if not fits:
+                break  # as where a tokenizer does not know a character
             tokens.append(max(fits, key=lambda token: len(self.vocabulary[token])))
             text = text[len(self.vocabulary[tokens[-1]]) :]
         self._blobs[Blob.TOKENIZE] = b"".join(token.to_bytes(4, "little") for token in tokens)

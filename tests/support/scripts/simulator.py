@@ -1,6 +1,7 @@
 """What programs mean, without any step of an engine: each fork runs until it waits, in no particular order."""
 
 import copy
+import itertools
 import json
 import re
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from tests.support.scripts.nodes import (
     Wait,
     Words,
 )
+
+_MAX_FORCED_BYTES = 256
 
 
 @dataclass
@@ -141,13 +144,61 @@ def _value(expr: Expr, variables: dict[str, str], current: str = "") -> str:
 
 def _generate(fork: _Fork, gen: Gen) -> str:
     tokens: list[int] = []
+    forced: list[int] = []
+    may_force = gen.max_bytes is None and gen.max_words is None
     while True:
+        if not forced and may_force:
+            forced, may_force = _forced(gen.language, tokens), False
         text = model.decode(tokens)
         has_ended = bool(tokens) and tokens[-1] == model.EOS
         if has_ended or _is_over(gen, tokens, text) or not (allowed := _allowed(gen, tokens, text)):
             fork.tokens += tokens
             return text.decode()
-        tokens.append(model.greedy(fork.tokens + tokens, allowed))
+        if forced:
+            tokens.append(forced.pop(0))
+        else:
+            tokens.append(model.greedy(fork.tokens + tokens, allowed))
+            may_force = gen.max_bytes is None and gen.max_words is None
+
+
+def _forced(language: Words | Letters, tokens: list[int]) -> list[int]:
+    """The tokenizer's tokens of what must come, but for those that may be parts of others with what follows."""
+    if isinstance(language, Words) and language.written_as == "options":
+        return []
+
+    def may_come(text: bytes) -> bool:
+        return _fits(language, [*tokens, *(1 + byte for byte in text)])
+
+    run = b""
+    while not _is_whole(language, [*tokens, *(1 + byte for byte in run)]):
+        ways = [run + bytes([byte]) for byte in range(256) if may_come(run + bytes([byte]))]
+        if len(ways) != 1 or len(run) == _MAX_FORCED_BYTES:
+            break
+        run = ways[0]
+    while run and not _is_text(run):
+        run = run[:-1]
+
+    def may_span(start: int) -> bool:
+        """A token from there on goes beyond what must come."""
+        rest = run[start:]
+        return any(
+            len(token) > len(rest) and token.startswith(rest) and may_come(run[:start] + token)
+            for token in model.TOKENS
+        )
+
+    starts = [start for start in range(len(run)) if may_span(start)]
+    ends = [next(end for end in range(start, -1, -1) if _is_text(run[:end])) for start in starts]
+    ways_to_cut = [model.tokenize(run[:end].decode()) for end in (len(run), *ends)]
+    same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*ways_to_cut, strict=False))
+    return [column[0] for column in same]
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_over(gen: Gen, tokens: list[int], text: bytes) -> bool:

@@ -77,8 +77,10 @@ MidResult ScriptController::mid_process(Tokens fork_group) {
 
 bool ScriptController::post_process(Tokens tokens, uint32_t backtrack) {
   Sent sent = std::exchange(sent_, Sent::Nothing);
-  if (sent == Sent::Gen)
+  if (sent == Sent::Gen) {
     for (TokenId token : tokens) generated(token);
+    generated_.has_forced = false;
+  }
   if (sent == Sent::Own) {
     sequence_.tokens_.resize(sequence_.tokens_.size() - std::min<size_t>(backtrack, sequence_.tokens_.size()));
     sequence_.tokens_.insert(sequence_.tokens_.end(), tokens.begin(), tokens.end());
@@ -97,6 +99,7 @@ void ScriptController::settle() {
       resume({.tokens = static_cast<std::vector<TokenId>&&>(fixed->tokens)});
     } else if (Gen* gen = awaited<Gen>()) {
       if (!std::exchange(has_begun_, true)) begin(*gen);
+      generate_forced(*gen);
       if (!generated_.over) return;
       finish_gen();
     } else if (Wait* wait = awaited<Wait>()) {
@@ -160,6 +163,19 @@ void ScriptController::generated(TokenId token) {
   bool has_words = gen->max_words && generated_.words.num >= *gen->max_words && !generated_.words.is_inside;
   bool is_full = generated_.tokens.size() >= gen->max_tokens || generated_.text.size() == gen->max_bytes;
   generated_.over = has_stop || has_words || is_full || (gen->constraint && gen->constraint->is_complete());
+}
+
+// What the constraint forces goes out with what the program forces, as if it had been sampled. Not where text is counted:
+// there a token is chosen for its length.
+void ScriptController::generate_forced(const Gen& gen) {
+  if (!gen.constraint || gen.max_bytes || gen.max_words || forced_.size() >= MAX_FORCED) return;
+  if (generated_.over || std::exchange(generated_.has_forced, true)) return;
+  for (TokenId token : gen.constraint->forced()) {
+    forced_.push_back(token);
+    generated(token);
+    if (generated_.over) return;
+  }
+  if (const char* why = gen.constraint->error()) fail(why);
 }
 
 void ScriptController::finish_gen() {

@@ -31,6 +31,7 @@ class ScriptController : public aici::Controller {
     Text text{};
     WordCount words{};
     bool over = false;
+    bool has_forced = false;  // since the last sampled token
   };
 
   template <typename T>
@@ -42,6 +43,7 @@ class ScriptController : public aici::Controller {
   void force(const Fixed& fixed);
   void begin(const Gen& gen);
   void generated(TokenId token);
+  void generate_forced(const Gen& gen);
   void finish_gen();
   bool try_resume_wait(const Wait& wait);
   void limit(const Gen& gen);

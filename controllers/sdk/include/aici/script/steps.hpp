@@ -18,7 +18,7 @@ struct Fixed {
   std::optional<size_t> keep{};
 };
 
-// Tokens are sampled until EOS, which is one of them; until the constraint is complete; until their text has `stop_at` in
+// Tokens are sampled, or appended where the constraint leaves no choice, until EOS, which is one of them; until the constraint is complete; until their text has `stop_at` in
 // it; or until there are `max_tokens`. No token is sampled that would make the text longer than `max_bytes`, or that begins
 // a word beyond `max_words` (words end at a space, tab or newline): where no other may come, it is over. Their text goes
 // to `variable`, if that has a name. Outcome: the tokens.
