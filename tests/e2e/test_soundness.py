@@ -18,6 +18,7 @@ from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.tokenizer.tokens import read_vocabulary
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp
+from tests.support.guests import shipped_guest
 from tests.support.regex_oracle import Automaton, Node, Position, render
 from tests.support.regexes import ALPHABET, REGEXES
 from tests.support.vocabulary import write_tokenizer
@@ -46,6 +47,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         tmp_path_factory.mktemp("tokenizer"), sorted(text for text in texts | cut if len(text) > 1)
     )
     vocabulary = read_vocabulary((folder / "tokenizer.json").read_bytes()).token_bytes
+    shipped_guest("regex")
     with Runtime(RuntimeConfig(tokenizer=folder)) as runtime:
         runtime.wait_ready()
         yield World(runtime, runtime.mk_module(guest_path("regex").read_bytes()).module_id, list(vocabulary))
