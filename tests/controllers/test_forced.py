@@ -21,24 +21,7 @@ from tests.support.realistic_schemas import SCHEMAS, key_order, spelled
 from tests.support.scale import scaled
 from tests.support.schema_documents import documents
 
-_WORDS = [
-    "the ",
-    "colour",
-    "colours",
-    " green",
-    "grün",
-    " — ",
-    "—",
-    "naïve",
-    "  ",
-    "\n",
-    "12",
-    "123",
-    ": ",
-    '": "',
-    "'s",
-    "a",
-]
+_WORDS = ["the ", "colour", "colours", " green", "grün", " — ", "naïve", "  ", "\n", " \n", "12", "123", ": ", "'", "s"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +91,7 @@ def test_choices(world: World, texts: list[str], begin: str, data: st.DataObject
     choices = [begin + text for text in texts]
     chosen = data.draw(st.sampled_from(choices))
     num_forced = _num_forced(world, "choices", json.dumps(choices), chosen)
-    if len(set(choices)) == 1:
+    if len(set(choices)) == 1 and not chosen[-1].isspace():
         assert num_forced == len(world.encode(chosen))
 
 

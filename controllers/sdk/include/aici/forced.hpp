@@ -30,8 +30,9 @@ std::optional<uint8_t> only_byte(R& rec) {
 //
 // A tokenizer that merges neighbours makes of a text that is cut between two of its tokens what it makes of both parts. So
 // of the text that must come, `run`, those tokens are certain that its beginnings share: all of it, and each beginning
-// after which a token may start that goes on behind the end of `run`. (Inside of a character there is no telling; such
-// a beginning counts without that character.)
+// after which a token may start that goes on behind the end of `run`. Inside of a character there is no telling: such a
+// beginning counts without that character. Of white space, most tokenizers part the last character from the others where
+// a word follows: so a beginning counts without it, too.
 template <Recognizer R>
 std::vector<TokenId> forced_tokens(const TokTrie& trie, R& rec) {
   Text bytes;
@@ -52,11 +53,17 @@ std::vector<TokenId> forced_tokens(const TokTrie& trie, R& rec) {
   rec.trie_finished();
   if constexpr (requires { rec.error(); })
     if (rec.error()) return {};
+  auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
   if (run.empty() || (!ends.empty() && ends[0] == 0)) return {};
   ends.push_back(size);
+  for (size_t i = 0, num = ends.size(); i < num; i++) {
+    size_t end = ends[i];
+    while (end < size && (static_cast<uint8_t>(run[end]) & 0xC0) == 0x80) end--;
+    ends[i] = end;
+    if (end >= 2 && is_space(run[end - 1]) && is_space(run[end - 2])) ends.push_back(end - 1);
+  }
   std::optional<std::vector<TokenId>> certain;
   for (size_t end : ends) {
-    while (end < size && (static_cast<uint8_t>(run[end]) & 0xC0) == 0x80) end--;
     std::vector<TokenId> tokens = tokenize(run.substr(0, end));
     if (trie.decode(tokens).view() != run.substr(0, end)) return {};
     if (!certain) certain = tokens;
