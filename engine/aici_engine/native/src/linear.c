@@ -5,7 +5,7 @@
 #include "simd.h"
 
 #if defined(__AVX512F__)
-enum { MR = 8 }; /* accumulators, an unpacked group and its scales fill the 32 registers */
+enum { MR = 8 }; /* two accumulators each, weights and scales fill most of the 32 registers */
 #else
 enum { MR = 2 };
 #endif
@@ -92,16 +92,17 @@ INLINE void panel_int8(const uint8_t *w, const uint16_t *scales, const activatio
   const float *by = x->scales + (size_t)t * (size_t)groups;
   const int32_t *starts = (const int32_t *)x->sums + (size_t)t * (size_t)groups;
   for (int g = 0; g < groups; g++, w += GROUP * LANES, scales += LANES) {
-    u8x64 v[8];
-    memcpy(v, w, sizeof v);
-    for (int j = 0; j < 8; j++) __builtin_prefetch(w + AHEAD + 64 * j);
-    const f32x16 scale = load_f16(scales);
-    for (int i = 0; i < count; i++) {
-      const int8_t *own = bytes + (size_t)i * (size_t)x->columns + (size_t)g * GROUP;
-      i32x16 sum = (i32x16){} + starts[i * groups + g];
-      for (int j = 0; j < 8; j++) sum = dot_wide(sum, v[j], own + 4 * j);
-      out[i] = fma16(__builtin_convertvector(sum, f32x16), scale * by[i * groups + g], out[i]);
+    i32x16 sum[MR];
+    for (int i = 0; i < count; i++) sum[i] = (i32x16){} + starts[i * groups + g];
+    for (int j = 0; j < 8; j++) {
+      u8x64 v;
+      memcpy(&v, w + 64 * j, sizeof v);
+      __builtin_prefetch(w + AHEAD + 64 * j);
+      for (int i = 0; i < count; i++) sum[i] = dot_wide(sum[i], v, bytes + i * x->columns + g * GROUP + 4 * j);
     }
+    const f32x16 scale = load_f16(scales);
+    for (int i = 0; i < count; i++)
+      out[i] = fma16(__builtin_convertvector(sum[i], f32x16), scale * by[i * groups + g], out[i]);
   }
 }
 
@@ -112,21 +113,21 @@ INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t 
   const float *by = x->scales + (size_t)t * (size_t)groups;
   const float *sums = (const float *)x->sums + (size_t)t * (size_t)groups;
   for (int g = 0; g < groups; g++, w += GROUP * LANES / 2, scales += LANES, minimums += LANES) {
-    u8x64 v[8];
+    i32x16 sum[MR] = {};
     for (int j = 0; j < 4; j++) {
-      __builtin_prefetch(w + AHEAD + 64 * j);
       u8x64 packed;
       memcpy(&packed, w + 64 * j, sizeof packed);
-      v[2 * j] = packed & 15;
+      __builtin_prefetch(w + AHEAD + 64 * j);
       /* There is no shift of bytes: the neighbour's bits are cut off. */
-      v[2 * j + 1] = (u8x64)((u32x16)packed >> 4) & 15;
+      const u8x64 even = packed & 15, odd = (u8x64)((u32x16)packed >> 4) & 15;
+      for (int i = 0; i < count; i++) {
+        const int8_t *own = bytes + i * x->columns + g * GROUP + 8 * j;
+        sum[i] = dot_small(dot_small(sum[i], even, own), odd, own + 4);
+      }
     }
     const f32x16 scale = load_f16(scales), minimum = load_f16(minimums);
     for (int i = 0; i < count; i++) {
-      const int8_t *own = bytes + (size_t)i * (size_t)x->columns + (size_t)g * GROUP;
-      i32x16 sum = {};
-      for (int j = 0; j < 8; j++) sum = dot_small(sum, v[j], own + 4 * j);
-      out[i] = fma16(__builtin_convertvector(sum, f32x16), scale * by[i * groups + g], out[i]);
+      out[i] = fma16(__builtin_convertvector(sum[i], f32x16), scale * by[i * groups + g], out[i]);
       out[i] = fma16(minimum, splat(sums[i * groups + g]), out[i]);
     }
   }
