@@ -200,10 +200,11 @@ class Loop:
         lap("answers")
         turns = []
         for work, rows in zip(decision.work, logits, strict=False):
-            family = self._family(work.seq, births)
+            family = self._family(work.seq, births) if births else [work.seq]
             for seq in family:
                 if seq.verdict is None and rows:
-                    self._score(seq, rows)
+                    if seq.score_from is not None:
+                        self._score(seq, rows)
                     answer = answers.get(seq.seq_id)
                     bits = None if answer is None else answer.bits
                     if work.samples:
@@ -251,8 +252,6 @@ class Loop:
         return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 
     def _score(self, seq: Sequence, rows: list[Any]) -> None:
-        if seq.score_from is None:
-            return
         try:
             self._sampler.score(seq, rows)
         except AiciError as error:

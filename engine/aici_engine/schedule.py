@@ -21,6 +21,7 @@ compute their beginning once. Whom it waits for moves in this very step, so nobo
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.pace import Pace
@@ -28,8 +29,7 @@ from aici_engine.sequence import Phase, Sequence
 from aici_runtime.ids import SeqId
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """Compute tokens `seq.num_computed` to `seq.num_computed + num_tokens - 1`; `samples`: they reach the last one."""
 
     seq: Sequence

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,7 @@ from aici_engine.upload import upload
 from aici_runtime.ids import TokenId
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """`tokens` stand at positions `start`, `start + 1`, ... of a sequence whose `view` reaches exactly to their end.
 
     The logits of the last `num_logits` of them are wanted.

@@ -26,7 +26,8 @@ _GROUPS = 8
 def penalize(row: Logits, params: SamplingParams, *, prompt: Sequence[TokenId], output: Sequence[TokenId]) -> None:
     """In place. Repetition counts the prompt too; presence and frequency only the output."""
     if params.repetition_penalty != 1.0:
-        seen = np.unique(np.array([*prompt, *output], np.intp))
+        # Some of them more than once: all are read before one is written.
+        seen = np.fromiter([*prompt, *output], np.intp, len(prompt) + len(output))
         values = row[seen]
         row[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
     if (params.presence_penalty or params.frequency_penalty) and output:
