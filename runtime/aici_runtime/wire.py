@@ -113,8 +113,8 @@ class Mid(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """`post` and `pre` as in PostPre, for those that were asked; `mid`: of those that were not asked for pre, and of
-    those whose post and pre said nothing but to go on."""
+    """`mid`: of those that were not asked for pre, and of those that were and said nothing but to go on. `post` and
+    `pre`: of those that were asked; but who is in `mid` and logged and wrote nothing in them is left out."""
 
     post: dict[SeqId, SeqResult[Post]]
     pre: dict[SeqId, SeqResult[Pre]]

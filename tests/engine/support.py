@@ -202,6 +202,10 @@ class ScriptedHost:
             self._masks += bits.to_bytes(4 * ((VOCAB_SIZE + 31) // 32), "little")
         for seq_id in freed:
             del self.live[seq_id]
+        for seq_id in mid.keys() & pre.keys():
+            if not any(said.logs or said.storage for said in (pre[seq_id], post.get(seq_id, pre[seq_id]))):
+                del pre[seq_id]
+                post.pop(seq_id, None)
         self.guesses += len(set(asked) & {op.id for op in ops})
         self.misses += len(set(asked) & {op.id for op in ops} - mid.keys())
         return Turn(post, pre, mid)

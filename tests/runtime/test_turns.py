@@ -11,7 +11,7 @@ import pytest
 
 from aici_runtime.client import Runtime
 from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, Splice, Turn
+from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.test_late import _COUNTER, _SLOWLY
@@ -34,7 +34,7 @@ def begin(runtime: Runtime, one: bytes) -> None:
 def turn(
     runtime: Runtime, *asked: SeqId, ops: tuple[SeqId, ...] = (ONE, OTHER), told: tuple[SeqId, ...] = ()
 ) -> tuple[Turn, dict[SeqId, set[TokenId]]]:
-    """And what the masks allow of those that have one."""
+    """With pre of those that said nothing; and what the masks allow of those that have one."""
     posts = [PostOp(seq_id, [TokenId(1)]) for seq_id in told]
     runtime.send_turn(post_ops=posts, pre_ops=[], asked=asked, ops=[MidOp(seq_id) for seq_id in ops], freed=[])
     answer = runtime.recv_turn()
@@ -44,14 +44,16 @@ def turn(
         for row, seq_id in enumerate(ops)
         if seq_id in answer.mid
     }
-    return answer, allowed
+    silent = SeqResult(GO_ON, "", (), "", 0)
+    return answer._replace(pre={seq_id: silent for seq_id in asked if seq_id in answer.mid} | answer.pre), allowed
 
 
 def test_only_who_is_named_is_asked(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
     begin(runtime, wat.echo())
     answer, allowed = turn(runtime, OTHER, ops=(OTHER, ONE), told=(OTHER,))
-    assert answer.post.keys() == answer.pre.keys() == {OTHER}
+    assert answer.pre == {OTHER: SeqResult(GO_ON, "", (), "", 0)}
+    assert answer.post == {}
     assert answer.mid[ONE].logs == '{"fork_group":[1]}', "of the other callbacks, it has not heard"
     assert allowed[OTHER] == PLAIN
     answer, _ = turn(runtime, ONE, ops=(ONE,), told=(ONE,))
@@ -69,8 +71,8 @@ def two(byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
             raw.side(op="instantiate", req_id=name, prompt=[1], module_id=module_id, module_arg="")
         fresh = [{"id": 1, "req_id": "one"}, {"id": 2, "req_id": "other"}]
         told = raw.call(op="turn_process", post_ops=[], pre_ops=fresh, asked=[], ops=[{"id": 2}], freed=[])
-        assert told["data"]["pre_seqs"].keys() == {"1", "2"}
-        assert told["data"]["seqs"].keys() == {"2"}, "who is fresh may be asked at once"
+        assert told["data"]["pre_seqs"].keys() == {"1"}
+        assert told["data"]["seqs"].keys() == {"2"}, "who is fresh may be asked at once, and said nothing before"
         yield raw
     finally:
         raw.close()

@@ -247,12 +247,18 @@ class Session:
             seq.bound = True
             seq.calm_rounds = self._calm_rounds
         self._start_next()
+        # Most say nothing but to go on, and are heard of by their masks alone.
+        silent = {seq_id: seq for seq_id, seq in sent.asked.items() if seq_id in turn.mid and seq_id not in turn.pre}
+        for seq in silent.values():
+            seq.num_calm += 1
         for op in sent.posts:
+            if op.id in silent:
+                continue
             seq = self._bound[op.id]
             post = turn.post.get(op.id)
             if self._noted(seq, post) and post is not None and post.result is not None and post.result.stop:
                 seq.end(_stopped(seq))
-        seqs = [*sent.asked.values(), *sent.fresh]
+        seqs = [*(seq for seq_id, seq in sent.asked.items() if seq_id not in silent), *sent.fresh]
         for seq in seqs:
             pre = turn.pre.get(seq.seq_id)
             # A guest that has just stopped is asked all the same: what it would force comes too late.

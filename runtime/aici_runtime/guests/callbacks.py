@@ -71,6 +71,8 @@ class Callbacks(ABC):
         self._failed = False
         self.said = b""
         """The latest result; nothing where it failed."""
+        self.is_silent = True
+        """No log and no variables came with it."""
         self._timeout = ""
         """What is said of a guest whose time was over: the same for ever."""
 
@@ -165,7 +167,8 @@ class Callbacks(ABC):
             result, error = failed, self._explain(label, raised)
         micros = (time.perf_counter_ns() - started) // 1000
         self.said = b"" if error else result
-        if not error and self._state.is_silent():
+        self.is_silent = not error and self._state.is_silent()
+        if self.is_silent:
             return _plain(result, micros)
         logs = self._state.take_log()
         return encode_result(

@@ -44,17 +44,25 @@ class Seat:
         if op == asks.STEP:
             result, masks = self.callbacks.step(rest, row)
             return self._answer(result, masks, self._masks.slots, row)
-        has_post = op == asks.POST or (op == asks.TURN and rest != b"")
-        post = self.callbacks.post(rest, backtrack) if has_post else b""
-        goes_on = not has_post or self.callbacks.said == NO_STOP
-        told = self._told(post, self.callbacks.pre())
-        if op != asks.TURN:
-            return self._idle(told)
-        told = _LENGTH.pack(len(told)) + told
-        if not goes_on or self.callbacks.said != GO_ON or len(told) > TOLD_MAX or self.slot.is_cancelled():
-            return self._idle(told)
+        if op == asks.TURN:
+            return self._turn(seq_id, row, rest, backtrack)
+        post = self.callbacks.post(rest, backtrack) if op == asks.POST else b""
+        return self._idle(self._told(post, self.callbacks.pre()))
+
+    def _turn(self, seq_id: int, row: int, tokens: bytes, backtrack: int) -> bytes:
+        callbacks, post = self.callbacks, b""
+        goes_on = is_silent = True
+        if tokens:
+            post = callbacks.post(tokens, backtrack)
+            goes_on, is_silent = callbacks.said == NO_STOP, callbacks.is_silent
+        told = self._told(post, callbacks.pre())
+        goes_on = goes_on and callbacks.said == GO_ON and len(told) <= TOLD_MAX - _LENGTH.size
+        if not goes_on or self.slot.is_cancelled():
+            return self._idle(_LENGTH.pack(len(told)) + told)
+        if is_silent and callbacks.is_silent:
+            told = b""
         self.slot.begin_mid()
-        return told + self._mid(b"[%d]" % seq_id, row)
+        return _LENGTH.pack(len(told)) + told + self._mid(b"[%d]" % seq_id, row)
 
     def _idle(self, response: bytes) -> bytes:
         with self.lock:
@@ -91,7 +99,8 @@ def split_post_pre(response: bytes) -> tuple[bytes, bytes]:
 
 
 def split_turn(response: bytes) -> tuple[bytes, bytes]:
-    """The response as to pre or post, and that to mid, which is empty when the guest was not asked for it."""
+    """The response as to pre or post, empty when they said nothing but to go on; and that to mid, empty when the guest
+    was not asked for it."""
     return split_post_pre(response)
 
 

@@ -3,8 +3,8 @@
 mid    row, fork_group                    → an Answer; the mask goes to the row
 pre    id                                 → the result of pre, as `post`
 post   id, backtrack, tokens              → u32 length of the post result, post result, pre result
-turn   id, row, backtrack, tokens         → u32 length of that of post or pre, that, and an Answer as to mid, if the
-                                            guest says nothing but to go on; no tokens at all, not even []: no post
+turn   id, row, backtrack, tokens         → u32 length of the response as to post or pre, that, and an Answer as to mid
+                                            if they were to go on; no tokens, not even []: as to pre
 step   id, row, argument                  → an Answer; its first mask goes to the row
 fork   id, slot                           → pid of the branch, which answers `ok` on its own slot; or an error
 

@@ -99,8 +99,9 @@ class DocOps:
         told = set(asked)
         for seq_id in asked:
             after, before = self._post_pre_results(self._sequences[seq_id], got.pop(seq_id, None))
-            pre.append(b'"%d":%b' % (seq_id, before))
-            if seq_id in post_ops:
+            if before:
+                pre.append(b'"%d":%b' % (seq_id, before))
+            if after and seq_id in post_ops:
                 post.append(b'"%d":%b' % (seq_id, after))
         for row, op in enumerate(ops):
             reason = refused.get(op.id)
@@ -182,6 +183,8 @@ class DocOps:
         if sequence.asked == asks.TURN:
             message, mask = split_turn(message)
             sequence.ready = answers.decode(mask) if mask else None
+            if not message:
+                return (b"", b"") if late is None else (_result(_NO_STOP), _result(CONTINUE))
         post, pre = split_post_pre(message)
         return (post, pre) if late is None else (_result(_NO_STOP), _joined(post, pre))
 

@@ -205,7 +205,9 @@ class TurnEngine(DocEngine):
         response = self.turn(post_ops=self.post_ops, pre_ops=self.pre_ops, asked=asked, ops=self.ops, freed=self.freed)
         self.post_ops, self.pre_ops, self.freed = [], [], []
         self.seqs: dict[str, Any] = response["seqs"]
-        return response
+        silent = {"error": "", "logs": "", "result": {"suspend": False, "num_forks": 1, "ff_tokens": []}}
+        told = {"post_seqs": {}, "pre_seqs": dict.fromkeys(self.seqs, silent)}
+        return response | {part: told[part] | response[part] for part in told}
 
     def sample(self, forking: dict[int, int]) -> None:
         # At once: what is asked next writes rows again.
