@@ -68,11 +68,9 @@ INLINE block find(const piece *p, int at, int last) {
 /* What lanes of the cache are multiplied by: a row's query, or its weights. */
 typedef union { float floats[MAX_WIDTH]; narrow narrow[MAX_WIDTH]; } operand;
 
-INLINE void take_in(operand *to, const float *from, int n, const int format) {
-  for (int i = 0; i < n; i += LANES) {
-    if (format == F32) store(to->floats + i, load(from + i));
-    else store_narrow(to->narrow + i, load(from + i));
-  }
+INLINE void take_in(operand *to, int index, f32x16 x, const int format) {
+  if (format == F32) store(to->floats + index, x);
+  else store_narrow(to->narrow + index, x);
 }
 
 INLINE f32x16 multiply(f32x16 sum, u32x16 lanes, const operand *a, int index, const int format) {
@@ -81,8 +79,8 @@ INLINE f32x16 multiply(f32x16 sum, u32x16 lanes, const operand *a, int index, co
 
 INLINE u32x16 load_lanes(const uint32_t *p) { u32x16 v; memcpy(&v, p, sizeof v); return v; }
 
-/* Both ask for what comes next bit by bit: pages lie anywhere, so the processor does not guess it. Whole rows of a prompt's
-   queries compute for so long that it comes in time by itself. */
+/* Both ask for what comes next bit by bit: pages lie anywhere, so the processor does not guess it. It comes into the second
+   cache, since the first takes so many requests at a time and no more. */
 
 /* Of `tiles` tiles. */
 INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, const operand *query, int width,
@@ -91,8 +89,7 @@ INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, cons
   for (int k = 0; k < width / in_lane(format); k++) {
     u32x16 key[MOST];
     for (int u = 0; u < tiles; u++) key[u] = load_lanes(keys[u] + k * LANES);
-    for (int u = 0; u < tiles; u++)
-      if (count < ROWS) __builtin_prefetch(next[u] + k * LANES);
+    for (int u = 0; u < tiles; u++) __builtin_prefetch(next[u] + k * LANES, 0, 2);
     for (int i = 0; i < count; i++)
       for (int u = 0; u < tiles; u++) sum[i][u] = multiply(sum[i][u], key[u], &query[i], k, format);
   }
@@ -110,7 +107,7 @@ INLINE void add_values(const block *now, const block *next, const operand *weigh
     const int at = k % LANES / in_lane(format) * width + d;
     for (int u = 0; u < vectors; u++) {
       u32x16 value = load_lanes(now->values[k / LANES] + at + u * LANES);
-      if (count < ROWS) __builtin_prefetch(next->values[k / LANES] + at + u * LANES);
+      __builtin_prefetch(next->values[k / LANES] + at + u * LANES, 0, 2);
       /* What was never written may be anything, NaN too. */
       if (format == BF16 && k + 1 == keys) value &= 0xffff;
       for (int i = 0; i < count; i++) sum[i][u] = multiply(sum[i][u], value, &weights[i], k / in_lane(format), format);
@@ -123,7 +120,8 @@ INLINE void add_values(const block *now, const block *next, const operand *weigh
 typedef struct { f32x16 total; float most; int position; } row_state;
 
 /* Scores become weights; what was summed up so far shrinks when there is a new maximum. */
-INLINE void weigh(const piece *p, int at, int tiles, float *scores, row_state *row, float *sums) {
+INLINE void weigh(const piece *p, int at, int tiles, float *scores, row_state *row, float *sums, operand *weights,
+                  const int format) {
   const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const int from = p->window && row->position >= p->window ? row->position - p->window + 1 : 0;
   f32x16 high = splat(-INFINITY);
@@ -146,12 +144,14 @@ INLINE void weigh(const piece *p, int at, int tiles, float *scores, row_state *r
     row->total *= shrink;
     for (int d = 0; d < p->cache->width; d += LANES) store(sums + d, load(sums + d) * shrink);
   }
+  f32x16 total = row->total;
   for (int t = 0; t < tiles; t++) {
     /* Nothing was seen yet: -infinity less -infinity is no number. */
     const f32x16 x = row->most == -INFINITY ? (f32x16){} : exp16(load(scores + t * LANES) - row->most);
-    row->total += x;
-    store(scores + t * LANES, x);
+    total += x;
+    take_in(weights, t * LANES, x, format);
   }
+  row->total = total;
 }
 
 /* Rows `row` to `row + count - 1` of a chunk and a head of keys; row r is query r / group, head r % group. */
@@ -162,7 +162,8 @@ INLINE void attend_rows(const piece *p, int row, const int count, const int form
   row_state rows[ROWS];
   for (int i = 0; i < count; i++) {
     const int token = (row + i) / p->group, head = p->head * p->group + (row + i) % p->group;
-    take_in(&query[i], p->queries + (size_t)token * (size_t)p->stride + (size_t)head * (size_t)width, width, format);
+    const float *own = p->queries + (size_t)token * (size_t)p->stride + (size_t)head * (size_t)width;
+    for (int d = 0; d < width; d += LANES) take_in(&query[i], d, load(own + d), format);
     rows[i] = (row_state){.most = -INFINITY, .position = p->start + token};
     memset(sums[i], 0, (size_t)width * 4);
   }
@@ -175,10 +176,7 @@ INLINE void attend_rows(const piece *p, int row, const int count, const int form
     const int keys = last - at + 1 < BLOCK ? last - at + 1 : BLOCK, tiles = (keys + LANES - 1) / LANES;
     for (int t = 0; t < tiles; t += vectors)
       score(now.keys + t, next.keys + t, query, width, count, vectors, format, scores, t * LANES);
-    for (int i = 0; i < count; i++) {
-      weigh(p, at, tiles, scores[i], &rows[i], sums[i]);
-      take_in(&weights[i], scores[i], tiles * LANES, format);
-    }
+    for (int i = 0; i < count; i++) weigh(p, at, tiles, scores[i], &rows[i], sums[i], &weights[i], format);
     int d = 0;
     for (; d + vectors * LANES <= width; d += vectors * LANES)
       add_values(&now, &next, weights, keys, width, count, vectors, format, sums, d);

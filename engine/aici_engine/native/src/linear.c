@@ -10,8 +10,14 @@ enum { MR = 8 }; /* two accumulators each, weights and scales fill most of the 3
 enum { MR = 2 };
 #endif
 enum { GROUP = 32 };
-/* Bytes. Weights come from memory once a step: asked for so early, they are there a tenth to a quarter sooner. */
-enum { AHEAD = 4096 };
+/* Bytes. Weights come from memory once a step: asked for so early, they are there a tenth to a quarter sooner. What many
+   tokens wait for is asked for into the second cache: the first one takes so many requests at a time and no more. */
+enum { AHEAD = 4096, FAR_AHEAD = 8192 };
+
+INLINE void fetch(const void *weights, const int count) {
+  if (count > MR / 2) __builtin_prefetch((const char *)weights + FAR_AHEAD, 0, 2);
+  else __builtin_prefetch((const char *)weights + AHEAD);
+}
 
 static size_t rounded(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
@@ -70,7 +76,7 @@ INLINE void panel_f32(const float *w, const activations *x, int t, const int cou
   const float *in = x->floats + (size_t)t * (size_t)x->columns;
   for (int k = 0; k < x->columns; k++) {
     const f32x16 v = load(w + (size_t)k * LANES);
-    __builtin_prefetch((const char *)(w + (size_t)k * LANES) + AHEAD);
+    fetch(w + (size_t)k * LANES, count);
     for (int i = 0; i < count; i++) out[i] = fma16(v, splat(in[(size_t)i * (size_t)x->columns + (size_t)k]), out[i]);
   }
 }
@@ -80,7 +86,7 @@ INLINE void panel_bf16(const uint32_t *w, const activations *x, int t, const int
   for (int k = 0; k < x->columns; k += 2, w += LANES) {
     u32x16 pairs;
     memcpy(&pairs, w, sizeof pairs);
-    __builtin_prefetch((const char *)w + AHEAD);
+    fetch(w, count);
     for (int i = 0; i < count; i++) out[i] = dot_bf16(out[i], pairs, in + (size_t)i * (size_t)x->columns + k);
   }
 }
@@ -97,7 +103,7 @@ INLINE void panel_int8(const uint8_t *w, const uint16_t *scales, const activatio
     for (int j = 0; j < 8; j++) {
       u8x64 v;
       memcpy(&v, w + 64 * j, sizeof v);
-      __builtin_prefetch(w + AHEAD + 64 * j);
+      fetch(w + 64 * j, count);
       for (int i = 0; i < count; i++) sum[i] = dot_wide(sum[i], v, bytes + i * x->columns + g * GROUP + 4 * j);
     }
     const f32x16 scale = load_f16(scales);
@@ -117,7 +123,7 @@ INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t 
     for (int j = 0; j < 4; j++) {
       u8x64 packed;
       memcpy(&packed, w + 64 * j, sizeof packed);
-      __builtin_prefetch(w + AHEAD + 64 * j);
+      fetch(w + 64 * j, count);
       /* There is no shift of bytes: the neighbour's bits are cut off. */
       const u8x64 even = packed & 15, odd = (u8x64)((u32x16)packed >> 4) & 15;
       for (int i = 0; i < count; i++) {
