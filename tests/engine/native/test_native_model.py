@@ -151,16 +151,20 @@ def bf16(x: torch.Tensor) -> torch.Tensor:
 def attend_in_bf16(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, scaling: float, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """As the kernels do while a sequence is one block of keys."""
+    """As the kernels do: with each block of 64 keys, what was summed up shrinks to its maximum if that is a new one."""
     key, value = (bf16(x).repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     unseen = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool).triu(1)
     scores = (bf16(query * scaling) @ key.transpose(2, 3)).masked_fill(unseen, -torch.inf)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp()
-    return (bf16(weights) @ value / weights.sum(-1, keepdim=True)).transpose(1, 2), None
+    most, total, sums = scores[..., :1], torch.zeros(1), torch.zeros(1)
+    for part, values in zip(scores.split(64, 3), value.split(64, 2), strict=True):
+        before, most = most, torch.maximum(most, part.amax(-1, keepdim=True))
+        weights, shrink = (part - most).exp(), (before - most).exp()
+        total, sums = total * shrink + weights.sum(-1, keepdim=True), sums * shrink + bf16(weights) @ values
+    return (sums / total).transpose(1, 2), None
 
 
 def test_with_bf16_all_that_is_multiplied_is_rounded_and_nothing_else() -> None:
-    module, sequence = copy.deepcopy(module_of("llama-biases")), Sequence(3, 63)
+    module, sequence = copy.deepcopy(module_of("llama-biases")), Sequence(3, 150)
     kernels = whole(native(module, Format.BF16), sequence)
     for part in module.modules():
         if isinstance(part, torch.nn.Linear | torch.nn.Embedding):
