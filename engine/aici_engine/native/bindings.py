@@ -52,6 +52,8 @@ class CLlama(Structure):
         ("num_rotations", c_int32),
         ("turned", c_int32),
         ("joint_norms", c_int32),
+        ("centered", c_int32),
+        ("gated", c_int32),
         ("epsilon", c_float),
         ("embedding_scale", c_float),
         ("query_scale", c_float),
@@ -63,6 +65,7 @@ class CLlama(Structure):
         ("rope_scales", c_void_p),
         ("norm", c_void_p),
         ("embedding", CMatrix),
+        ("positions", CMatrix),
         ("head", CMatrix),
         ("layers", POINTER(CLayer)),
     )

@@ -29,7 +29,7 @@ FAMILIES: Final = frozenset(
         *("Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma", "Gemma2", "Gemma3"),
         *("Granite", "SmolLM3", "Olmo2", "Olmo3"),
     )
-) | {"Gemma3ForConditionalGeneration"}
+) | {"Gemma3ForConditionalGeneration", "GPT2LMHeadModel"}
 _ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
 """Whose frequencies do not depend on the sequence: longrope's do not within the context that it is served with."""
 _LOSSLESS: Final = 1e-4
@@ -77,7 +77,7 @@ def obstacle(model: HuggingFaceModel, *, page_size: int) -> str | None:
         return f"there are no kernels for {model.name}"
     decoder, first = text_decoder(model.module), model.layers[0]
     config = decoder.config
-    kinds = decoder.rotary_emb.rope_type
+    kinds = decoder.rotary_emb.rope_type if hasattr(decoder, "rotary_emb") else "default"
     if unknown := {*(kinds.values() if isinstance(kinds, dict) else [kinds])} - _ROTATIONS:
         return f"the kernels do not know its rotation ({', '.join(sorted(unknown))})"
     if gate_of(decoder.layers[0].mlp) is None:
@@ -86,7 +86,14 @@ def obstacle(model: HuggingFaceModel, *, page_size: int) -> str | None:
         return "its layers attend in a way that the kernels do not know"
     if not fits(first.key_dim) or first.key_dim != first.value_dim:
         return f"attention heads are {first.key_dim} wide: the kernels want a multiple of {LANES} up to {MAX_WIDTH}"
-    if any(n % 32 for n in (config.hidden_size, config.intermediate_size, config.num_attention_heads * first.key_dim)):
+    if any(
+        n % 32
+        for n in (
+            config.hidden_size,
+            decoder.layers[0].mlp.down_proj.weight.shape[1],
+            config.num_attention_heads * first.key_dim,
+        )
+    ):
         return "the kernels want widths that are multiples of 32"
     if page_size % LANES:
         return f"pages have {page_size} tokens: the kernels want a multiple of {LANES}"

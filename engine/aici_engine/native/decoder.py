@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from aici_engine.model.runner import HuggingFaceModel
+from aici_engine.native import gpt2
 from aici_engine.native.bindings import Format
 from aici_engine.native.weights import LANES, pack
 from aici_runtime.ids import TokenId
@@ -40,6 +41,8 @@ class Shape:
     rotations: list[int]
     rope_scales: list[float]
     joint_norms: bool
+    centered: bool
+    gated: bool
     epsilon: float
     embedding_scale: float
     query_scale: float
@@ -72,7 +75,7 @@ def take(model: HuggingFaceModel, weights: Format) -> tuple[Shape, dict[str, tor
         name=model.name,
         weights=weights,
         hidden=config.hidden_size,
-        inner=config.intermediate_size,
+        inner=decoder.layers[0].mlp.down_proj.weight.shape[1],
         query_heads=config.num_attention_heads,
         key_heads=first.num_kv_heads,
         width=first.key_dim,
@@ -81,7 +84,9 @@ def take(model: HuggingFaceModel, weights: Format) -> tuple[Shape, dict[str, tor
         rotations=of_layers,
         rope_scales=[scale for _, scale in rotations],
         joint_norms=_has_joint_norms(decoder.layers[0].self_attn, first.key_dim),
-        epsilon=config.rms_norm_eps / branch_scale**2,
+        centered=isinstance(decoder.norm, torch.nn.LayerNorm),
+        gated=_is_gated(decoder.layers[0].mlp),
+        epsilon=_epsilon(decoder.norm) / branch_scale**2,
         embedding_scale=embedding_scale / branch_scale,
         query_scale=first.scale,
         gate=list(gate),
@@ -99,6 +104,8 @@ def take(model: HuggingFaceModel, weights: Format) -> tuple[Shape, dict[str, tor
     }
     for i, layer in enumerate(decoder.layers):
         tensors |= {f"layers.{i}.{name}": tensor for name, tensor in _layer(layer, weights).items()}
+    if hasattr(decoder, "embed_positions"):
+        tensors |= _named("positions", pack(decoder.embed_positions.weight, Format.F32))
     tensors |= _named("head", pack(head, shape.outer))
     if not shape.tied:
         tensors |= _named("embedding", pack(embedding.weight, shape.outer))
@@ -106,7 +113,9 @@ def take(model: HuggingFaceModel, weights: Format) -> tuple[Shape, dict[str, tor
 
 
 def text_decoder(module: Any) -> Any:
-    """Of a model that sees pictures, too."""
+    """Of a model that sees pictures, too; its parts have the names that Llama's have."""
+    if hasattr(module, "transformer"):
+        return gpt2.renamed(module)
     return getattr(module.model, "language_model", module.model)
 
 
@@ -122,15 +131,21 @@ def gate_of(mlp: Any) -> Gate | None:
 
 def _layer(layer: Any, weights: Format) -> dict[str, torch.Tensor]:
     attention, mlp = layer.self_attn, layer.mlp
-    gate_up, gate_up_bias = _joined(mlp, "gate_up_proj", "gate_proj", "up_proj")
+    gate_up, gate_up_bias = _joined(mlp, "gate_up_proj", *(["gate_proj"] * _is_gated(mlp)), "up_proj")
+    if _is_gated(mlp):
+        gate_up, gate_up_bias = _paired(gate_up), None if gate_up_bias is None else _paired(gate_up_bias)
     qkv, qkv_bias = _joined(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")
     return {
         **{name: _norm(norm) for name, norm in _norms(layer).items()},
         **_named("qkv", pack(qkv, weights, qkv_bias)),
         **_named("out", pack(attention.o_proj.weight, weights, attention.o_proj.bias)),
-        **_named("gate_up", pack(_paired(gate_up), weights, None if gate_up_bias is None else _paired(gate_up_bias))),
+        **_named("gate_up", pack(gate_up, weights, gate_up_bias)),
         **_named("down", pack(mlp.down_proj.weight, weights, mlp.down_proj.bias)),
     }
+
+
+def _is_gated(mlp: Any) -> bool:
+    return hasattr(mlp, "gate_up_proj") or hasattr(mlp, "gate_proj")
 
 
 def _joined(module: Any, whole: str, *parts: str) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -158,10 +173,16 @@ def _norms(layer: Any) -> dict[str, Any]:
 
 
 def _norm(norm: Any) -> torch.Tensor:
-    """What it multiplies by. Some families keep that less 1."""
+    """What it multiplies by, of which some families keep that less 1; and what a LayerNorm adds."""
     weight: torch.Tensor = norm.weight.detach().float()
+    if isinstance(norm, torch.nn.LayerNorm):
+        return torch.cat([weight, torch.zeros_like(weight) if norm.bias is None else norm.bias.float()])
     offset: torch.Tensor = norm(torch.ones_like(weight)) - weight
     return weight + offset.mean().round()
+
+
+def _epsilon(norm: Any) -> float:
+    return float(norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps)
 
 
 def _has_joint_norms(attention: Any, width: int) -> bool:
@@ -180,6 +201,8 @@ def _rotations(decoder: Any) -> tuple[list[Rotation], list[int]]:
 
 
 def _rotation(decoder: Any, layer: int) -> Rotation:
+    if not hasattr(decoder, "rotary_emb"):
+        return (0.0,), 1.0
     rotary, kinds = decoder.rotary_emb, getattr(decoder.config, "layer_types", None)
     prefix = f"{kinds[layer]}_" if kinds and hasattr(rotary, f"{kinds[layer]}_inv_freq") else ""
     frequencies = tuple(getattr(rotary, f"{prefix}inv_freq").tolist())

@@ -19,7 +19,8 @@ from aici_engine.native.weights import matrix
 FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
 _NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp", "query_norm", "key_norm")
 _SAME: Final = (
-    *("hidden", "inner", "query_heads", "key_heads", "width", "turned", "joint_norms"),
+    *("hidden", "inner", "query_heads", "key_heads", "width", "turned"),
+    *("joint_norms", "centered", "gated"),
     *("epsilon", "embedding_scale", "query_scale", "score_cap", "logit_cap"),
 )
 """What the kernels call as Shape does."""
@@ -122,6 +123,7 @@ def _structure(packed: Packed) -> CLlama:
         rope_scales=vector("rope_scales"),
         norm=vector("norm"),
         embedding=whole("head" if shape.tied else "embedding", shape.outer),
+        positions=whole("positions", Format.F32) if packed.parts("positions") else CMatrix(),
         head=whole("head", shape.outer),
         layers=(CLayer * len(layers))(*layers),
     )

@@ -94,7 +94,7 @@ GPT2 = {"vocab_size": 97, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions"
 NATIVE = {
     *("llama", "llama-mha", "mistral", "qwen2", "qwen2-window", "qwen3", "gemma", "gemma2", "gemma3"),
     "gemma3-pictures",
-    *("phi3", "phi3-partial", "phi3-window", "olmo2", "olmo3", "granite", "smollm3"),
+    *("phi3", "phi3-partial", "phi3-window", "olmo2", "olmo3", "granite", "smollm3", "gpt2"),
 }
 """Families that our kernels run too."""
 LENGTHS = (1, 3, 19, 43, 16)

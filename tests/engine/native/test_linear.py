@@ -1,6 +1,7 @@
 """Products with packed weights against torch, and transformers models whose linear layers they replace."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,17 @@ import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_engine.config import EngineConfig
+from aici_engine.model.place import Place
 from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8, round_weights
+from aici_engine.model.runner import HuggingFaceModel
 from aici_engine.native import library
 from aici_engine.native.bindings import Format
+from aici_engine.native.choice import make_model
 from aici_engine.native.linear import NativeLinear, use_integers
 from aici_engine.native.pool import Pool
+from aici_runtime.ids import SeqId
+from tests.engine.model.test_models import Runner, build, sequences
 from tests.engine.native.test_native_model import ABLE
 
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
@@ -89,12 +96,12 @@ TINY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", [Format.INT8, Format.INT4])
-@pytest.mark.parametrize("family", ["Gemma", "Phi3", "GPT2"])
-def test_models_that_the_kernels_do_not_know_compute_with_integers(family: str, form: Format) -> None:
+@pytest.mark.parametrize("family", ["Phi", "GPTNeoX", "GPT2"])
+def test_linear_layers_of_transformers_models_compute_with_integers(family: str, form: Format) -> None:
     torch.manual_seed(3)
     module: Any = {
-        "Gemma": lambda: tf.GemmaForCausalLM(tf.GemmaConfig(**TINY)),
-        "Phi3": lambda: tf.Phi3ForCausalLM(tf.Phi3Config(**TINY)),
+        "Phi": lambda: tf.PhiForCausalLM(tf.PhiConfig(**TINY)),
+        "GPTNeoX": lambda: tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**TINY)),
         "GPT2": lambda: tf.GPT2LMHeadModel(tf.GPT2Config(vocab_size=99, n_embd=64, n_layer=2, n_head=4)),
     }[family]()
     module.eval()
@@ -107,3 +114,19 @@ def test_models_that_the_kernels_do_not_know_compute_with_integers(family: str, 
     with torch.inference_mode():
         got, wanted = (each(tokens).logits[0] for each in (module, rounded))
     assert torch.nn.functional.cosine_similarity(got, wanted).min() > 0.995
+
+
+def test_a_family_that_the_kernels_run_in_part_keeps_its_integers_and_attends_by_them(tmp_path: Path) -> None:
+    module = build("phi")
+    round_weights(module, bits=8)
+    module.save_pretrained(tmp_path)
+    model = make_model(EngineConfig(model_dir=tmp_path), Place(torch.device("cpu"), 16))
+    assert isinstance(model, HuggingFaceModel)
+    assert isinstance(model.module.model.layers[0].mlp.fc1, NativeLinear)
+    assert model.make_storage(num_pages=1, page_size=16).keys[0].dtype is torch.bfloat16
+    prompt = sequences()[3]
+    module.set_attn_implementation("eager")
+    with torch.inference_mode():
+        wanted = module(torch.tensor([prompt])).logits[0, -1]
+    [got] = Runner(model).step([(SeqId(1), prompt, 0, len(prompt))])
+    assert torch.nn.functional.cosine_similarity(got, wanted, 0) > 0.99

@@ -16,11 +16,9 @@ from aici_engine.config import EngineConfig
 from aici_engine.model.load import load_model
 from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8
-from aici_engine.model.runner import HuggingFaceModel
 from aici_engine.native import library
 from aici_engine.native.bindings import Format
 from aici_engine.native.choice import make_model
-from aici_engine.native.linear import NativeLinear
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.store.convert import convert_gguf
@@ -116,7 +114,7 @@ def test_quantized_weights_are_found_again_as_they_were_stored(kind: GGMLQuantiz
     assert torch.equal(dequantize(*quantize(weight)), weight)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "phi3"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "phi3", "gpt2"])
 def test_the_kernels_compute_with_the_integers_that_a_file_stores(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,23 +128,6 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
     assert isinstance(model, NativeModel)
     [packed] = (tmp_path / "cache/packed").iterdir()
     assert Packed.read(packed).shape.weights is Format.INT4
-    got, wanted = (
-        Runner(each).step([(SeqId(1), prompt, 0, len(prompt))])[0]
-        for each in (model, load_model(tmp_path / "model", dtype="float32"))
-    )
-    assert torch.nn.functional.cosine_similarity(got, wanted, 0) > 0.99
-
-
-def test_so_do_the_linear_layers_of_other_families(tmp_path: Path) -> None:
-    if library.load() is None:
-        pytest.skip("no kernels for this processor")
-    write_gguf(tmp_path / "model.gguf", build("gpt2"), "gpt2", kind=GGMLQuantizationType.Q8_0)
-    convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
-    model = make_model(EngineConfig(model_dir=tmp_path / "model"), Place(torch.device("cpu"), 16))
-    assert isinstance(model, HuggingFaceModel)
-    assert isinstance(model.module.transformer.h[0].mlp.c_fc, NativeLinear)
-    assert model.make_storage(num_pages=1, page_size=16).keys[0].dtype is torch.bfloat16
-    prompt = sequences()[3]
     got, wanted = (
         Runner(each).step([(SeqId(1), prompt, 0, len(prompt))])[0]
         for each in (model, load_model(tmp_path / "model", dtype="float32"))

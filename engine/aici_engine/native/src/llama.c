@@ -8,10 +8,10 @@
 #include "simd.h"
 
 typedef struct {
-  const float *before_attention, *after_attention, *before_mlp, *after_mlp; /* norms (hidden), or null */
+  const float *before_attention, *after_attention, *before_mlp, *after_mlp; /* norms, or null */
   const float *query_norm, *key_norm;   /* (width), or (heads * width) with `joint_norms`; or null */
   aici_matrix qkv, out;                 /* rows: queries, keys, values */
-  aici_matrix gate_up, down;            /* rows: 16 of the gate, the same 16 of up, and so on */
+  aici_matrix gate_up, down;            /* rows: 16 of the gate, the same 16 of up, and so on; or up alone */
   int32_t window;                       /* 0: none */
   int32_t rotation;                     /* which of the model's */
 } aici_layer;
@@ -20,13 +20,15 @@ typedef struct {
   int32_t num_layers, hidden, inner, query_heads, key_heads, width;
   int32_t num_rotations, turned;        /* turned: how much of each head is */
   int32_t joint_norms;                  /* all heads of queries have one norm together, and all of keys */
+  int32_t centered;                     /* norms take the mean away, and their weights are followed by what they add */
+  int32_t gated;                        /* otherwise `gate_up` is up alone, and what the gate does is done to it */
   float epsilon, embedding_scale, query_scale;
   float gate_linear, gate_cubic;        /* x of the gate counts as x / (1 + exp(-(linear x + cubic x^3))) */
   float score_cap, logit_cap;           /* 0: none */
   const float *frequencies;             /* (num_rotations, turned / 2) */
   const float *rope_scales;             /* (num_rotations): what cosines and sines are multiplied by */
-  const float *norm;                    /* (hidden) */
-  aici_matrix embedding, head;
+  const float *norm;                    /* (hidden), or (2, hidden) if centered, as all norms of that width */
+  aici_matrix embedding, positions, head; /* positions: added to the embedding; without values, there are none */
   const aici_layer *layers;
 } aici_llama;
 
@@ -46,11 +48,16 @@ typedef struct {
   activations wide, narrow;             /* of `hidden` (and what attention gives), of `inner` */
 } step;
 
-static void rms_norm(const float *x, const float *weight, int n, float epsilon, float *to) {
-  f32x16 squares = {};
-  for (int i = 0; i < n; i += LANES) squares = fma16(load(x + i), load(x + i), squares);
-  const float by = 1.0f / sqrtf(sum16(squares) / (float)n + epsilon);
-  for (int i = 0; i < n; i += LANES) store(to + i, load(x + i) * by * load(weight + i));
+static void normalize(const aici_llama *m, const float *x, const float *weight, int n, float *to) {
+  f32x16 sum = {}, squares = {};
+  for (int i = 0; m->centered && i < n; i += LANES) sum += load(x + i);
+  const float mean = sum16(sum) / (float)n;
+  for (int i = 0; i < n; i += LANES) squares = fma16(load(x + i) - mean, load(x + i) - mean, squares);
+  const float by = 1.0f / sqrtf(sum16(squares) / (float)n + m->epsilon);
+  for (int i = 0; i < n; i += LANES) {
+    const f32x16 normal = (load(x + i) - mean) * by * load(weight + i);
+    store(to + i, m->centered ? normal + load(weight + n + i) : normal);
+  }
 }
 
 /* In place, two halves turned against each other. `angles`: cosines, then sines. */
@@ -69,13 +76,13 @@ static range share(int count, int thread, int threads) {
   return (range){(int)((int64_t)count * thread / threads), (int)((int64_t)count * (thread + 1) / threads)};
 }
 
-static void normalize(const step *s, const float *weight, int format, range tokens) {
+static void take_in(const step *s, const float *norm, int format, range tokens) {
   const aici_llama *m = s->model;
   float normal[m->hidden];
   for (int t = tokens.first; t < tokens.last; t++) {
     const float *state = s->states + (size_t)t * (size_t)m->hidden;
-    if (weight) rms_norm(state, weight, m->hidden, m->epsilon, normal);
-    activate(&s->wide, t, weight ? normal : state, format);
+    if (norm) normalize(m, state, norm, m->hidden, normal);
+    activate(&s->wide, t, norm ? normal : state, format);
   }
 }
 
@@ -88,14 +95,14 @@ static void project(aici_pool *pool, const step *s, const aici_matrix *w, const 
   if (!norm) return;
   for (int t = tokens.first; t < tokens.last; t++) {
     float *state = s->states + (size_t)t * (size_t)n, *branch = s->branch + (size_t)t * (size_t)n;
-    rms_norm(branch, norm, n, s->model->epsilon, branch);
+    normalize(s->model, branch, norm, n, branch);
     for (int i = 0; i < n; i += LANES) store(state + i, load(state + i) + load(branch + i));
   }
 }
 
 static void norm_heads(const aici_llama *m, const float *weight, float *heads, int count) {
   const int n = m->joint_norms ? count * m->width : m->width;
-  for (int i = 0; weight && i < count * m->width; i += n) rms_norm(heads + i, weight, n, m->epsilon, heads + i);
+  for (int i = 0; weight && i < count * m->width; i += n) normalize(m, heads + i, weight, n, heads + i);
 }
 
 static int qkv_width(const aici_llama *m) { return (m->query_heads + 2 * m->key_heads) * m->width; }
@@ -114,14 +121,16 @@ static void rotate_and_write(const step *s, const aici_layer *layer, const kv_ca
   }
 }
 
+static int up_width(const aici_llama *m) { return m->gated ? 2 * m->inner : m->inner; }
+
 static void gate(const step *s, int format, range tokens) {
-  const int n = s->model->inner;
+  const int n = s->model->inner, parts = s->model->gated ? 2 : 1;
   const f32x16 slope = splat(s->model->gate_linear), cubic = splat(s->model->gate_cubic);
   float gated[n];
   for (int t = tokens.first; t < tokens.last; t++) {
-    const float *pairs = s->inner + (size_t)t * 2 * (size_t)n;
-    for (int i = 0; i < n; i += LANES, pairs += 2 * LANES) {
-      const f32x16 x = load(pairs), up = load(pairs + LANES);
+    const float *from = s->inner + (size_t)t * (size_t)up_width(s->model);
+    for (int i = 0; i < n; i += LANES, from += parts * LANES) {
+      const f32x16 x = load(from), up = parts == 2 ? load(from + LANES) : splat(1.0f);
       /* Beyond 87 the exponential would leave its range; the quotient is 0 long before. */
       const f32x16 e = exp16(__builtin_elementwise_min(-x * fma16(cubic, x * x, slope), splat(87.0f)));
       store(gated + i, x / (e + 1.0f) * up);
@@ -149,6 +158,10 @@ static void embed(const step *s, range tokens) {
     float *state = s->states + (size_t)t * (size_t)m->hidden;
     matrix_row(&m->embedding, s->batch->tokens[t], state);
     for (int i = 0; i < m->hidden; i++) state[i] *= m->embedding_scale;
+    if (!m->positions.values) continue;
+    float position[m->hidden];
+    matrix_row(&m->positions, s->positions[t], position);
+    for (int i = 0; i < m->hidden; i++) state[i] += position[i];
   }
 }
 
@@ -173,7 +186,7 @@ static void run(aici_pool *pool, int thread, void *argument) {
     const aici_layer *layer = &m->layers[i];
     const kv_cache cache = {s->storage->keys[i], s->storage->values[i], s->storage->format, s->storage->page_size,
                             m->key_heads, m->width};
-    normalize(s, layer->before_attention, layer->qkv.format, own);
+    take_in(s, layer->before_attention, layer->qkv.format, own);
     pool_barrier(pool);
     linear(pool, &layer->qkv, &s->wide, count, s->qkv, qkv_width(m), 0);
     pool_barrier(pool);
@@ -186,9 +199,9 @@ static void run(aici_pool *pool, int thread, void *argument) {
       activate(&from_attention, t, s->attended + (size_t)t * (size_t)attended, layer->out.format);
     pool_barrier(pool);
     project(pool, s, &layer->out, &from_attention, layer->after_attention, own);
-    normalize(s, layer->before_mlp, layer->gate_up.format, own);
+    take_in(s, layer->before_mlp, layer->gate_up.format, own);
     pool_barrier(pool);
-    linear(pool, &layer->gate_up, &s->wide, count, s->inner, 2 * m->inner, 0);
+    linear(pool, &layer->gate_up, &s->wide, count, s->inner, up_width(m), 0);
     pool_barrier(pool);
     gate(s, layer->down.format, own);
     pool_barrier(pool);
@@ -200,7 +213,7 @@ static void run(aici_pool *pool, int thread, void *argument) {
   const range rows = share(batch->num_logits, thread, threads);
   for (int r = rows.first; r < rows.last; r++) {
     const float *state = s->states + (size_t)batch->logit_rows[r] * (size_t)m->hidden;
-    rms_norm(state, m->norm, m->hidden, m->epsilon, normal);
+    normalize(m, state, m->norm, m->hidden, normal);
     activate(&s->wide, r, normal, m->head.format);
   }
   pool_barrier(pool);
@@ -219,7 +232,7 @@ static void *cut(char **memory, size_t bytes) {
 /* Bytes of `memory` that a step of so many tokens needs. */
 AICI_EXPORT size_t aici_llama_memory(const aici_llama *m, int32_t num_tokens) {
   const int attended = m->query_heads * m->width, wide = attended > m->hidden ? attended : m->hidden;
-  const size_t floats = (size_t)(2 * m->hidden + qkv_width(m) + attended + 2 * m->inner + m->num_rotations * m->turned);
+  const size_t floats = (size_t)(2 * m->hidden + qkv_width(m) + attended + up_width(m) + m->num_rotations * m->turned);
   return (size_t)num_tokens * (floats * 4 + 8) + 9 * 64 + activations_size(num_tokens, wide) +
          activations_size(num_tokens, m->inner);
 }
@@ -236,7 +249,7 @@ AICI_EXPORT void aici_llama_step(aici_pool *pool, const aici_llama *m, const aic
   s.states = cut(&memory, n * (size_t)m->hidden * 4);
   s.qkv = cut(&memory, n * (size_t)qkv_width(m) * 4);
   s.attended = cut(&memory, n * (size_t)attended * 4);
-  s.inner = cut(&memory, n * 2 * (size_t)m->inner * 4);
+  s.inner = cut(&memory, n * (size_t)up_width(m) * 4);
   s.branch = cut(&memory, n * (size_t)m->hidden * 4);
   s.angles = cut(&memory, n * (size_t)(m->num_rotations * m->turned) * 4);
   s.wide = activations_at(cut(&memory, activations_size(batch->num_tokens, wide)), batch->num_tokens, wide);
