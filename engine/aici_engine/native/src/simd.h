@@ -34,17 +34,13 @@ INLINE f32x16 load_f16(const void *p) {
   f16x16 v; memcpy(&v, p, sizeof v);
   return __builtin_convertvector(v, f32x16);
 }
-INLINE f32x16 load_bf16(const void *p) {
-  u16x16 v; memcpy(&v, p, sizeof v);
-  return (f32x16)(__builtin_convertvector(v, u32x16) << 16);
-}
 /* In the upper halves of the lanes, the lower ones are 0: to the nearest, ties to even; NaN stays NaN, and what is too
    small for a normal number is 0, as it is to processors that compute with bf16. */
 INLINE u32x16 round_bf16(f32x16 x) {
   const u32x16 bits = (u32x16)x, rest = bits & 0x7fffffff;
   const u32x16 near = bits + 0x7fff + ((bits >> 16) & 1), sign = bits & 0x80000000u;
   const u32x16 tiny = (u32x16)(rest < 0x00800000), nan = (u32x16)(rest > 0x7f800000);
-  return (((near & ~tiny & ~nan) | (sign & tiny) | ((bits | 0x400000) & nan))) & 0xffff0000u;
+  return ((near & ~tiny & ~nan) | (sign & tiny) | ((bits | 0x400000) & nan)) & 0xffff0000u;
 }
 INLINE u16x16 to_bf16(f32x16 x) {
 #if defined(__AVX512BF16__)
