@@ -1,6 +1,7 @@
 // A constraint on generated text, of whatever kind, behind one interface.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "aici/forced.hpp"
@@ -60,13 +61,14 @@ class RecognizerConstraint final : public Constraint {
     return mask_;
   }
 
-  std::vector<TokenId> forced() override { return forced_tokens(trie_, rec_); }
+  std::vector<TokenId> forced() override { return forced_tokens(trie_, last_, rec_); }
 
   bool append(TokenId token) override {
     std::string_view bytes = trie_.token(token);
     if (bytes.empty()) return false;
     for (char c : bytes)
       if (!rec_.try_push_byte(static_cast<uint8_t>(c))) return false;
+    last_ = token;
     lengths_.push_back(static_cast<uint8_t>(bytes.size()));
     num_kept_ += bytes.size();
     if (num_kept_ > MAX_KEPT_BYTES) forget_half();
@@ -76,6 +78,7 @@ class RecognizerConstraint final : public Constraint {
   // False when so many are not remembered.
   bool take_back(uint32_t num_tokens) {
     if (num_tokens > lengths_.size()) return false;
+    if (num_tokens > 0) last_.reset();
     for (; num_tokens > 0; num_tokens--) {
       rec_.pop_bytes(lengths_.back());
       num_kept_ -= lengths_.back();
@@ -108,6 +111,7 @@ class RecognizerConstraint final : public Constraint {
   R rec_;
   TokenSet mask_;
   MaskCache cache_;
+  std::optional<TokenId> last_{};  // the token that was appended last
   std::vector<uint8_t> lengths_;  // bytes of each token that can be taken back
   size_t num_kept_ = 0;           // their sum
 };
