@@ -126,7 +126,7 @@ class Bench:
             cache=self.cache,
             scheduler=self.scheduler,
             session=Session(NoHost(), output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=frozenset({EOS}),
-                            new_id=lambda: SeqId(0)),
+                            new_id=lambda: SeqId(0), calm_rounds=8),
             sampler=Sampler(MaskApplier(vocab_size=0, eos_token=EOS, all_eos=[EOS], num_logits=VOCAB_SIZE)),
             output=output,
             eos_tokens=frozenset({EOS}),
