@@ -249,6 +249,7 @@ class Loop:
         for item in decision.work:
             item.seq.num_computed += item.num_tokens
             self._cache.advance(item.seq.seq_id, item.seq.tokens, item.seq.num_computed)
+        self.profile.lap("commit")
         return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 
     def _score(self, seq: Sequence, rows: list[Any]) -> None:

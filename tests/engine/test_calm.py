@@ -65,10 +65,13 @@ def seen(events: Sequence[Event]) -> list[Any]:
     """What was told, in order, by fork; without times."""
     forks = by_fork(events)
     told = []
-    for fork in forks.values():
-        end = fork.end
+    for number, fork in forks.items():
+        end, last = fork.end, events[-1]
         assert end is not None
-        usage = (end.usage.sampled_tokens, end.usage.ff_tokens, end.usage.cost)
+        assert isinstance(last, FinishEvent)
+        # The root's own, or that of all if it ends last: which of them does is a matter of who has a slot.
+        used = end.usage if number else last.usage
+        usage = (used.sampled_tokens, used.ff_tokens, used.cost)
         ended = (end.text, end.tokens, end.reason, str(end.error), end.logs, end.storage, usage)
         told.append([ended, *(event for event in fork.events if not isinstance(event, FinishEvent))])
     return told
