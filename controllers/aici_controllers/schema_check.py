@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from aici_controllers.tool import ask
 
-Whitespace = Literal["compact", "flexible"]
+Whitespace = Literal["compact", "none", "spaced", "flexible"]
 Formats = Literal["strict", "known"]
 
 

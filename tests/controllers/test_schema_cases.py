@@ -93,7 +93,7 @@ def test_check_schema_asks_the_guest() -> None:
         (b"", "the argument is not JSON: line 1, column 1: at the end: expected a JSON value"),
         (b'{"schema":{"a":1,\n"a":2}}', 'line 2, column 1: the key "a" comes twice'),
         (b'{"schema":true,"whitespaces":1}', 'the argument\'s "whitespaces" is wrong'),
-        (b'{"schema":true,"whitespace":"none"}', "compact or flexible"),
+        (b'{"schema":true,"whitespace":"some"}', "compact, none, spaced or flexible"),
         (b"[]", 'an object with a "schema"'),
         (b"[" * 300, "nested deeper than 200 levels"),
         (b'{"schema":"\\ud800"}', "half a surrogate pair"),

@@ -12,10 +12,19 @@ using aici::Text;
 using aici::json::Value;
 using aici::schema::Problem;
 using aici::schema::Report;
+using aici::schema::Space;
 using Constraint = aici::StackRecognizer<aici::RegexRecognizer>;
 
 void add_problem(Report& report, std::string_view pointer, std::string_view message) {
   report.problems.push_back({Text(pointer), Text(), Text(message)});
+}
+
+bool read_space(const Value& value, Space& space) {
+  constexpr std::pair<std::string_view, Space> SPACES[] = {
+      {"compact", Space::Compact}, {"none", Space::None}, {"spaced", Space::Spaced}, {"flexible", Space::Flexible}};
+  for (auto [word, one] : SPACES)
+    if (value.is(Value::Kind::String) && value.text.view() == word) return space = one, true;
+  return false;
 }
 
 std::optional<aici::schema::Options> read_options(const Value& argument, Report& report) {
@@ -25,13 +34,13 @@ std::optional<aici::schema::Options> read_options(const Value& argument, Report&
     const Value& value = argument.items[i];
     auto is = [&](std::string_view word) { return value.is(Value::Kind::String) && value.text.view() == word; };
     bool known = key == "schema" || key == "texts";
-    if (key == "whitespace") known = is("compact") || is("flexible"), options.flexible_space = is("flexible");
+    if (key == "whitespace") known = read_space(value, options.space);
     if (key == "lenient") known = value.is_boolean(), options.lenient = value.is(Value::Kind::True);
     if (key == "formats") known = is("strict") || is("known"), options.ignore_unknown_formats = is("known");
     if (known) continue;
     Text why("the argument's ");
     add_problem(report, "", why << aici::json::quoted(key)
-                                << " is wrong: \"whitespace\" is compact or flexible, \"lenient\" true or false, \"formats\" strict or "
+                                << " is wrong: \"whitespace\" is compact, none, spaced or flexible, \"lenient\" true or false, \"formats\" strict or "
                                    "known, \"schema\" the schema; nothing else");
   }
   if (!argument.is(Value::Kind::Object) || !argument.find("schema")) add_problem(report, "", "the argument is an object with a \"schema\"");

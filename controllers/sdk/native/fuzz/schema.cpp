@@ -22,7 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const TokTrie trie = native::make_trie(native::with_all_bytes(native::common_words()));
   native::Input input(data, size);
   uint8_t bits = input.byte();
-  schema::Options options{.flexible_space = (bits & 1) != 0, .lenient = (bits & 2) != 0, .ignore_unknown_formats = (bits & 4) != 0};
+  schema::Options options{
+      .space = static_cast<schema::Space>(bits & 3), .lenient = (bits & 4) != 0, .ignore_unknown_formats = (bits & 8) != 0};
   std::string_view text = input.text();
   json::Value root;
   if (std::optional<json::SyntaxProblem> problem = json::parse(text, root)) {

@@ -20,12 +20,13 @@ uint32_t less(uint32_t count, uint32_t by) { return count == UNBOUNDED ? UNBOUND
 
 Lowering::Lowering(Evaluator& evaluator, regex::Exprs& exprs, StringLanguages& strings, const Options& options)
     : evaluator_(evaluator), exprs_(exprs), strings_(strings) {
-  if (options.flexible_space) {
+  if (options.space == Space::Flexible) {
     ExprId blanks = exprs.alt({exprs.repeat(bytes(" "), 0, MAX_INDENTATION), exprs.repeat(bytes("\t"), 0, MAX_INDENTATION)});
     space_ = join(exprs.repeat(bytes("\n"), 0, 1), blanks);
     comma_ = join(space_, bytes(","), space_), colon_ = join(space_, bytes(":"), space_);
   } else {
-    ExprId blank = exprs.repeat(bytes(" "), 0, 1);
+    uint32_t least = options.space == Space::Spaced ? 1 : 0, most = options.space == Space::None ? 0 : 1;
+    ExprId blank = exprs.repeat(bytes(" "), least, most);
     space_ = EMPTY;
     comma_ = join(bytes(","), blank), colon_ = join(bytes(":"), blank);
   }

@@ -25,10 +25,12 @@ struct Report {
   std::vector<Problem> dropped;   // what was left out because of Options::lenient
 };
 
+// Compact: at most one space after : and , and none elsewhere. None: not there either. Spaced: just one there. Flexible:
+// at most one newline and an indentation wherever JSON allows white space inside the value.
+enum class Space : uint8_t { Compact, None, Spaced, Flexible };
+
 struct Options {
-  // Compact: at most one space after : and , and none elsewhere. Flexible: at most one newline and an indentation
-  // wherever JSON allows white space inside the value.
-  bool flexible_space = false;
+  Space space = Space::Compact;
   // What cannot be honoured is left out and listed in Report::dropped, instead of refused.
   bool lenient = false;
   // An unknown `format` constrains nothing, as in the standard, and is listed; otherwise it is refused.
