@@ -102,7 +102,7 @@ def _shipped(flags: Flags) -> "Constraint | None":
         return constraints.grammar(text, name=name)
     if flags.json_schema is not None:
         schema = _schema_text(flags.json_schema)
-        return constraints.json_schema(schema, whitespace=flags.whitespace or "compact", lenient=flags.lenient)
+        return constraints.json_schema(schema, whitespace=flags.whitespace or "spaced", lenient=flags.lenient)
     if flags.choice or flags.choices is not None:
         for choice in flags.choice:
             check_utf8(choice, "--choice")

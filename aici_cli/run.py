@@ -53,7 +53,10 @@ def run(
         str | None, typer.Option(help="It is JSON that this schema allows: a file, or text.")
     ] = None,
     whitespace: Annotated[
-        Whitespace | None, typer.Option(help="White space in that JSON: up to one space, none, one space, or as people lay it out.")
+        Whitespace | None,
+        typer.Option(
+            help="White space in that JSON: up to one space after : and comma, none, one, or any (default: spaced)."
+        ),
     ] = None,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Drop what cannot be honoured of the schema, and say what.")

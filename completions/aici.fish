@@ -14,7 +14,7 @@ complete -c aici -n '__fish_seen_subcommand_from run' -l prompt -d 'The prompt, 
 complete -c aici -n '__fish_seen_subcommand_from run' -l regex -d 'The whole output matches this regular expression.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l grammar -d 'It is in the language of this grammar: FILE.y, or one that ships.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l json-schema -d 'It is JSON that this schema allows: a file, or text.'
-complete -c aici -n '__fish_seen_subcommand_from run' -l whitespace -d 'White space in that JSON: up to one space, none, one space, or as people lay it out.'
+complete -c aici -n '__fish_seen_subcommand_from run' -l whitespace -d 'White space in that JSON: up to one space after : and comma, none, one, or any (default: spaced).'
 complete -c aici -n '__fish_seen_subcommand_from run' -l lenient -d 'Drop what cannot be honoured of the schema, and say what.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l choice -d 'It is this text, or that of another --choice.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l choices -d 'It is one of the lines of this file.'

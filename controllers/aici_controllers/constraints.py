@@ -49,8 +49,11 @@ def grammar(text: str, *, name: str = "grammar") -> Constraint:
     return Constraint("grammar", text, tuple(problem.show(name) for problem in problems))
 
 
-def json_schema(schema: str, *, whitespace: Whitespace = "compact", lenient: bool = False) -> Constraint:
-    """The whole text is JSON that the schema, itself JSON text, allows."""
+def json_schema(schema: str, *, whitespace: Whitespace = "spaced", lenient: bool = False) -> Constraint:
+    """The whole text is JSON that the schema, itself JSON text, allows.
+
+    White space that is fixed is forced together with what stands around it: by default as models write it anyway.
+    """
     _check_size(schema)
     report = check_schema(schema, whitespace=whitespace, lenient=lenient)
     if (report.problems or report.dropped) and (inner := _inner_schema(schema)):

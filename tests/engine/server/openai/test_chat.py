@@ -275,7 +275,7 @@ def test_tools_are_told_to_the_model_unless_it_may_not_use_them() -> None:
 
 
 def schema(text: str) -> str:
-    return schema_argument(text, whitespace="compact", lenient=False).decode()
+    return schema_argument(text, whitespace="spaced", lenient=False).decode()
 
 
 INTEGER: Json = {"type": "integer"}
