@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
 
-run: guests kernels  ## answer with two digits, from model to Wasm and back
-	$(BIN)/aici run --regex '\d\d' "The answer to life, the universe and everything is "
+run: guests kernels  ## answer with a year, from model to Wasm and back
+	$(BIN)/aici run --regex '\d{4}' "The Second World War ended in "
 
 test: guests kernels model  ## all tests, with the real model and runtime
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20
