@@ -33,7 +33,8 @@ Bytes from_arg() {
   aici::schema::Report report;
   if (aici::json::parse(text, value)) aici::fail("not JSON");
   const aici::json::Value* whitespace = value.find("whitespace");
-  aici::schema::Options options{.flexible_space = whitespace && whitespace->text.view() == "flexible"};
+  aici::schema::Options options;
+  if (whitespace && whitespace->text.view() == "flexible") options.space = aici::schema::Space::Flexible;
   std::optional<RegexRecognizer> recognizer = aici::compile_json_schema(*value.find("schema"), options, report);
   if (!recognizer) aici::fail("the schema is refused");
   return Bytes(Inner(static_cast<RegexRecognizer&&>(*recognizer)));

@@ -1,5 +1,6 @@
 """What programs mean, without any step of an engine: each fork runs until it waits, in no particular order."""
 
+import contextlib
 import copy
 import itertools
 import json
@@ -188,9 +189,18 @@ def _forced(language: Words | Letters, tokens: list[int]) -> list[int]:
 
     starts = [start for start in range(len(run)) if may_span(start)]
     ends = [next(end for end in range(start, -1, -1) if _is_text(run[:end])) for start in starts]
-    ways_to_cut = [model.tokenize(run[:end].decode()) for end in (len(run), *ends)]
+    ways_to_cut = [_spelled(tokens[-1:], run[:end].decode()) for end in (len(run), *ends)]
     same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*ways_to_cut, strict=False))
     return [column[0] for column in same]
+
+
+def _spelled(last: list[int], text: str) -> list[int]:
+    """As the tokenizer parts it behind the last token, if it would leave that one as it is."""
+    with contextlib.suppress(UnicodeDecodeError):
+        together = model.tokenize(model.decode(last).decode() + text)
+        if last and together[:1] == last:
+            return together[1:]
+    return model.tokenize(text)
 
 
 def _is_text(raw: bytes) -> bool:
