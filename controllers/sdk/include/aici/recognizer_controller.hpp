@@ -1,5 +1,6 @@
 // A controller that lets through what a recognizer allows, forces what must come, and stops where nothing can follow.
 #pragma once
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -15,12 +16,12 @@ class RecognizerController : public Controller {
   RecognizerController(TokTrie trie, R rec) : trie_(static_cast<TokTrie&&>(trie)), constraint_(trie_, static_cast<R&&>(rec)) {}
 
   PreResult pre_process() override {
-    // The host asks again after it has appended them.
-    if (std::exchange(has_forced_, false)) return PreResult::go_on();
-    std::vector<TokenId> tokens = constraint_.forced();
+    // Once until something else is appended, however often the host asks: that depends on how it cuts a prompt.
+    if (has_forced_) return PreResult::go_on();
+    forced_ = constraint_.forced();
     check();
-    has_forced_ = !tokens.empty();
-    return PreResult::force(static_cast<std::vector<TokenId>&&>(tokens));
+    has_forced_ = !forced_.empty();
+    return PreResult::force(forced_);
   }
 
   MidResult mid_process(Tokens) override {
@@ -34,6 +35,7 @@ class RecognizerController : public Controller {
   bool needs_fork_group() const override { return false; }
 
   bool post_process(Tokens tokens, uint32_t backtrack) override {
+    has_forced_ = !forced_.empty() && backtrack == 0 && std::ranges::equal(tokens, std::exchange(forced_, {}));
     if (!constraint_.take_back(backtrack)) fail("cannot take back that many tokens");
     for (TokenId token : tokens) {
       if (token == trie_.eos()) return true;
@@ -62,7 +64,8 @@ class RecognizerController : public Controller {
 
   TokTrie trie_;
   RecognizerConstraint<R> constraint_;
-  bool has_forced_ = false;  // in the pre_process before this one
+  std::vector<TokenId> forced_;  // and not appended yet
+  bool has_forced_ = false;
 };
 
 }  // namespace aici
