@@ -80,7 +80,7 @@ class EngineConfig:
         cores = os.cpu_count() or 1
         if self.num_threads is not None and self.num_threads > cores:
             raise UsageError(
-                f"num_threads is {self.num_threads}: this machine has {cores} cores",
+                f"{self.num_threads} threads are asked for (num_threads): this machine has {cores} cores",
                 hint="threads that share a core wait for each other",
             )
         if not 0.0 < self.memory_fraction <= 1.0:
