@@ -44,14 +44,16 @@ def _convert(gguf: Path, out: Path, shard_bytes: int) -> None:
     mend(config, read_metadata(gguf), gguf)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}  # one head that is the embedding
     places: dict[str, str] = {}
     for number, shard in enumerate(_shards(_weights(gguf, model), shard_bytes), 1):
+        if wrong := sorted(name for name, tensor in shard.items() if tensor.shape != wanted.get(name, tensor.shape)):
+            raise ValueError(f"weights do not fit the architecture: {wrong[0]} has another shape")
         file = f"model-{number:05}.safetensors"
         save_file(shard, out / file, metadata={"format": "pt"})
         places |= dict.fromkeys(shard, file)
-    wanted = set(dict(model.named_parameters()))  # a head that is the embedding is listed once
-    if missing := wanted - set(places):
-        raise ValueError(f"weights do not fit the architecture: missing {sorted(missing)}")
+    if missing := sorted(set(wanted) - set(places)):
+        raise ValueError(f"weights do not fit the architecture: {missing[0]} is missing")
     index = {"metadata": {}, "weight_map": places}
     (out / "model.safetensors.index.json").write_text(json.dumps(index))
     config.save_pretrained(out)

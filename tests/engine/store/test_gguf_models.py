@@ -141,6 +141,8 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
         ("gemma", "gemma", {}, {}, "architecture gemma is not supported"),
         ("gpt_neox", "gptneox", {}, {}, "architecture gptneox is not supported"),
         ("llama", "llama", {"attention.sliding_window": 5}, {}, "it sees a window only"),
+        ("llama", "llama", {"feed_forward_length": 160}, {}, "has another shape"),
+        ("llama", "llama", {"block_count": 9}, {}, "is missing"),
         ("llama", "llama", {"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, {}, "longrope"),
         (
             "qwen2",
