@@ -207,3 +207,12 @@ def test_levels_and_threads_change_no_bit(family: str, weights: Format) -> None:
         assert torch.equal(whole(native(module, weights, level=level), sequence), expected), level
     for _ in range(5):
         assert torch.equal(whole(native(module, weights, num_threads=3), sequence), expected)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_a_broken_model_does_not_look_sound(family: str) -> None:
+    """Capped logits, too, are not finite if what they are made of is not."""
+    module = copy.deepcopy(module_of(family))  # that one is everybody's
+    module.model.norm.weight.data.fill_(float("nan"))
+    model = native(module, Format.F32)
+    assert whole(model, Sequence(1, 20)).isnan().all()
