@@ -20,6 +20,7 @@ from aici_runtime.ids import SeqId
 from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
+from tests.runtime.support.leak import num_used_slots
 
 PATIENCE_S = 10.0
 
@@ -263,6 +264,21 @@ def test_killed_variables_fail_their_request_only(start_runtime: Callable[..., R
     answers = runtime.recv_mid().seqs
     assert "the variables of this request are gone" in answers[seq_id].error
     assert answers[good].error == ""
+
+
+def test_a_branch_whose_parent_dies_before_it_tells_of_it(start_runtime: Callable[..., Runtime]) -> None:
+    """Killed at some moment of its fork: the branch is there, or is not; nobody knows its pid."""
+    runtime = start_runtime()
+    for number in range(0, 120, 2):
+        parent, child = bind(runtime, number, wat.plain()), SeqId(number + 1)
+        pid = one(runtime, "aicirt-seq")
+        runtime.send_mid([MidOp(parent), MidOp(child, parent)])
+        time.sleep(number / 120 * 0.006)
+        os.kill(pid, signal.SIGKILL)
+        runtime.recv_mid()
+        runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[parent, child])
+        wait_until(lambda: "aicirt-seq" not in members(runtime.pid).values())
+    wait_until(lambda: num_used_slots(runtime.pid) == 0)
 
 
 def test_variables_that_are_gone_fail_the_fork_only(start_runtime: Callable[..., Runtime]) -> None:

@@ -17,6 +17,7 @@ from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support import scripted, wat
 from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, TurnEngine
+from tests.runtime.support.leak import num_used_slots
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 from tests.runtime.test_both_protocols import CAPABILITIES, STOP, before, few_forks, mids, play, pres, seen, steps
@@ -151,6 +152,13 @@ def test_a_killed_pool_takes_its_guests_along_and_is_replaced(runtime: Runtime) 
     again = [bind(runtime, wat.plain()) for _ in range(2)]
     assert len(pools(runtime)) == 2
     assert set(mid(runtime, *again, *(set(four) - set(lost))).values()) == {""}
+
+
+def test_a_killed_pool_leaves_nothing(runtime: Runtime) -> None:
+    """Not even a slot, though no guest comes that would be let into another."""
+    free(runtime, bind(runtime, wat.plain()))
+    os.kill(pools(runtime)[0], signal.SIGKILL)
+    assert wait_until(lambda: num_used_slots(runtime.pid) == 0, 10)
 
 
 def test_a_guest_that_leaves_gives_back_its_place(runtime: Runtime) -> None:

@@ -13,6 +13,8 @@ _OWNER = owner_id("aicirt-pool")
 _ANSWER_S = 5.0
 """A move takes some milliseconds; but giving up on one ends a process, and a machine can be very busy."""
 
+_TOO_LATE = f"no answer within {_ANSWER_S:.0f} s"
+
 
 class Pools:
     """At most `size` of them, begun when there is a guest for another. With 0, guests stay where they are born."""
@@ -29,12 +31,13 @@ class Pools:
             return ""
         pool = self._room() or self._found(worker) or self._least_used()
         if pool is None or self._ask(worker, asks.move()) != "moved":
-            return ""
+            return _TOO_LATE if worker.released else ""
         self._roster.move(worker, pool)
         answer = self._ask(pool, asks.adopt(worker.slot.index))
         if answer == "ok":
             return ""
-        self._roster.evict(worker)
+        if not pool.released:  # else the slot is the pool's for as long as that lives
+            self._roster.evict(worker)
         return f"cannot move into a pool: {answer}"
 
     def clone(self, parent: WorkerHandle, pool: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
@@ -43,7 +46,9 @@ class Pools:
         answer = self._ask(pool, asks.clone(seq_id, parent.slot.index, slot.index))
         if answer == "ok":
             return self._roster.adopt_member(slot, pool)
-        if not pool.released:
+        if pool.released:
+            self._roster.release(self._roster.adopt_member(slot, pool))
+        else:
             self._table.free(slot)
         raise ControllerError(answer)
 
@@ -56,7 +61,6 @@ class Pools:
         """A pool for one more guest; None: there is to be another pool."""
         for pool in [pool for pool in self._pools if pool.dead]:
             self._pools.remove(pool)
-            self._roster.release(pool)
         is_full = len(self._pools) == self._size or not all(pool.members for pool in self._pools)
         return self._least_used() if is_full else None
 
@@ -71,9 +75,12 @@ class Pools:
             return None
         answer = self._ask(worker, asks.found(slot.index))
         if not answer.isdigit():
-            self._table.free(slot)
+            if worker.released or worker.dead:
+                self._roster.abandon(slot)
+            else:
+                self._table.free(slot)
             return None
-        pool = self._roster.adopt_branch(slot, int(answer))
+        pool = self._roster.adopt_pool(slot, int(answer))
         if slot.wait_response(time.monotonic() + _ANSWER_S) != b"ok":
             self._roster.release(pool)
             return None
@@ -88,4 +95,5 @@ class Pools:
         answer = worker.slot.wait_response(time.monotonic() + _ANSWER_S)
         if answer is None:
             self._roster.release(worker)  # whatever it does: it is not to answer later
-        return answer.decode() if answer else "its process has died"
+            return _TOO_LATE
+        return answer.decode() or "its process has died"

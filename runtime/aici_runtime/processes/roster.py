@@ -46,13 +46,15 @@ _STACK_BYTES = 16 * 1024 * 1024
 class WorkerHandle:
     """`released`: the slot is to be freed as soon as the process is gone.
 
-    `pool`: the process that the guest has moved into; it has `members`, and has a slot itself.
+    `pool`: the process that the guest has moved into. That one, `is_pool`, has `members`, and a slot of its own, which
+    is nobody's once it is gone.
     """
 
     slot: Slot
     pidfd: int
     dead: bool = False
     released: bool = False
+    is_pool: bool = False
     pool: "WorkerHandle | None" = None
     members: set["WorkerHandle"] = field(default_factory=set)
 
@@ -207,6 +209,14 @@ class Roster:
         with self._lock:
             return self._add(slot, pidfd)
 
+    def adopt_pool(self, slot: Slot, pid: int) -> WorkerHandle:
+        pool = self.adopt_branch(slot, pid)
+        with self._lock:
+            pool.is_pool = True
+            if pool.dead:
+                self._release(pool)
+        return pool
+
     def abandon(self, slot: Slot) -> None:
         """A branch that may still come up in it is ended; else the slot is free after a while in which none has."""
         self.news.abandoned(slot)
@@ -312,6 +322,8 @@ class Roster:
             # A template's fork that was killed has no claim to its slot any more once another worker is born there.
             if self._workers.get(worker.slot.index) is worker:
                 worker.slot.mark_dead()
+                if worker.is_pool:
+                    worker.released = True
                 if worker.released:
                     self._free(worker)
 

@@ -81,6 +81,7 @@ class Worker:
         if pid != 0:
             branch.close()
             return b"%d" % pid
+        self._world.news.born(slot, 0)  # our parent may not live to tell of us
         self._variables.become(branch)
         self._seat.state.seq_id = seq_id
         self._seat.sit(slot)
@@ -99,6 +100,7 @@ class Worker:
         return b"%d" % pid
 
     def _become_pool(self, slot: int) -> NoReturn:
+        self._world.news.born(self._world.table.at(slot), 0)
         self._seat.guest.close()
         Pool(self._world, self._world.table.at(slot), self._watchdog).serve()
 

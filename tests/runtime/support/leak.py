@@ -77,7 +77,7 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         found = members(runtime.pid)
-        slots = _num_used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
+        slots = num_used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
         if (slots == 0 and set(found.values()) <= {*PARTS, TEMPLATE, POOL}) or time.monotonic() > deadline:
             break
         time.sleep(0.05)
@@ -88,7 +88,7 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     descriptors["aicirt-side"] -= 2 * templates
     descriptors["aicirt"] -= list(found.values()).count(POOL)
     return Holdings(
-        processes=dict(Counter(name for name in found.values() if name in PARTS)),
+        processes=dict(Counter(name for name in found.values() if name not in (TEMPLATE, POOL))),
         pss_kib={name: _kib(pid, "Pss") for name, pid in parts.items()},
         anonymous_kib={name: _kib(pid, "Anonymous") for name, pid in parts.items()},
         descriptors=descriptors,
@@ -107,7 +107,7 @@ def _kib(pid: int, kind: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _num_used_slots(pid: int) -> int:
+def num_used_slots(pid: int) -> int:
     """Read in the memory of the stepper: its table is the one shared mapping of that size."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         begin, end = (int(part, 16) for part in line.split()[0].split("-"))
