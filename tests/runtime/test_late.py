@@ -1,5 +1,7 @@
 """Guests that are late and waited for: the others' steps go on, and what the late one answers is not lost."""
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ from aici_runtime.client import Runtime
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, PostOp, PostPre, Pre, PreOp, SeqResult, Splice
 from tests.runtime.support import wat
+from tests.support.processes import command, descendants
 
 LATE, OTHER = SeqId(1), SeqId(2)
 _COUNTER = "(global $n (mut i64) (i64.const 0))"
@@ -71,6 +74,24 @@ def test_a_mask_that_comes_late(runtime: Runtime) -> None:
     posts = [PostOp(LATE, [], 1), PostOp(OTHER, [TokenId(1)])]
     assert rounds(runtime, goes_on, posts).result == Pre(suspend=False, num_forks=1, ff_tokens=())
     # The order is another one: the mask must not be where it would have been.
+    answer, allowed = mid(runtime, OTHER, LATE)
+    assert answer.seqs[LATE].result is None
+    assert allowed == [PLAIN, {TokenId(3), TokenId(4)}]
+
+
+def test_a_process_that_does_not_run_for_a_while(runtime: Runtime) -> None:
+    """Nor may it be needed for that: on a busy machine, a process waits for a processor."""
+    module = wat.Module()
+    begin(runtime, module.build(mid=ALLOW + module.answer(wat.SAMPLE)))
+    process = min(pid for pid in descendants(runtime.pid) if command(pid) == "aicirt-seq")
+    os.kill(process, signal.SIGSTOP)
+    answer, allowed = mid(runtime, LATE, OTHER)
+    assert answer.seqs[LATE].result == Splice(1, (), late=True)
+    assert allowed[1] == PLAIN
+    rows = [runtime.post_pre_process(post_ops=[PostOp(LATE, [], 1)], pre_ops=[], freed=[]) for _ in range(2)]
+    assert all(told.pre[LATE].result == Pre(suspend=True, num_forks=1, ff_tokens=(), late=True) for told in rows)
+    os.kill(process, signal.SIGCONT)
+    assert rounds(runtime, goes_on).result == Pre(suspend=False, num_forks=1, ff_tokens=())
     answer, allowed = mid(runtime, OTHER, LATE)
     assert answer.seqs[LATE].result is None
     assert allowed == [PLAIN, {TokenId(3), TokenId(4)}]

@@ -38,8 +38,11 @@ class Futex:
         self._wait = ctypes.CDLL(None, use_errno=True)["syscall"]
         # Nobody sleeps in a wake, so it keeps the GIL.
         self._wake = ctypes.PyDLL(None)["syscall"]
-        # A foreign call gives up the GIL and takes it again: an unlock, then a lock, which nothing may pass.
-        self._barrier = None if platform.machine() == "x86_64" else ctypes.CDLL(None).getpid
+        # A foreign call gives up the GIL and takes it again: an unlock, then a lock, which nothing may pass. This one
+        # is no system call.
+        self.fence = ctypes.CDLL(None).getpagesize
+        """What is stored before is seen before anything after is loaded, which no processor promises by itself."""
+        self._barrier = None if platform.machine() == "x86_64" else self.fence
 
     def load(self, offset: int) -> int:
         word = self._words[offset >> 2]

@@ -257,13 +257,6 @@ class Roster:
             if not worker.dead:
                 process.kill(worker.process, CANCEL_SIGNAL)
 
-    def detach(self, worker: WorkerHandle) -> None:
-        """Ask the worker to keep its answer, mask included, to itself: its row is somebody else's from now on."""
-        worker.slot.detach()
-        with self._lock:
-            if not worker.dead:
-                process.kill(worker.process, CANCEL_SIGNAL)
-
     def side_process_died(self) -> tuple[int, list[str | None]]:
         """Undo what it has left. Returns the generation of the next, and whom that owes an answer."""
         self._drain()

@@ -15,8 +15,10 @@ _LENGTH = struct.Struct("<I")
 
 
 class Seat:
-    """`lock` is held where a mask is written: who is too late for its row is *detached* (see Watchdog), and then its
-    mask comes with the answer. `is_busy`: at work on a request, and the mask is not written yet."""
+    """Who is too late for its row is *detached* (see `Slot.detach`), and then its mask comes with the answer.
+
+    `lock` guards `is_busy`: at work on a request, and to be interrupted if that is wanted.
+    """
 
     def __init__(
         self, slot: Slot, guest: Guest, callbacks: Callbacks, state: GuestState, masks: MaskRegion, lock: threading.Lock
@@ -81,12 +83,11 @@ class Seat:
 
     def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
         loose = masks
-        with self.lock:
-            if masks and not self.slot.is_detached():
-                rows.write(row, masks[0])
-                loose = masks[1:]
-            self.is_busy = False
-        answer = answers.encode(result, len(masks), loose)
+        if masks and self.slot.begin_write():
+            rows.write(row, masks[0])
+            self.slot.end_write()
+            loose = masks[1:]
+        answer = self._idle(answers.encode(result, len(masks), loose))
         if len(answer) <= RESPONSE_MAX:
             return answer
         return answers.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())

@@ -7,7 +7,7 @@
     +12  number    u32: number of the latest request
     +16  state     u32: FREE or USED
     +32  detach    u32: number of the request that must no longer write into the mask region
-    +36  detached  u32 futex word: the worker's confirmation
+    +36  writing   u32: 1 = the worker looks whether it is detached, and writes its mask if not
     +40  in pre    u32: 1 = the guest finds its mask in the pre phase
     +44  bell      u32 futex word of a pool (see `pool.py`): rung when there are requests for its guests
     +48  told      u32 futex word of a pool: counts how often it has answered
@@ -207,20 +207,15 @@ class Slot:
     def cancel(self) -> None:
         self._words.store(self._base + 8, self._words.load(self._base + 12))
 
-    def detach(self) -> None:
+    def detach(self, deadline: float) -> bool:
+        """From now on the worker does not write a mask for its request: it will see the word, whenever it runs again.
+        False: it was writing, and still is when `deadline` has passed."""
         self._words.store(self._base + 32, self._words.load(self._base + 12))
-
-    def wait_detached(self, deadline: float) -> bool:
-        """False when `deadline` has passed. Whoever has answered meanwhile needs no confirmation."""
-        number = self._words.load(self._base + 12)
-        while self._words.load(self._base + 4) == 0:
-            confirmed = self._words.load(self._base + 36)
-            if confirmed == number:
-                return True
+        self._words.fence()
+        while self._words.load(self._base + 36) and self._words.load(self._base + 4) == 0:
             if time.monotonic() > deadline:
                 return False
-            # Short, since an answer does not wake this word.
-            self._words.wait_while(self._base + 36, confirmed, min(deadline, time.monotonic() + 0.002))
+            time.sleep(0.0005)
         return True
 
     def mid_began(self) -> float | None:
@@ -279,9 +274,17 @@ class Slot:
         number = self._words.load(self._base + 32)
         return number != 0 and self._words.load(self._base + 12) == number
 
-    def confirm_detached(self) -> None:
-        self._words.store(self._base + 36, self._words.load(self._base + 12))
-        self._words.wake(self._base + 36)
+    def begin_write(self) -> bool:
+        """Whether the mask may be written: then `end_write` follows."""
+        self._words.store(self._base + 36, 1)
+        self._words.fence()  # the stepper either sees that, or has been seen
+        if self.is_detached():
+            self.end_write()
+            return False
+        return True
+
+    def end_write(self) -> None:
+        self._words.store(self._base + 36, 0)
 
 
 def _stamp(now: float) -> int:

@@ -1,5 +1,5 @@
 """A thread of a worker, asleep on two things: the stepper's end, which ends us, and CANCEL_SIGNAL, which makes it look
-at the slots: a guest is to be interrupted, or its request detached, so that no row of the masks is touched for it.
+at the slots: a guest is to be interrupted.
 
 The signal's handler runs in C and writes to a pipe at once, whatever the main thread is doing in the guest.
 """
@@ -67,5 +67,3 @@ class Watchdog:
                 for other in seats:
                     other.guest.rearm()
                 seat.guest.interrupt()
-            elif seat.slot.is_detached() and (seat.is_busy or seat.slot.has_request()):
-                seat.slot.confirm_detached()

@@ -136,12 +136,11 @@ class Sequences:
         self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
     def detach(self, seq_id: SeqId) -> None:
-        """Afterwards the worker does not touch its row any more, or has answered, or is gone."""
+        """Afterwards the worker does not touch its row any more, or is gone: a mask that it still makes comes with its
+        answer."""
         sequence = self._by_id[seq_id]
-        if sequence.worker is not None:
-            self._roster.detach(sequence.worker)
-            if not sequence.worker.slot.wait_detached(time.monotonic() + _KILL_GRACE_S):
-                self._fail_for_time(sequence)
+        if sequence.worker is not None and not sequence.worker.slot.detach(time.monotonic() + _KILL_GRACE_S):
+            self._fail_for_time(sequence)
 
     def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:
         """Fork the parent's worker for `seq_id`. Returns why not; such a sequence exists too, as failed."""

@@ -168,6 +168,7 @@ class Storm:
         self._begun = 0
         self.outcomes: Counter[str] = Counter()
         self.killed: Counter[str] = Counter()
+        self._victims: set[int] = set()
 
     def run(self, num_requests: int) -> None:
         end = self._begun + num_requests
@@ -181,7 +182,10 @@ class Storm:
         self._touch_templates()
 
     def _touch_templates(self) -> None:
-        """So that the side process finds those that were killed."""
+        """So that the side process finds those that were killed. Whoever is killed may answer for some time."""
+        while members(self._runtime.pid).keys() & self._victims:
+            time.sleep(0.01)
+        self._victims.clear()
         for module_id in self._modules:
             for arg in _ARGUMENTS:
                 req_id = f"t{self._new_id()}"
@@ -258,6 +262,7 @@ class Storm:
             except ProcessLookupError:
                 return
             self.killed[name] += 1
+            self._victims.add(pid)
 
     def _new_id(self) -> SeqId:
         self._next_seq += 1
