@@ -91,7 +91,7 @@ class _Bench:
         import sys
 
         plan = json.dumps(self._plan | {"bodies": self._bodies[kind], "how": how})
-        command = [sys.executable, "-m", "aici_cli.bench.load"]
+        command = [sys.executable, "-P", "-m", "aici_cli.bench.load"]
         done = subprocess.run(command, input=plan, stdout=subprocess.PIPE, text=True, check=True)
         seen: list[dict[str, Any]] = json.loads(done.stdout)
         return seen
@@ -152,7 +152,7 @@ def _started(model: str | None, max_num_seqs: int) -> Iterator[str]:
 
     # A queue is measured too, by more clients than sequences run; that is for `--server`.
     options = ["--port", "0", "--max-num-seqs", str(max_num_seqs), *([] if model is None else ["--model", model])]
-    command = [sys.executable, "-m", "aici_cli", "serve", *options, "--log-format", "text"]
+    command = [sys.executable, "-P", "-m", "aici_cli", "serve", *options, "--log-format", "text"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:
         assert process.stderr is not None
         said = []

@@ -125,7 +125,7 @@ def _from_pypi(source: Source, folder: Path) -> Path:
         _STUB_BACKEND.format(name=source.name, stem=source.name.replace("-", "_"), version=source.version)
     )
     options = ("--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:")
-    command = [sys.executable, "-m", "pip", "download", *options, "--no-build-isolation", "--use-pep517"]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, "--no-build-isolation", "--use-pep517"]
     try:
         subprocess.run(
             [*command, "--dest", str(folder), f"{source.name}=={source.version}"],

@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-AICI = [sys.executable, "-m", "aici_cli"]
+AICI = [sys.executable, "-P", "-m", "aici_cli"]
+"""As the program: what lies in the folder that it is run in is nothing to import."""
 
 
-def aici(*args: str, stdin: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def aici(
+    *args: str, stdin: str = "", env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run `aici ARGS` to its end. An empty `stdin` is an empty pipe."""
-    return subprocess.run(
-        [*AICI, *args], input=stdin, capture_output=True, text=True, timeout=100, env=os.environ | (env or {})
-    )
+    whole = os.environ | (env or {})
+    return subprocess.run([*AICI, *args], input=stdin, capture_output=True, text=True, timeout=100, env=whole, cwd=cwd)

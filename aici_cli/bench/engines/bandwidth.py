@@ -24,7 +24,9 @@ def read_bandwidth(threads: int) -> float:
     The array lies in huge pages, as our weights do: small ones are read at half the speed.
     """
     env = os.environ | {"THP_MEM_ALLOC_ENABLE": "1"}
-    done = subprocess.run([sys.executable, "-m", __name__, str(threads)], stdout=subprocess.PIPE, check=True, env=env)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", __name__, str(threads)], stdout=subprocess.PIPE, check=True, env=env
+    )
     return float(done.stdout)
 
 

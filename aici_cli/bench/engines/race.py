@@ -43,7 +43,7 @@ class Entry:
     @property
     def command(self) -> list[str]:
         if self.engine == OURS:
-            return [self.python, "-m", "aici_cli.bench.engines.ours"]
+            return [self.python, "-P", "-m", "aici_cli.bench.engines.ours"]
         return [self.python, str(Path(__file__).parent / "peers.py"), self.engine]
 
 

