@@ -50,7 +50,7 @@ def test_engines_in_turn(tmp_path: Path, model: Path, fake: str) -> None:
     picture = tmp_path / "engine.svg"
     (tmp_path / "random.py").write_text("a file of the user's")
     engines = ["--dtype", "float32", "--peer", "hf:float32", "--peer", "ctranslate2=/no/such/python"]
-    work = ["--batch", "1", "--batch", "3", "--prompt-tokens", "20", "--num-tokens", "3", "--rounds", "2"]
+    work = ["--batch", "1", "--batch", "3", "--prompt-tokens", "20", "--num-tokens", "12", "--rounds", "2"]
     done = aici(
         "bench", "engine", "--model", str(model), *engines, "--peer", f"vllm={fake}", *work, "--threads", "1",
         "--json", "--plot", str(picture), env={"AICI_CACHE_DIR": str(tmp_path)}, cwd=tmp_path,
