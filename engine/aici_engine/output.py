@@ -25,7 +25,7 @@ from aici_engine.events import (
     Usage,
 )
 from aici_engine.sequence import Group, Phase, Sequence
-from aici_runtime.errors import AiciError, ControllerError
+from aici_runtime.errors import AiciError
 from aici_runtime.ids import TokenId
 
 _log = logging.getLogger(__name__)
@@ -83,10 +83,8 @@ class Output:
             seq.storage.extend(storage)
             self._tell(seq, ControlEvent(logs, tuple(storage)))
 
-    def remove(self, seq: Sequence, num_tokens: int, *, num_new: int) -> None:
-        """ControllerError if nothing would be left with the `num_new` that are appended then."""
-        if num_tokens > len(seq.tokens) or len(seq.tokens) - num_tokens + num_new == 0:
-            raise ControllerError(f"the controller removed {num_tokens} tokens of a sequence of {len(seq.tokens)}")
+    def remove(self, seq: Sequence, num_tokens: int) -> None:
+        """Its last tokens. The caller has seen to it that it has so many, and that something is left, or comes."""
         if num_tokens:
             seq.remove(num_tokens)
             self._tell(seq, BacktrackEvent(num_tokens))

@@ -258,7 +258,7 @@ def test_after_a_splice_the_model_sees_what_is_left(engine: Engine, backtrack: i
     assert [t.token_id for t in end.tokens][-6:] == [t.token_id for t in fresh.tokens]
 
 
-@pytest.mark.parametrize(("backtrack", "ff"), [(9, ""), (100, ""), (10, "Z")])
+@pytest.mark.parametrize(("backtrack", "ff"), [(9, ""), (100, ""), (10, "Z"), (11, "bcZ")])
 def test_removing_everything_fails_alone(engine: Engine, backtrack: int, ff: str) -> None:
     splice = Splice(backtrack, tuple(encode(ff)))
     end = submit(engine, "script", [encode("a"), encode("b"), encode("c"), splice]).wait()
@@ -288,6 +288,21 @@ def test_who_is_late_is_not_deadlocked(engine: Engine, host: ScriptedHost) -> No
     end = submit(engine, "late", 100).wait()
     assert (end.text, end.reason) == ("ab", FinishReason.STOP)
     assert host.all[0].told == [(encode("a"), 0), (encode("b"), 0), ([EOS], 0)]
+
+
+def test_who_is_late_when_it_is_full_says_first_whether_it_has_ended(engine: Engine, host: ScriptedHost) -> None:
+    class Closing(Late):
+        def pre(self) -> Pre:
+            self.is_late = bool(self.told)
+            said = super().pre()
+            return said if said.late or not self.told else Pre(suspend=False, num_forks=0, ff_tokens=())
+
+        def mid(self) -> Any:
+            return encode("a")
+
+    host.guests["closing"] = Closing
+    ends = [submit(engine, "closing", num_late, max_tokens=1).wait() for num_late in (0, 3)]
+    assert [(end.text, end.reason) for end in ends] == [("a", FinishReason.STOP)] * 2
 
 
 def test_others_go_on_while_one_is_suspended(engine: Engine) -> None:

@@ -264,7 +264,8 @@ class Session:
             # A guest that has just stopped is asked all the same: what it would force comes too late.
             if self._noted(seq, pre) and seq.verdict is None and pre is not None and pre.result is not None:
                 self._apply_pre(seq, pre.result)
-            if seq.room <= 0:
+            # Who is late may have ended it: what of both it is must not be a matter of time.
+            if seq.room <= 0 and not seq.late:
                 seq.end(FinishReason.LENGTH)
         for group in {seq.group.request_id: seq.group for seq in seqs}.values():
             group.rounds_suspended = group.rounds_suspended + 1 if group.suspended else 0
@@ -290,9 +291,11 @@ class Session:
             return
         # It counts the token that would have been sampled now, and that never was appended.
         num_removed = max(0, splice.backtrack - 1)
+        if num_removed > len(seq.tokens) or len(seq.tokens) - num_removed + len(splice.ff_tokens) == 0:
+            raise ControllerError(f"the controller removed {num_removed} tokens of a sequence of {len(seq.tokens)}")
         num_kept = seq.num_kept(num_removed, splice.ff_tokens, self._eos_tokens)
         new = splice.ff_tokens[num_kept:]
-        self._output.remove(seq, num_removed - num_kept, num_new=len(new))
+        self._output.remove(seq, num_removed - num_kept)
         self._output.forced(seq, new)
         if num_removed > num_kept or new:
             seq.last_was_eos = False
