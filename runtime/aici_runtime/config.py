@@ -7,6 +7,8 @@ from pathlib import Path
 
 from aici_runtime.channels.mailbox import Sync
 
+_WEEK_S = 7 * 24 * 60 * 60
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
@@ -54,6 +56,9 @@ class RuntimeConfig:
             f"--wasm-max-forks={self.max_forks}",
             f"--wasm-max-timeout-steps={self.late_steps}",
             "--wasm-max-compile-time=60000",
+            # Its request may wait for others for hours, and a bind that came too late would be refused with all that
+            # is said along with it. Our engine discards every guest that it does not bind.
+            f"--unbound-timeout={_WEEK_S}",
             f"--engine-pid={os.getpid()}",
             *([f"--cache-dir={self.cache_dir}"] if self.cache_dir else []),
             *(["--futex"] if self.sync == "futex" else []),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aici_runtime import flags
+from aici_runtime.config import RuntimeConfig
 from aici_runtime.tokenizer import vocabulary
 from tests.runtime.support import tokenizer, wat
 
@@ -53,6 +54,12 @@ def test_sizes_have_bounds(size: str) -> None:
     done = run("-t", "x", "--server", "--json-size", size)
     assert done.returncode == 2
     assert "--json-size" in done.stderr
+
+
+def test_guests_of_our_engine_wait_as_long_as_its_requests_do() -> None:
+    """The runtime's own limit is 10 minutes: a busy engine may not admit a request that soon."""
+    _, *args = RuntimeConfig(tokenizer=Path("x")).command("/aici-")[3:]
+    assert flags.parse(args).unbound_s >= 24 * 60 * 60
 
 
 def test_defaults_are_the_originals() -> None:
