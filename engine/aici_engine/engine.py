@@ -125,7 +125,7 @@ class Engine:
         limit = self._limit(prompt, request.sampling.max_tokens)
         self._check(request, len(prompt))
         with self._lock:
-            self._check_alive()
+            self.check_alive()
             handle = RequestHandle(self._parts.new_id(), self._loop.abort)
             self._total += 1
             self._loop.submit(
@@ -258,7 +258,7 @@ class Engine:
                 hint="start it with the same tokenizer",
             )
         with self._lock:
-            self._check_alive()
+            self.check_alive()
             self._loop.use_host(host)
 
     def get_stats(self) -> Stats:
@@ -272,6 +272,13 @@ class Engine:
             num_preemptions=self._loop.num_preemptions,
             cached_tokens=self._loop.num_reused,
         )
+
+    def check_alive(self) -> None:
+        """Raises UnavailableError after `shutdown`, and what ended the engine, if anything has."""
+        if self._closed:
+            raise UnavailableError("the engine was shut down")
+        if self._loop.fatal is not None:
+            raise self._loop.fatal
 
     def profile(self) -> StepProfile:
         """Where the time of steps went since this was last asked."""
@@ -290,12 +297,6 @@ class Engine:
 
     def __exit__(self, *exc: object) -> None:
         self.shutdown()
-
-    def _check_alive(self) -> None:
-        if self._closed:
-            raise UnavailableError("the engine was shut down")
-        if self._loop.fatal is not None:
-            raise self._loop.fatal
 
     def _check(self, request: Request, prompt_len: int) -> None:
         for token in request.sampling.logit_bias:

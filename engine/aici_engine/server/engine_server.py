@@ -28,7 +28,8 @@ _log = logging.getLogger(__name__)
 
 
 class EngineServer:
-    """`handle` belongs to one thread. `send` is called from several, once a message; who sends flushes at a step's
+    """`handle` belongs to one thread; it raises what ended the engine, for a process of another one to be started, when
+    something is submitted after that. `send` is called from several, once a message; who sends flushes at a step's
     end."""
 
     def __init__(self, engine: Engine, *, send: Callable[[wire.FromEngine], None], flush: Callable[[], None]) -> None:
@@ -66,9 +67,9 @@ class EngineServer:
         def sink(event: Event) -> None:
             self._send(_out(stream, event))
             if isinstance(event, FinishEvent):
-                # The engine's thread may be faster than this one, which has yet to write the handle down.
-                self._handles.pop(stream, None)
+                # The engine's thread may be faster than this one, which writes the handle down, then looks here.
                 ended.append(True)
+                self._handles.pop(stream, None)
 
         ended: list[bool] = []
         try:
@@ -76,6 +77,7 @@ class EngineServer:
         except AiciError as error:
             self._send(_refused(stream, len(submit.prompt), error))
             self._flush()
+            self._engine.check_alive()
             return
         self._handles[stream] = handle
         if ended:

@@ -1,6 +1,7 @@
 """From the client through the wire to a real engine and back."""
 
 import asyncio
+import queue
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.client import EngineClient, Stream
+from aici_engine.server.engine_server import EngineServer
 from aici_runtime.errors import AiciError, NotFoundError, UnavailableError, UsageError
 from aici_runtime.ids import TokenId
 from tests.engine.server.conftest import joined
@@ -148,6 +150,28 @@ def test_calls_are_answered_whatever_happens(tiny_model: Path) -> None:
                 await client.call("dance")
 
     asyncio.run(talk())
+
+
+def test_an_engine_that_has_failed_is_not_asked_again(tiny_model: Path) -> None:
+    """Its process ends with what is raised, and the supervisor starts another."""
+    host = ScriptedHost({"guest": Guest})
+    host.breaks_at_round = 2
+    sent: queue.SimpleQueue[wire.FromEngine] = queue.SimpleQueue()
+
+    def end() -> wire.FinishOut:
+        while not isinstance(message := sent.get(timeout=20), wire.FinishOut):
+            pass
+        return message
+
+    with Engine(config(tiny_model), host=host) as engine:
+        server = EngineServer(engine, send=sent.put, flush=lambda: None)
+        server.handle(wire.Submit(1, [1], GREEDY, "guest", None, None))
+        ends = [end()]
+        with pytest.raises(AiciError, match="the engine failed: KeyError"):
+            server.handle(wire.Submit(2, [1], GREEDY, None, None, None))
+        ends.append(end())
+        server.close()
+    assert [(end.stream, end.failure is None) for end in ends] == [(1, False), (2, False)]
 
 
 def test_a_lost_engine_fails_everything_and_another_serves_on() -> None:
