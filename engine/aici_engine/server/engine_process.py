@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -28,6 +29,7 @@ PROCESS_NAME = "aici-engine"
 _JSON_SIZE_MIB = 32
 _MAX_QUICK_DEATHS = 3
 _QUICK_S = 10.0
+_PAUSE_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -72,42 +74,40 @@ class RuntimeKeeper:
     def __init__(self, config: RuntimeConfig, modules: Sequence[str]) -> None:
         self._config = config
         self._modules = modules
-        self._runtime: Runtime | None = Runtime(config)
+        self._runtime = Runtime(config)
         self._closing = False
 
     def wait_ready(self) -> Runtime:
-        assert self._runtime is not None
         self._make_ready(self._runtime)
         return self._runtime
 
     def keep(self, use: Callable[[Runtime], None]) -> None:
         """A thread: for ever. `use` is told of each new runtime."""
         quick_deaths = 0
-        while self._runtime is not None:
+        while True:
             ended_early = self._runtime.wait_ended(_QUICK_S)
             if not ended_early:
                 self._runtime.wait_ended()
             quick_deaths = quick_deaths + 1 if ended_early else 0
             if self._closing:
                 return
-            dead, self._runtime = self._runtime, None
-            dead.close()
+            self._runtime.close()
             if quick_deaths > _MAX_QUICK_DEATHS:
                 _log.error("the controller runtime keeps dying: controllers are not served any more")
                 return
             _log.warning("the controller runtime died; starting another")
-            fresh = Runtime(self._config)
             try:
-                self._make_ready(fresh)
-                use(fresh)
-            except (AiciError, OSError):  # the latter: a file of a module is gone
+                self._runtime = Runtime(self._config)
+                self._make_ready(self._runtime)
+                use(self._runtime)
+            except (AiciError, OSError):  # the latter: there is no memory for it, or a file of a module is gone
                 _log.exception("the new controller runtime did not come up")
-            self._runtime = fresh
+                self._runtime.close()
+                time.sleep(_PAUSE_S)
 
     def close(self) -> None:
         self._closing = True
-        if self._runtime is not None:
-            self._runtime.close()
+        self._runtime.close()
 
     def _make_ready(self, runtime: Runtime) -> None:
         runtime.wait_ready()
