@@ -83,9 +83,9 @@ class Seat:
 
     def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
         loose = masks
-        if masks and self.slot.begin_write():
-            rows.write(row, masks[0])
-            self.slot.end_write()
+        first = rows.encoded(masks[0]) if masks else b""
+        if masks and self.slot.begin_write():  # from here to the response, a step may wait for us
+            rows.put(row, first)
             loose = masks[1:]
         answer = self._idle(answers.encode(result, len(masks), loose))
         if len(answer) <= RESPONSE_MAX:

@@ -152,7 +152,7 @@ class DocOps:
             return self._sequences.give_up(seq_ids)
         for seq_id in seq_ids:
             if self._sequences[seq_id].asked in (asks.MID, asks.TURN):
-                self._sequences.detach(seq_id)
+                self._sequences.detach(seq_id, started + self._patience_s)
         got, late = self._sequences.collect(seq_ids, started)
         for seq_id in late:
             self._sequences[seq_id].late = Late(started)

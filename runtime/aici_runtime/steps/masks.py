@@ -88,8 +88,14 @@ class Rows:
 
     def write(self, row: int, bits: bytes | bytearray) -> None:
         """`bits`: mask_bytes(vocab_size), nothing set beyond the vocabulary."""
+        self.put(row, self.encoded(bits))
+
+    def encoded(self, bits: bytes | bytearray) -> bytes | bytearray:
+        return bits if self._encode is None else self._encode(bits)
+
+    def put(self, row: int, encoded: bytes | bytearray) -> None:
         start = self.first_byte + row * self.row_bytes
-        self._memory[start : start + self.row_bytes] = bits if self._encode is None else self._encode(bits)
+        self._memory[start : start + self.row_bytes] = encoded
 
     def clear(self, row: int) -> None:
         start = self.first_byte + row * self.row_bytes

@@ -135,11 +135,11 @@ class Sequences:
         op = "mid" if sequence.masks_in_pre or in_mid else "pre"
         self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
-    def detach(self, seq_id: SeqId) -> None:
+    def detach(self, seq_id: SeqId, deadline: float) -> None:
         """Afterwards the worker does not touch its row any more, or is gone: a mask that it still makes comes with its
-        answer."""
+        answer. One that is just being written is waited for; giving up on that kills the process."""
         sequence = self._by_id[seq_id]
-        if sequence.worker is not None and not sequence.worker.slot.detach(time.monotonic() + _KILL_GRACE_S):
+        if sequence.worker is not None and not sequence.worker.slot.detach(deadline):
             self._fail_for_time(sequence)
 
     def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:

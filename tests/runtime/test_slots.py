@@ -1,0 +1,92 @@
+"""A mask and its row: when the stepper takes the row away, the mask is there already, or comes with the answer."""
+
+import threading
+import time
+from mmap import mmap
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from aici_runtime.guests.callbacks import Callbacks
+from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.ids import SeqId
+from aici_runtime.processes.seat import Seat
+from aici_runtime.processes.slots import SlotTable, owner_id
+from aici_runtime.steps import answers, asks
+from aici_runtime.steps.masks import MaskRegion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aici_runtime.guests.guest import Guest
+
+ROW = 2
+BITS = b"\6\0\0\0"
+
+
+class Allows(Callbacks):
+    """A guest that allows tokens 1 and 2; `at_work` is called while it computes."""
+
+    def __init__(self) -> None:
+        self.at_work: Callable[[], None] = lambda: None
+
+    def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
+        self.at_work()
+        return b"{}", BITS
+
+    def post(self, tokens: bytes, backtrack: int) -> bytes:
+        raise NotImplementedError
+
+    def pre(self) -> bytes:
+        raise NotImplementedError
+
+    def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
+        raise NotImplementedError
+
+
+class World:
+    """A worker and its stepper in one thread. `memory`: the mask region, one bit a token."""
+
+    def __init__(self) -> None:
+        table = SlotTable()
+        self.slot = table.take(table.side, owner_id("somebody"))
+        self.memory = mmap(-1, 1 << 16)
+        masks = MaskRegion(self.memory, dtype="bool", vocab_size=32)
+        guest = cast("Guest", SimpleNamespace(abi="callbacks"))
+        self.guest = Allows()
+        self._seat = Seat(self.slot, guest, self.guest, GuestState(), masks, threading.Lock())
+
+    def compute(self) -> bytes:
+        """What the worker is about to answer."""
+        self.slot.send_request(asks.mid(ROW, [SeqId(1)]))
+        return self._seat.answer(self.slot.wait_request())
+
+    def detach(self) -> bool:
+        return self.slot.detach(time.monotonic())
+
+    def row(self) -> bytes:
+        return self.memory[ROW * len(BITS) : (ROW + 1) * len(BITS)]
+
+
+def test_a_row_is_not_taken_from_a_mask_that_is_in_it() -> None:
+    """Else the answer, which says that it is there, would be read in a step in which the row is another's."""
+    world = World()
+    response = world.compute()
+    assert (world.row(), answers.only_result(response)) == (BITS, b"{}")
+    assert not world.detach()
+    world.slot.put_response(response)
+    assert world.detach()
+
+
+def test_a_mask_that_comes_with_its_answer() -> None:
+    world = World()
+    world.guest.at_work = lambda: taken.append(world.detach())
+    taken: list[bool] = []
+    response = world.compute()
+    assert taken == [True]
+    assert world.row() == bytes(4)
+    assert answers.decode(response) == (b"{}", 1, [BITS])
+    assert world.detach()  # nothing is waited for
+    world.slot.put_response(response)
+    world.guest.at_work = lambda: None
+    assert answers.only_result(world.compute()) == b"{}"
+    assert world.row() == BITS
