@@ -168,3 +168,14 @@ def test_a_guest_that_leaves_gives_back_its_place(runtime: Runtime) -> None:
         assert mid(runtime, keeper, *some) == dict.fromkeys((keeper, *some), "")
         free(runtime, *some)
     assert mid(runtime, keeper) == {keeper: ""}
+
+
+def test_a_guest_that_leaves_before_its_pool_has_seen_its_request(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime(extra_args=(*POOL, "--templates=0"), max_step_time_ms=50, late_steps=100)
+    late = bind(runtime, wat.plain())
+    (pool,) = pools(runtime)
+    os.kill(pool, signal.SIGSTOP)
+    assert mid(runtime, late) == {late: ""}
+    free(runtime, late)
+    os.kill(pool, signal.SIGCONT)
+    assert wait_until(lambda: num_used_slots(runtime.pid) == 1, 10)  # the pool's own

@@ -45,10 +45,10 @@ class Pool:
             if self._slot.has_request():
                 self._slot.send_response(self._obey(self._slot.wait_request()))
             for seat in list(self._seats.values()):
-                if seat.slot.has_request():
-                    self._serve(seat)
-                elif seat.slot.is_leaving():
+                if seat.slot.is_leaving():  # first: nobody rings for it again, nor waits for its answer
                     self._drop(seat)
+                elif seat.slot.has_request():
+                    self._serve(seat)
             self._slot.tell()
 
     def _serve(self, seat: Seat) -> None:

@@ -30,7 +30,8 @@ class Pools:
         if self._size == 0 or worker.dead:
             return ""
         pool = self._room() or self._found(worker) or self._least_used()
-        if pool is None or self._ask(worker, asks.move()) != "moved":
+        # Whoever was given up on must not be asked: its slot is another's as soon as it is gone.
+        if pool is None or worker.released or self._ask(worker, asks.move()) != "moved":
             return _TOO_LATE if worker.released else ""
         self._roster.move(worker, pool)
         answer = self._ask(pool, asks.adopt(worker.slot.index))
@@ -59,8 +60,7 @@ class Pools:
 
     def _room(self) -> WorkerHandle | None:
         """A pool for one more guest; None: there is to be another pool."""
-        for pool in [pool for pool in self._pools if pool.dead]:
-            self._pools.remove(pool)
+        self._pools = [pool for pool in self._pools if not (pool.dead or pool.released)]
         is_full = len(self._pools) == self._size or not all(pool.members for pool in self._pools)
         return self._least_used() if is_full else None
 

@@ -294,6 +294,7 @@ class Roster:
             process.kill(worker.pidfd)
 
     def _free(self, worker: WorkerHandle) -> None:
+        worker.dead = True
         if worker.pool is not None:
             worker.pool.members.discard(worker)
         del self._workers[worker.slot.index]

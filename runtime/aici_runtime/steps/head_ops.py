@@ -48,7 +48,7 @@ class HeadOps:
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in command.ops if op.clone_id is not None}
         started = time.monotonic()
         got = self._ask([op for op in command.ops if not refused.get(op.id)], slots, started)
-        used, spare = 0, self._free_slots(first=len(slots))
+        used, spare = 0, self._free_slots(slots.values())
         results = []
         for op in command.ops:
             reason = refused.get(op.id)
@@ -103,10 +103,10 @@ class HeadOps:
             self._masks.own(slot, seq_id)
         return slots
 
-    def _free_slots(self, first: int = 0) -> Iterator[int]:
-        taken = {slot for _, slot in self._leaving}
+    def _free_slots(self, but: Iterable[int] = ()) -> Iterator[int]:
+        taken = {*but, *(slot for _, slot in self._leaving)}
         taken |= {sequence.late.row for _, sequence in self._sequences.items() if sequence.late is not None}
-        return (slot for slot in range(first, self._masks.num_slots) if slot not in taken)
+        return (slot for slot in range(self._masks.num_slots) if slot not in taken)
 
     def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int], started: float) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
