@@ -1,9 +1,12 @@
 """Whose slot it is, when processes die in an order that nobody wishes for."""
 
 import os
+import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -154,6 +157,80 @@ def test_branches_announce_themselves(world: World, known_first: bool) -> None:
     assert not slot.is_free()
     world.roster.release(worker)
     assert slot.is_free()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """None can be opened."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("has_answered", [True, False])
+def test_a_guest_that_no_descriptor_is_left_for(world: World, has_answered: bool) -> None:
+    """It is ended; whether it had come up already, it cannot know, nor can the side process."""
+    slot = world.take()
+    pid = world.birth(slot)
+    if has_answered:
+        world.roster.news.ready("a", slot)
+        with no_descriptors():
+            (worker,) = world.roster.bind(["a"])
+        worker.ask(b"{}")
+        assert worker.wait_response(time.monotonic() + 10) == b""
+        world.roster.release(worker)
+    else:
+        world.roster.news.failed(slot)
+        with no_descriptors():
+            world.roster.bind([])
+    world.until(lambda: slot.is_free() and world.has_ended(pid))
+
+
+@pytest.mark.parametrize("announces", [True, False])
+def test_a_branch_that_no_descriptor_is_left_for(world: World, announces: bool) -> None:
+    slot = world.take(branch=True)
+    pid = world.birth(slot if announces else world.take(branch=True))
+    if not announces:
+        world.until(lambda: True)
+    with no_descriptors():
+        branch = world.roster.adopt_branch(slot, pid)
+    assert slot.wait_response(time.monotonic() + 10) == b""
+    world.roster.release(branch)
+    world.until(lambda: slot.is_free() and world.has_ended(pid))
+
+
+def test_a_time_that_another_thread_has_heard_of() -> None:
+    """The roster's own, which is to keep it, does not even wake if all news have been read before it runs."""
+    roster = Roster(SlotTable(), unbound_s=60.0)
+    slot = Slot(SlotTable(), 0)
+    cpus = os.sched_getaffinity(0)
+    sleeps_on: list[bool] = []
+
+    def take_a_turn() -> None:
+        os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+        roster.turn()
+
+    os.sched_setaffinity(0, {min(cpus)})  # for both
+    try:
+        for _ in range(5):
+            thread = threading.Thread(target=take_a_turn)
+            thread.start()
+            time.sleep(0.05)
+            roster.abandon(slot)
+            roster.bind([])
+            thread.join(2)
+            sleeps_on.append(thread.is_alive())
+            roster.news.discard("nobody")
+            thread.join()
+    finally:
+        os.sched_setaffinity(0, cpus)
+        roster.close_descriptors()
+    assert not any(sleeps_on)
 
 
 def test_a_branch_that_nobody_waits_for(world: World) -> None:

@@ -139,14 +139,16 @@ class Roster:
         self._abandoned: dict[int, float] = {}  # slots, and when they are free
         self._owed: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id, by number
         self._generation = 0
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._handlers: dict[int, Callable[[], object]] = {}
         self._epoll = select.epoll()
         self.watch(self._heard.fileno(), self._drain)
+        self._alarm = os.eventfd(0)
+        self.watch(self._alarm, lambda: os.eventfd_read(self._alarm))
 
     def start(self) -> None:
         process.start_thread(self._run, stack_bytes=_STACK_BYTES)
 
-    def watch(self, fd: int, handle: Callable[[], None]) -> None:
+    def watch(self, fd: int, handle: Callable[[], object]) -> None:
         """`handle` is called, in the roster's thread and without its lock, whenever `fd` is readable."""
         self._handlers[fd] = handle
         self._epoll.register(fd, select.EPOLLIN)
@@ -188,7 +190,7 @@ class Roster:
     def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
         """All or none, whatever is discarded meanwhile. RequestError for one that is not ready or named twice."""
         # The side process told us before it answered the engine, but the thread may not have run since.
-        self._drain()
+        self._catch_up()
         with self._lock:
             for req_id in req_ids:
                 if req_id not in self._unbound or req_ids.count(req_id) > 1:
@@ -196,15 +198,17 @@ class Roster:
             return [self._unbound.pop(req_id)[0] for req_id in req_ids]
 
     def adopt_branch(self, slot: Slot, pid: int) -> WorkerHandle:
-        """One that may have announced itself already."""
-        self._drain()
+        """One that may have announced itself already. Dead where there is no descriptor to watch it by."""
+        self._catch_up()
         with self._lock:
             if slot.index in self._workers:
                 return self._workers[slot.index]
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
-            slot.mark_dead()
+            pidfd = -1
+        except OSError:
+            _kill_unwatched(pid)
             pidfd = -1
         with self._lock:
             return self._add(slot, pidfd)
@@ -277,7 +281,9 @@ class Roster:
     def _add(self, slot: Slot, pidfd: int) -> WorkerHandle:
         worker = WorkerHandle(slot, pidfd, dead=pidfd < 0)
         self._workers[slot.index] = worker
-        if not worker.dead:
+        if worker.dead:
+            slot.mark_dead()
+        else:
             self.watch(pidfd, lambda: self._died(worker))
         return worker
 
@@ -327,21 +333,25 @@ class Roster:
         os.close(worker.pidfd)
         worker.pidfd = -1
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
+        """Whether there were any news."""
+        num_heard = 0
         with self._lock, contextlib.suppress(BlockingIOError):
             while True:
                 message, fds, _, _ = socket.recv_fds(self._heard, _MAX_NEWS_BYTES, 1)
                 self._hear(orjson.loads(message), fds)
+                num_heard += 1
+        return num_heard > 0
+
+    def _catch_up(self) -> None:
+        """In another thread than ours. That one may sleep on, without a look at the time that the news have set."""
+        if self._drain():
+            os.eventfd_write(self._alarm, 1)
 
     def _hear(self, news: dict[str, object], fds: list[int]) -> None:
         match news:
             case {"born": int(index), "generation": int(generation), "pid": int(pid)}:
-                if fds:
-                    self._hear_born(self._table.at(index), generation, fds[0])
-                else:  # the descriptor did not fit: whom nobody can watch must not live, and whoever asked sees its end
-                    _log.warning("no descriptor is left for another guest; raise the limit (ulimit -n)")
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                self._hear_born(self._table.at(index), generation, pid, fds[0] if fds else -1)
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
                 self._starting.discard(index)
                 self._discard(req_id)
@@ -369,17 +379,22 @@ class Roster:
             case {"end": int(number)}:
                 del self._owed[number]
 
-    def _hear_born(self, slot: Slot, generation: int, pidfd: int) -> None:
+    def _hear_born(self, slot: Slot, generation: int, pid: int, pidfd: int) -> None:
+        """`pidfd`: -1 if it did not fit; then the worker is known, and dead."""
         if slot.index in self._table.branches and slot.index in self._workers:
-            os.close(pidfd)  # the stepper knows it from its parent
-        elif slot.index in self._table.branches:
+            if pidfd >= 0:
+                os.close(pidfd)  # the stepper knows it from its parent
+            return
+        if pidfd < 0:
+            _kill_unwatched(pid)
+        if slot.index in self._table.branches:
             worker = self._add(slot, pidfd)
             if self._abandoned.pop(slot.index, None):
                 self._release(worker)
         elif generation == self._generation:
             self._add(slot, pidfd)
             self._starting.add(slot.index)
-        else:
+        elif pidfd >= 0:
             process.kill(pidfd)
             os.close(pidfd)
 
@@ -387,3 +402,10 @@ class Roster:
         entry = self._unbound.pop(req_id, None)
         if entry is not None:
             self._release(entry[0])
+
+
+def _kill_unwatched(pid: int) -> None:
+    """Whom nobody can watch must not live."""
+    _log.warning("no descriptor is left for another guest; raise the limit (ulimit -n)")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

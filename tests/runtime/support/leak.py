@@ -1,12 +1,15 @@
 """Thousands of requests with forks and kills at random against one runtime, and what it holds before and after.
 
-    python -m tests.runtime.support.leak -n 10000 [--seed N] [--futex] [--pool]
+    python -m tests.runtime.support.leak -n 10000 [--seed N] [--futex] [--pool] [--stop]
 
-Prints what was done and what is left, as JSON; exits with 1 when something has leaked. It knows no names of parts but
-those of the processes, and looks at these from outside.
+Prints what was done and what is left, as JSON; exits with 1 when something has leaked, or a mask was not that of its
+guest. With `--stop`, processes are not killed but stopped for a while, within the patience that guests have: then it
+exits with 1 when any request has failed of that, too. It knows no names of parts but those of the processes, and looks
+at these from outside.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -14,6 +17,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -136,31 +140,46 @@ def leaks(before: Holdings, after: Holdings) -> list[str]:
     return found
 
 
-def _guests() -> list[bytes]:
+_ANYTHING = 0xFF
+_PLAIN = 0b110
+_GROWN = 0b1010
+
+
+def _guests() -> list[tuple[bytes, int, int]]:
+    """Each with the tokens below 8 that it allows, and how often it is to be asked for."""
     write = '{"WriteVar":{"name":"n","value":"00","op":"Append"}}'
     modules = [wat.Module() for _ in range(6)]
+    grow = f"(drop (memory.grow (i32.const 200))) (call $allow (i32.const {_GROWN}))"
     return [
-        wat.plain(),
-        modules[0].build(mid=modules[0].store(write) + modules[0].answer(wat.SAMPLE)),
-        modules[1].build(mid="(drop (memory.grow (i32.const 200)))" + modules[1].answer(wat.SAMPLE)),
-        modules[2].build(mid=wat.TRAP),
-        modules[3].build(create=wat.TRAP),
-        modules[4].build(mid=wat.SPIN),
-        modules[5].build(prompt="(call $exit (i32.const 1))"),
+        (wat.plain(), _PLAIN, 40),
+        (modules[0].build(mid=modules[0].store(write) + modules[0].answer(wat.SAMPLE)), _ANYTHING, 30),
+        (modules[1].build(mid=grow + modules[1].answer(wat.SAMPLE)), _GROWN, 10),
+        (modules[2].build(mid=wat.TRAP), 0, 8),
+        (modules[3].build(create=wat.TRAP), 0, 5),
+        (modules[4].build(prompt="(call $exit (i32.const 1))"), 0, 5),
+        (modules[5].build(mid=wat.SPIN), 0, 1),
     ]
 
 
 _ARGUMENTS = ("a", "b", "c")
-_WEIGHTS = (40, 30, 10, 8, 5, 1, 5)
+_OF_GUESTS = ("well", "late", "ended", "discarded", "Error (", "Worker: cannot clone #: ")
+"""Outcomes that are nobody's fault but the guest's; a clone of one that is late or has failed fails, too."""
+
+_STOP_MAX_S = 0.7
 
 
 class Storm:
     """One engine: up to _AT_ONCE requests are under way."""
 
-    def __init__(self, runtime: Runtime, seed: int) -> None:
+    def __init__(self, runtime: Runtime, seed: int, *, stops: bool = False) -> None:
         self._runtime = runtime
         self._choose = random.Random(seed)
-        self._modules = [runtime.mk_module(wasm).module_id for wasm in _guests()]
+        self._stops = stops
+        guests = _guests()[: -1 if stops else None]  # the last one fails for its time, and is not to
+        self._modules = [runtime.mk_module(wasm).module_id for wasm, _, _ in guests]
+        self._weights = [weight for _, _, weight in guests]
+        self._allowed = {module_id: tokens for module_id, (_, tokens, _) in zip(self._modules, guests, strict=True)}
+        self._tokens: dict[str, int] = {}  # by request
         self._starting: dict[str, Future[Any]] = {}
         self._running: dict[str, list[SeqId]] = {}
         self._next_seq = 1
@@ -178,7 +197,7 @@ class Storm:
             self._bind()
             self._step()
             if self._choose.random() < 0.4:
-                self._kill()
+                self._stop() if self._stops else self._kill()
         self._touch_templates()
 
     def _touch_templates(self) -> None:
@@ -197,8 +216,9 @@ class Storm:
     def _begin(self) -> None:
         self._begun += 1
         req_id = f"r{self._begun}"
-        module_id = self._choose.choices(self._modules, _WEIGHTS)[0]
+        module_id = self._choose.choices(self._modules, self._weights)[0]
         arg = self._choose.choice(_ARGUMENTS)
+        self._tokens[req_id] = self._allowed[module_id]
         self._starting[req_id] = self._runtime.instantiate(
             req_id=req_id, prompt=[], module_id=module_id, module_arg=arg
         )
@@ -228,17 +248,24 @@ class Storm:
             self._note(pre.pre[seq_id].error)
 
     def _step(self) -> None:
-        ops = []
-        for seq_ids in self._running.values():
+        ops: list[MidOp] = []
+        tokens: list[int] = []
+        for req_id, seq_ids in self._running.items():
             ops += [MidOp(seq_id) for seq_id in seq_ids]
             while self._choose.random() < 0.2 and len(seq_ids) < 6:
                 child = self._new_id()
                 ops.append(MidOp(child, self._choose.choice(seq_ids)))
                 seq_ids.append(child)
+            tokens += [self._tokens[req_id]] * (len(ops) - len(tokens))
         if ops:
             self._runtime.send_mid(ops)
-            for entry in self._runtime.recv_mid().seqs.values():
-                self._note(entry.error)
+            seqs = self._runtime.recv_mid().seqs
+            rows = self._runtime.mask_rows(len(ops))
+            for row, (op, allowed) in enumerate(zip(ops, tokens, strict=True)):
+                if seqs[op.id].error or seqs[op.id].result is not None:
+                    self._note(seqs[op.id].error or "late")
+                else:
+                    self._note("" if rows[row, 0] == allowed else f"mask {rows[row, 0]:b}, not {allowed:b}")
         freed = []
         for req_id, seq_ids in list(self._running.items()):
             if self._choose.random() < 0.5:
@@ -257,12 +284,18 @@ class Storm:
         victims = [(pid, name) for pid, name in members(self._runtime.pid, "RSD").items() if name in names]
         if victims:
             pid, name = self._choose.choice(victims)
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return
+            signal_to(pid, signal.SIGKILL)
             self.killed[name] += 1
             self._victims.add(pid)
+
+    def _stop(self) -> None:
+        found = list(members(self._runtime.pid, "RSD").items())
+        workers = [(pid, name) for pid, name in found if name in ("aicirt-seq", POOL)]
+        for pid, name in {self._choose.choice(found), *self._choose.sample(workers, min(2, len(workers)))}:
+            signal_to(pid, signal.SIGSTOP)
+            self.killed[name] += 1
+            seconds = _STOP_MAX_S * self._choose.random() ** 4
+            threading.Timer(seconds, signal_to, (pid, signal.SIGCONT)).start()  # we may be waiting for that process
 
     def _new_id(self) -> SeqId:
         self._next_seq += 1
@@ -274,9 +307,23 @@ class Storm:
         self.outcomes[re.sub(r"\d+", "#", text)[:60]] += 1
 
 
-def run(runtime: Runtime, folder: Path, *, num_requests: int, seed: int) -> tuple[dict[str, Any], list[str]]:
+def signal_to(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def faults(storm: Storm, *, stops: bool) -> list[str]:
+    """What has become of requests that had not been hit."""
+    if stops:
+        return [outcome for outcome in storm.outcomes if not outcome.startswith(_OF_GUESTS)]
+    return [outcome for outcome in storm.outcomes if outcome.startswith("mask")]
+
+
+def run(
+    runtime: Runtime, folder: Path, *, num_requests: int, seed: int, stops: bool = False
+) -> tuple[dict[str, Any], list[str]]:
     """A tenth of the requests first, which bring everything to the size that it is to keep."""
-    storm = Storm(runtime, seed)
+    storm = Storm(runtime, seed, stops=stops)
     storm.run(max(50, num_requests // 10))
     before = holdings(runtime, folder)
     started = time.monotonic()
@@ -291,17 +338,19 @@ def run(runtime: Runtime, folder: Path, *, num_requests: int, seed: int) -> tupl
         "before": asdict(before),
         "after": asdict(after),
     }
-    return report, leaks(before, after)
+    return report, leaks(before, after) + faults(storm, stops=stops)
 
 
-def config(tokenizer_dir: Path, cache_dir: Path, *, futex: bool, pool: bool = False) -> RuntimeConfig:
+def config(
+    tokenizer_dir: Path, cache_dir: Path, *, futex: bool, pool: bool = False, stops: bool = False
+) -> RuntimeConfig:
     return RuntimeConfig(
         tokenizer=tokenizer_dir,
         cache_dir=cache_dir,
         max_pre_step_time_ms=50,
         max_step_time_ms=50,
-        max_init_time_ms=2000,
-        late_steps=2,
+        max_init_time_ms=20_000 if stops else 2000,
+        late_steps=1000 if stops else 2,
         sync="futex" if futex else "semaphore",
         extra_args=("--placement=pool",) if pool else (),
     )
@@ -313,12 +362,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--futex", action="store_true")
     parser.add_argument("--pool", action="store_true")
+    parser.add_argument("--stop", action="store_true")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder, "cache")
-        with Runtime(config(tokenizer.byte_level(Path(folder)), cache, futex=flags.futex, pool=flags.pool)) as runtime:
+        vocabulary = tokenizer.byte_level(Path(folder))
+        with Runtime(config(vocabulary, cache, futex=flags.futex, pool=flags.pool, stops=flags.stop)) as runtime:
             runtime.wait_ready()
-            report, leaked = run(runtime, cache, num_requests=flags.n, seed=flags.seed)
+            report, leaked = run(runtime, cache, num_requests=flags.n, seed=flags.seed, stops=flags.stop)
     print(json.dumps(report | {"leaked": leaked}, indent=1))
     return 1 if leaked else 0
 
