@@ -1,7 +1,6 @@
 """Make the parts of an engine and put them together."""
 
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.sampler import Sampler, Sampling
 from aici_engine.sample.tensors import TensorMasks
 from aici_engine.schedule import Scheduler
+from aici_engine.settings import read_settings, read_tokenizer
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.tokenizer.tokens import read_vocabulary, tokenizer_file
@@ -58,12 +58,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     model = make_model(config, place)
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no narrower kind
-        raise UsageError(f"{path} cannot be loaded as a tokenizer: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer = read_tokenizer(path)
     if host.vocab_size > model.vocab_size:
         raise UsageError(
             f"the controllers' vocabulary has {host.vocab_size} tokens, the model only {model.vocab_size}",
@@ -144,9 +139,9 @@ def _num_pages(config: EngineConfig, place: Place, model: "Model", context: int)
 
 def _start_token(model_dir: Path, tokenizer: Tokenizer, eos_token: TokenId) -> TokenId:
     """What stands before all text; where the model has no such token, EOS: what stood before in training."""
-    config = model_dir / "tokenizer_config.json"
-    name = json.loads(config.read_bytes()).get("bos_token") if config.is_file() else None
-    token = tokenizer.token_to_id(name["content"] if isinstance(name, dict) else name) if name else None
+    name = read_settings(model_dir / "tokenizer_config.json").get("bos_token")
+    text = name.get("content") if isinstance(name, dict) else name
+    token = tokenizer.token_to_id(text) if isinstance(text, str) else None
     return eos_token if token is None else TokenId(token)
 
 

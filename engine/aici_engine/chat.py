@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from aici_engine.settings import read_settings, read_tokenizer
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
 from aici_runtime.tokenizer.tokens import tokenizer_file
@@ -39,13 +40,18 @@ class ChatTemplate:
     @classmethod
     def of(cls, model_dir: Path) -> "ChatTemplate | None":
         """None if the folder has no template."""
-        config = _json(model_dir / "tokenizer_config.json")
+        config = read_settings(model_dir / "tokenizer_config.json")
         file = model_dir / "chat_template.jinja"
-        source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
-        if isinstance(source, list):  # several by name
-            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        try:
+            source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
+            if isinstance(source, list):  # several by name
+                source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"the chat template of {model_dir.name} cannot be read: {error!r}") from error
         if not source:
             return None
+        if not isinstance(source, str):
+            raise UsageError(f"the chat template of {model_dir.name} is no text")
         tokens = {name: _content(value) for name, value in config.items() if name.endswith("_token") and value}
         return cls(source, tokens, name=model_dir.name)
 
@@ -79,13 +85,11 @@ class ChatTemplate:
 
 def chat_prompt(model_dir: Path, messages: Sequence[Mapping[str, str]]) -> list[TokenId]:
     """The tokens up to where the assistant's answer begins. Each message has a `role` and a `content`."""
-    from tokenizers import Tokenizer
-
     template = ChatTemplate.of(model_dir)
     if template is None:
         raise UsageError(f"the model in {model_dir} has no chat template", hint="leave --chat out")
     # The template writes the special tokens at the start itself.
-    tokenizer = Tokenizer.from_file(str(tokenizer_file(str(model_dir))))
+    tokenizer = read_tokenizer(tokenizer_file(str(model_dir)))
     return [TokenId(token) for token in tokenizer.encode(template.render(messages), add_special_tokens=False).ids]
 
 
@@ -97,10 +101,6 @@ def _raise(message: str) -> NoReturn:
     from jinja2 import TemplateError
 
     raise TemplateError(message)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_bytes()) if path.is_file() else {}
 
 
 def _content(value: str | dict[str, Any]) -> str:

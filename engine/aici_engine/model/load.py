@@ -1,7 +1,6 @@
 """From a folder to a model that runs on our cache."""
 
 import contextlib
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from aici_engine.config import Dtype
 from aici_engine.model import attention, probe
 from aici_engine.model.attention import Kernel
 from aici_engine.model.runner import HuggingFaceModel
+from aici_engine.settings import read_settings
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import TokenId
 
@@ -30,6 +30,8 @@ def load_model(
 
     Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
     _register()
+    for name in ("config.json", "generation_config.json"):  # of which transformers says what is wrong, but not where
+        read_settings(folder / name)
     # Its annotations forget that `output_loading_info` makes the answer a pair.
     auto: Any = transformers.AutoModelForCausalLM
     with _one_at_a_time, _quiet():
@@ -72,12 +74,15 @@ def adopt(
         raise UsageError(f"{name} cannot run on this engine: it has an encoder")
     context = _context(config)
     layers = _probe(module, name=name, context=context, config=config)
+    if not layers:
+        raise UsageError(f"{name} cannot run on this engine: it has no layers")
     return HuggingFaceModel(
         module.to(device),
         layers=layers,
         vocab_size=config.vocab_size,
         context=context,
-        eos_tokens=eos_tokens,
+        # Old configurations say -1 where there is none.
+        eos_tokens=frozenset(token for token in eos_tokens if 0 <= token < config.vocab_size),
         name=name,
         kernel=kernel,
     )
@@ -110,7 +115,7 @@ def _context(config: Any) -> int:
 def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
     """Every token that ends a sequence: generation_config.json may name several, the model's own configuration one."""
     path = folder / "generation_config.json"
-    ids = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+    ids = read_settings(path).get("eos_token_id")
     if ids is None:
         ids = getattr(config, "eos_token_id", None)
     if ids is None:

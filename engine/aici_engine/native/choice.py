@@ -1,6 +1,5 @@
 """Which implementation runs a model: our kernels where they can, transformers and torch elsewhere."""
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from aici_engine.native.model import FORMATS, NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.native.pool import Pool
 from aici_engine.native.weights import LANES
+from aici_engine.settings import read_settings
 
 FAMILIES: Final = frozenset(
     f"{name}ForCausalLM"
@@ -102,8 +102,7 @@ def obstacle(model: HuggingFaceModel, *, page_size: int) -> str | None:
 
 def _stored(folder: Path) -> Dtype:
     """As the folder's own configuration says; half precision would not hold what bf16 does, nor the other way round."""
-    path = folder / "config.json"
-    config = json.loads(path.read_bytes()) if path.is_file() else {}
+    config = read_settings(folder / "config.json")
     return "bfloat16" if config.get("dtype", config.get("torch_dtype")) == "bfloat16" else "float32"
 
 

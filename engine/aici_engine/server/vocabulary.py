@@ -1,6 +1,5 @@
 """Text to tokens and back, in the API process."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from aici_engine.settings import read_settings, read_tokenizer
 from aici_runtime.errors import UsageError
 from aici_runtime.tokenizer.tokens import read_vocabulary, tokenizer_file
 
@@ -25,20 +25,17 @@ class Vocabulary:
         path = tokenizer_file(str(model_dir))
         vocabulary = read_vocabulary(path.read_bytes())
         self.token_bytes = vocabulary.token_bytes
-        self.longest_token = max(map(len, self.token_bytes))
-        self._tokenizer = Tokenizer.from_file(str(path))
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self.longest_token = max(map(len, self.token_bytes), default=0)
+        self._tokenizer = read_tokenizer(path)
         specials = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
         # The longest first: one may begin with another. Without any, nothing matches.
         names = "|".join(re.escape(name) for name in sorted(specials, key=len, reverse=True)) or r"(?!)"
         self._specials = re.compile(names)
         self._plain_specials = re.compile(f"{_PLAIN}({names})")
-        config = model_dir / "tokenizer_config.json"
-        names = json.loads(config.read_bytes()) if config.is_file() else {}
-        eos = self._special(names.get("eos_token"))
+        config = read_settings(model_dir / "tokenizer_config.json")
+        eos = self._special(config.get("eos_token"))
         self.eos_token = int(vocabulary.eos_token) if eos is None else eos
-        self.bos_token = self._special(names.get("bos_token"))
+        self.bos_token = self._special(config.get("bos_token"))
 
     def plain(self, text: str) -> str:
         """`text` such that `encode` makes no special token of what it says, wherever a template puts it: nobody ends

@@ -3,13 +3,13 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aici_engine.store.paths import appearing
-from aici_runtime.errors import AiciError, UsageError
-from aici_runtime.tokenizer.gguf import read_metadata
+from aici_engine.store.paths import ELSEWHERE, appearing
+from aici_runtime.errors import AiciError, UnavailableError, UsageError
 
 
 def convert_gguf(gguf: Path, out: Path, *, shard_bytes: int = 1 << 28) -> None:
@@ -19,19 +19,33 @@ def convert_gguf(gguf: Path, out: Path, *, shard_bytes: int = 1 << 28) -> None:
     f32, because the products of 4-bit formats (scale * q + min) fit neither bf16 nor f16 exactly. `shard_bytes`: about
     so much of the weights is in memory at a time, if no tensor is larger.
     """
+    # Either brings numpy.
+    from safetensors import SafetensorError
+
+    from aici_engine.store.gguf_check import check_gguf
+
+    metadata, num_weights = check_gguf(gguf)
+    free = shutil.disk_usage(out.parent).free
+    if free < 4 * num_weights:
+        raise UnavailableError(
+            f"{out.parent} has {free / 1e9:.1f} GB free: the weights of {gguf.name} take {4 * num_weights / 1e9:.1f}",
+            hint=ELSEWHERE,
+        )
     try:
         with appearing(out) as staging:
             with _quiet_transformers():
-                _convert(gguf, staging, shard_bytes)
+                _convert(gguf, metadata, staging, shard_bytes)
             if not (staging / "tokenizer.json").is_file():
-                raise AiciError(f"{gguf}: its tokenizer has no tokenizer.json form")
+                raise UsageError(f"{gguf}: its tokenizer has no tokenizer.json form")
     except AiciError:
         raise
+    except SafetensorError as err:  # it reads none here, so it could not write
+        raise UnavailableError(f"models cannot be kept in {out.parent}: {err}", hint=ELSEWHERE) from err
     except Exception as err:  # a file can be broken in more ways than there are kinds of errors
         raise UsageError(f"{gguf} cannot be read as a model: {err}") from err
 
 
-def _convert(gguf: Path, out: Path, shard_bytes: int) -> None:
+def _convert(gguf: Path, metadata: Mapping[str, Any], out: Path, shard_bytes: int) -> None:
     # Torch weighs a second and a half to import, and most commands never convert.
     import torch
     from safetensors.torch import save_file
@@ -41,12 +55,14 @@ def _convert(gguf: Path, out: Path, shard_bytes: int) -> None:
 
     # from_pretrained(gguf_file=...) would do, but wants the package accelerate for what these lines need none for.
     config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    mend(config, read_metadata(gguf), gguf)
+    mend(config, metadata, gguf)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     wanted = {name: parameter.shape for name, parameter in model.named_parameters()}  # one head that is the embedding
     places: dict[str, str] = {}
-    for number, shard in enumerate(_shards(_weights(gguf, model), shard_bytes), 1):
+    for number, shard in enumerate(
+        _shards(_weights(gguf, str(metadata["general.architecture"]), model), shard_bytes), 1
+    ):
         if wrong := sorted(name for name, tensor in shard.items() if tensor.shape != wanted.get(name, tensor.shape)):
             raise ValueError(f"weights do not fit the architecture: {wrong[0]} has another shape")
         file = f"model-{number:05}.safetensors"
@@ -61,7 +77,7 @@ def _convert(gguf: Path, out: Path, shard_bytes: int) -> None:
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
 
 
-def _weights(gguf: Path, model: Any) -> Iterator[tuple[str, Any]]:
+def _weights(gguf: Path, arch: str, model: Any) -> Iterator[tuple[str, Any]]:
     """Each of the model's parameters that the file has, read when it is asked for.
 
     As transformers' load_gguf_checkpoint does it, which holds all of them at once: 28 GB of a model of 7 B.
@@ -70,7 +86,9 @@ def _weights(gguf: Path, model: Any) -> Iterator[tuple[str, Any]]:
     from gguf import GGUFReader, dequantize
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
-    make: Any = TENSOR_PROCESSORS.get(str(read_metadata(gguf)["general.architecture"]), TensorProcessor)
+    from aici_engine.store.gguf_config import ROTATION
+
+    make: Any = TENSOR_PROCESSORS.get(arch, TensorProcessor)
     processor = make(config=model.config.to_dict())
     names = get_gguf_hf_weights_map(model, processor)
     collected: dict[str, Any] = {}  # what is in several pieces in the file
@@ -83,6 +101,8 @@ def _weights(gguf: Path, model: Any) -> Iterator[tuple[str, Any]]:
         )
         if done.name in names:
             yield names[done.name], torch.tensor(done.weights)
+        elif done.name and done.name.removesuffix(".weight") not in ROTATION:
+            raise ValueError(f"weights do not fit the architecture: it has no {tensor.name}")
     yield from collected.items()
 
 

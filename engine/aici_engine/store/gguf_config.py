@@ -23,6 +23,9 @@ _SCALINGS: Final = {"none", "linear", "yarn"}
 _SCALING_KEYS: Final = {"type", "factor", "original_context_length", "finetuned"}
 _LLAMA3: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Of all Llamas from 3.1 on. Files have the factors of the frequencies that come of it, and no numbers."""
+ROTATION: Final = ("rope_factors_long", "rope_factors_short", "rope_freqs")
+"""Tensors that are no weights."""
+_TURNED_WHOLE: Final = {"llama", "qwen2", "qwen3", "gemma2", "gemma3"}
 _SCALED_BY_WIDTH: Final = {("gemma2", 46), ("gemma3", 62)}
 """The two of 27 B, by their layers: queries are scaled by the width of the model over its heads. No key says so."""
 
@@ -41,11 +44,14 @@ def mend(config: Any, metadata: Mapping[str, Any], path: Path) -> None:
     if arch == "phi3":  # some of the family turn only a part of each head
         heads = config.hidden_size // config.num_attention_heads
         config.rope_parameters["partial_rotary_factor"] = own.get("rope.dimension_count", heads) / heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if arch in _TURNED_WHOLE and own.get("rope.dimension_count", width) != width:
+        raise ValueError(f"it turns a part of each head only, which {arch} does not elsewhere")
     if "attention.sliding_window" in own and not hasattr(config, "sliding_window"):
         raise ValueError(f"it sees a window only, which {arch} does not elsewhere")
     if arch != "gpt-oss":  # whose rotation transformers does read
         _scale_rotation(config, own)
-    if (factors := _tensors(path, "rope_factors_long", "rope_factors_short", "rope_freqs")) is not None:
+    if (factors := _tensors(path, *ROTATION)) is not None:
         _scale_frequencies(config, factors)
 
 

@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from aici_runtime.cache import default_cache_dir
+from aici_runtime.cache import default_cache_dir, sync
 from aici_runtime.errors import UnavailableError
+
+ELSEWHERE = "AICI_CACHE_DIR names another folder"
 
 
 def models_root() -> Path:
@@ -29,9 +31,7 @@ def exclusive(name: str) -> Iterator[None]:
         models_root().mkdir(parents=True, exist_ok=True)
         lock = (models_root() / f".{name}.lock").open("w")
     except OSError as err:
-        raise UnavailableError(
-            f"models cannot be kept in {models_root()}: {err.strerror}", hint="AICI_CACHE_DIR names another folder"
-        ) from err
+        raise UnavailableError(f"models cannot be kept in {models_root()}: {err.strerror}", hint=ELSEWHERE) from err
     with lock:
         flock(lock, LOCK_EX)
         yield
@@ -53,5 +53,7 @@ def appearing(out: Path) -> Iterator[Path]:
     """An empty folder that becomes `out`, whole or not at all, replacing what stands there. Only inside `exclusive`."""
     with scratch(out.with_name(f".{out.name}.tmp")) as staging:
         yield staging
+        for path in (*staging.iterdir(), staging):
+            sync(path)  # or the name could reach the disk before the content
         shutil.rmtree(out, ignore_errors=True)
         staging.rename(out)

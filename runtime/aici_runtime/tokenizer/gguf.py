@@ -1,17 +1,21 @@
-"""The metadata of a GGUF file: keys and values, without the tensors. The format is that of ggml's `gguf.md`, v2 and 3.
+"""What a GGUF file begins with: keys and values, and where its tensors are. The format is that of ggml's `gguf.md`, v2
+and 3.
 
 The package `gguf` reads it too, and brings numpy, which the runtime has no other use for.
 """
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import TypeVar
 
 from aici_runtime.errors import UsageError
 
 MAGIC = b"GGUF"
 Value = bool | int | float | str | list["Value"]
+T = TypeVar("T")
 
 _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
@@ -32,14 +36,47 @@ _SCALARS = {
     }.items()
 }
 _U32, _U64 = _SCALARS[4], _SCALARS[10]
+_MAX_DIMENSIONS = 4
+INCOMPLETE = "the download may be incomplete: fetch it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """`shape`: innermost first. `kind`: of its numbers, as ggml counts them. `start`: in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    start: int
 
 
 def read_metadata(path: Path) -> dict[str, Value]:
     """Raises UsageError for what is no GGUF file, and for one that ends too early."""
+    return _read(path, lambda reader: reader.metadata())
+
+
+def read_header(path: Path) -> tuple[dict[str, Value], list[Tensor]]:
+    """The metadata, and where the file says that its tensors are. Raises as `read_metadata` does."""
+
+    def read(reader: "_Reader") -> tuple[dict[str, Value], list[Tensor]]:
+        metadata = reader.metadata()
+        return metadata, reader.tensors(metadata)
+
+    return _read(path, read)
+
+
+def _read(path: Path, read: "Callable[[_Reader], T]") -> T:
     try:
-        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            return _Reader(content).metadata()
-    except (ValueError, struct.error, RecursionError, MemoryError) as error:
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise UsageError(f"{path} cannot be read as a GGUF file: it is empty", hint=INCOMPLETE)
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                return read(_Reader(content))
+    except struct.error as error:
+        raise UsageError(f"{path} is cut off: it ends before its tensors begin", hint=INCOMPLETE) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{path} cannot be read as a GGUF file: {error}") from error
 
 
@@ -49,13 +86,34 @@ class _Reader:
     def __init__(self, content: mmap) -> None:
         self._content = content
         self._at = 0
+        self._num_tensors = 0
 
     def metadata(self) -> dict[str, Value]:
         magic, version = self._content[:4], struct.unpack_from("<I", self._content, 4)[0]
         if magic != MAGIC or version not in _VERSIONS:
             raise ValueError(f"magic {magic!r}, version {version}; versions 2 and 3, little-endian, can be read")
-        self._at = 16  # after the number of tensors
+        self._at = 8
+        self._num_tensors = self._number(_U64)
         return {self._text(): self._value() for _ in range(self._number(_U64))}
+
+    def tensors(self, metadata: dict[str, Value]) -> list[Tensor]:
+        """After `metadata`, which may say how their data is aligned."""
+        found = [self._tensor() for _ in range(self._num_tensors)]
+        alignment = metadata.get("general.alignment", 32)
+        if type(alignment) is not int or alignment < 1:
+            raise ValueError(f"its tensors are aligned to {alignment!r}")
+        begin = -(-self._at // alignment) * alignment
+        return [replace(tensor, start=begin + tensor.start) for tensor in found]
+
+    def _tensor(self) -> Tensor:
+        """Its start is that within the data."""
+        name, num_dimensions = self._text(), self._number(_U32)
+        if num_dimensions > _MAX_DIMENSIONS:
+            raise ValueError(f"{name!r} has {num_dimensions} dimensions")
+        shape = tuple(self._number(_U64) for _ in range(num_dimensions)) or (1,)
+        if 0 in shape:
+            raise ValueError(f"{name!r} has no numbers")
+        return Tensor(name, shape, self._number(_U32), self._number(_U64))
 
     def _number(self, kind: struct.Struct) -> int:
         (value,) = kind.unpack_from(self._content, self._at)

@@ -16,6 +16,8 @@ from aici_runtime.ids import TokenId
 
 HINT = "give the folder of a model on this machine, its tokenizer.json, or its .gguf"
 _EOS_NAMES = ("</s>", "<|endoftext|>", "<|end_of_text|>")
+_MAX_TOKENS = 1 << 24
+"""Beyond it a vocabulary is a broken one: the greatest that there are have some 300,000."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -47,7 +49,7 @@ def read_vocabulary(tokenizer_json: bytes, *, eos_token: TokenId | None = None) 
     """`eos_token`: where somebody knows it. Raises UsageError."""
     try:
         return _vocabulary(json.loads(tokenizer_json), eos_token)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"not a tokenizer.json: {str(error)[:200] or error!r}") from error
 
 
@@ -56,6 +58,8 @@ def _vocabulary(tokenizer: Any, known_eos: TokenId | None) -> Vocabulary:
     to_bytes = _decoder(tokenizer.get("decoder"))
     added = tokenizer.get("added_tokens") or []
     size = 1 + max(max(texts.values(), default=-1), max((token["id"] for token in added), default=-1))
+    if size > _MAX_TOKENS:
+        raise ValueError(f"a token has the id {size - 1}")
     token_bytes = [b""] * size
     notes: list[str] = []
     is_added = {token["id"] for token in added}

@@ -1,13 +1,16 @@
 """Tiny models in GGUF files answer as the models do that were put there; what cannot be read so is refused by name."""
 
 import json
+import re
+import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType
+from gguf import GGMLQuantizationType, GGUFWriter
 from safetensors import safe_open
 from transformers import Gemma2Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -23,7 +26,7 @@ from aici_engine.native.model import NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.gguf_config import mend
-from aici_runtime.errors import UsageError
+from aici_runtime.errors import UnavailableError, UsageError
 from aici_runtime.ids import SeqId
 from tests.engine.model.test_models import NEAR, Runner, build, sequences
 from tests.engine.store.gguf_models import write_gguf
@@ -143,6 +146,9 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
         ("llama", "llama", {"attention.sliding_window": 5}, {}, "it sees a window only"),
         ("llama", "llama", {"feed_forward_length": 160}, {}, "has another shape"),
         ("llama", "llama", {"block_count": 9}, {}, "is missing"),
+        ("llama", "llama", {"block_count": 1 << 31}, {}, "2147483648 layers, but 39 tensors"),
+        ("llama", "llama", {"rope.dimension_count": 8}, {}, "a part of each head only"),
+        ("llama", "llama", {}, {"blk.0.attn_q.bias": np.ones(64, np.float32)}, r"it has no blk\.0\.attn_q\.bias"),
         ("llama", "llama", {"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, {}, "longrope"),
         (
             "qwen2",
@@ -168,3 +174,65 @@ def test_what_would_answer_wrongly_is_refused(
     with pytest.raises(UsageError, match=said):
         convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "model.gguf"
+    write_gguf(path, build("llama", num_hidden_layers=1), "llama")
+    return path.read_bytes()
+
+
+def renamed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    return lambda content: content.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "hint"),
+    [
+        (lambda _: b"", "it is empty", "fetch it again"),
+        (lambda content: content[:28], "it ends before its tensors begin", "fetch it again"),
+        (lambda content: content[: content.index(b"blk.0.ffn_up.weight")], "goes beyond the end", ""),
+        (lambda content: content[:-1], r"output\.weight ends at byte (\d+) of \d+", "fetch it again"),
+        (
+            renamed(b"blk.0.attn_q.weight", b"blk.0.attn_k.weight"),
+            r"it has blk\.0\.attn_k\.weight twice",
+            "fetch it again",
+        ),
+        (renamed(b"general.architecture", b"general.Architecture"), "of which architecture it is", ""),
+    ],
+    ids=["empty", "cut in its metadata", "cut in its table", "cut in its weights", "doubled", "of no architecture"],
+)
+def test_a_damaged_file_is_refused_with_what_is_so(
+    damage: Callable[[bytes], bytes], said: str, hint: str, whole: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "model.gguf").write_bytes(damage(whole))
+    with pytest.raises(UsageError, match=said) as error:
+        convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    assert hint in error.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_a_piece_of_a_model_is_refused_with_what_makes_it_whole(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "model-00001-of-00002.gguf", "llama")
+    writer.add_uint16("split.count", 2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(UsageError, match="one piece of 2") as error:
+        convert_gguf(tmp_path / "model-00001-of-00002.gguf", tmp_path / "model")
+    assert "--merge" in error.value.hint
+
+
+def test_a_disk_that_is_full_is_not_the_files_fault(whole: bytes, tmp_path: Path) -> None:
+    """Files of at most 64 KB stand for it."""
+    (tmp_path / "model.gguf").write_bytes(whole)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.raises(UnavailableError, match=re.escape(str(tmp_path))) as error:
+            convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "AICI_CACHE_DIR" in error.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]

@@ -1,0 +1,38 @@
+"""The files beside a model's weights: what people edit, and what downloads cut off."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aici_runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_HINT = "the download may be incomplete: fetch it again"
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Nothing where there is no such file. Raises UsageError for what is no JSON object."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read as JSON: {error}", hint=_HINT) from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds a {type(found).__name__}, not an object", hint=_HINT)
+    return found
+
+
+def read_tokenizer(path: Path) -> "Tokenizer":
+    """It neither cuts texts nor fills them up, whatever the file says. Raises UsageError."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower kind
+        raise UsageError(f"{path} cannot be loaded as a tokenizer: {error}", hint=_HINT) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
