@@ -89,6 +89,17 @@ def test_levels_change_no_bit_of_numbers_of_any_size(form: Format) -> None:
         torch.testing.assert_close(result, results[0], rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("form", list(Format)[:4])
+@pytest.mark.parametrize("level", ABLE)
+def test_what_is_no_number_is_not_lost_among_others(level: str, form: Format) -> None:
+    """With integer weights, it would be the code 0 of its group."""
+    x = torch.ones(3, 64)
+    x[1, 40] = float("nan")
+    rows = NativeLinear(torch.ones(20, 64), None, form, pool(level=level))(x)
+    assert rows[1].isnan().all()
+    assert rows[[0, 2]].isfinite().all()
+
+
 TINY: dict[str, Any] = {
     "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0,

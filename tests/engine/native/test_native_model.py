@@ -216,3 +216,10 @@ def test_a_broken_model_does_not_look_sound(family: str) -> None:
     module.model.norm.weight.data.fill_(float("nan"))
     model = native(module, Format.F32)
     assert whole(model, Sequence(1, 20)).isnan().all()
+
+
+@pytest.mark.parametrize("weights", list(Format)[:4])
+def test_capped_scores_of_what_is_no_number_are_none(weights: Format) -> None:
+    module = copy.deepcopy(module_of("gemma2"))
+    module.model.layers[1].self_attn.q_proj.weight.data[0, 3] = float("nan")
+    assert whole(native(module, weights), Sequence(1, 20)).isnan().all()

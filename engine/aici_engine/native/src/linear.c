@@ -40,7 +40,14 @@ activations activations_at(char *memory, int tokens, int columns) {
   return a;
 }
 
-INLINE f32x16 abs16(f32x16 v) { return (f32x16)((i32x16)v & 0x7fffffff); }
+/* Compared as integers, NaN is more than all numbers: it becomes the scale of its group, and so is not lost. */
+INLINE float most16(f32x16 a, f32x16 b) {
+  const i32x16 bits = __builtin_elementwise_max((i32x16)a & 0x7fffffff, (i32x16)b & 0x7fffffff);
+  const int32_t most = imax16(bits);
+  float x;
+  memcpy(&x, &most, sizeof x);
+  return x;
+}
 
 void activate(const activations *to, int token, const float *from, int format) {
   const size_t at = (size_t)token * (size_t)to->columns;
@@ -54,8 +61,7 @@ void activate(const activations *to, int token, const float *from, int format) {
   }
   for (int k = 0; k < to->columns; k += GROUP) {
     const f32x16 a = load(from + k), b = load(from + k + LANES);
-    const float most = hmax16(max16(abs16(a), abs16(b)));
-    const float inverse = most > 0 ? 127.0f / most : 0.0f;
+    const float most = most16(a, b), inverse = most > 0x1p-119f ? 127.0f / most : 0.0f; /* less: it would be infinite */
     const i32x16 x = __builtin_convertvector(__builtin_elementwise_roundeven(a * inverse), i32x16);
     const i32x16 y = __builtin_convertvector(__builtin_elementwise_roundeven(b * inverse), i32x16);
     const i8x16 low = __builtin_convertvector(x, i8x16), high = __builtin_convertvector(y, i8x16);

@@ -168,11 +168,7 @@ static void embed(const step *s, range tokens) {
 static void cap_logits(const step *s, range lanes) {
   const float cap = s->model->logit_cap;
   float *logits = s->logits + (size_t)lanes.first * LANES;
-  for (int i = lanes.first; i < lanes.last; i++, logits += LANES) {
-    const f32x16 x = load(logits), capped = tanh16(x / cap) * cap;
-    const i32x16 is_number = x == x; /* whoever samples must see that a model broke */
-    store(logits, (f32x16)(((i32x16)capped & is_number) | ((i32x16)x & ~is_number)));
-  }
+  for (int i = lanes.first; i < lanes.last; i++, logits += LANES) store(logits, tanh16(load(logits) / cap) * cap);
 }
 
 static void run(aici_pool *pool, int thread, void *argument) {

@@ -86,6 +86,7 @@ INLINE f32x16 dot_bf16(f32x16 sum, u32x16 w, const narrow *a) {
 INLINE float sum16(f32x16 v) { return FOLD(v, ADD_); }
 INLINE int32_t isum16(i32x16 v) { return FOLD(v, ADD_); }
 INLINE float hmax16(f32x16 v) { return FOLD(v, max16); }
+INLINE int32_t imax16(i32x16 v) { return FOLD(v, __builtin_elementwise_max); }
 
 /* exp(x) to 2 units in the last place; 0 below -87, for -infinity too. Not for x > 88 or NaN. */
 INLINE f32x16 exp16(f32x16 x) {
@@ -105,10 +106,11 @@ INLINE f32x16 exp16(f32x16 x) {
   return (f32x16)(scaled & ~gone);
 }
 
-/* To 1e-7, of anything: NaN gives a number. */
+/* To 1e-7, of anything; NaN stays NaN: whoever samples must see that a model broke. */
 INLINE f32x16 tanh16(f32x16 x) {
   const f32x16 e = exp16(__builtin_elementwise_min(max16(x, splat(-10.0f)), splat(10.0f)) * 2.0f);
-  return 1.0f - 2.0f / (e + 1.0f);
+  const i32x16 is_number = x == x;
+  return (f32x16)(((i32x16)(1.0f - 2.0f / (e + 1.0f)) & is_number) | ((i32x16)x & ~is_number));
 }
 
 /* Of each lane's four bytes: sum + a . w. The four of `a` are signed and the same for all lanes.
