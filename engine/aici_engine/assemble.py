@@ -28,6 +28,7 @@ from aici_engine.schedule import Scheduler
 from aici_engine.settings import read_settings, read_tokenizer
 from aici_runtime.errors import UsageError
 from aici_runtime.ids import SeqId, TokenId
+from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.tokenizer.tokens import read_vocabulary, tokenizer_file
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _GUESTS_AHEAD = 16
 """So many guests start, or are ready and wait, while every slot is taken."""
+_MOST_GUESTS = NUM_SLOTS // 2 * 3 // 4
+"""Half of the runtime's slots are for requests, and those of guests that have just ended stay taken for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             host,
             output,
             num_logits=model.vocab_size,
-            max_guests=config.max_num_seqs + _GUESTS_AHEAD,
+            max_guests=min(config.max_num_seqs + _GUESTS_AHEAD, _MOST_GUESTS),
             eos_tokens=eos_tokens,
             new_id=new_id,
             calm_rounds=config.calm_rounds,

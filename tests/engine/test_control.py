@@ -25,6 +25,7 @@ from aici_engine.events import (
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.errors import AiciError, RuntimeDiedError, UsageError
 from aici_runtime.ids import TokenId
+from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import Pre, Splice
 from tests.engine.support import (
     EOS,
@@ -399,6 +400,17 @@ def test_a_crowd_of_guests_starts_in_turn(engine: Engine, host: ScriptedHost) ->
     assert {end.reason for end in ends[30:60]} <= {FinishReason.ABORT, FinishReason.EOS}
     assert [end.text for end in ends[:30] + ends[60:]] == [f"number {i}" for i in [*range(30), *range(60, 100)]]
     assert missing.wait().reason is FinishReason.FAIL
+
+
+def test_more_sequences_may_run_than_the_runtime_has_room_for(tiny_model: Path) -> None:
+    host = ScriptedHost(dict(GUESTS))
+    host.max_guests = NUM_SLOTS // 2
+    host.hold.clear()
+    config = EngineConfig(model_dir=tiny_model, num_pages=700, max_num_seqs=300, max_batch_tokens=4000)
+    with Engine(config, host=host) as engine:
+        handles = [submit(engine, "guest", max_tokens=3) for _ in range(300)]
+        host.hold.set()
+        assert {handle.wait().reason for handle in handles} == {FinishReason.LENGTH}
 
 
 def test_guests_start_by_priority(tiny_model: Path) -> None:
