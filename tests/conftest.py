@@ -5,6 +5,7 @@ import signal
 import tempfile
 
 import pytest
+from hypothesis import settings
 
 # Behind a shell's `&` SIGINT is ignored, behind `nohup` SIGHUP is, and every child would ignore them too: neither
 # Ctrl-C nor the end of a terminal could be tested.
@@ -13,11 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Before anything imports torch, as the command line does: threads that spin while they wait take each other's cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 # Torch's threads spin while they wait, and take the cores from the tests of other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# Beside busy neighbours an example may wait for its turn longer than hypothesis allows it to take.
+settings.register_profile("aici", deadline=None)
+settings.load_profile("aici")
 
 
 def pytest_configure(config: pytest.Config) -> None:
