@@ -30,8 +30,9 @@ from aici_engine.server.vocabulary import Vocabulary
 from aici_runtime.ids import TokenId
 from tests.support.cli import AICI, aici
 from tests.support.fake_engine import FakeEngine
+from tests.support.fake_service import service_over
 from tests.support.http import listening
-from tests.support.lmtp import make_service, run, scores
+from tests.support.lmtp import run, scores
 from tests.support.model import default_model_dir
 from tests.support.processes import wait_until
 from tests.support.server import Server, serving
@@ -80,7 +81,7 @@ def test_lmql(server: Server, engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "keys.toml").chmod(0o600)
 
     async def queries() -> dict[str, Any]:
-        guarded = create_app(make_service(FakeEngine([scores])), keys=Keys(tmp_path / "keys.toml"))
+        guarded = create_app(service_over(FakeEngine([scores])), keys=Keys(tmp_path / "keys.toml"))
         async with listening(guarded) as port:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -5,6 +5,8 @@ from functools import cache
 
 from aici_engine.chat import ChatTemplate
 from aici_engine.server.admission import Admission
+from aici_engine.server.config import Limits
+from aici_engine.server.metrics import Metrics
 from aici_engine.server.service import Service
 from aici_engine.server.vocabulary import Vocabulary
 from tests.support.fake_engine import FakeEngine, Script
@@ -28,11 +30,17 @@ def vocabulary() -> Vocabulary:
     return _service().vocabulary
 
 
+def service_over(engine: FakeEngine, *, capacity: int = 8, limits: Limits | None = None) -> Service:
+    service = copy(_service())
+    service.client, service.admission, service.metrics = engine.client, Admission(capacity), Metrics()
+    service.limits = limits or Limits()
+    return service
+
+
 def fake_service(*scripts: Script, template: str | None = None) -> tuple[Service, FakeEngine]:
     """`scripts` play in turn, the last again and again. `template`: instead of the default model's."""
     engine = FakeEngine(list(scripts)) if scripts else FakeEngine()
-    service = copy(_service())
-    service.client, service.admission = engine.client, Admission(8)
+    service = service_over(engine)
     if template is not None:
         service.template = ChatTemplate(template, {}, name="test")
     return service, engine

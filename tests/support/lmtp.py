@@ -1,20 +1,18 @@
 """A client of LMTP, and a server whose engine says what a test tells it to."""
 
 import asyncio
-import copy
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeAlias
 
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
-from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.service import Service
 from tests.support.fake_engine import FakeEngine, Script
-from tests.support.model import default_model_dir
+from tests.support.fake_service import service_over
 from tests.support.websocket import Socket
 
 Item: TypeAlias = dict[str, Any]
@@ -72,18 +70,6 @@ def _no_json(name: str) -> None:
     raise AssertionError(f"{name} is no JSON")
 
 
-@cache
-def _service() -> Service:
-    return Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
-
-
-def make_service(engine: FakeEngine, *, capacity: int = 8) -> Service:
-    """The tokenizer is loaded once for all."""
-    service = copy.copy(_service())
-    service.client, service.admission = engine.client, Admission(capacity)
-    return service
-
-
 @asynccontextmanager
 async def connected(
     *scripts: Script, path: str = "/lmtp", capacity: int = 8, timeout_s: float = 30
@@ -91,7 +77,7 @@ async def connected(
     """After the server's greeting."""
     info = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4, eos_tokens=(0, EOS))
     engine = FakeEngine(list(scripts) or [tokens(11)], info=info)
-    service = make_service(engine, capacity=capacity)
+    service = service_over(engine, capacity=capacity)
     async with asyncio.timeout(timeout_s), Socket(create_app(service), path) as socket:
         client = Client(socket, engine, service)
         assert (await client.message())["event"] == "ready"

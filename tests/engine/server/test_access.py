@@ -12,21 +12,21 @@ from fastapi import Depends, FastAPI
 from aici_engine.events import FinishReason
 from aici_engine.server import logs, wire
 from aici_engine.server.access import Observer
-from aici_engine.server.admission import Admission, Principal
+from aici_engine.server.admission import Principal
 from aici_engine.server.app import create_app
 from aici_engine.server.logs import JsonFormatter, TextFormatter
 from aici_engine.server.metrics import Metrics, StreamWatch
-from aici_engine.server.service import Generation, Service
+from aici_engine.server.service import Generation
 from aici_engine.server.who import who
 from tests.support.fake_engine import FakeEngine, says
-from tests.support.model import default_model_dir
+from tests.support.fake_service import service_over
 
 STATS = {"active_requests": 1, "waiting_requests": 2, "total_requests": 3, "cache_usage": 0.5, "tokens_generated": 4}
 
 
 def make_app(*, observers: Sequence[Observer] = ()) -> FastAPI:
     engine = FakeEngine([says("Hello", " there", num_cached=1)], calls={"stats": STATS})
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    service = service_over(engine)
     app = create_app(service, observers=observers)
 
     @app.get("/bug")

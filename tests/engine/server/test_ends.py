@@ -8,13 +8,11 @@ import httpx2 as httpx
 import pytest
 
 from aici_engine.server import wire
-from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.config import Limits
-from aici_engine.server.service import Service
 from aici_runtime.errors import UnavailableError
 from tests.support.fake_engine import FakeEngine
-from tests.support.model import default_model_dir
+from tests.support.fake_service import service_over
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 BODIES: dict[str, dict[str, object]] = {
@@ -34,7 +32,7 @@ def ask(path: str, body: dict[str, object], *, lost: bool) -> tuple[int, str]:
     """The answer when the sequence takes too long, or when the engine is lost."""
     engine = FakeEngine([hangs])
     limits = Limits(request_timeout_s=600 if lost else 0.05)
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8), limits=limits)
+    service = service_over(engine, limits=limits)
 
     async def main() -> tuple[int, str]:
         transport = httpx.ASGITransport(create_app(service))

@@ -9,23 +9,23 @@ import pytest
 from fastapi import Depends, FastAPI, Request, WebSocket
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
-from aici_engine.server.admission import Admission, Principal
+from aici_engine.server.admission import Principal
 from aici_engine.server.app import create_app
 from aici_engine.server.config import Limits
 from aici_engine.server.http import MAX_HEAD_BYTES, Http
 from aici_engine.server.keys import Keys
-from aici_engine.server.service import Generation, Service
+from aici_engine.server.service import Generation
 from aici_engine.server.who import who
 from tests.engine.server.test_keys import ALICE, key_file
 from tests.support.fake_engine import FakeEngine, silent
+from tests.support.fake_service import service_over
 from tests.support.http import exchange, listening
-from tests.support.model import default_model_dir
 
 
 def make_app(*, keys: Keys | None = None, limits: Limits | None = None, cors: tuple[str, ...] = ()) -> FastAPI:
     """With routes for the tests: /echo gives the body back, /slow waits for ever, /stream for its sequence."""
     engine = FakeEngine([silent], calls={"stats": {}})
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8), limits=limits)
+    service = service_over(engine, limits=limits)
     app = create_app(service, keys=keys, cors_origins=cors)
 
     @app.post("/echo")

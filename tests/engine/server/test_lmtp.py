@@ -31,7 +31,8 @@ from aici_runtime.errors import (
     UsageError,
 )
 from tests.support.fake_engine import FakeEngine, fails, silent
-from tests.support.lmtp import EOS, connected, make_service, run, scores, tokens
+from tests.support.fake_service import service_over
+from tests.support.lmtp import EOS, connected, run, scores, tokens
 
 
 @pytest.mark.parametrize("path", ["/", "/lmtp"])
@@ -622,7 +623,7 @@ async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
 
 
 def test_a_page_for_who_looks() -> None:
-    with TestClient(create_app(make_service(FakeEngine()))) as client:
+    with TestClient(create_app(service_over(FakeEngine()))) as client:
         page = client.get("/")
         assert page.status_code == 200
         assert "Language Model Transport Protocol" in page.text
@@ -634,7 +635,7 @@ def test_a_page_for_who_looks() -> None:
     [("http://testserver", 101), ("https://mine.example", 101), ("https://evil.example", 403), ("null", 403)],
 )
 def test_pages_of_other_origins_are_kept_out(origin: str, status: int) -> None:
-    app = create_app(make_service(FakeEngine()), cors_origins=["https://mine.example"])
+    app = create_app(service_over(FakeEngine()), cors_origins=["https://mine.example"])
     with TestClient(app) as client:
         try:
             with client.websocket_connect("/lmtp", headers={"origin": origin}) as socket:

@@ -17,11 +17,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from aici_engine.server import wire
-from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
-from aici_engine.server.service import Service
 from tests.support.fake_engine import FakeEngine, says
-from tests.support.model import default_model_dir
+from tests.support.fake_service import service_over
 
 CHECKS = [
     not_a_server_error,
@@ -43,7 +41,7 @@ GOOD: dict[str, dict[str, object]] = {
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
     engine = FakeEngine([answer], calls={"stats": {"active_requests": 0}})
-    return create_app(Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8)))
+    return create_app(service_over(engine))
 
 
 def answer(submit: wire.Submit) -> Iterable[wire.StreamOut]:

@@ -12,16 +12,14 @@ from starlette.testclient import TestClient
 
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
-from aici_engine.server.admission import Admission
 from aici_engine.server.app import create_app
 from aici_engine.server.constraints import module_id
 from aici_engine.server.keys import Keys
-from aici_engine.server.service import Service
 from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
 from tests.engine.server.test_keys import key_file
 from tests.support.fake_engine import FakeEngine, fails, forked, says, silent
+from tests.support.fake_service import service_over
 from tests.support.http import listening
-from tests.support.model import default_model_dir
 
 JSON = {"Content-Type": "application/json"}
 HEX = "0123456789abcdef" * 4
@@ -32,7 +30,7 @@ REQUEST = HEAD % len(BODY) + BODY
 
 
 def client(engine: FakeEngine) -> TestClient:
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    service = service_over(engine)
     return TestClient(create_app(service), raise_server_exceptions=False)
 
 
@@ -276,7 +274,7 @@ def test_a_controller_that_fails_later_ends_the_stream() -> None:
 
 def test_the_answer_begins_before_the_turn_of_the_run_and_its_end_is_noticed() -> None:
     engine = FakeEngine([lambda submit: [wire.AcceptedOut(submit.stream)]])
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    service = service_over(engine)
 
     async def talk() -> None:
         async with listening(create_app(service)) as port:
@@ -295,7 +293,7 @@ def test_the_answer_begins_before_the_turn_of_the_run_and_its_end_is_noticed() -
 
 def test_a_client_that_leaves_before_the_answer_begins_ends_its_run() -> None:
     engine = FakeEngine([silent])
-    service = Service(engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    service = service_over(engine)
 
     async def talk() -> None:
         async with listening(create_app(service)) as port:
@@ -322,7 +320,7 @@ key = "b-key"
 
 
 def test_what_keys_may(tmp_path: Path) -> None:
-    service = Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    service = service_over(FakeEngine())
     api = TestClient(create_app(service, keys=Keys(key_file(tmp_path, KEYS))))
 
     def run(key: str, controller: str) -> int:
