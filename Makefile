@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+REQUIREMENTS := import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  extras = map(project["optional-dependencies"].get, ("engine", "server", "build", "dev")); \
+  print(*project["dependencies"], *(name for extra in extras for name in extra))
 
 .PHONY: help run test model check fmt guests kernels generated native fuzz clean
 
@@ -49,13 +53,26 @@ fuzz: $(READY)  ## fuzz one part of the SDK: make fuzz TARGET=regex SECONDS=60
 
 # The build requirements go into the venv: an isolated build would be a new place for the toolchain each time, and it
 # would compile its C library again.
-$(READY): pyproject.toml hatch_build.py
+$(VENV)/.tools: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("aici needs Python 3.11 or newer: make run PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(VENV) was made by an older Python: make clean")'
 	@echo "installing into $(VENV): a few minutes, most of it downloads"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' 'ziglang==0.17.0'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[engine,server,build,dev]'
+	@$(PIP) 'hatchling>=1.27' 'ziglang==0.17.0'
+	@touch $@
+
+# These two are apart from $(READY), so that with -j one core compiles while another unpacks.
+$(VENV)/.libraries: $(VENV)/.tools
+	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)')
+	@touch $@
+
+$(VENV)/.compiled: $(VENV)/.tools
+	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_controllers.build
+	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_engine.native.build
+	@touch $@
+
+$(READY): hatch_build.py $(VENV)/.libraries $(VENV)/.compiled
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 clean:  ## remove the venv and what was built

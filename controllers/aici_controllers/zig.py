@@ -111,7 +111,8 @@ def _link(driver: str, objects: Sequence[Path], out: Path, flags: Sequence[str])
     options, _, inputs = how.strip().partition(f" -o {out} ")
     between = r"(?<=\.[oa]) (?=/)"  # the driver quotes nothing, and a folder may have a space in its name
     run(command(wrong, *options.split(" "), *COMPACT, "-o", str(out), *re.split(between, inputs)))
-    return "".join(line for line in said if line is not how)
+    # The first time, it also says how it makes the C library.
+    return "".join(line for line in said if not line.startswith(("wasm-ld ", "ar ")))
 
 
 def build_zig(root: Path, out: Path, *, binding: Path) -> str:
