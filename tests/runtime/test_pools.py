@@ -179,3 +179,19 @@ def test_a_guest_that_leaves_before_its_pool_has_seen_its_request(start_runtime:
     free(runtime, late)
     os.kill(pool, signal.SIGCONT)
     assert wait_until(lambda: num_used_slots(runtime.pid) == 1, 10)  # the pool's own
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_pool_with_a_late_guest_is_not_given_up(start_runtime: Callable[..., Runtime], forks: bool) -> None:
+    """It takes no other in meanwhile, and forks none, until that one's time is over."""
+    flags = ("--placement=pool", "--pool-size=1", "--templates=0")
+    runtime = start_runtime(extra_args=flags, max_step_time_ms=100, max_pre_step_time_ms=100, late_steps=10)
+    good, bad = bind(runtime, wat.plain()), bind(runtime, wat.Module().build(mid=wat.SPIN))
+    assert mid(runtime, bad) == {bad: ""}  # late
+    if forks:
+        other = SeqId(next(_numbers))
+        runtime.send_mid([MidOp(good), MidOp(other, good)])
+        assert {entry.error for entry in runtime.recv_mid().seqs.values()} == {""}
+    else:
+        other = bind(runtime, wat.plain())
+    assert mid(runtime, good, other) == {good: "", other: ""}

@@ -1,7 +1,7 @@
 """The stepper's end of `--placement pool`: guests move into a few processes when they are bound (see `pool.py`)."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from aici_runtime.errors import ControllerError, QuotaError
 from aici_runtime.ids import SeqId
@@ -25,13 +25,14 @@ class Pools:
         self._size = size
         self._pools: list[WorkerHandle] = []
 
-    def settle(self, worker: WorkerHandle) -> str:
-        """Let the guest move, if it can. Returns why it is lost, if it is."""
+    def settle(self, worker: WorkerHandle, busy: Collection[WorkerHandle]) -> str:
+        """Let the guest move, if it can, and not into a pool of `busy`, which would not answer. Returns why it is lost,
+        if it is."""
         if self._size == 0 or worker.dead:
             return ""
         pool = self._room() or self._found(worker) or self._least_used()
         # Whoever was given up on must not be asked: its slot is another's as soon as it is gone.
-        if pool is None or worker.released or self._ask(worker, asks.move()) != "moved":
+        if pool is None or pool in busy or worker.released or self._ask(worker, asks.move()) != "moved":
             return _TOO_LATE if worker.released else ""
         self._roster.move(worker, pool)
         answer = self._ask(pool, asks.adopt(worker.slot.index))

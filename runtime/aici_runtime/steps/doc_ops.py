@@ -86,10 +86,11 @@ class DocOps:
     ) -> tuple[bytes, bytes, bytes]:
         """Post and pre of `asked`, and mid: the results of each, as they stand in an answer."""
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
-        started = time.monotonic()
         waiting = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
         rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
-        got = self._collect(self._sequences.ask(self._requests(asked, post_ops, ops, rows)), started)
+        at_work = self._sequences.ask(self._requests(asked, post_ops, ops, rows))
+        started = time.monotonic()  # now: whatever held us up before that, nobody has lost any of its time
+        got = self._collect(at_work, started)
         if waiting:
             # Who was late has the time of the others; if there are no others, a step's, so that no engine spins.
             got |= self._look_at(waiting, started if got else started + self._pre_limit_s)

@@ -47,7 +47,7 @@ class HeadOps:
         self._sequences.bind({op.id: op.req_id for op in command.ops if op.req_id is not None})
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in command.ops if op.clone_id is not None}
         started = time.monotonic()
-        got = self._ask([op for op in command.ops if not refused.get(op.id)], slots, started)
+        got = self._ask([op for op in command.ops if not refused.get(op.id)], slots)
         used, spare = 0, self._free_slots(slots.values())
         results = []
         for op in command.ops:
@@ -108,11 +108,12 @@ class HeadOps:
         taken |= {sequence.late.row for _, sequence in self._sequences.items() if sequence.late is not None}
         return (slot for slot in range(self._masks.num_slots) if slot not in taken)
 
-    def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int], started: float) -> dict[SeqId, bytes]:
+    def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int]) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
         asked = self._sequences.ask(
             (op.id, asks.step(op, slots[op.id], groups[op.id])) for op in ops if self._sequences[op.id].late is None
         )
+        started = time.monotonic()  # now: whatever held us up before that, nobody has lost any of its time
         late: list[SeqId] = []
         for op in ops:
             sequence = self._sequences[op.id]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.errors import AiciError
-from aici_runtime.flags import Limits
+from aici_runtime.flags import Limits, Proto
 from aici_runtime.guests.callbacks import encode_result
 from aici_runtime.ids import SeqId
 from aici_runtime.processes.pools import Pools
@@ -86,7 +86,7 @@ class Sequences:
         workers = self._roster.bind(list(req_ids.values()))
         for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
             sequence = self._by_id[seq_id] = Sequence(req_id, worker, masks_in_pre=worker.slot.masks_in_pre())
-            if lost := self._pools.settle(worker):
+            if lost := self._pools.settle(worker, {pool for pool, _ in self._late_in_pools()}):
                 self.fail(sequence, f"Worker: {lost}")
 
     def ask(self, requests: Iterable[tuple[SeqId, bytes]]) -> list[SeqId]:
@@ -194,6 +194,7 @@ class Sequences:
             self.fail(parent, "Worker: died")
             raise _ForkError("died")
         if worker.pool is not None:
+            self._wait_for(worker.pool)
             return self._pools.clone(worker, worker.pool, seq_id)
         slot = self._table.take(self._table.branches, self._table.owner(worker.slot))
         self._send(parent, asks.fork(seq_id, slot.index))
@@ -211,6 +212,19 @@ class Sequences:
             self._roster.release(branch)
             raise _ForkError("the branch did not start")
         return branch
+
+    def _wait_for(self, pool: WorkerHandle) -> None:
+        """Until its late guests have answered, as they must before it forks another; or have been late for too long."""
+        proto: Proto = "head" if self._table.is_head() else "doc"
+        patience_s = self._limits.late_rounds(proto) * self._limits.step_limit_s(proto)
+        for seq_id in [seq_id for other, seq_id in self._late_in_pools() if other is pool]:
+            late = self._by_id[seq_id].late
+            _, missing = self.collect([seq_id], patience_s + (late.since if late else 0.0))
+            self.give_up(missing)
+
+    def _late_in_pools(self) -> list[tuple[WorkerHandle, SeqId]]:
+        workers = [(seq_id, sequence.worker) for seq_id, sequence in self._by_id.items() if sequence.late is not None]
+        return [(worker.pool, seq_id) for seq_id, worker in workers if worker is not None and worker.pool is not None]
 
     def _num_forks(self, req_id: str) -> int:
         return sum(seq.req_id == req_id and seq.worker is not None for seq in self._by_id.values())
