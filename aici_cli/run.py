@@ -2,9 +2,11 @@
 
 import contextlib
 import sys
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     Samples: TypeAlias = tuple[Callable[[], str], Sequence[Iterable[Event]]]
     """The model's name, known once there is an answer, and the events of each sample."""
 
+
+_T = TypeVar("_T")
 
 DEFAULT_MAX_TOKENS = 256
 DEFAULT_MAX_FORKS = 16
@@ -192,7 +196,7 @@ def _here(job: Job, here: Here) -> "Iterator[Samples]":
         # The runtime comes up on the other core while this process imports torch.
         config = patient(RuntimeConfig(tokenizer=model_dir, max_forks=here.max_forks or DEFAULT_MAX_FORKS))
         runtime = stack.enter_context(Runtime(config)) if job.control else None
-        import_engine()
+        _apart(import_engine)
         if runtime:
             runtime.wait_ready()
 
@@ -204,7 +208,7 @@ def _here(job: Job, here: Here) -> "Iterator[Samples]":
             device=here.device or "auto",
             num_threads=here.threads,
         )
-        engine = stack.enter_context(Engine(engine_config, host=runtime))
+        engine = stack.enter_context(_apart(lambda: Engine(engine_config, host=runtime)))
         call = None
         if runtime and job.control:
             call = ControllerCall(runtime.mk_module(job.control.wasm).module_id, job.control.argument)
@@ -216,6 +220,21 @@ def _here(job: Job, here: Here) -> "Iterator[Samples]":
             stack.callback(runtime.close)
         handles = [engine.submit(Request(prompt=source, sampling=each, controller=call)) for each in job.sampling]
         yield lambda: model_dir.name, [handle.events() for handle in handles]
+
+
+def _apart(work: "Callable[[], _T]") -> "_T":
+    """In a thread of its own, while this one waits: Ctrl-C strikes here. In the middle of torch's C++, which calls
+    Python, the exception would abort the process."""
+    done: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import typer
 from aici_cli.bench.plot import check_plot, plot_engine
 from aici_cli.output import print_json, say
 from aici_runtime.cache import default_cache_dir
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_runtime.errors import AiciError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from aici_cli.bench.engines.race import Entry
@@ -102,6 +102,8 @@ def engine(
         return
     bandwidth = read_bandwidth(plan.threads)
     results = race(entries, plan, say)
+    if not any(result.cells for result in results):
+        raise AiciError(f"no engine was measured; {results[0].entry.name}: {results[0].error}")
     bandwidth = max(bandwidth, read_bandwidth(plan.threads))  # a limit: neighbours may have had a part of it
     rows = speeds(results, plan) + costs(results, plan, bandwidth)
     if plot is not None:
@@ -115,10 +117,15 @@ def engine(
 def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequence[str] | None) -> "list[Entry]":
     from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
     from aici_cli.bench.engines.race import OURS, Entry
+    from aici_engine.native.levels import levels
 
     for dtype in dtypes or []:
         if dtype not in (*WEIGHT_BITS, "none"):
             raise NotFoundError(f"no dtype is called {dtype!r}", hint=f"dtypes: {', '.join(WEIGHT_BITS)}, none")
+    names = ["off", *(level.name for level in levels())]
+    for level in kernels:
+        if level not in ("", *names):
+            raise NotFoundError(f"no kernels are called {level!r}", hint=f"kernels: {', '.join(names)}")
     ours = [] if dtypes == ["none"] else dtypes or WEIGHT_BITS
     entries = [Entry(engine=OURS, form=dtype, kernels=level) for level in kernels for dtype in ours]
     for peer in [] if peers == ["none"] else peers or _FORMS:

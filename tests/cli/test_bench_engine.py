@@ -119,12 +119,19 @@ def test_what_cannot_be_compared() -> None:
         (["--dtype", "float7"], "no dtype is called 'float7'"),
         (["--random", "rwkv"], "no random model is called 'rwkv'"),
         (["--dtype", "none", "--peer", "none"], "nothing to measure"),
+        (["--kernels", "abacus"], "no kernels are called 'abacus'"),
         (["--profile", "--peer", "hf"], "of ours alone"),
         (["--plot", "engine.gif"], "name it .svg or .png"),
     ):
         done = aici("bench", "engine", *arguments)
         assert done.returncode == 2
         assert says in done.stderr
+
+
+def test_where_none_could_be_measured(model: Path) -> None:
+    done = aici("bench", "engine", "--model", str(model), "--dtype", "none", "--peer", "vllm=/no/such/python")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: no engine was measured; vllm bfloat16: cannot run /no/such/python" in done.stderr
 
 
 def test_a_contestant_ends_with_all_that_it_started(fake: str) -> None:

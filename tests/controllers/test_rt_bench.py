@@ -5,6 +5,7 @@ from pathlib import Path
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary, open_vocabulary
 from aici_controllers.rt_bench.fleet import DocFleet
 from aici_controllers.rt_bench.measure import VARIANTS, full, open_runtime, sparse
+from aici_runtime.wire import MidOp
 from tests.support.vocabulary import write_tokenizer
 
 _TOKENS = [b"01", b"12", b"89012", b'say "', b"a\\", b"a\\n", b"a\\x", b"\\u", b"two\nlines", b"aaaa"]
@@ -29,6 +30,15 @@ def test_their_masks(tmp_path: Path) -> None:
                 for number, expected in enumerate(masks):
                     assert _allowed(vocabulary, runtime.mask_rows(1)) == expected, (make.__name__, number)
                     fleet.step()
+
+
+def test_interrupted_between_a_message_and_its_answer(tmp_path: Path) -> None:
+    vocabulary = open_vocabulary("test", write_tokenizer(tmp_path, _TOKENS))
+    with open_runtime(vocabulary, VARIANTS[0]) as runtime:
+        fleet = DocFleet(runtime, sparse(runtime, vocabulary), 1)
+        runtime.send_mid([MidOp(seq_id) for seq_id in fleet.ids])
+        fleet.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        assert len(runtime.recv_mid().seqs) == 1
 
 
 def _in_json_string(text: bytes) -> bool:

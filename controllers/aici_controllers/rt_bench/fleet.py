@@ -68,7 +68,9 @@ class Fleet(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._free()
+        # Else there may be an answer that nobody has read, and that would be taken for ours; the runtime ends soon.
+        if kind is None:
+            self._free()
 
 
 class HeadFleet(Fleet):
