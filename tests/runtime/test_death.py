@@ -269,11 +269,11 @@ def test_killed_variables_fail_their_request_only(start_runtime: Callable[..., R
 def test_a_branch_whose_parent_dies_before_it_tells_of_it(start_runtime: Callable[..., Runtime]) -> None:
     """Killed at some moment of its fork: the branch is there, or is not; nobody knows its pid."""
     runtime = start_runtime()
-    for number in range(0, 120, 2):
+    for number in range(0, 50, 2):
         parent, child = bind(runtime, number, wat.plain()), SeqId(number + 1)
         pid = one(runtime, "aicirt-seq")
         runtime.send_mid([MidOp(parent), MidOp(child, parent)])
-        time.sleep(number / 120 * 0.006)
+        time.sleep(number / 50 * 0.006)
         os.kill(pid, signal.SIGKILL)
         runtime.recv_mid()
         runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[parent, child])
