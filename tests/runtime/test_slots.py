@@ -75,6 +75,8 @@ def test_a_row_is_not_taken_from_a_mask_that_is_in_it() -> None:
     assert not world.detach()
     world.slot.put_response(response)
     assert world.detach()
+    world.slot.send_request(b"the next")
+    assert world.detach()  # what was written before is not waited for again
 
 
 def test_a_mask_that_comes_with_its_answer() -> None:

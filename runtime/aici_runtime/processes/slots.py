@@ -7,7 +7,7 @@
     +12  number    u32: number of the latest request
     +16  state     u32: FREE or USED
     +32  detach    u32: number of the request that must no longer write into the mask region
-    +36  writing   u32: 1 = the worker looks whether it is detached, and if not, its mask is in its row when it answers
+    +36  writing   u32: number of the request whose mask is in its row when it is answered, if it is not detached
     +40  in pre    u32: 1 = the guest finds its mask in the pre phase
     +44  bell      u32 futex word of a pool (see `pool.py`): rung when there are requests for its guests
     +48  told      u32 futex word of a pool: counts how often it has answered
@@ -211,9 +211,10 @@ class Slot:
         """From now on the worker does not write a mask for its request: it will see the word, whenever it runs again.
         Who was writing already is waited for until it has answered, since the row will be another's in the next step.
         False: it has not when `deadline` has passed."""
-        self._words.store(self._base + 32, self._words.load(self._base + 12))
+        number = self._words.load(self._base + 12)
+        self._words.store(self._base + 32, number)
         self._words.fence()
-        while self._words.load(self._base + 36) and self._words.load(self._base + 4) == 0:
+        while self._words.load(self._base + 36) == number and self._words.load(self._base + 4) == 0:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.0005)
@@ -256,7 +257,6 @@ class Slot:
         start = self._base + RESPONSE_AT
         self._memory[start : start + len(response)] = response
         self._words.store(self._base + 4, len(response))
-        self._words.store(self._base + 36, 0)
 
     def send_response(self, response: bytes) -> None:
         self.put_response(response)
@@ -278,7 +278,7 @@ class Slot:
 
     def begin_write(self) -> bool:
         """Whether the mask may be written: then the stepper waits for the response."""
-        self._words.store(self._base + 36, 1)
+        self._words.store(self._base + 36, self._words.load(self._base + 12))
         self._words.fence()  # the stepper either sees that, or has been seen
         if self.is_detached():
             self._words.store(self._base + 36, 0)
