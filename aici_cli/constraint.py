@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aici_base.errors import NotFoundError, UsageError
 from aici_cli.files import check_utf8, read_bytes, read_text
 from aici_cli.grammar import read_grammar
 from aici_cli.output import say
-from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.constraints import Constraint

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_base.errors import UsageError
 from aici_cli import registry
 from aici_cli.constraint import MAX_WASM_BYTES
 from aici_cli.files import read_bytes
 from aici_cli.output import print_json, say
-from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.case_runner import Outcome
@@ -121,10 +121,10 @@ def run_cases(
     json: Json = False,
 ) -> None:
     """Drive a controller through cases, without a model: masks, forced text, forks, stops, logs, variables."""
+    from aici_base.tokenizer.tokens import tokenizer_file
     from aici_controllers.case_file import read_cases
     from aici_controllers.case_runner import CaseRunner, Tokens
     from aici_runtime.client import Runtime, RuntimeConfig
-    from aici_runtime.tokenizer.tokens import tokenizer_file
 
     file = read_cases(cases)
     module = read_bytes(wasm, "the controller", MAX_WASM_BYTES)

@@ -69,7 +69,7 @@ def _sandbox() -> Finding:
 
 
 def _cache() -> Finding:
-    from aici_runtime.cache import default_cache_dir
+    from aici_base.cache_files import default_cache_dir
 
     folder = default_cache_dir()
     try:
@@ -92,8 +92,8 @@ def _engine() -> Finding:
 
 
 def _kernels() -> Finding:
+    from aici_base.errors import UsageError
     from aici_engine.native.library import describe
-    from aici_runtime.errors import UsageError
 
     try:
         native = describe()
@@ -152,8 +152,8 @@ def _third_party() -> Finding:
 
 
 def _store() -> Finding:
+    from aici_base.errors import UnavailableError
     from aici_controllers.store import Store
-    from aici_runtime.errors import UnavailableError
 
     store = Store()
     try:

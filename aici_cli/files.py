@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_base.errors import NotFoundError, UsageError
 
 
 def read_bytes(path: Path, what: str, max_bytes: int) -> bytes:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_base.errors import UsageError
 from aici_cli.files import read_text
 from aici_cli.output import print_json
-from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.grammar_check import GrammarSummary, Verdict

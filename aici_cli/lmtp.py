@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aici_base.errors import AiciError, UnreachableError, UsageError
 from aici_cli.output import print_error, say
-from aici_runtime.errors import AiciError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import typer
 
+from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_cli.output import print_error
-from aici_runtime.errors import AiciError, UnavailableError, UsageError
 
 EXIT_BUG = 70
 

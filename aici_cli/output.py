@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any
 
-from aici_runtime.errors import AiciError
+from aici_base.errors import AiciError
 
 
 def say(line: str) -> None:

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from aici_base.errors import NotFoundError
 from aici_runtime.channels.envelope import Auth
-from aici_runtime.errors import NotFoundError
 from aici_runtime.modules.registry import Module
 from aici_runtime.modules.tags import is_module_id
 from aici_runtime.wire import ModuleInfo, TagInfo

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_base.errors import UsageError
 from aici_cli.constraint import read_wasm
 from aici_cli.output import print_json, say
-from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,8 +60,8 @@ def pull(
     json: Json = False,
 ) -> None:
     """Bring a controller from a server to this machine, and print its id; or write any of them to a file."""
+    from aici_base.cache_files import write_atomically
     from aici_cli.places import Local, id_of, place
-    from aici_runtime.cache import write_atomically
 
     if out is None and server is None:
         raise UsageError("there is no server to pull from", hint="--server URL; or -o FILE for one of this machine's")

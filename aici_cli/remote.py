@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
+from aici_base.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
 from aici_runtime.modules.registry import Module
 from aici_runtime.modules.tags import is_module_id
 from aici_runtime.wire import ModuleInfo, TagInfo

@@ -5,6 +5,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aici_base.errors import AiciError, ControllerError, NotFoundError
+from aici_base.ids import TokenId
 from aici_cli.constraint import Control
 from aici_cli.remote import Remote, RemoteRun
 from aici_engine.config import SamplingParams
@@ -21,8 +23,6 @@ from aici_engine.events import (
     TokenEvent,
     Usage,
 )
-from aici_runtime.errors import AiciError, ControllerError, NotFoundError
-from aici_runtime.ids import TokenId
 
 
 @contextlib.contextmanager

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aici_base.errors import AiciError, ControllerError
 from aici_cli.output import say
 from aici_cli.render import Answer
-from aici_runtime.errors import AiciError, ControllerError
 
 if TYPE_CHECKING:
     from aici_engine.events import FinishEvent

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from aici_base.errors import UsageError
 from aici_cli.constraint import Control, Flags, control_from, script_control
 from aici_cli.files import bounded, check_utf8
 from aici_cli.output import print_json, say
@@ -19,15 +20,14 @@ from aici_cli.script import script_from
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.schema_check import Whitespace
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
-from aici_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeAlias
 
+    from aici_base.ids import TokenId
     from aici_engine.config import SamplingParams
     from aici_engine.events import Event
-    from aici_runtime.ids import TokenId
 
     Samples: TypeAlias = tuple[Callable[[], str], Sequence[Iterable[Event]]]
     """The model's name, known once there is an answer, and the events of each sample."""

@@ -4,10 +4,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from aici_base.errors import NotFoundError, UsageError
 from aici_cli.constraint import MAX_TEXT_BYTES
 from aici_cli.files import read_text
 from aici_controllers.catalog import SCRIPT_GUESTS
-from aici_runtime.errors import NotFoundError, UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_base.errors import NotFoundError, UsageError
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
-from aici_runtime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

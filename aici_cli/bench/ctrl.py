@@ -18,13 +18,13 @@ def ctrl(
 
     Start and times per token are measured in this process, called as the runtime calls a guest; forks in the runtime.
     """
+    from aici_base.cache_files import default_cache_dir
+    from aici_base.ids import TokenId
     from aici_controllers.catalog import guest_names
     from aici_controllers.guest_bench import NATIVE, measure
     from aici_controllers.in_process import InProcess
     from aici_engine.store.resolve import resolve_model
-    from aici_runtime.cache import default_cache_dir
     from aici_runtime.client import Runtime, RuntimeConfig
-    from aici_runtime.ids import TokenId
     from aici_runtime.tokenizer import vocabulary
 
     if quick:

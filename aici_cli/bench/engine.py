@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from aici_base.cache_files import default_cache_dir
+from aici_base.errors import AiciError, NotFoundError, UsageError
 from aici_cli.bench.plot import check_plot, plot_engine
 from aici_cli.output import print_json, say
-from aici_runtime.cache import default_cache_dir
-from aici_runtime.errors import AiciError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from aici_cli.bench.engines.race import Entry

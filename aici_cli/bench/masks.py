@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_base.errors import NotFoundError, UnavailableError
 from aici_cli.bench.plot import check_plot, plot_masks
 from aici_cli.bench.vocabularies import open_vocabularies
 from aici_cli.output import print_json, say
-from aici_runtime.errors import NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

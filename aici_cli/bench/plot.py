@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aici_runtime.errors import UnavailableError, UsageError
+from aici_base.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from aici_controllers.mask_bench.measure import Row

@@ -11,9 +11,9 @@ import typer
 from aici_cli.output import print_json, say
 
 if TYPE_CHECKING:
+    from aici_base.ids import TokenId
     from aici_engine.config import Dtype
     from aici_engine.engine import Engine
-    from aici_runtime.ids import TokenId
 
 _WINDOW = 512
 _NUM_PROMPTS = 16

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from aici_base.errors import AiciError, UnavailableError
 from aici_cli.bench.plot import check_plot, plot_serve
 from aici_cli.output import print_json, say
-from aici_runtime.errors import AiciError, UnavailableError
 
 _PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for number in range(1, 65)]
 _PATTERN = r"[a-zA-Z0-9 ,.]{4000}"

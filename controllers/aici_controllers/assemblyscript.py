@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from aici_base.errors import ControllerError, UnavailableError
 from aici_controllers.compilers import Command, run
-from aici_runtime.errors import ControllerError, UnavailableError
 
 PACKAGE: Final = "assemblyscript@0.28.20"
 """Pinned, since the compiler decides the bytes. A project that installed its own (`npm install`) is built with that."""

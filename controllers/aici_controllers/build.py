@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aici_base.cache_files import write_atomically
+from aici_base.errors import UnavailableError, UsageError
 from aici_controllers import micropython, zig
 from aici_controllers.objects import Part, digest, objects_of
 from aici_controllers.recipe import NAME, Recipe, include_folders, read_recipe, source_files, third_party_parts
 from aici_controllers.sdk import RUNS_ONCE, sdk_dir, sdk_headers, sdk_objects, sdk_sources
 from aici_controllers.third_party import notice, source_tree
-from aici_runtime.cache import write_atomically
-from aici_runtime.errors import UnavailableError, UsageError
 
 __all__ = ["build_guest", "build_shipped", "sdk_dir", "sdk_sources"]
 

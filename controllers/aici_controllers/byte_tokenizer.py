@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from aici_runtime.tokenizer.tokens import byte_alphabet
+from aici_base.tokenizer.tokens import byte_alphabet
 
 EOS = "<|endoftext|>"
 

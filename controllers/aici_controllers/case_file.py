@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from aici_runtime.errors import NotFoundError, UsageError
+from aici_base.errors import NotFoundError, UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

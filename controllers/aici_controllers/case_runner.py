@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from aici_base.errors import ControllerError
+from aici_base.ids import SeqId, TokenId
+from aici_base.tokenizer.tokens import read_vocabulary
 from aici_controllers.case_file import Case, Step
 from aici_runtime.client import Runtime
-from aici_runtime.errors import ControllerError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.tokenizer import host_tokenizer, trie
-from aici_runtime.tokenizer.tokens import read_vocabulary
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice
 
 _MAX_SHOWN = 20

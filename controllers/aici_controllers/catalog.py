@@ -4,7 +4,7 @@ import difflib
 from pathlib import Path
 from typing import Final
 
-from aici_runtime.errors import NotFoundError, UnavailableError
+from aici_base.errors import NotFoundError, UnavailableError
 
 SHIPPED: Final = ("choices", "declctrl", "grammar", "jsctrl", "json_schema", "pyctrl", "regex", "substring")
 """All that should be there. A guest whose interpreter could not be fetched when aici was built is not."""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from aici_runtime.errors import ControllerError
+from aici_base.errors import ControllerError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

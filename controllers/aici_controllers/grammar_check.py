@@ -6,8 +6,8 @@ They are inside the guest `grammar`. The syntax is described in `controllers/gue
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from aici_base.errors import UsageError
 from aici_controllers.tool import ask
-from aici_runtime.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from aici_base.errors import ControllerError
+from aici_base.ids import SeqId, TokenId
 from aici_controllers.catalog import guest_path
 from aici_controllers.in_process import InProcess, InProcessGuest
 from aici_controllers.memory import pss_bytes
 from aici_runtime.client import Runtime
-from aici_runtime.errors import ControllerError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, PreOp
 
 NATIVE: Final = {

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from aici_base.errors import ControllerError
 from aici_controllers import zig
-from aici_runtime.errors import ControllerError
 
 _MODES: Final = {"qstr": "qstrdefs", "module": "moduledefs", "root_pointer": "root_pointers"}
 _SCRIPTS: Final = {"moduledefs": "makemoduledefs.py", "root_pointers": "make_root_pointers.py"}

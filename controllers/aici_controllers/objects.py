@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aici_base.cache_files import default_cache_dir
 from aici_controllers import zig
-from aici_runtime.cache import default_cache_dir
 
 _KEEP_S: Final = 14 * 24 * 3600
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aici_base.cache_files import write_atomically
+from aici_base.errors import ControllerError, NotFoundError, UsageError
 from aici_controllers import zig
 from aici_controllers.assemblyscript import ENTRY, build_assemblyscript
 from aici_controllers.build import build_guest
 from aici_controllers.rust import build_rust
 from aici_controllers.sdk import sdk_dir
-from aici_runtime.cache import write_atomically
-from aici_runtime.errors import ControllerError, NotFoundError, UsageError
 from aici_runtime.guests.abi_check import check_abi
 
 _SKIPPED: Final = {"node_modules", "target", "build", "dist", "tests"}

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from aici_base.errors import UsageError
 from aici_controllers import zig
 from aici_controllers.objects import Part, digest
 from aici_controllers.third_party import Source, known_sources
-from aici_runtime.errors import UsageError
 
 NAME = "guest.toml"
 

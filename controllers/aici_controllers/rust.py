@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from aici_base.errors import ControllerError, UnavailableError
 from aici_controllers.compilers import Command, run
-from aici_runtime.errors import ControllerError, UnavailableError
 
 TARGET: Final = "wasm32-unknown-unknown"
 

@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from aici_base.cache_files import default_store_dir
+from aici_base.errors import ForbiddenError, NotFoundError, UsageError
 from aici_controllers.catalog import SHIPPED, guest_names, guest_path
-from aici_runtime.cache import default_store_dir
 from aici_runtime.channels.envelope import Auth
-from aici_runtime.errors import ForbiddenError, NotFoundError, UsageError
 from aici_runtime.guests import wasm
 from aici_runtime.modules.registry import Module, Registry
 from aici_runtime.wire import ModuleInfo, TagInfo

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 
 _STARTERS: Final = Path(__file__).resolve().parent / "starters"
 _SCRIPT_STARTERS: Final = Path(__file__).resolve().parent / "script_starters"

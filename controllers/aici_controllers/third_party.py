@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from aici_runtime.cache import default_cache_dir
-from aici_runtime.errors import UnavailableError
+from aici_base.cache_files import default_cache_dir
+from aici_base.errors import UnavailableError
 
 _TABLE: Final = Path(__file__).with_name("third_party.toml")
 _TIMEOUT_S: Final = 300

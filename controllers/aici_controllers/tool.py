@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from aici_base.errors import ControllerError
 from aici_controllers.catalog import guest_path
-from aici_runtime.errors import ControllerError
 
 if TYPE_CHECKING:
     import wasmtime

@@ -16,8 +16,8 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Final
 
+from aici_base.errors import ControllerError, UnavailableError
 from aici_controllers.compilers import Command, run, run_all
-from aici_runtime.errors import ControllerError, UnavailableError
 
 C_SUFFIXES: Final = {".c": "cc", ".cpp": "c++", ".cc": "c++", ".cxx": "c++"}
 STACK_BYTES: Final = 262144

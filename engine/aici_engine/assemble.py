@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import Tokenizer
 
+from aici_base.errors import UsageError
+from aici_base.ids import SeqId, TokenId
+from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import EngineConfig
 from aici_engine.control.host import GuestHost
@@ -26,10 +29,7 @@ from aici_engine.sample.sampler import Sampler, Sampling
 from aici_engine.sample.tensors import TensorMasks
 from aici_engine.schedule import Scheduler
 from aici_engine.settings import read_settings, read_tokenizer
-from aici_runtime.errors import UsageError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.processes.slots import NUM_SLOTS
-from aici_runtime.tokenizer.tokens import read_vocabulary, tokenizer_file
 
 if TYPE_CHECKING:
     from aici_engine.model.runner import Model

@@ -10,10 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from aici_base.errors import UsageError
+from aici_base.ids import TokenId
+from aici_base.tokenizer.tokens import tokenizer_file
 from aici_engine.settings import read_settings, read_tokenizer
-from aici_runtime.errors import UsageError
-from aici_runtime.ids import TokenId
-from aici_runtime.tokenizer.tokens import tokenizer_file
 
 
 class ChatTemplate:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 """Of the weights. int8 and int4: by groups of 32 along a row (aici_engine.model.quantize), input embedding and output

@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
+from aici_base.errors import AiciError, UnavailableError, UsageError
+from aici_base.ids import TokenId
 from aici_engine.config import MAX_PRIORITY, EngineConfig, SamplingParams
 from aici_engine.control.host import GuestHost, NoHost
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.profile import StepProfile
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
 from aici_engine.sequence import Sequence
-from aici_runtime.errors import AiciError, UnavailableError, UsageError
-from aici_runtime.ids import TokenId
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

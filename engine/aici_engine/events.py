@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import TokenId
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
 
 
 class FinishReason(StrEnum):

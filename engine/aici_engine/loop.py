@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from aici_base.errors import AiciError, RuntimeDiedError
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import Storage
 from aici_engine.cache.view import KvcacheView
@@ -30,8 +32,6 @@ from aici_engine.sample.sampler import Sampling, Wanted
 from aici_engine.sample.scores import num_rows
 from aici_engine.schedule import Decision, Scheduler
 from aici_engine.sequence import Phase, Sequence
-from aici_runtime.errors import AiciError, RuntimeDiedError
-from aici_runtime.ids import SeqId, TokenId
 
 _T = TypeVar("_T")
 

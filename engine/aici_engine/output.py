@@ -7,6 +7,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import replace
 from typing import Any
 
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
 from aici_engine.events import (
     AcceptedEvent,
     BacktrackEvent,
@@ -25,8 +27,6 @@ from aici_engine.events import (
     Usage,
 )
 from aici_engine.sequence import Group, Phase, Sequence
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import TokenId
 
 _log = logging.getLogger(__name__)
 

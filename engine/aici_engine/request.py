@@ -4,9 +4,9 @@ import queue
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent
-from aici_runtime.ids import SeqId, TokenId
 
 Sink = Callable[[Event], None]
 """Receives a request's events on the engine's thread, so it must not block and must not raise."""

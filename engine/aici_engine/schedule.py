@@ -23,10 +23,10 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.pace import Pace
 from aici_engine.sequence import Phase, Sequence
-from aici_runtime.ids import SeqId
 
 
 class Work(NamedTuple):

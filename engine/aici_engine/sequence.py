@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aici_base.errors import AiciError
+from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishEvent, FinishReason, Origin, Token, TokenScore
 from aici_engine.request import ControllerCall, Sink
 from aici_engine.text import TextStream
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import SeqId, TokenId
 
 PRIORITY_S = 60.0
 """Who waited for so long has made up for a step of priority: so nobody waits for ever."""

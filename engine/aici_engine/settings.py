@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -15,11 +15,7 @@ from uuid import uuid4
 
 import orjson
 
-from aici_runtime.channels import shm
-from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
-from aici_runtime.child import RuntimeProcess
-from aici_runtime.config import RuntimeConfig
-from aici_runtime.errors import (
+from aici_base.errors import (
     AiciError,
     ControllerError,
     NotFoundError,
@@ -28,7 +24,11 @@ from aici_runtime.errors import (
     UnavailableError,
     UsageError,
 )
-from aici_runtime.ids import SeqId, TokenId
+from aici_base.ids import SeqId, TokenId
+from aici_runtime.channels import shm
+from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
+from aici_runtime.child import RuntimeProcess
+from aici_runtime.config import RuntimeConfig
 from aici_runtime.steps.masks import mask_bytes
 from aici_runtime.wire import (
     Mid,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from aici_runtime.cache import default_cache_dir, default_store_dir
+from aici_base.cache_files import default_cache_dir, default_store_dir
+from aici_base.errors import AiciError, UsageError
 from aici_runtime.channels.channel import MIB
-from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flag_table import flag_parser
 from aici_runtime.modules.quota import Quota
 from aici_runtime.steps.masks import DTYPES, Dtype

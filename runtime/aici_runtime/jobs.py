@@ -4,9 +4,9 @@ import sys
 import threading
 from pathlib import Path
 
+from aici_base.errors import ControllerError, UsageError
 from aici_runtime.abi import Blob
 from aici_runtime.channels.envelope import Auth
-from aici_runtime.errors import ControllerError, UsageError
 from aici_runtime.flags import Settings
 from aici_runtime.guests import wasm
 from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError, load_module

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from aici_base.errors import AiciError, UsageError
 from aici_runtime import flags, jobs
 from aici_runtime.channels import shm
 from aici_runtime.channels.channel import Channels
-from aici_runtime.errors import AiciError, UsageError
 from aici_runtime.flags import Settings
 from aici_runtime.guests import wasm
 from aici_runtime.modules.registry import Registry

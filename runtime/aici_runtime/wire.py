@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from aici_runtime.ids import SeqId, TokenId
+from aici_base.ids import SeqId, TokenId
 
 T = TypeVar("T")
 

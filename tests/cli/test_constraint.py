@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import UsageError
 from aici_cli.constraint import Flags, control_from
-from aici_runtime.errors import UsageError
 
 
 def test_files_as_windows_editors_write_them(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import UnavailableError
 from aici_cli.ctrl import Language
 from aici_controllers import rust
 from aici_controllers.assemblyscript import PACKAGE
 from aici_controllers.templates import languages
-from aici_runtime.errors import UnavailableError
 from tests.support.cli import aici
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from aici_base.errors import UsageError
 from aici_cli.run import Here
-from aici_runtime.errors import UsageError
 
 NOTHING = Here(max_forks=None, dtype=None, device=None, threads=None)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from aici_base.errors import UsageError
 from aici_cli.lmtp import address, parse_line
-from aici_runtime.errors import UsageError
 from tests.support.cli import aici
 
 

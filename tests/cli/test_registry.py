@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from aici_base.errors import NotFoundError
 from aici_cli.constraint import Flags, control_from
 from aici_cli.places import Local
 from aici_controllers.catalog import SHIPPED, guest_names, guest_path
 from aici_controllers.sdk import sdk_dir
-from aici_runtime.errors import NotFoundError
 from tests.runtime.support import wat
 from tests.support.cli import aici
 

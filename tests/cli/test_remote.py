@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from aici_base.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
 from aici_cli.remote import Remote
-from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
 
 
 @contextlib.contextmanager

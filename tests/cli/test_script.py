@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import NotFoundError, UsageError
 from aici_cli.script import script_from
-from aici_runtime.errors import NotFoundError, UsageError
 from tests.support.cli import aici
 
 

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import ControllerError, NotFoundError, UsageError
 from aici_controllers import zig
 from aici_controllers.build import build_guest, build_shipped
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.sdk import sdk_dir, sdk_objects
-from aici_runtime.errors import ControllerError, NotFoundError, UsageError
 from tests.support.fake_host import FakeHost, GuestModule
 from tests.support.guests import build_test_guest
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import ControllerError
 from aici_controllers.compilers import Command, run, run_all
-from aici_runtime.errors import ControllerError
 from tests.support.processes import alive, wait_until
 
 # A driver that starts the real one as a process again, whose number it writes.

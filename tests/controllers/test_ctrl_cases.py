@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import NotFoundError, UsageError
 from aici_controllers import catalog
 from aici_controllers.byte_tokenizer import write_byte_tokenizer
 from aici_controllers.case_file import read_cases
 from aici_controllers.case_runner import CaseRunner, Outcome, Tokens
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import NotFoundError, UsageError
 from tests.support.guests import build_test_guest, shipped_guest
 
 Run = Callable[[str, str], Outcome]

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import pytest
 
+from aici_base.errors import UsageError
 from aici_controllers.catalog import grammar_names, grammar_path, guest_path
 from aici_controllers.grammar_check import GrammarReport, accepts, check_grammar
-from aici_runtime.errors import UsageError
 from tests.support.tool_guest import ToolGuest
 
 

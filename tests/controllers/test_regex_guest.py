@@ -2,7 +2,7 @@
 
 import pytest
 
-from aici_runtime.ids import TokenId
+from aici_base.ids import TokenId
 from aici_runtime.tokenizer.trie import serialize
 from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
 

@@ -19,6 +19,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from aici_base.ids import TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import ScoreEvent
@@ -27,7 +28,6 @@ from aici_engine.server import lmtp
 from aici_engine.server.app import create_app
 from aici_engine.server.keys import Keys
 from aici_engine.server.vocabulary import Vocabulary
-from aici_runtime.ids import TokenId
 from tests.support.cli import AICI, aici
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over

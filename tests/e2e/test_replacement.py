@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import RuntimeDiedError
 from aici_controllers.catalog import guest_path
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import RuntimeDiedError
 from tests.engine.support import write_tiny_model
 
 pytestmark = pytest.mark.e2e

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aici_base.ids import SeqId, TokenId
+from aici_base.tokenizer.tokens import read_vocabulary
 from aici_controllers.catalog import guest_path
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.ids import SeqId, TokenId
-from aici_runtime.tokenizer.tokens import read_vocabulary
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp
 from tests.support.guests import shipped_guest
 from tests.support.regex_oracle import Automaton, Node, Position, render

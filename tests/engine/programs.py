@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aici_base.ids import TokenId
 from aici_engine.events import Event, FinishEvent, ForkedEvent, ForkEvent, TokenEvent
-from aici_runtime.ids import TokenId
 from aici_runtime.wire import Pre, Splice
 from tests.engine.support import Guest, encode
 

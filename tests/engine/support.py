@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
+from aici_base.errors import AiciError, NotFoundError, RuntimeDiedError
+from aici_base.ids import SeqId, TokenId
 from aici_engine.events import TokenEvent
 from aici_engine.request import RequestHandle
-from aici_runtime.errors import AiciError, NotFoundError, RuntimeDiedError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, Post, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 VOCAB_SIZE = 300

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.errors import RuntimeDiedError
+from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import ControlEvent, Event, FinishEvent, FinishReason
 from aici_engine.request import ControllerCall, Request, RequestHandle
-from aici_runtime.errors import RuntimeDiedError
-from aici_runtime.ids import TokenId
 from aici_runtime.wire import Pre, Splice
 from tests.engine.programs import Program, Step, by_fork
 from tests.engine.support import EOS, GO_ON, Guest, ScriptedHost, encode, wait_for_token

@@ -2,8 +2,8 @@
 
 import pytest
 
+from aici_base.errors import UsageError
 from aici_engine.chat import ChatTemplate, chat_prompt
-from aici_runtime.errors import UsageError
 from tests.support.model import default_model_dir
 
 TALK = [

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from aici_base.errors import AiciError, RuntimeDiedError, UsageError
+from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import (
@@ -23,8 +25,6 @@ from aici_engine.events import (
     TokenEvent,
 )
 from aici_engine.request import ControllerCall, Request, RequestHandle
-from aici_runtime.errors import AiciError, RuntimeDiedError, UsageError
-from aici_runtime.ids import TokenId
 from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import Pre, Splice
 from tests.engine.support import (

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, FinishReason, TokenEvent
 from aici_engine.request import Request
-from aici_runtime.errors import AiciError, UnavailableError, UsageError
 from tests.engine.support import EOS, EOT, encode, wait_for_token
 
 PROMPTS = ["a", "Hello", "the quick brown fox " * 4, "x" * 60, "Zebra crossing", "1 2 3 4 5 6 7 8 9", "é", "end."]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.errors import AiciError, RuntimeDiedError
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.control.session import MAX_FORKS_IN_ALL
 from aici_engine.engine import Engine
 from aici_engine.events import BacktrackEvent, ControlEvent, Event, FinishEvent, FinishReason, ForkEvent, Origin
 from aici_engine.request import ControllerCall, Request, RequestHandle
-from aici_runtime.errors import AiciError, RuntimeDiedError
 from tests.engine.programs import Program, Step, Told, by_fork, expected
 from tests.engine.support import Guest, ScriptedHost, write_tiny_model
 

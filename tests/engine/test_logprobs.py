@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from aici_base.errors import UsageError
+from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import AcceptedEvent, FinishEvent, FinishReason, ScoreEvent, TokenEvent, TokenScore
 from aici_engine.request import Request
-from aici_runtime.errors import UsageError
-from aici_runtime.ids import TokenId
 from tests.engine.support import EOS, EOT, encode
 
 PROMPTS = ["a", "Hello", "the quick brown fox " * 4, "x" * 60, "Zebra crossing", "1 2 3 4 5 6 7 8 9", "é", "end."]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from aici_base.ids import SeqId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import Storage
@@ -27,7 +28,6 @@ from aici_engine.sample.sampler import Sampler, Sampling
 from aici_engine.sample.tensors import TensorMasks
 from aici_engine.schedule import Scheduler
 from aici_engine.sequence import Sequence as EngineSequence
-from aici_runtime.ids import SeqId
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedHost, encode
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import Storage
@@ -31,7 +32,6 @@ from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import Sampler
 from aici_engine.schedule import Scheduler
 from aici_engine.sequence import Sequence as EngineSequence
-from aici_runtime.ids import SeqId, TokenId
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedHost, encode
 

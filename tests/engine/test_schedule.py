@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import SamplingParams
 from aici_engine.pace import Pace
 from aici_engine.schedule import Decision, Scheduler, Work
 from aici_engine.sequence import Phase, Sequence
-from aici_runtime.ids import SeqId, TokenId
 
 PAGE_SIZE = 4
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from aici_base.errors import NotFoundError
 from aici_controllers.catalog import grammar_path
-from aici_runtime.errors import NotFoundError
 from tests.support.tool_guest import ToolGuest
 
 _CASELESS = """

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from aici_base.ids import TokenId
+from aici_base.tokenizer.tokens import read_vocabulary
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.ids import TokenId
-from aici_runtime.tokenizer.tokens import read_vocabulary
 from tests.runtime.support import tokenizer
 from tests.runtime.support.raw import RawEngine
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from aici_base.errors import ControllerError
+from aici_base.ids import SeqId, TokenId
 from aici_controllers import catalog
 from aici_runtime.client import Runtime
-from aici_runtime.errors import ControllerError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support.tokenizer import BYTE_LEVEL_EOS
 

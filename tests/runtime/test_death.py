@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import AiciError, RuntimeDiedError, UnavailableError
+from aici_base.ids import SeqId
 from aici_runtime.channels import shm
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import AiciError, RuntimeDiedError, UnavailableError
-from aici_runtime.ids import SeqId
 from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
@@ -329,7 +329,7 @@ _ODD_ENGINE = """
 import signal, sys
 from pathlib import Path
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 with Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2]))) as runtime:

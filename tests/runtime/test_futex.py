@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import RuntimeDiedError
+from aici_base.ids import SeqId
 from aici_runtime.channels import shm
 from aici_runtime.channels.futex import Futex
 from aici_runtime.client import Runtime
-from aici_runtime.errors import RuntimeDiedError
-from aici_runtime.ids import SeqId
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from aici_runtime.errors import UsageError
-from aici_runtime.tokenizer import gguf_tokenizer, host_tokenizer, vocabulary
-from aici_runtime.tokenizer.gguf import read_metadata
-from aici_runtime.tokenizer.tokens import read_vocabulary
+from aici_base.errors import UsageError
+from aici_base.tokenizer import gguf_tokenizer
+from aici_base.tokenizer.gguf import read_metadata
+from aici_base.tokenizer.tokens import read_vocabulary
+from aici_runtime.tokenizer import host_tokenizer, vocabulary
 from tests.runtime.support import tokenizer
 from tests.support.model import default_model_dir
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from aici_base.errors import AiciError, ControllerError, NotFoundError, UsageError
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.errors import AiciError, ControllerError, NotFoundError, UsageError
 from aici_runtime.guests.variables import MAX_BYTES, Variables
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, Post, PostOp, Pre, PreOp, Splice
 from tests.runtime.support import wat
 from tests.runtime.support.tokenizer import BYTE_LEVEL_SIZE

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import ControllerError
+from aici_base.ids import SeqId
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import ControllerError
-from aici_runtime.ids import SeqId
 from aici_runtime.wire import Mid, MidOp, PostOp, PreOp
 from tests.runtime.support import wat
 

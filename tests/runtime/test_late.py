@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, PostOp, PostPre, Pre, PreOp, SeqResult, Splice
 from tests.runtime.support import wat
 from tests.support.processes import command, descendants

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 from aici_runtime.guests.guest import Guest, load_module
 from aici_runtime.guests.movable import MOVABLE, global_name, prepare
 from aici_runtime.guests.wasm import new_engine

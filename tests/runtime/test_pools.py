@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.processes.slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support import scripted, wat

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aici_runtime.channels.envelope import Auth
-from aici_runtime.client import Runtime
-from aici_runtime.errors import (
+from aici_base.errors import (
     AiciError,
     ControllerError,
     ForbiddenError,
@@ -20,6 +18,8 @@ from aici_runtime.errors import (
     UnavailableError,
     UsageError,
 )
+from aici_runtime.channels.envelope import Auth
+from aici_runtime.client import Runtime
 from aici_runtime.guests.wasm import cache_key
 from aici_runtime.modules.module_files import ModuleFiles
 from aici_runtime.modules.registry import Registry

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from aici_base.errors import NotFoundError, UsageError
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import NotFoundError, UsageError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.recordings import recording
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support import tokenizer, wat

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import RuntimeDiedError, UsageError
 from aici_runtime.client import Runtime
-from aici_runtime.errors import RuntimeDiedError, UsageError
 from aici_runtime.processes import sandbox
 from aici_runtime.wire import MidOp
 from tests.runtime.support import wat

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aici_runtime.ids import TokenId
+from aici_base.ids import TokenId
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.tokenizer import BYTE_LEVEL_SIZE

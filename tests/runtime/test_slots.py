@@ -6,9 +6,9 @@ from mmap import mmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+from aici_base.ids import SeqId
 from aici_runtime.guests.callbacks import Callbacks
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.ids import SeqId
 from aici_runtime.processes.seat import Seat
 from aici_runtime.processes.slots import SlotTable, owner_id
 from aici_runtime.steps import answers, asks

@@ -13,11 +13,11 @@ from socket import socketpair
 
 import pytest
 
+from aici_base.errors import ControllerError, NotFoundError, UnavailableError
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
-from aici_runtime.errors import ControllerError, NotFoundError, UnavailableError
 from aici_runtime.guests.wasm import cache_key
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.modules.registry import Registry
 from aici_runtime.processes.templates import Pair, Template, Templates
 from aici_runtime.wire import MidOp, PreOp

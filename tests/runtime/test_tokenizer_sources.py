@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aici_runtime.errors import NotFoundError, UsageError
-from aici_runtime.tokenizer import tokenizer_sources, vocabulary
-from aici_runtime.tokenizer.tokens import read_vocabulary
+from aici_base.errors import NotFoundError, UsageError
+from aici_base.tokenizer import tokenizer_sources
+from aici_base.tokenizer.tokens import read_vocabulary
+from aici_runtime.tokenizer import vocabulary
 from tests.runtime.support import tokenizer
 
 

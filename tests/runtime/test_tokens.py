@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from aici_runtime.errors import NotFoundError, UsageError
-from aici_runtime.ids import TokenId
-from aici_runtime.tokenizer import greedy, host_tokenizer, tokens, trie, vocabulary
+from aici_base.errors import NotFoundError, UsageError
+from aici_base.ids import TokenId
+from aici_base.tokenizer import tokens
+from aici_runtime.tokenizer import greedy, host_tokenizer, trie, vocabulary
 from tests.runtime.support import tokenizer
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aici_runtime.ids import TokenId
+from aici_base.ids import TokenId
 from aici_runtime.tokenizer import trie
 
 GOLDEN = (

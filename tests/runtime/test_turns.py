@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aici_runtime.cache import default_cache_dir
+from aici_base.cache_files import default_cache_dir
 
 
 def client_python(*requirements: str) -> Path:

@@ -10,8 +10,8 @@ from typing import Any
 
 import wasmtime
 
+from aici_base.ids import TokenId
 from aici_runtime.abi import UNBOUND_SEQ_ID, Blob
-from aici_runtime.ids import TokenId
 from aici_runtime.tokenizer.trie import serialize
 
 _I32 = wasmtime.ValType.i32()

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aici_base.errors import ControllerError
+from aici_base.ids import SeqId, TokenId
 from aici_controllers.catalog import guest_names, guest_path
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.errors import ControllerError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, PreOp, SeqResult
 from tests.runtime.support import tokenizer
 

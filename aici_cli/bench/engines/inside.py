@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from aici_base.ids import TokenId
 from aici_cli.bench.engines.ours import decode
 from aici_cli.bench.engines.race import Plan, Prompts
 from aici_controllers.catalog import guest_path
@@ -12,7 +13,6 @@ from aici_engine.engine import Engine
 from aici_engine.events import TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.ids import TokenId
 
 _PAGE = 16
 _TURN, _ANSWER, _NEXT = 2000, 32, 40

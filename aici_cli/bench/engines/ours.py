@@ -49,9 +49,9 @@ class Ours:
 def decode(
     engine: "Engine", prompts: Prompts, sampling: "SamplingParams", controller: "ControllerCall | None" = None
 ) -> Run:
+    from aici_base.ids import TokenId
     from aici_engine.events import FinishEvent, TokenEvent
     from aici_engine.request import Request
-    from aici_runtime.ids import TokenId
 
     seen: SimpleQueue[tuple[int, float, Event]] = SimpleQueue()
     done = Run(len(prompts))

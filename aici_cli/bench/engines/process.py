@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aici_runtime.errors import AiciError
+from aici_base.errors import AiciError
 
 _END_S = 10.0
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from aici_runtime.cache import default_cache_dir, write_atomically
-from aici_runtime.errors import NotFoundError, UnavailableError
-from aici_runtime.tokenizer import tokens, vocabulary
+from aici_base.cache_files import default_cache_dir, write_atomically
+from aici_base.errors import NotFoundError, UnavailableError
+from aici_base.tokenizer import tokens
+from aici_runtime.tokenizer import vocabulary
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 _NPM_NAME = re.compile(r"@?[a-z0-9][\w.-]*/[a-z0-9][\w.-]*")

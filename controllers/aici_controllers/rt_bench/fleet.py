@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from aici_base.errors import ControllerError
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.errors import ControllerError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import Mid, MidOp, PostOp, PreOp, SeqResult, StepOp, seq_results
 
 _ids = itertools.count(1)

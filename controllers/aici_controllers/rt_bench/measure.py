@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
+from aici_base.ids import TokenId
 from aici_controllers.catalog import guest_path
 from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
@@ -16,7 +17,6 @@ from aici_controllers.rt_bench.floor import Floor
 from aici_runtime.channels.mailbox import Sync
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.flags import Placement, Proto
-from aici_runtime.ids import TokenId
 
 T = TypeVar("T")
 

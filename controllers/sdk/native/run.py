@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from aici_runtime.errors import AiciError, NotFoundError, UnavailableError
+from aici_base.errors import AiciError, NotFoundError, UnavailableError
 
 NATIVE = Path(__file__).resolve().parent
 SDK = NATIVE.parent

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.pages import PagePool
 from aici_engine.cache.prefixes import Key, Node
 from aici_engine.cache.table import Task, TaskTable
-from aici_runtime.ids import SeqId, TokenId
 
 Tokens = Sequence[TokenId]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
-from aici_runtime.ids import TokenId
 
 Key: TypeAlias = tuple[TokenId | str | None, ...]
 """The tokens of one full page; before those of a sequence's first page stands its salt."""

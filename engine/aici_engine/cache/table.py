@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from aici_base.ids import SeqId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.prefixes import Node
-from aici_runtime.ids import SeqId
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from aici_runtime.errors import UnavailableError
-from aici_runtime.ids import SeqId, TokenId
+from aici_base.errors import UnavailableError
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, PreOp, Turn
 
 

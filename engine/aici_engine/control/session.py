@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aici_base.errors import AiciError, ControllerError, UsageError
+from aici_base.ids import SeqId, TokenId
 from aici_engine.control.host import GuestHost
 from aici_engine.events import FinishReason
 from aici_engine.output import Output
 from aici_engine.sequence import Sequence
-from aici_runtime.errors import AiciError, ControllerError, UsageError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 _GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())

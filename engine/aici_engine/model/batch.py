@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from aici_base.ids import TokenId
 from aici_engine.cache.view import KvcacheView, Slots
 from aici_engine.upload import upload
-from aici_runtime.ids import TokenId
 
 
 class Chunk(NamedTuple):

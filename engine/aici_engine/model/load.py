@@ -10,14 +10,14 @@ import torch
 import transformers
 from transformers.utils import logging as transformers_logging
 
+from aici_base.errors import UsageError
+from aici_base.ids import TokenId
 from aici_engine.cache.storage import LayerShape
 from aici_engine.config import Dtype
 from aici_engine.model import attention, probe
 from aici_engine.model.attention import Kernel
 from aici_engine.model.runner import HuggingFaceModel
 from aici_engine.settings import read_settings
-from aici_runtime.errors import UsageError
-from aici_runtime.ids import TokenId
 
 _one_at_a_time = threading.Lock()
 """While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""

@@ -5,10 +5,10 @@ from typing import Final
 
 import torch
 
+from aici_base.errors import UsageError
 from aici_engine.cache.memory import available_bytes
 from aici_engine.config import EngineConfig
 from aici_engine.model import flash
-from aici_runtime.errors import UsageError
 
 CPU_PAGE: Final = 16
 

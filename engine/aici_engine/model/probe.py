@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from aici_base.errors import UsageError
 from aici_engine.cache.storage import LayerShape
-from aici_runtime.errors import UsageError
 
 IMPLEMENTATION = "aici_probe"
 NEUTRAL = frozenset({"position_ids", "cache_position", "use_cache", "return_dict", "num_items_in_batch"})

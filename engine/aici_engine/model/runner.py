@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import torch
 
+from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import LayerShape, Storage
 from aici_engine.model import flash, steps
 from aici_engine.model.attention import Kernel, Paged
 from aici_engine.model.batch import Chunk, StepBatch
 from aici_engine.model.steps import PaddedBatch, Record, Steps
-from aici_runtime.ids import TokenId
 
 
 class Model(Protocol):

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from aici_base.cache_files import write_atomically
 from aici_controllers import zig
 from aici_controllers.compilers import Command, run_all
 from aici_controllers.objects import digest
 from aici_engine.native.levels import LIBRARIES, SOURCES, Level, abi, levels, source_files
-from aici_runtime.cache import write_atomically
 
 GLIBC: Final = "2.28"
 """The oldest that is served: torch's wheels need it too."""

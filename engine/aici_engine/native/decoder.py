@@ -6,11 +6,11 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from aici_base.ids import TokenId
 from aici_engine.model.runner import HuggingFaceModel
 from aici_engine.native import gpt2
 from aici_engine.native.bindings import Format
 from aici_engine.native.weights import LANES, pack
-from aici_runtime.ids import TokenId
 
 
 class Gate(NamedTuple):

@@ -7,12 +7,12 @@ import os
 import time
 from pathlib import Path
 
+from aici_base.cache_files import default_cache_dir
+from aici_base.errors import UnavailableError
 from aici_controllers.objects import digest
 from aici_engine.config import Dtype
 from aici_engine.native.bindings import Format
 from aici_engine.native.packed import Packed
-from aici_runtime.cache import default_cache_dir
-from aici_runtime.errors import UnavailableError
 
 _ABANDONED_S = 3600
 _UNUSED_S = 30 * 24 * 3600

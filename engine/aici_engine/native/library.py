@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from aici_base.errors import UsageError
 from aici_engine.native.bindings import declare
 from aici_engine.native.levels import LIBRARIES, Level, abi, features, levels
-from aici_runtime.errors import UsageError
 
 VARIABLE: Final = "AICI_NATIVE"
 _BUILD: Final = "`make kernels` in a checkout, or `python -m aici_engine.native.build`, builds them"

@@ -13,11 +13,11 @@ from typing import Final, Self
 
 import torch
 
+from aici_base.cache_files import write_atomically
 from aici_engine.model.runner import HuggingFaceModel
 from aici_engine.native import decoder
 from aici_engine.native.bindings import Format
 from aici_engine.native.decoder import Shape
-from aici_runtime.cache import write_atomically
 
 _ALIGNED: Final = 64
 _TRAILER: Final = struct.Struct("<QQI")

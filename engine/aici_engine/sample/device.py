@@ -6,6 +6,8 @@ from collections.abc import Sequence as Seq
 import numpy as np
 import torch
 
+from aici_base.errors import AiciError, ControllerError
+from aici_base.ids import TokenId
 from aici_engine.events import TokenScore
 from aici_engine.sample import tensors
 from aici_engine.sample.masks import Logits
@@ -13,8 +15,6 @@ from aici_engine.sample.sampler import Sampler, Sampling, Wanted
 from aici_engine.sample.tensors import Draws, TensorMasks
 from aici_engine.sequence import Sequence
 from aici_engine.upload import upload
-from aici_runtime.errors import AiciError, ControllerError
-from aici_runtime.ids import TokenId
 
 
 class DeviceSampler(Sampling[torch.Tensor]):

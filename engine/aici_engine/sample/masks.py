@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import numpy.typing as npt
 
-from aici_runtime.ids import TokenId
+from aici_base.ids import TokenId
 
 Logits = npt.NDArray[np.float32]
 

@@ -6,12 +6,12 @@ But for near ties, and the last digits of log-probabilities.
 import ctypes
 from ctypes import c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Bits, Logits
 from aici_engine.sample.pipeline import NOT_FINITE, NOTHING_ALLOWED
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import TokenId
 
 _SPARE = 32
 _ERRORS = {-1: NOTHING_ALLOWED, -2: NOT_FINITE}

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from aici_base.ids import TokenId
 from aici_engine.config import SamplingParams
-from aici_runtime.ids import TokenId
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.intp]

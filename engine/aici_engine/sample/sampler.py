@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aici_base.errors import AiciError, ControllerError
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits, MaskApplier
 from aici_engine.sample.pipeline import NOTHING_ALLOWED, Choose, choose, penalize
 from aici_engine.sample.scores import LogSoftmax, log_softmax, score
 from aici_engine.sequence import Sequence
-from aici_runtime.errors import AiciError, ControllerError
 
 Row = TypeVar("Row")
 

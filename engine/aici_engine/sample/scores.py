@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits
 from aici_engine.sample.pipeline import NOT_FINITE, top_k
 from aici_engine.sequence import Sequence
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import TokenId
 
 LogSoftmax = Callable[[Logits, TokenId, int], TokenScore]
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from aici_base.ids import TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.upload import upload
-from aici_runtime.ids import TokenId
 
 NOTHING_ALLOWED, NOT_FINITE = -1, -2
 """Instead of a token."""

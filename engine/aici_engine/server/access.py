@@ -9,10 +9,10 @@ from typing import Protocol
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aici_base.errors import AiciError
 from aici_engine.server import record
 from aici_engine.server.gate import refuse
 from aici_engine.server.record import Record
-from aici_runtime.errors import AiciError
 
 _QUIET = {"/health", "/ready", "/metrics"}
 

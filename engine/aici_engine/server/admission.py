@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from aici_base.errors import ForbiddenError, UnavailableError, UsageError
 from aici_engine.server.errors import OverloadedError
-from aici_runtime.errors import ForbiddenError, UnavailableError, UsageError
 
 _RETRY_AFTER_S = 1.0
 

@@ -6,10 +6,10 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aici_base.errors import AiciError, TimedOutError
 from aici_engine.server.config import Limits
 from aici_engine.server.errors import ParameterError, TooLargeError
 from aici_engine.server.gate import refuse
-from aici_runtime.errors import AiciError, TimedOutError
 
 
 class Bounds:

@@ -5,10 +5,10 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, Self, TypeAlias
 
+from aici_base.errors import AiciError, TimedOutError, UnavailableError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
-from aici_runtime.errors import AiciError, TimedOutError, UnavailableError, UsageError
 
 _FAILURES = {
     FinishReason.ABORT: "the request was ended by the server",

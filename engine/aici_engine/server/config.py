@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aici_base.errors import UsageError
 from aici_engine.config import EngineConfig
 from aici_engine.server.logs import LogFormat
-from aici_runtime.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from aici_base.errors import UsageError
 from aici_controllers import constraints
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.constraints import Constraint
 from aici_engine.request import ControllerCall
 from aici_engine.server.admission import Principal
 from aici_engine.server.errors import ParameterError
-from aici_runtime.errors import UsageError
 from aici_runtime.modules.tags import is_module_id, is_tag
 
 _KEPT_CHECKS = 256

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import zmq
 
+from aici_base.errors import AiciError
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine, import_engine
 from aici_engine.server import logs, wire
@@ -22,7 +23,6 @@ from aici_engine.server.engine_server import EngineServer
 from aici_engine.server.logs import LogFormat
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.config import patient
-from aici_runtime.errors import AiciError
 from aici_runtime.processes import process
 
 PROCESS_NAME = "aici-engine"

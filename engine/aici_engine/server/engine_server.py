@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
 from aici_engine.engine import Engine
 from aici_engine.events import (
     AcceptedEvent,
@@ -21,8 +23,6 @@ from aici_engine.events import (
 )
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_engine.server import wire
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import TokenId
 
 _log = logging.getLogger(__name__)
 

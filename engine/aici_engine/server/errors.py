@@ -24,9 +24,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from aici_base.errors import AiciError, NotFoundError, TimedOutError, UsageError
 from aici_engine.server import logs
 from aici_engine.server.sse import ClientGoneError
-from aici_runtime.errors import AiciError, NotFoundError, TimedOutError, UsageError
 
 Shape: TypeAlias = Callable[[int, AiciError], dict[str, Any]]
 """From a status and an error to a body."""

@@ -4,10 +4,10 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from aici_base.errors import AiciError
 from aici_engine.server import errors, record
 from aici_engine.server.admission import Admission
 from aici_engine.server.keys import Keys
-from aici_runtime.errors import AiciError
 
 _OPEN = {"/", "/health", "/ready"}
 """For everybody: a page that says what this is, and what load balancers ask. WebSockets need a key everywhere."""

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from aici_base.errors import AiciError
 from aici_engine.server.service import Service
-from aici_runtime.errors import AiciError
 
 
 def router(service: Service) -> APIRouter:

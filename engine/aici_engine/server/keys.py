@@ -24,9 +24,9 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
+from aici_base.errors import UsageError
 from aici_engine.server.admission import Principal
 from aici_engine.server.errors import UnauthorizedError
-from aici_runtime.errors import UsageError
 
 _FIELDS: Mapping[str, type] = {
     "key": str,

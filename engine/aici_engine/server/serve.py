@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable
 
+from aici_base.errors import UnavailableError, UsageError
 from aici_controllers.store import Store
 from aici_engine.server import http, tracing
 from aici_engine.server.admission import Admission
@@ -19,7 +20,6 @@ from aici_engine.server.http import Server
 from aici_engine.server.keys import Keys
 from aici_engine.server.service import Service
 from aici_engine.server.supervisor import Supervisor
-from aici_runtime.errors import UnavailableError, UsageError
 
 _BACKLOG = 2048
 _POLL_S = 0.05

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aici_base.errors import NotFoundError, UnavailableError, UsageError
 from aici_controllers.store import Store
 from aici_engine.chat import ChatTemplate
 from aici_engine.config import SamplingParams
@@ -17,7 +18,6 @@ from aici_engine.server.constraints import Constraints
 from aici_engine.server.metrics import Metrics
 from aici_engine.server.vocabulary import Vocabulary
 from aici_engine.server.wire import EngineInfo
-from aici_runtime.errors import NotFoundError, UnavailableError, UsageError
 
 _SHORT_TEXT = 16 << 10
 

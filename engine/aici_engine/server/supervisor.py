@@ -13,6 +13,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from aici_base.errors import AiciError, UnavailableError
 from aici_engine.config import EngineConfig
 from aici_engine.server import wire
 from aici_engine.server.client import EngineClient
@@ -20,7 +21,6 @@ from aici_engine.server.engine_process import ProcessConfig
 from aici_engine.server.logs import LogFormat
 from aici_engine.server.sockets import SocketFolder
 from aici_runtime.child import RuntimeProcess
-from aici_runtime.errors import AiciError, UnavailableError
 
 _MAX_DEATHS = 3
 _WITHIN_S = 60.0

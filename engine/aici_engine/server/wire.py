@@ -11,9 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from aici_engine.config import SamplingParams
-from aici_engine.events import FinishReason
-from aici_runtime.errors import (
+from aici_base.errors import (
     AiciError,
     ControllerError,
     NotFoundError,
@@ -23,6 +21,8 @@ from aici_runtime.errors import (
     UnavailableError,
     UsageError,
 )
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
 
 
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):

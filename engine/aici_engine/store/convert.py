@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_engine.store.paths import ELSEWHERE, appearing
-from aici_runtime.errors import AiciError, UnavailableError, UsageError
 
 
 def convert_gguf(gguf: Path, out: Path, *, shard_bytes: int = 1 << 28) -> None:

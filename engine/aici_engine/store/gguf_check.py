@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from aici_runtime.errors import UsageError
-from aici_runtime.tokenizer.gguf import INCOMPLETE, Tensor, Value, read_header
+from aici_base.errors import UsageError
+from aici_base.tokenizer.gguf import INCOMPLETE, Tensor, Value, read_header
 
 _KINDS = {int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items()}
 

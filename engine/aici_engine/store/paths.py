@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from aici_runtime.cache import default_cache_dir, sync
-from aici_runtime.errors import UnavailableError
+from aici_base.cache_files import default_cache_dir, sync
+from aici_base.errors import UnavailableError
 
 ELSEWHERE = "AICI_CACHE_DIR names another folder"
 

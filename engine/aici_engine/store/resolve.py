@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from aici_base.errors import NotFoundError
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.paths import exclusive, is_model_dir, models_root, scratch
 from aici_engine.store.sources import (
@@ -19,7 +20,6 @@ from aici_engine.store.sources import (
     fetch_default_gguf,
     fetch_from_hub,
 )
-from aici_runtime.errors import NotFoundError
 
 Say = Callable[[str], None]
 """Receives a line of progress for the user."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from aici_runtime.errors import AiciError, ControllerError, UsageError
+from aici_base.errors import AiciError, ControllerError, UsageError
 
 _MAX_RID_CHARS = 1000
 

@@ -12,7 +12,7 @@ import time
 from mmap import mmap
 from struct import Struct
 
-from aici_runtime.errors import UnavailableError
+from aici_base.errors import UnavailableError
 
 _SYSCALL = {"x86_64": 202, "aarch64": 98}
 _WAIT, _WAKE = 0, 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import posix_ipc
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 
 Region = mmap
 """A mapped shared object. `close` unmaps; the name is unlinked apart from it."""

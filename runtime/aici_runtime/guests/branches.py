@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
+from aici_base.ids import TokenId
 from aici_runtime.guests.callbacks import MAX_BACKTRACK, CallbackError, NotEnabledError, shorten
 from aici_runtime.guests.callbacks import field as read
-from aici_runtime.ids import TokenId
 
 
 @dataclass(frozen=True, slots=True)

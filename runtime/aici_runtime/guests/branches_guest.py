@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import orjson
 
+from aici_base.ids import TokenId
 from aici_runtime.guests.branches import NOTHING, Branch, Splice, encode, parse
 from aici_runtime.guests.callbacks import CONTINUE, GO_ON, MAX_FF_ROUNDS, NO_STOP, NULL, STOP, CallbackError, Callbacks
-from aici_runtime.ids import TokenId
 
 
 class BranchesGuest(Callbacks):

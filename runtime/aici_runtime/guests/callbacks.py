@@ -14,10 +14,10 @@ from typing import Any, Final, Self
 
 import orjson
 
+from aici_base.ids import TokenId
 from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host import Host
-from aici_runtime.ids import TokenId
 from aici_runtime.steps.masks import MaskRegion
 
 MAX_FF_ROUNDS = 10

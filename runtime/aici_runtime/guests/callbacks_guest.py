@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from aici_base.ids import TokenId
 from aici_runtime.guests.branches import NOTHING, Branch, Splice, encode
 from aici_runtime.guests.callbacks import (
     GO_ON,
@@ -17,7 +18,6 @@ from aici_runtime.guests.callbacks import (
     field,
     shorten,
 )
-from aici_runtime.ids import TokenId
 
 _SAMPLE: dict[str, object] = {"SampleWithBias": {}}
 

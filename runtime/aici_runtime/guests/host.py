@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 
 import orjson
 
+from aici_base.errors import UsageError
 from aici_runtime.abi import BRANCHES_IMPORTS, IMPORTS, NUM_BLOBS, Blob
-from aici_runtime.errors import UsageError
 from aici_runtime.guests import wasi
 from aici_runtime.guests.guest import GuestError
 from aici_runtime.guests.guest_state import GuestState

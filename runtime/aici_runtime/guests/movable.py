@@ -8,7 +8,7 @@ be dropped, no start function that would run again. Other modules stay as they a
 import wasmtime
 from wasmtime import _bindings
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 
 PREFIX = "aici."
 MOVABLE = f"{PREFIX}movable"

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
-from aici_runtime.errors import UnavailableError
+from aici_base.errors import UnavailableError
 from aici_runtime.modules.tags import is_module_id
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aici_runtime.errors import QuotaError
+from aici_base.errors import QuotaError
 
 
 @dataclass(frozen=True, slots=True)

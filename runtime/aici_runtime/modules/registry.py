@@ -11,10 +11,10 @@ from pathlib import Path
 
 import orjson
 
-from aici_runtime.cache import sync, write_atomically
+from aici_base.cache_files import sync, write_atomically
+from aici_base.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.channels.mailbox import MIB
-from aici_runtime.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
 from aici_runtime.modules.module_files import ModuleFiles, content_of, size_of
 from aici_runtime.modules.quota import Quota
 from aici_runtime.modules.tags import check_tag, is_module_id, is_tag, owns

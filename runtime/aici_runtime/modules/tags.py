@@ -2,8 +2,8 @@
 
 import re
 
+from aici_base.errors import UsageError
 from aici_runtime.channels.envelope import Auth
-from aici_runtime.errors import UsageError
 
 _MODULE_ID = re.compile(r"[0-9a-f]{64}")
 _MAX_TAG_BYTES = 50

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from aici_base.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.channels.envelope import Request, RequestError, field, uints
-from aici_runtime.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.modules.registry import Registry
 from aici_runtime.processes import frames
 from aici_runtime.processes.arrival import NO_SLOT

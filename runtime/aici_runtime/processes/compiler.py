@@ -10,8 +10,8 @@ from pathlib import Path
 
 import wasmtime
 
-from aici_runtime.cache import write_atomically
-from aici_runtime.errors import UnavailableError, UsageError
+from aici_base.cache_files import write_atomically
+from aici_base.errors import UnavailableError, UsageError
 from aici_runtime.guests import movable, wasm
 from aici_runtime.guests.abi_check import check_module
 from aici_runtime.processes import process

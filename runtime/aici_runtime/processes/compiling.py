@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aici_runtime.errors import UnavailableError, UsageError
+from aici_base.errors import UnavailableError, UsageError
 
 NO_CONTROLLER = os.EX_DATAERR
 """Exit status: the module is at fault."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NoReturn
 
-from aici_runtime.errors import AiciError
+from aici_base.errors import AiciError
 from aici_runtime.processes.process import fork_child
 
 _MAX_DEATHS = 5

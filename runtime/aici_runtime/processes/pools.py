@@ -3,8 +3,8 @@
 import time
 from collections.abc import Collection, Iterable
 
-from aici_runtime.errors import ControllerError, QuotaError
-from aici_runtime.ids import SeqId
+from aici_base.errors import ControllerError, QuotaError
+from aici_base.ids import SeqId
 from aici_runtime.processes.roster import Roster, WorkerHandle
 from aici_runtime.processes.slots import SlotTable, owner_id
 from aici_runtime.steps import asks

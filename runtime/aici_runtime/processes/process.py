@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 
-from aici_runtime.errors import AiciError
+from aici_base.errors import AiciError
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15

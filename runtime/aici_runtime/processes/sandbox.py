@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_SECCOMP, _FILTER = 22, 2

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 import orjson
 
+from aici_base.errors import UnavailableError
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import Request, RequestError, field
-from aici_runtime.errors import UnavailableError
 from aici_runtime.modules.registry import Registry
 from aici_runtime.processes import process
 from aici_runtime.processes.births import Births

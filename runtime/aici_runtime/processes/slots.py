@@ -26,8 +26,8 @@ import time
 import zlib
 from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
 
+from aici_base.errors import QuotaError
 from aici_runtime.channels.futex import Futex
-from aici_runtime.errors import QuotaError
 from aici_runtime.modules.quota import Quota
 
 NUM_SLOTS = 512

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
+from aici_base.errors import UsageError
 from aici_runtime.channels.mailbox import Side
-from aici_runtime.errors import UsageError
 from aici_runtime.recordings.trace import FORMAT
 
 

@@ -19,14 +19,15 @@ from typing import Any
 
 import orjson
 
-from aici_runtime.cache import default_cache_dir
-from aici_runtime.errors import NotFoundError, RuntimeDiedError, UsageError
+from aici_base.cache_files import default_cache_dir
+from aici_base.errors import NotFoundError, RuntimeDiedError, UsageError
+from aici_base.tokenizer import tokenizer_sources
 from aici_runtime.flags import parse
 from aici_runtime.recordings import recording
 from aici_runtime.recordings.player import Player, install
 from aici_runtime.recordings.recording import Exchange, Session
 from aici_runtime.recordings.trace import MaskReader
-from aici_runtime.tokenizer import tokenizer_sources, vocabulary
+from aici_runtime.tokenizer import vocabulary
 
 _LEFT_OUT = frozenset({"micros", "$rid", "time", "compiled_size", "updated_at", "eos_token_id", "code", "hint"}) | {
     "first_mask_byte_offset"

@@ -22,10 +22,10 @@ from typing import Any, Protocol
 
 import orjson
 
+from aici_base.errors import AiciError
 from aici_runtime.channels.envelope import Request
 from aici_runtime.channels.mailbox import Side
 from aici_runtime.channels.shm import Region
-from aici_runtime.errors import AiciError
 from aici_runtime.flags import Settings
 from aici_runtime.modules.registry import Registry
 from aici_runtime.modules.tags import is_module_id

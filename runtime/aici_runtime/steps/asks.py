@@ -24,7 +24,7 @@ from typing import Final
 
 import orjson
 
-from aici_runtime.ids import SeqId
+from aici_base.ids import SeqId
 from aici_runtime.wire import PostOp, StepOp
 
 HEAD: Final = Struct("<4I")

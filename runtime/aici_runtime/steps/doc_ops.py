@@ -16,10 +16,10 @@ from typing import Any
 
 import orjson
 
+from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
 from aici_runtime.guests.callbacks import CONTINUE, encode_result
-from aici_runtime.ids import SeqId
 from aici_runtime.processes.seat import split_post_pre, split_turn
 from aici_runtime.steps import answers, asks
 from aici_runtime.steps.masks import MaskRegion

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
 from aici_runtime.guests.callbacks import encode_result
-from aici_runtime.ids import SeqId
 from aici_runtime.steps import answers, asks
 from aici_runtime.steps.masks import MaskRegion
 from aici_runtime.steps.requests import parse_steps

@@ -14,7 +14,7 @@ from mmap import mmap
 from struct import Struct, pack
 from typing import Literal, get_args
 
-from aici_runtime.ids import SeqId, TokenId
+from aici_base.ids import SeqId, TokenId
 
 Dtype = Literal["f32", "f16", "bf16", "bool"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)

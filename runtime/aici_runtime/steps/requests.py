@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError, field, uint, uints
-from aici_runtime.ids import SeqId
 from aici_runtime.wire import MidOp, PostOp, PreOp, StepOp
 
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from aici_base.errors import AiciError
+from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.errors import AiciError
 from aici_runtime.flags import Limits, Proto
 from aici_runtime.guests.callbacks import encode_result
-from aici_runtime.ids import SeqId
 from aici_runtime.processes.pools import Pools
 from aici_runtime.processes.roster import Roster, WorkerHandle
 from aici_runtime.processes.slots import REQUEST_MAX, SlotTable

@@ -2,8 +2,8 @@
 
 from array import array
 
+from aici_base.errors import UsageError
 from aici_runtime.abi import NO_TOKEN, NODE_SIZE, TRIE_HEADER_SIZE
-from aici_runtime.errors import UsageError
 
 
 def tokenize(trie: bytes, text: bytes) -> "array[int]":

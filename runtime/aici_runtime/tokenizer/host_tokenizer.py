@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 from aici_runtime.tokenizer import greedy
 
 _NO_TEXT = re.compile("([\udc80-\udcff]+)")

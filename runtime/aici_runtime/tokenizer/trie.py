@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Sequence
 from itertools import chain
 
+from aici_base.ids import TokenId
 from aici_runtime.abi import MAX_TOKEN_LEN, NO_TOKEN, NODE_SIZE, TOKEN_LEN_BITS, TRIE_HEADER_SIZE, TRIE_MAGIC
-from aici_runtime.ids import TokenId
 
 _HEADER = struct.Struct("<7I")
 _ROOT_BYTE = 0xFF

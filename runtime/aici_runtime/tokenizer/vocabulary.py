@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aici_base.cache_files import write_atomically
+from aici_base.errors import UnavailableError
+from aici_base.ids import TokenId
+from aici_base.tokenizer import tokenizer_sources, tokens
 from aici_runtime.abi import BRANCHES_TOKEN_LEN_BITS, TOKEN_LEN_BITS, Abi
-from aici_runtime.cache import write_atomically
-from aici_runtime.errors import UnavailableError
-from aici_runtime.ids import TokenId
-from aici_runtime.tokenizer import tokenizer_sources, tokens, trie
+from aici_runtime.tokenizer import trie
 
 _FORMAT = "1"
 """Raise it whenever `tokens` or `trie` give other bytes for the same file."""

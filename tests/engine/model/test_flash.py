@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import LayerShape
 from aici_engine.cache.view import KvcacheView
@@ -20,7 +21,6 @@ from aici_engine.model.load import adopt
 from aici_engine.model.runner import HuggingFaceModel
 from aici_engine.model.steps import Record, Run
 from aici_engine.request import Request
-from aici_runtime.ids import SeqId, TokenId
 from tests.engine.model.test_models import NEAR, PAGE_SIZE, Runner, build, sequences
 from tests.engine.support import encode
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 import transformers as tf
 
+from aici_base.errors import UsageError
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.view import KvcacheView
 from aici_engine.model.batch import Chunk
@@ -21,8 +23,6 @@ from aici_engine.native.library import load
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.native.pool import Pool
-from aici_runtime.errors import UsageError
-from aici_runtime.ids import SeqId, TokenId
 
 SMALL: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,

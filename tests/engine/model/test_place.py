@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from aici_base.errors import UsageError
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
 from aici_engine.model.place import Place, choose_place
-from aici_runtime.errors import UsageError
 
 CPU, GPU = Place(torch.device("cpu"), 16), Place(torch.device("cuda"), 256)
 

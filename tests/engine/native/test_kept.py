@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.view import KvcacheView
 from aici_engine.config import Dtype, EngineConfig
@@ -21,7 +22,6 @@ from aici_engine.native import kept
 from aici_engine.native.bindings import Format
 from aici_engine.native.choice import make_model
 from aici_engine.native.model import NativeModel
-from aici_runtime.ids import TokenId
 from tests.engine.native.test_native_model import ABLE, module_of
 
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import UsageError
 from aici_controllers import zig
 from aici_controllers.compilers import run_all
 from aici_engine.native import build, levels, library
-from aici_runtime.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path(levels.__file__).parent

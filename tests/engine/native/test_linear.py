@@ -10,6 +10,7 @@ import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.ids import SeqId
 from aici_engine.config import EngineConfig
 from aici_engine.model.place import Place
 from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8, round_weights
@@ -19,7 +20,6 @@ from aici_engine.native.bindings import Format
 from aici_engine.native.choice import make_model
 from aici_engine.native.linear import NativeLinear, use_integers
 from aici_engine.native.pool import Pool
-from aici_runtime.ids import SeqId
 from tests.engine.model.test_models import Runner, build, sequences
 from tests.engine.native.test_native_model import ABLE
 

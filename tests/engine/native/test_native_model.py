@@ -11,6 +11,7 @@ import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.view import KvcacheView
 from aici_engine.model.batch import Chunk
@@ -22,7 +23,6 @@ from aici_engine.native.levels import features, levels
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.native.pool import Pool
-from aici_runtime.ids import TokenId
 
 ABLE = [level.name for level in levels() if level.needs <= features()]
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aici_base.ids import TokenId
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.native import NativeSampling
-from aici_runtime.ids import TokenId
 
 
 def bits_of(allowed: set[int], vocab_size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -17,11 +17,11 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from aici_base.ids import TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.sample import pipeline
 from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.pipeline import Choose, penalize, top_k
-from aici_runtime.ids import TokenId
 
 OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 

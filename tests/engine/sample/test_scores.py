@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
 from aici_engine.config import MAX_LOGPROBS
 from aici_engine.sample import scores
 from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.scores import LogSoftmax
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import TokenId
 
 
 @pytest.fixture(scope="module")

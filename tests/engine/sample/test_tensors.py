@@ -10,6 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.errors import AiciError, ControllerError
+from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import TokenScore
 from aici_engine.sample import pipeline, tensors
@@ -18,8 +20,6 @@ from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import Sampler, Wanted
 from aici_engine.sample.tensors import Draws, TensorMasks
 from aici_engine.sequence import Sequence
-from aici_runtime.errors import AiciError, ControllerError
-from aici_runtime.ids import SeqId, TokenId
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NUM_DRAWS = 10

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import httpx2 as httpx
 import pytest
 
+from aici_base.errors import UnavailableError
 from aici_engine.server import wire
 from aici_engine.server.app import create_app
 from aici_engine.server.config import Limits
-from aici_runtime.errors import UnavailableError
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over
 

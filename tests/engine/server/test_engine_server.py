@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import AiciError, NotFoundError, UnavailableError, UsageError
+from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.client import EngineClient, Stream
 from aici_engine.server.engine_server import EngineServer
-from aici_runtime.errors import AiciError, NotFoundError, UnavailableError, UsageError
-from aici_runtime.ids import TokenId
 from tests.engine.server.conftest import joined
 from tests.engine.support import Guest, ScriptedHost, encode
 

@@ -6,11 +6,11 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from aici_base.errors import AiciError, UnavailableError
 from aici_engine.server import wire
 from aici_engine.server.admission import Principal
 from aici_engine.server.app import create_app
 from aici_engine.server.service import Service
-from aici_runtime.errors import AiciError, UnavailableError
 from tests.support.fake_engine import Script, fails, says
 from tests.support.fake_service import fake_service
 

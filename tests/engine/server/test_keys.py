@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from starlette.requests import HTTPConnection
 
+from aici_base.errors import ForbiddenError, UnavailableError, UsageError
 from aici_engine.server.admission import Admission, Principal
 from aici_engine.server.errors import OverloadedError, UnauthorizedError
 from aici_engine.server.keys import Keys
-from aici_runtime.errors import ForbiddenError, UnavailableError, UsageError
 
 ALICE = "sk-alice"
 FILE = f"""

@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
-from aici_engine.config import SamplingParams
-from aici_engine.events import FinishReason
-from aici_engine.server import wire
-from aici_engine.server.app import create_app
-from aici_engine.server.errors import OverloadedError
-from aici_engine.server.lmtp import messages
-from aici_engine.server.lmtp.connection import MAX_STREAMS, CancelledStreamError
-from aici_engine.server.lmtp.outbox import Outbox
-from aici_runtime.errors import (
+from aici_base.errors import (
     AiciError,
     ControllerError,
     ForbiddenError,
@@ -30,6 +22,14 @@ from aici_runtime.errors import (
     UnavailableError,
     UsageError,
 )
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
+from aici_engine.server import wire
+from aici_engine.server.app import create_app
+from aici_engine.server.errors import OverloadedError
+from aici_engine.server.lmtp import messages
+from aici_engine.server.lmtp.connection import MAX_STREAMS, CancelledStreamError
+from aici_engine.server.lmtp.outbox import Outbox
 from tests.support.fake_engine import FakeEngine, fails, silent
 from tests.support.fake_service import service_over
 from tests.support.lmtp import EOS, connected, run, scores, tokens

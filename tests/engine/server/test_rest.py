@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from aici_base.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
 from aici_engine.server.app import create_app
 from aici_engine.server.constraints import module_id
 from aici_engine.server.keys import Keys
-from aici_runtime.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
 from tests.engine.server.test_keys import key_file
 from tests.support.fake_engine import FakeEngine, fails, forked, says, silent
 from tests.support.fake_service import service_over

@@ -15,6 +15,8 @@ from safetensors import safe_open
 from transformers import Gemma2Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from aici_base.errors import UnavailableError, UsageError
+from aici_base.ids import SeqId
 from aici_engine.config import EngineConfig
 from aici_engine.model.load import load_model
 from aici_engine.model.place import Place
@@ -26,8 +28,6 @@ from aici_engine.native.model import NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.gguf_config import mend
-from aici_runtime.errors import UnavailableError, UsageError
-from aici_runtime.ids import SeqId
 from tests.engine.model.test_models import NEAR, Runner, build, sequences
 from tests.engine.store.gguf_models import write_gguf
 

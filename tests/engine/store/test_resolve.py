@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import NotFoundError, UnavailableError, UsageError
 from aici_engine.store.paths import appearing, exclusive, is_model_dir, models_root
 from aici_engine.store.resolve import list_models, resolve_model
-from aici_runtime.errors import NotFoundError, UnavailableError, UsageError
 from tests.support.model import default_model_dir
 
 

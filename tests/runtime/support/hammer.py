@@ -8,7 +8,7 @@ import random
 import sys
 from pathlib import Path
 
-from aici_runtime.errors import NotFoundError
+from aici_base.errors import NotFoundError
 from tests.runtime.support.registries import ADMIN, open_registry, seen_tags, wasm
 
 SHARED = ("one", "two", "three")

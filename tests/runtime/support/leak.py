@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aici_base.errors import AiciError
+from aici_base.ids import SeqId
 from aici_runtime.client import Runtime
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.errors import AiciError
-from aici_runtime.ids import SeqId
 from aici_runtime.processes.slots import NUM_SLOTS, SLOT_BYTES, used_slots
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import tokenizer, wat

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from aici_base.ids import SeqId
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.ids import SeqId
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 

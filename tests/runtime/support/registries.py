@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from aici_runtime.cache import write_atomically
+from aici_base.cache_files import write_atomically
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.modules.module_files import ModuleFiles
 from aici_runtime.modules.registry import Registry

@@ -8,9 +8,9 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aici_base.errors import ControllerError
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.errors import ControllerError
-from aici_runtime.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, PreOp, SeqResult
 from tests.support.scripts import model
 from tests.support.scripts.nodes import Outcome, Result

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from aici_base.errors import AiciError
 from aici_engine.server import sse
 from aici_engine.server.chat.answer import answers
 from aici_engine.server.chat.tools import CallArguments, CallStart
 from aici_engine.server.chat.turn import Delta, Text, TurnEnd
 from aici_engine.server.errors import anthropic_body, status_of
-from aici_runtime.errors import AiciError
 
 Json: TypeAlias = dict[str, Any]
 

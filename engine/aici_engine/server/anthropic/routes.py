@@ -8,6 +8,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
 
+from aici_base.errors import UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.request import ControllerCall
 from aici_engine.server import sse
@@ -20,7 +21,6 @@ from aici_engine.server.chat.turn import Delta, TurnRequest, run_turn
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.service import Service
 from aici_engine.server.who import who as asker
-from aici_runtime.errors import UsageError
 
 Who = Annotated[Principal, Depends(asker)]
 

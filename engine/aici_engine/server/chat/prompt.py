@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from aici_base.errors import UsageError
 from aici_engine.chat import ChatTemplate
 from aici_engine.server.chat.tools import CLOSE, OPEN, Call, Tool, written
 from aici_engine.server.service import Service
-from aici_runtime.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

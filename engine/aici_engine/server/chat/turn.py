@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from aici_base.errors import UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
@@ -21,7 +22,6 @@ from aici_engine.server.admission import Principal
 from aici_engine.server.chat.tools import CLOSE, MARK, OPEN, CallArguments, CallReader, CallStart, Tool, calls_schema
 from aici_engine.server.service import Generation, Service
 from aici_engine.server.wire import BacktrackOut, Score, ScoreOut, TokenOut, UsageOut
-from aici_runtime.errors import UsageError
 
 _MAX_CALLS = 16
 

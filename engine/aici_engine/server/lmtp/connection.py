@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from aici_base.errors import AiciError, UsageError
 from aici_engine.server.admission import Principal
 from aici_engine.server.errors import OverloadedError
 from aici_engine.server.lmtp.messages import (
@@ -29,7 +30,6 @@ from aici_engine.server.lmtp.outbox import Outbox
 from aici_engine.server.lmtp.prompts import Buffers, tokens_of
 from aici_engine.server.lmtp.streams import Player
 from aici_engine.server.service import Service
-from aici_runtime.errors import AiciError, UsageError
 
 MAX_STREAMS = 256
 _RETRY_AFTER_S = 1.0

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from aici_base.errors import AiciError, UsageError
 from aici_engine.config import MAX_LOGPROBS
 from aici_engine.server.errors import OverloadedError, status_of, text_of
-from aici_runtime.errors import AiciError, UsageError
 
 _MAX_STREAM_ID_BYTES = 256
 _RETRY_AFTER_S = 1.0

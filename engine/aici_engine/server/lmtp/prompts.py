@@ -2,9 +2,9 @@
 
 from typing import TypeAlias
 
+from aici_base.errors import NotFoundError, UsageError
 from aici_engine.server.lmtp.messages import BufferRef, Prompt
 from aici_engine.server.service import Service
-from aici_runtime.errors import NotFoundError, UsageError
 
 _MAX_BUFFERS = 64
 

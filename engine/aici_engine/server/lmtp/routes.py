@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from fastapi import APIRouter, WebSocket
 from fastapi.responses import PlainTextResponse
 
+from aici_base.errors import ForbiddenError
 from aici_engine.server import errors
 from aici_engine.server.lmtp.connection import Connection
 from aici_engine.server.service import Service
 from aici_engine.server.who import who
-from aici_runtime.errors import ForbiddenError
 
 _PAGE = """\
 aici serves {model} here.

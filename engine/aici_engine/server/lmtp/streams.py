@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET, Raw
 
+from aici_base.errors import AiciError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server import wire
@@ -14,7 +15,6 @@ from aici_engine.server.lmtp.messages import BacktrackItem, Generate, Score, Tok
 from aici_engine.server.lmtp.prompts import Parts, tokens_of
 from aici_engine.server.service import Generation, Service
 from aici_engine.text import TextStream
-from aici_runtime.errors import AiciError, UsageError
 
 Say = Callable[[TokenItem | BacktrackItem], None]
 """Takes an item that is not the stream's last. May raise, which ends the stream."""

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from aici_base.errors import UsageError
 from aici_engine.config import MAX_PRIORITY, SamplingParams
 from aici_engine.server.asked import ConstraintFields
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.service import Service
-from aici_runtime.errors import UsageError
 
 MAX_TOKENS = 1 << 31
 MAX_SALT = 256

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from aici_base.errors import AiciError
 from aici_engine.server import sse
 from aici_engine.server.chat.turn import TurnEnd, TurnRequest
 from aici_engine.server.errors import openai_body, status_of
-from aici_runtime.errors import AiciError
 
 FINISH_REASONS: Mapping[Literal["end", "stop", "length", "tool_calls"], str] = {
     "end": "stop",

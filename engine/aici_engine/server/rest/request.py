@@ -5,12 +5,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from aici_base.errors import UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.server.admission import Principal
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.service import Generation, Service
 from aici_engine.server.vocabulary import Vocabulary
-from aici_runtime.errors import UsageError
 
 NO_CONTROLLER = "none"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from aici_base.errors import ControllerError, NotFoundError
 from aici_engine.server import sse, wire
 from aici_engine.server.admission import Principal
 from aici_engine.server.client import Stream
 from aici_engine.server.errors import text_of
 from aici_engine.server.service import Generation, Service
-from aici_runtime.errors import ControllerError, NotFoundError
 
 
 class MissingControllerError(NotFoundError):

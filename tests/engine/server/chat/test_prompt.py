@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from aici_base.errors import UsageError
 from aici_engine.server.chat.prompt import Message, chat_prompt
 from aici_engine.server.chat.tools import Call, Tool
-from aici_runtime.errors import UsageError
 from tests.support.fake_service import TOOL_TEMPLATE, fake_service, vocabulary
 
 WEATHER = Tool("weather", "of a city ↩", {"type": "object", "properties": {"city": {"type": "string"}}})

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import jsonschema
 import pytest
 
+from aici_base.errors import ControllerError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
@@ -16,7 +17,6 @@ from aici_engine.server.chat.answer import Answer, CallMade, answers
 from aici_engine.server.chat.tools import Call, Tool, calls_schema, written
 from aici_engine.server.chat.turn import Named, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.constraints import module_id
-from aici_runtime.errors import ControllerError, UsageError
 from tests.support.fake_engine import FakeEngine, Script, fails, says, silent
 from tests.support.fake_service import fake_service, vocabulary
 

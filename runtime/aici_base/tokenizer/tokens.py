@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aici_runtime.errors import NotFoundError, UsageError
-from aici_runtime.ids import TokenId
+from aici_base.errors import NotFoundError, UsageError
+from aici_base.ids import TokenId
 
 HINT = "give the folder of a model on this machine, its tokenizer.json, or its .gguf"
 _EOS_NAMES = ("</s>", "<|endoftext|>", "<|end_of_text|>")

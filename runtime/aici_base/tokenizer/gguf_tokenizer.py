@@ -12,9 +12,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from aici_runtime.errors import UsageError
-from aici_runtime.ids import TokenId
-from aici_runtime.tokenizer.gguf import Value, read_metadata
+from aici_base.errors import UsageError
+from aici_base.ids import TokenId
+from aici_base.tokenizer.gguf import Value, read_metadata
 
 _SPACE = "▁"
 

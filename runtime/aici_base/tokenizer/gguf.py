@@ -11,7 +11,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TypeVar
 
-from aici_runtime.errors import UsageError
+from aici_base.errors import UsageError
 
 MAGIC = b"GGUF"
 Value = bool | int | float | str | list["Value"]

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from aici_runtime.errors import UnavailableError
+from aici_base.errors import UnavailableError
 
 
 def default_cache_dir() -> Path:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from aici_runtime.cache import default_cache_dir, write_atomically
-from aici_runtime.errors import NotFoundError, UsageError
-from aici_runtime.ids import TokenId
-from aici_runtime.tokenizer import gguf, gguf_tokenizer
-from aici_runtime.tokenizer.tokens import HINT, tokenizer_file, vocab_size
+from aici_base.cache_files import default_cache_dir, write_atomically
+from aici_base.errors import NotFoundError, UsageError
+from aici_base.ids import TokenId
+from aici_base.tokenizer import gguf, gguf_tokenizer
+from aici_base.tokenizer.tokens import HINT, tokenizer_file, vocab_size
 
 FILE_NAME = "tokenizer.json"
 MAX_EXTRA_TOKENS = 200
