@@ -63,7 +63,7 @@ def _shared_memory() -> Finding:
 
 
 def _sandbox() -> Finding:
-    from aici_runtime.processes import sandbox
+    from aici_runtime.workers import sandbox
 
     return Finding("sandbox", "ok", f"guests are held by WebAssembly, {sandbox.describe()}")
 

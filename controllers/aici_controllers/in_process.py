@@ -16,7 +16,7 @@ from aici_runtime.guests import wasm
 from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.host import Host
 from aici_runtime.guests.link import Linker
-from aici_runtime.steps.masks import mask_bytes
+from aici_runtime.memory.mask_region import mask_bytes
 from aici_runtime.tokenizer import host_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 

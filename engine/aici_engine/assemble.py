@@ -29,7 +29,7 @@ from aici_engine.sample.sampler import Sampler, Sampling
 from aici_engine.sample.tensors import TensorMasks
 from aici_engine.schedule import Scheduler
 from aici_engine.settings import read_settings, read_tokenizer
-from aici_runtime.processes.slots import NUM_SLOTS
+from aici_runtime.memory.worker_slots import NUM_SLOTS
 
 if TYPE_CHECKING:
     from aici_engine.model.runner import Model

@@ -25,11 +25,11 @@ from aici_base.errors import (
     UsageError,
 )
 from aici_base.ids import SeqId, TokenId
-from aici_runtime.channels import shm
 from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
-from aici_runtime.child import RuntimeProcess
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.steps.masks import mask_bytes
+from aici_runtime.memory import shm
+from aici_runtime.memory.mask_region import mask_bytes
+from aici_runtime.runtime_process import RuntimeProcess
 from aici_runtime.wire import (
     Mid,
     MidOp,

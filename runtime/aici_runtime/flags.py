@@ -11,8 +11,8 @@ from aici_base.cache_files import default_cache_dir, default_store_dir
 from aici_base.errors import AiciError, UsageError
 from aici_runtime.channels.channel import MIB
 from aici_runtime.flag_table import flag_parser
-from aici_runtime.modules.quota import Quota
-from aici_runtime.steps.masks import DTYPES, Dtype
+from aici_runtime.memory.mask_region import DTYPES, Dtype
+from aici_runtime.quota import Quota
 
 _MAX_LOG_KIB = 64
 _MAX_NAME_BYTES = 200

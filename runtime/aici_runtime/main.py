@@ -17,26 +17,26 @@ from pathlib import Path
 from typing import NoReturn
 
 from aici_base.errors import AiciError, UsageError
-from aici_runtime import flags, jobs
-from aici_runtime.channels import shm
+from aici_runtime import flags, jobs, process
 from aici_runtime.channels.channel import Channels
 from aici_runtime.flags import Settings
 from aici_runtime.guests import wasm
+from aici_runtime.memory import shm
+from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.memory.worker_slots import NUM_SLOTS, SlotTable
+from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.registry import Registry
-from aici_runtime.processes import process, side, spawner
-from aici_runtime.processes.compiling import compile_module
-from aici_runtime.processes.parts import Parts
-from aici_runtime.processes.roster import Roster
-from aici_runtime.processes.side import SideConfig
-from aici_runtime.processes.slots import NUM_SLOTS, SlotTable
-from aici_runtime.processes.spawner import SpawnerConfig, SpawnerSockets
-from aici_runtime.processes.templates import Templates
-from aici_runtime.processes.transfer import Transfer
+from aici_runtime.protocol.stepper import Stepper
 from aici_runtime.recordings.trace import MaskReader, NoTrace, Recorder, Trace
-from aici_runtime.steps.masks import MaskRegion
-from aici_runtime.steps.stepper import Stepper
+from aici_runtime.supervision import side_process, spawner
+from aici_runtime.supervision.service_processes import Parts
+from aici_runtime.supervision.side_process import SideConfig
+from aici_runtime.supervision.spawner import SpawnerConfig, SpawnerSockets
+from aici_runtime.supervision.templates import Templates
+from aici_runtime.supervision.worker_supervisor import Roster
 from aici_runtime.tokenizer import vocabulary
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
+from aici_runtime.workers.guest_transfer import Transfer
 
 _STOP_GRACE_S = 1.0
 _log = logging.getLogger(__name__)
@@ -164,7 +164,9 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             trace=trace,
         )
         parts.start(
-            side.PROCESS_NAME, begin(lambda: side.main(config)), lambda: start_side(*roster.side_process_died())
+            side_process.PROCESS_NAME,
+            begin(lambda: side_process.main(config)),
+            lambda: start_side(*roster.side_process_died()),
         )
 
     roster.watch(engine_pidfd, _leave)

@@ -25,7 +25,7 @@ from aici_engine.events import (
     TokenEvent,
 )
 from aici_engine.request import ControllerCall, Request, RequestHandle
-from aici_runtime.processes.slots import NUM_SLOTS
+from aici_runtime.memory.worker_slots import NUM_SLOTS
 from aici_runtime.wire import Pre, Splice
 from tests.engine.support import (
     EOS,

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aici_base.errors import UsageError
-from aici_runtime.channels import shm
 from aici_runtime.channels.channel import Channels, Mailbox, MessageTooLargeError, Sync
 from aici_runtime.channels.semaphore_mailbox import SemaphoreNames
+from aici_runtime.memory import shm
 
 SIZE = 16384
 MAX = {"semaphore": SIZE - 4, "futex": SIZE // 2 - 16}

@@ -15,9 +15,9 @@ import pytest
 
 from aici_base.errors import AiciError, RuntimeDiedError, UnavailableError
 from aici_base.ids import SeqId
-from aici_runtime.channels import shm
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.processes.slots import NUM_SLOTS
+from aici_runtime.memory import shm
+from aici_runtime.memory.worker_slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.leak import num_used_slots
@@ -355,7 +355,7 @@ def test_standard_error_that_nobody_reads() -> None:
     script = "import sys; [sys.stderr.write('x' * 99 + '\\n') for _ in range(5000)]"
     code = f"""
 import sys
-from aici_runtime.child import RuntimeProcess
+from aici_runtime.runtime_process import RuntimeProcess
 sys.stderr.close()
 child = RuntimeProcess([sys.executable, "-c", {script!r}])
 child.wait_ended()
@@ -377,7 +377,7 @@ def test_a_cache_that_cannot_be_written(start_runtime: Callable[..., Runtime], t
 _ENGINE = """
 import os, sys
 from pathlib import Path
-from aici_runtime.channels import shm
+from aici_runtime.memory import shm
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.wire import MidOp, PreOp
 runtime = Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[2]), sync=sys.argv[5]))

@@ -15,9 +15,9 @@ import pytest
 
 from aici_base.errors import RuntimeDiedError
 from aici_base.ids import SeqId
-from aici_runtime.channels import shm
-from aici_runtime.channels.futex import Futex
 from aici_runtime.client import Runtime
+from aici_runtime.memory import shm
+from aici_runtime.memory.futex import Futex
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 

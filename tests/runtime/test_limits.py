@@ -13,7 +13,7 @@ import pytest
 from aici_base.errors import ControllerError, QuotaError, UsageError
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.processes.slots import SlotTable, owner_id
+from aici_runtime.memory.worker_slots import SlotTable, owner_id
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine

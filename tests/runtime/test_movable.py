@@ -9,7 +9,7 @@ from aici_base.errors import UsageError
 from aici_runtime.guests.guest import Guest, load_module
 from aici_runtime.guests.movable import MOVABLE, global_name, prepare
 from aici_runtime.guests.wasm import new_engine
-from aici_runtime.processes.transfer import Transfer
+from aici_runtime.workers.guest_transfer import Transfer
 
 _EXPORTS = """(memory (export "memory") 1)
     (func (export "aici_init")) (func (export "aici_create") (result i32) (i32.const 1))

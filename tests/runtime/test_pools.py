@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.processes.slots import NUM_SLOTS
+from aici_runtime.memory.worker_slots import NUM_SLOTS
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support import scripted, wat
 from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, TurnEngine

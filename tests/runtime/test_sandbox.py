@@ -15,8 +15,8 @@ import pytest
 
 from aici_base.errors import RuntimeDiedError, UsageError
 from aici_runtime.client import Runtime
-from aici_runtime.processes import sandbox
 from aici_runtime.wire import MidOp
+from aici_runtime.workers import sandbox
 from tests.runtime.support import wat
 from tests.runtime.test_death import bind, members, replaced
 

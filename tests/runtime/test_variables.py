@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from aici_runtime.processes import process
-from aici_runtime.processes.comms import RequestVariables
+from aici_runtime import process
+from aici_runtime.workers.request_variables import RequestVariables
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from mmap import mmap
 from types import TracebackType
 from typing import Protocol
 
-from aici_runtime.channels import shm
-from aici_runtime.channels.futex import Futex
+from aici_runtime import process
 from aici_runtime.channels.mailbox import Sync
-from aici_runtime.processes import process
+from aici_runtime.memory import shm
+from aici_runtime.memory.futex import Futex
 
 _MESSAGE = bytes(200)
 _HALF = 4096

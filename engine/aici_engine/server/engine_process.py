@@ -21,9 +21,9 @@ from aici_engine.engine import Engine, import_engine
 from aici_engine.server import logs, wire
 from aici_engine.server.engine_server import EngineServer
 from aici_engine.server.logs import LogFormat
+from aici_runtime import process
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.config import patient
-from aici_runtime.processes import process
 
 PROCESS_NAME = "aici-engine"
 _JSON_SIZE_MIB = 32

@@ -20,7 +20,7 @@ from aici_engine.server.client import EngineClient
 from aici_engine.server.engine_process import ProcessConfig
 from aici_engine.server.logs import LogFormat
 from aici_engine.server.sockets import SocketFolder
-from aici_runtime.child import RuntimeProcess
+from aici_runtime.runtime_process import RuntimeProcess
 
 _MAX_DEATHS = 3
 _WITHIN_S = 60.0

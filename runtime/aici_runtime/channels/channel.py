@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import get_args
 
-from aici_runtime.channels import shm
 from aici_runtime.channels.futex_mailbox import FutexMailbox
 from aici_runtime.channels.mailbox import MIB, Direction, Mailbox, MessageTooLargeError, Side, Sync
 from aici_runtime.channels.semaphore_mailbox import SemaphoreMailbox, SemaphoreNames
+from aici_runtime.memory import shm
 
 __all__ = ["MIB", "Channels", "Mailbox", "MessageTooLargeError", "Sync"]
 

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from aici_base.errors import UsageError
-from aici_runtime.channels.futex import Futex
 from aici_runtime.channels.mailbox import MIN_CORES_TO_SPIN, REPAIR_S, Direction, MessageTooLargeError
-from aici_runtime.channels.shm import Region
+from aici_runtime.memory.futex import Futex
+from aici_runtime.memory.shm import Region
 
 _EMPTY, _WRITING = 0, 0xFFFFFFFF
 _NO_MESSAGE = (_EMPTY, _WRITING)

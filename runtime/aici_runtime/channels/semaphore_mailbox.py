@@ -15,8 +15,8 @@ from typing import Literal
 
 import posix_ipc
 
-from aici_runtime.channels import shm
 from aici_runtime.channels.mailbox import MIN_CORES_TO_SPIN, REPAIR_S, Direction, MessageTooLargeError, Side
+from aici_runtime.memory import shm
 
 _HEADER = struct.Struct("<I")
 

@@ -18,7 +18,7 @@ from aici_base.ids import TokenId
 from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host import Host
-from aici_runtime.steps.masks import MaskRegion
+from aici_runtime.memory.mask_region import MaskRegion
 
 MAX_FF_ROUNDS = 10
 MAX_BACKTRACK = 2**32 - 1

@@ -13,7 +13,7 @@ from aici_runtime.guests import wasi
 from aici_runtime.guests.guest import GuestError
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.link import HostFunction, Linker
-from aici_runtime.steps.masks import mask_bytes
+from aici_runtime.memory.mask_region import mask_bytes
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 _MAX_RESULT_BYTES = 1024 * 1024

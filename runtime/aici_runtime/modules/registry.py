@@ -15,10 +15,10 @@ from aici_base.cache_files import sync, write_atomically
 from aici_base.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.channels.mailbox import MIB
+from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.module_files import ModuleFiles, content_of, size_of
-from aici_runtime.modules.quota import Quota
 from aici_runtime.modules.tags import check_tag, is_module_id, is_tag, owns
-from aici_runtime.processes.compiling import compile_module
+from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo
 
 _NO_QUOTA = Quota("modules", "", sys.maxsize, sys.maxsize)

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from aici_base.errors import AiciError, RuntimeDiedError, UsageError
-from aici_runtime.channels import shm
 from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
 from aici_runtime.channels.mailbox import Side
-from aici_runtime.child import RuntimeProcess
+from aici_runtime.memory import shm
+from aici_runtime.runtime_process import RuntimeProcess
 
 _INSTALL_S = 120.0
 

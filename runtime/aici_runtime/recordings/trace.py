@@ -25,11 +25,11 @@ import orjson
 from aici_base.errors import AiciError
 from aici_runtime.channels.envelope import Request
 from aici_runtime.channels.mailbox import Side
-from aici_runtime.channels.shm import Region
 from aici_runtime.flags import Settings
+from aici_runtime.memory.mask_region import Dtype, mask_bytes
+from aici_runtime.memory.shm import Region
 from aici_runtime.modules.registry import Registry
 from aici_runtime.modules.tags import is_module_id
-from aici_runtime.steps.masks import Dtype, mask_bytes
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 FORMAT = 1

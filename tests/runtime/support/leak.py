@@ -28,7 +28,7 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.processes.slots import NUM_SLOTS, SLOT_BYTES, used_slots
+from aici_runtime.memory.worker_slots import NUM_SLOTS, SLOT_BYTES, used_slots
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import tokenizer, wat
 

@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 
 def compile_module(source: Path, target: Path, timeout_s: float = TIMEOUT_S) -> None:
     """In a child that ends when we do. Raises UsageError for what is no controller; `target` appears whole."""
-    command = [sys.executable, "-P", "-m", "aici_runtime.processes.compiler", str(source), str(target)]
+    command = [sys.executable, "-P", "-m", "aici_runtime.modules.compiler_process", str(source), str(target)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
         try:
             # Standard input stays open: the child ends when it closes, which is when we do.

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from aici_runtime import process
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.processes import process
-from aici_runtime.processes.slots import CANCEL_SIGNAL, Slot, SlotTable
+from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, Slot, SlotTable
 
 _UNBORN_S = 5.0
 """A child runs within milliseconds of its fork."""

@@ -13,17 +13,17 @@ from typing import NoReturn
 import orjson
 
 from aici_base.errors import UnavailableError
+from aici_runtime import process
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import Request, RequestError, field
+from aici_runtime.memory.worker_slots import SlotTable
 from aici_runtime.modules.registry import Registry
-from aici_runtime.processes import process
-from aici_runtime.processes.births import Births
-from aici_runtime.processes.roster import News
-from aici_runtime.processes.slots import SlotTable
-from aici_runtime.processes.spawner import SpawnerSockets
-from aici_runtime.processes.templates import Templates
 from aici_runtime.recordings.trace import Recorder
+from aici_runtime.supervision.instantiation import Births
+from aici_runtime.supervision.spawner import SpawnerSockets
+from aici_runtime.supervision.templates import Templates
+from aici_runtime.supervision.worker_supervisor import News
 
 PROCESS_NAME = "aicirt-side"
 _NUM_THREADS = 16

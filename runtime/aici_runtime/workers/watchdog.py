@@ -11,9 +11,9 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from aici_runtime.processes import process
-from aici_runtime.processes.seat import Seat
-from aici_runtime.processes.slots import CANCEL_SIGNAL
+from aici_runtime import process
+from aici_runtime.memory.worker_slots import CANCEL_SIGNAL
+from aici_runtime.workers.guest_server import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.processes.roster import Roster
-from aici_runtime.processes.slots import Slot, SlotTable, owner_id
+from aici_runtime.memory.worker_slots import Slot, SlotTable, owner_id
+from aici_runtime.supervision.worker_supervisor import Roster
 
 OWNER = owner_id("somebody")
 

@@ -1,18 +1,18 @@
-"""The `aicirt-seq` process: one guest, one sequence. It does what its slot asks (`asks.py`), and forks itself."""
+"""The `aicirt-seq` process: one guest, one sequence. Obeys the requests of its worker slot, and forks itself."""
 
 import os
 import socket
 from typing import NoReturn
 
 from aici_runtime.guests.callbacks import SetupError
-from aici_runtime.processes.arrival import Arrival
-from aici_runtime.processes.comms import RequestVariables
-from aici_runtime.processes.pool import Pool
-from aici_runtime.processes.seat import Seat
-from aici_runtime.processes.setup import WorkerWorld, bring_up, load
-from aici_runtime.processes.slots import Slot
-from aici_runtime.processes.watchdog import Watchdog
-from aici_runtime.steps import asks
+from aici_runtime.memory.worker_slots import Slot
+from aici_runtime.workers import worker_requests
+from aici_runtime.workers.guest_server import Seat
+from aici_runtime.workers.guest_setup import WorkerWorld, bring_up, load
+from aici_runtime.workers.pool_process import Pool
+from aici_runtime.workers.request_variables import RequestVariables
+from aici_runtime.workers.startup import Arrival
+from aici_runtime.workers.watchdog import Watchdog
 
 
 def main(world: WorkerWorld, slot: int, generation: int, setup: socket.socket) -> NoReturn:
@@ -53,7 +53,7 @@ class Worker:
         seat = self._seat
         while True:
             request = seat.slot.wait_request()
-            if request[0] < asks.FORK:
+            if request[0] < worker_requests.FORK:
                 with seat.lock:
                     seat.is_busy = True
                 response = seat.answer(request)
@@ -65,10 +65,10 @@ class Worker:
                 os._exit(0)
 
     def _obey(self, request: bytes) -> bytes:
-        op, seq_id, slot, _ = asks.HEAD.unpack_from(request)
-        if op == asks.MOVE:
+        op, seq_id, slot, _ = worker_requests.HEAD.unpack_from(request)
+        if op == worker_requests.MOVE:
             return self._move()
-        return self._fork(seq_id, self._world.table.at(slot)) if op == asks.FORK else self._found(slot)
+        return self._fork(seq_id, self._world.table.at(slot)) if op == worker_requests.FORK else self._found(slot)
 
     def _fork(self, seq_id: int, slot: Slot) -> bytes:
         try:

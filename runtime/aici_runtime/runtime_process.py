@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from aici_runtime.processes import process
+from aici_runtime import process
 
 _LAST_LINES = 30
 _END_GRACE_S = 2.0

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable
 
 from aici_base.errors import ControllerError, QuotaError
 from aici_base.ids import SeqId
-from aici_runtime.processes.roster import Roster, WorkerHandle
-from aici_runtime.processes.slots import SlotTable, owner_id
-from aici_runtime.steps import asks
+from aici_runtime.memory.worker_slots import SlotTable, owner_id
+from aici_runtime.supervision.worker_supervisor import Roster, WorkerHandle
+from aici_runtime.workers import worker_requests
 
 _OWNER = owner_id("aicirt-pool")
 _ANSWER_S = 5.0
@@ -32,10 +32,10 @@ class Pools:
             return ""
         pool = self._room() or self._found(worker) or self._least_used()
         # Whoever was given up on must not be asked: its slot is another's as soon as it is gone.
-        if pool is None or pool in busy or worker.released or self._ask(worker, asks.move()) != "moved":
+        if pool is None or pool in busy or worker.released or self._ask(worker, worker_requests.move()) != "moved":
             return _TOO_LATE if worker.released else ""
         self._roster.move(worker, pool)
-        answer = self._ask(pool, asks.adopt(worker.slot.index))
+        answer = self._ask(pool, worker_requests.adopt(worker.slot.index))
         if answer == "ok":
             return ""
         if not pool.released:  # else the slot is the pool's for as long as that lives
@@ -45,7 +45,7 @@ class Pools:
     def clone(self, parent: WorkerHandle, pool: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
         """Raises AiciError."""
         slot = self._table.take(self._table.branches, self._table.owner(parent.slot))
-        answer = self._ask(pool, asks.clone(seq_id, parent.slot.index, slot.index))
+        answer = self._ask(pool, worker_requests.clone(seq_id, parent.slot.index, slot.index))
         if answer == "ok":
             return self._roster.adopt_member(slot, pool)
         if pool.released:
@@ -74,7 +74,7 @@ class Pools:
             slot = self._table.take(self._table.branches, _OWNER)
         except QuotaError:
             return None
-        answer = self._ask(worker, asks.found(slot.index))
+        answer = self._ask(worker, worker_requests.found(slot.index))
         if not answer.isdigit():
             if worker.released or worker.dead:
                 self._roster.abandon(slot)

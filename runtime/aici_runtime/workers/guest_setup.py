@@ -19,12 +19,12 @@ from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host import Host
 from aici_runtime.guests.link import Linker, returns_offset
-from aici_runtime.processes.arrival import Arrival
-from aici_runtime.processes.roster import News
-from aici_runtime.processes.slots import SlotTable
-from aici_runtime.processes.transfer import Transfer
-from aici_runtime.steps.masks import MaskRegion
+from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.memory.worker_slots import SlotTable
+from aici_runtime.supervision.worker_supervisor import News
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
+from aici_runtime.workers.guest_transfer import Transfer
+from aici_runtime.workers.startup import Arrival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from aici_runtime.processes import process
+from aici_runtime import process
 
 REQUEST = struct.Struct("<ii")
 """What a template is asked with: slot and generation; the new guest's socket goes along."""

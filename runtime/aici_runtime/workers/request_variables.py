@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
+from aici_runtime import process
+from aici_runtime.channels import socket_frames
 from aici_runtime.guests.variables import Variables
-from aici_runtime.processes import frames, process
 
 PROCESS_NAME = "aicirt-comms"
 _HEADER = struct.Struct("<I")
@@ -29,8 +30,8 @@ class VariablesClient:
     def execute(self, command: dict[str, Any]) -> bytes:
         """Raises ValueError for a command that was refused, ConnectionError when the other end is gone."""
         try:
-            frames.send(self._sock, orjson.dumps(command))
-            answer = frames.receive(self._sock)
+            socket_frames.send(self._sock, orjson.dumps(command))
+            answer = socket_frames.receive(self._sock)
         except BrokenPipeError:
             answer = None
         if answer is None:
@@ -160,7 +161,7 @@ def _serve_one(connection: _Connection, selector: selectors.BaseSelector, variab
         except ValueError as error:
             answer = orjson.dumps({"error": str(error)})
         try:
-            frames.send(connection.sock, answer)
+            socket_frames.send(connection.sock, answer)
         except (BrokenPipeError, ConnectionResetError):
             return False
     return True

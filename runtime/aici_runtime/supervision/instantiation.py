@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import orjson
 
 from aici_base.errors import ControllerError, UnavailableError, UsageError
+from aici_runtime.channels import socket_frames
 from aici_runtime.channels.envelope import Request, RequestError, field, uints
+from aici_runtime.memory.worker_slots import Slot, SlotTable, owner_id
 from aici_runtime.modules.registry import Registry
-from aici_runtime.processes import frames
-from aici_runtime.processes.arrival import NO_SLOT
-from aici_runtime.processes.roster import News
-from aici_runtime.processes.slots import Slot, SlotTable, owner_id
-from aici_runtime.processes.spawner import SpawnerSockets
-from aici_runtime.processes.templates import Pair, Template, Templates
+from aici_runtime.supervision.spawner import SpawnerSockets
+from aici_runtime.supervision.templates import Pair, Template, Templates
+from aici_runtime.supervision.worker_supervisor import News
+from aici_runtime.workers.startup import NO_SLOT
 
 GRACE_S = 0.2
 
@@ -102,7 +102,7 @@ class Births:
     def _worker(self, slot: Slot) -> socket.socket:
         """A socket to one that lives."""
         ours = _ask(self._spawner, slot.index, self._generation)
-        refusal = frames.receive(ours)
+        refusal = socket_frames.receive(ours)
         if refusal == b"":
             return ours
         ours.close()
@@ -120,12 +120,12 @@ class Births:
         alive: bytes | None = None
         try:
             ours.settimeout(self._max_init_s)
-            frames.send(ours, message)
-            alive = frames.receive(ours)
+            socket_frames.send(ours, message)
+            alive = socket_frames.receive(ours)
         except TimeoutError:
             template.end()
             ours.settimeout(None)
-            alive = frames.receive(ours)  # of a fork that was made all the same, or the end of the file
+            alive = socket_frames.receive(ours)  # of a fork that was made all the same, or the end of the file
         except BrokenPipeError:
             pass
         if alive is None:
@@ -135,7 +135,7 @@ class Births:
 
     def _make_template(self, order: "_Order") -> Template | None:
         sock = _ask(self._spawner, NO_SLOT, self._generation)
-        _, fds, _, _ = socket.recv_fds(sock, len(frames.EMPTY), 1)
+        _, fds, _, _ = socket.recv_fds(sock, len(socket_frames.EMPTY), 1)
         if not fds:  # it cannot be started, which the guest that is started instead will say
             sock.close()
             return None
@@ -152,8 +152,8 @@ class Births:
         try:
             sock.settimeout(self._max_init_s + GRACE_S)
             if message:
-                frames.send(sock, message)
-            answer = frames.receive(sock)
+                socket_frames.send(sock, message)
+            answer = socket_frames.receive(sock)
             sock.settimeout(None)
         except TimeoutError as error:
             raise ControllerError(self._timeout_text) from error

@@ -13,11 +13,11 @@ from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits, Proto
 from aici_runtime.guests.callbacks import encode_result
-from aici_runtime.processes.pools import Pools
-from aici_runtime.processes.roster import Roster, WorkerHandle
-from aici_runtime.processes.slots import REQUEST_MAX, SlotTable
-from aici_runtime.steps import asks
-from aici_runtime.steps.answers import Answer
+from aici_runtime.memory.worker_slots import REQUEST_MAX, SlotTable
+from aici_runtime.supervision.pools import Pools
+from aici_runtime.supervision.worker_supervisor import Roster, WorkerHandle
+from aici_runtime.workers import worker_requests
+from aici_runtime.workers.worker_replies import Answer
 
 _KILL_GRACE_S = 0.1
 """Between interrupting a guest and killing its process."""
@@ -45,7 +45,7 @@ class Sequence:
     failure: str = ""
     late: Late | None = None
     ready: Answer | None = None
-    asked: int = asks.PRE
+    asked: int = worker_requests.PRE
     masks_in_pre: bool = False
 
     @property
@@ -131,7 +131,7 @@ class Sequences:
     def _fail_for_time(self, sequence: Sequence) -> None:
         if sequence.worker is not None and sequence.worker.pool is not None:
             self._roster.release(sequence.worker.pool)  # it cannot be interrupted, and its others never get their turn
-        in_mid = sequence.asked in (asks.MID, asks.STEP) or sequence.mid_began() is not None
+        in_mid = sequence.asked in (worker_requests.MID, worker_requests.STEP) or sequence.mid_began() is not None
         op = "mid" if sequence.masks_in_pre or in_mid else "pre"
         self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
 
@@ -197,7 +197,7 @@ class Sequences:
             self._wait_for(worker.pool)
             return self._pools.clone(worker, worker.pool, seq_id)
         slot = self._table.take(self._table.branches, self._table.owner(worker.slot))
-        self._send(parent, asks.fork(seq_id, slot.index))
+        self._send(parent, worker_requests.fork(seq_id, slot.index))
         deadline = time.monotonic() + _FORK_S
         answer = worker.slot.wait_response(deadline)
         if not answer:

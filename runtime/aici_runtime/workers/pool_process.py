@@ -12,16 +12,16 @@ from typing import NoReturn
 
 import wasmtime
 
+from aici_runtime import process
 from aici_runtime.guests.callbacks import Callbacks
 from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.processes import process
-from aici_runtime.processes.comms import RequestVariables
-from aici_runtime.processes.seat import Seat
-from aici_runtime.processes.setup import WorkerWorld, make_callbacks, make_guest
-from aici_runtime.processes.slots import Slot
-from aici_runtime.processes.watchdog import Watchdog
-from aici_runtime.steps import asks
+from aici_runtime.memory.worker_slots import Slot
+from aici_runtime.workers import worker_requests
+from aici_runtime.workers.guest_server import Seat
+from aici_runtime.workers.guest_setup import WorkerWorld, make_callbacks, make_guest
+from aici_runtime.workers.request_variables import RequestVariables
+from aici_runtime.workers.watchdog import Watchdog
 
 PROCESS_NAME = "aicirt-pool"
 
@@ -65,10 +65,10 @@ class Pool:
         self._world.news.left(seat.slot)
 
     def _obey(self, request: bytes) -> bytes:
-        op, seq_id, number, parent = asks.HEAD.unpack_from(request)
+        op, seq_id, number, parent = worker_requests.HEAD.unpack_from(request)
         slot = self._world.table.at(number)
         try:
-            if op == asks.ADOPT:
+            if op == worker_requests.ADOPT:
                 self._adopt(slot)
             else:
                 self._clone(self._seats[parent], slot, seq_id)

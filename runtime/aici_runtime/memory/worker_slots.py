@@ -27,8 +27,8 @@ import zlib
 from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
 
 from aici_base.errors import QuotaError
-from aici_runtime.channels.futex import Futex
-from aici_runtime.modules.quota import Quota
+from aici_runtime.memory.futex import Futex
+from aici_runtime.quota import Quota
 
 NUM_SLOTS = 512
 HEADER_BYTES = 64

@@ -20,12 +20,12 @@ from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
 from aici_runtime.guests.callbacks import CONTINUE, encode_result
-from aici_runtime.processes.seat import split_post_pre, split_turn
-from aici_runtime.steps import answers, asks
-from aici_runtime.steps.masks import MaskRegion
-from aici_runtime.steps.requests import PostPreCommand, parse_mid, parse_post_pre, parse_turn
-from aici_runtime.steps.sequences import Late, Sequence, Sequences, failed
+from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.protocol.commands import PostPreCommand, parse_mid, parse_post_pre, parse_turn
+from aici_runtime.protocol.guest_sequences import Late, Sequence, Sequences, failed
 from aici_runtime.wire import MidOp, PostOp
+from aici_runtime.workers import worker_replies, worker_requests
+from aici_runtime.workers.guest_server import split_post_pre, split_turn
 
 _GRACE_S = 0.2
 """On top of every limit, as the original has it: the limit is the guest's, this is for a busy machine."""
@@ -124,18 +124,22 @@ class DocOps:
             if sequence.late is not None or sequence.ready is not None:
                 continue
             if seq_id not in told:
-                yield seq_id, asks.mid(rows[seq_id], groups[seq_id])
+                yield seq_id, worker_requests.mid(rows[seq_id], groups[seq_id])
             elif row is None:
-                yield seq_id, asks.post_pre(seq_id, post_ops.get(seq_id))
+                yield seq_id, worker_requests.post_pre(seq_id, post_ops.get(seq_id))
             else:
-                yield seq_id, asks.turn(seq_id, post_ops.get(seq_id), row)
+                yield seq_id, worker_requests.turn(seq_id, post_ops.get(seq_id), row)
 
     def _collect(self, asked: list[SeqId], started: float) -> dict[SeqId, bytes]:
         """Each has the time of what it is asked; that of mid begins when the last of them begins with it."""
         ops = {seq_id: self._sequences[seq_id].asked for seq_id in asked}
         # Whoever shares a process waits there for the others' masks too.
-        pooled = [seq_id for seq_id in asked if self._sequences[seq_id].pooled] if asks.TURN in ops.values() else []
-        apart = {*(seq_id for seq_id in asked if ops[seq_id] == asks.MID), *pooled}
+        pooled = (
+            [seq_id for seq_id in asked if self._sequences[seq_id].pooled]
+            if worker_requests.TURN in ops.values()
+            else []
+        )
+        apart = {*(seq_id for seq_id in asked if ops[seq_id] == worker_requests.MID), *pooled}
         first = [seq_id for seq_id in asked if seq_id not in apart]
         masks_too = any(self._sequences[seq_id].masks_in_pre for seq_id in first)
         limit_s = max(self._pre_limit_s, self._mid_limit_s) if masks_too else self._pre_limit_s
@@ -152,7 +156,7 @@ class DocOps:
         if not self._patience_s:
             return self._sequences.give_up(seq_ids)
         for seq_id in seq_ids:
-            if self._sequences[seq_id].asked in (asks.MID, asks.TURN):
+            if self._sequences[seq_id].asked in (worker_requests.MID, worker_requests.TURN):
                 self._sequences.detach(seq_id, started + self._patience_s)
         got, late = self._sequences.collect(seq_ids, started)
         for seq_id in late:
@@ -178,23 +182,23 @@ class DocOps:
         if message is None:
             return _result(_NO_STOP), _result(CONTINUE if late is None else _LATE)
         sequence.late = None
-        if sequence.asked == asks.MID:
-            sequence.ready = answers.decode(message)
+        if sequence.asked == worker_requests.MID:
+            sequence.ready = worker_replies.decode(message)
             return _result(_NO_STOP), _result(CONTINUE)
-        if sequence.asked == asks.TURN:
+        if sequence.asked == worker_requests.TURN:
             message, mask = split_turn(message)
-            sequence.ready = answers.decode(mask) if mask else None
+            sequence.ready = worker_replies.decode(mask) if mask else None
             if not message:
                 return (b"", b"") if late is None else (_result(_NO_STOP), _result(CONTINUE))
         post, pre = split_post_pre(message)
         return (post, pre) if late is None else (_result(_NO_STOP), _joined(post, pre))
 
     def _mid_result(self, seq_id: SeqId, row: int, answer: bytes | None) -> bytes:
-        if answer is not None and (result := answers.only_result(answer)):
+        if answer is not None and (result := worker_replies.only_result(answer)):
             return result
         sequence = self._sequences[seq_id]
         if answer is not None:
-            decoded: answers.Answer | None = answers.decode(answer)
+            decoded: worker_replies.Answer | None = worker_replies.decode(answer)
         else:
             decoded, sequence.ready = sequence.ready, None
         if decoded is None and sequence.late is None:

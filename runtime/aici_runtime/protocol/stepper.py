@@ -8,14 +8,14 @@ from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import Request, RequestError
 from aici_runtime.flags import Limits, Proto
-from aici_runtime.processes.pools import Pools
-from aici_runtime.processes.roster import Roster
-from aici_runtime.processes.slots import SlotTable
+from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.memory.worker_slots import SlotTable
+from aici_runtime.protocol.guest_sequences import Sequences
+from aici_runtime.protocol.v1_ops import DocOps
+from aici_runtime.protocol.v2_ops import HeadOps
 from aici_runtime.recordings.trace import Recorder
-from aici_runtime.steps.doc_ops import DocOps
-from aici_runtime.steps.head_ops import HeadOps
-from aici_runtime.steps.masks import MaskRegion
-from aici_runtime.steps.sequences import Sequences
+from aici_runtime.supervision.pools import Pools
+from aici_runtime.supervision.worker_supervisor import Roster
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 _log = logging.getLogger(__name__)

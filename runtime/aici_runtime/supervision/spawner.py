@@ -17,19 +17,21 @@ from typing import NoReturn
 
 import orjson
 
+from aici_runtime import process
+from aici_runtime.channels import socket_frames
 from aici_runtime.flags import Limits
 from aici_runtime.guests import wasm
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host import Host
 from aici_runtime.guests.link import Linker
-from aici_runtime.processes import frames, process, sandbox, worker
-from aici_runtime.processes.roster import News
-from aici_runtime.processes.setup import WorkerWorld
-from aici_runtime.processes.slots import SlotTable
-from aici_runtime.processes.transfer import Transfer
-from aici_runtime.steps.masks import MaskRegion
+from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.memory.worker_slots import SlotTable
+from aici_runtime.supervision.worker_supervisor import News
 from aici_runtime.tokenizer import host_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
+from aici_runtime.workers import sandbox, worker
+from aici_runtime.workers.guest_setup import WorkerWorld
+from aici_runtime.workers.guest_transfer import Transfer
 
 PROCESS_NAME = "aicirt-forker"
 
@@ -139,4 +141,4 @@ def _spawn(world: WorkerWorld, sockets: SpawnerSockets, request: tuple[int, int]
         process.fork_child(serve_guest)
     except OSError as error:
         with contextlib.suppress(BrokenPipeError):
-            frames.send(setup, f"cannot start a guest process: {error}".encode())
+            socket_frames.send(setup, f"cannot start a guest process: {error}".encode())

@@ -14,14 +14,14 @@ from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
 from aici_runtime.guests.callbacks import encode_result
-from aici_runtime.steps import answers, asks
-from aici_runtime.steps.masks import MaskRegion
-from aici_runtime.steps.requests import parse_steps
-from aici_runtime.steps.sequences import Late, Sequences, failed
+from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.protocol.commands import parse_steps
+from aici_runtime.protocol.guest_sequences import Late, Sequences, failed
 from aici_runtime.wire import StepOp
+from aici_runtime.workers import worker_replies, worker_requests
 
 if TYPE_CHECKING:
-    from aici_runtime.processes.roster import WorkerHandle
+    from aici_runtime.supervision.worker_supervisor import WorkerHandle
 
 _NOTHING = {
     "branches": [
@@ -111,7 +111,9 @@ class HeadOps:
     def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int]) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
         asked = self._sequences.ask(
-            (op.id, asks.step(op, slots[op.id], groups[op.id])) for op in ops if self._sequences[op.id].late is None
+            (op.id, worker_requests.step(op, slots[op.id], groups[op.id]))
+            for op in ops
+            if self._sequences[op.id].late is None
         )
         started = time.monotonic()  # now: whatever held us up before that, nobody has lost any of its time
         late: list[SeqId] = []
@@ -143,7 +145,7 @@ class HeadOps:
         sequence.late = None
         if message is None:
             return failed(sequence.failure), -1
-        answer = answers.decode(message)
+        answer = worker_replies.decode(message)
         if not answer.loose:
             return answer.result, slot if answer.num_masks else -1
         return self._with_more_masks(answer, slot, spare)
@@ -158,7 +160,7 @@ class HeadOps:
             micros=int((time.monotonic() - started) * 1e6),
         )
 
-    def _with_more_masks(self, answer: answers.Answer, slot: int, spare: Iterator[int]) -> tuple[bytes, int]:
+    def _with_more_masks(self, answer: worker_replies.Answer, slot: int, spare: Iterator[int]) -> tuple[bytes, int]:
         """One slot was handed out before; a guest with a mask for each of its branches gets the others now."""
         numbers = {slot: slot}
         for k, bits in enumerate(answer.loose, 1):

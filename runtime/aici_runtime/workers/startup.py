@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import orjson
 
+from aici_runtime import process
+from aici_runtime.channels import socket_frames
 from aici_runtime.guests.guest import Memory
-from aici_runtime.processes import frames, process
-from aici_runtime.processes.roster import News
-from aici_runtime.processes.slots import Slot, SlotTable
-from aici_runtime.processes.templates import REQUEST
+from aici_runtime.memory.worker_slots import Slot, SlotTable
+from aici_runtime.supervision.templates import REQUEST
+from aici_runtime.supervision.worker_supervisor import News
 
 TEMPLATE_NAME = "aicirt-template"
 WORKER_NAME = "aicirt-seq"
@@ -56,13 +57,13 @@ class Arrival:
         process.set_name(WORKER_NAME)
         self._slot = self._table.at(slot)
         self._news.born(self._slot, generation)
-        frames.send(self._setup, b"")
+        socket_frames.send(self._setup, b"")
         self._request = self._receive()
         self.asked_ns = time.perf_counter_ns()
         return self._request
 
     def _receive(self) -> dict[str, Any]:
-        message = frames.receive(self._setup)
+        message = socket_frames.receive(self._setup)
         if message is None:
             os._exit(0)
         order: dict[str, Any] = orjson.loads(message)
@@ -80,7 +81,7 @@ class Arrival:
 
     def answer(self, answer: dict[str, object]) -> None:
         """The last word on `setup`."""
-        frames.send(self._setup, orjson.dumps(answer))
+        socket_frames.send(self._setup, orjson.dumps(answer))
         self._setup.close()
 
     def request(self, memory: Memory) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class Arrival:
         """This process keeps the guest as it is. A fork of it waits for the next request: so no request waits for a
         fork, which takes longer than all the rest."""
         try:
-            frames.send(self._setup, orjson.dumps({"error": "", "memory_bytes": memory.size_bytes()}))
+            socket_frames.send(self._setup, orjson.dumps({"error": "", "memory_bytes": memory.size_bytes()}))
         except BrokenPipeError:
             os._exit(0)
         keeper = os.getpid()
@@ -128,7 +129,7 @@ class Arrival:
     def _send_pidfd(self) -> None:
         pidfd = os.pidfd_open(os.getpid())
         try:
-            socket.send_fds(self._setup, [frames.EMPTY], [pidfd])
+            socket.send_fds(self._setup, [socket_frames.EMPTY], [pidfd])
         finally:
             os.close(pidfd)
 

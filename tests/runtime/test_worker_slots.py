@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 from aici_base.ids import SeqId
 from aici_runtime.guests.callbacks import Callbacks
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.processes.seat import Seat
-from aici_runtime.processes.slots import SlotTable, owner_id
-from aici_runtime.steps import answers, asks
-from aici_runtime.steps.masks import MaskRegion
+from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.memory.worker_slots import SlotTable, owner_id
+from aici_runtime.workers import worker_replies, worker_requests
+from aici_runtime.workers.guest_server import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class World:
 
     def compute(self) -> bytes:
         """What the worker is about to answer."""
-        self.slot.send_request(asks.mid(ROW, [SeqId(1)]))
+        self.slot.send_request(worker_requests.mid(ROW, [SeqId(1)]))
         return self._seat.answer(self.slot.wait_request())
 
     def detach(self) -> bool:
@@ -71,7 +71,7 @@ def test_a_row_is_not_taken_from_a_mask_that_is_in_it() -> None:
     """Else the answer, which says that it is there, would be read in a step in which the row is another's."""
     world = World()
     response = world.compute()
-    assert (world.row(), answers.only_result(response)) == (BITS, b"{}")
+    assert (world.row(), worker_replies.only_result(response)) == (BITS, b"{}")
     assert not world.detach()
     world.slot.put_response(response)
     assert world.detach()
@@ -86,9 +86,9 @@ def test_a_mask_that_comes_with_its_answer() -> None:
     response = world.compute()
     assert taken == [True]
     assert world.row() == bytes(4)
-    assert answers.decode(response) == (b"{}", 1, [BITS])
+    assert worker_replies.decode(response) == (b"{}", 1, [BITS])
     assert world.detach()  # nothing is waited for
     world.slot.put_response(response)
     world.guest.at_work = lambda: None
-    assert answers.only_result(world.compute()) == b"{}"
+    assert worker_replies.only_result(world.compute()) == b"{}"
     assert world.row() == BITS

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from aici_base.errors import AiciError
-from aici_runtime.processes.process import fork_child
+from aici_runtime.process import fork_child
 
 _MAX_DEATHS = 5
 _WITHIN_S = 10.0

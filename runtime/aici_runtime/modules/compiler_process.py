@@ -1,4 +1,4 @@
-"""Compile one controller in a process of its own: `python -m aici_runtime.processes.compiler IN OUT`.
+"""Compile one controller in a process of its own: `python -m aici_runtime.modules.compiler_process IN OUT`.
 
 Compilation may use all cores here, because nothing is ever forked from this process. It ends when its standard input
 does, so that it does not outlive the one who asked.
@@ -12,10 +12,10 @@ import wasmtime
 
 from aici_base.cache_files import write_atomically
 from aici_base.errors import UnavailableError, UsageError
+from aici_runtime import process
 from aici_runtime.guests import movable, wasm
 from aici_runtime.guests.abi_check import check_module
-from aici_runtime.processes import process
-from aici_runtime.processes.compiling import NO_CONTROLLER
+from aici_runtime.modules.compiler import NO_CONTROLLER
 
 _MAGIC = b"\0asm"
 _MAX_REASON_CHARS = 10_000

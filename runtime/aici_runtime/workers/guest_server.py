@@ -1,4 +1,4 @@
-"""One guest and the slot by which it is asked (`asks.py`)."""
+"""One guest and the slot by which it is asked (`worker_requests.py`)."""
 
 import struct
 import threading
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from aici_runtime.guests.callbacks import GO_ON, NO_STOP, Callbacks, encode_result
 from aici_runtime.guests.guest import Guest
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.processes.slots import RESPONSE_MAX, TOLD_MAX, Slot
-from aici_runtime.steps import answers, asks
-from aici_runtime.steps.masks import MaskRegion, Rows
+from aici_runtime.memory.mask_region import MaskRegion, Rows
+from aici_runtime.memory.worker_slots import RESPONSE_MAX, TOLD_MAX, Slot
+from aici_runtime.workers import worker_replies, worker_requests
 
 _LENGTH = struct.Struct("<I")
 
@@ -38,17 +38,17 @@ class Seat:
 
     def answer(self, request: bytes) -> bytes:
         """To mid, step, pre, post and turn."""
-        op, seq_id, row, backtrack = asks.HEAD.unpack_from(request)
-        rest = request[asks.HEAD.size :]
-        if op == asks.MID:
+        op, seq_id, row, backtrack = worker_requests.HEAD.unpack_from(request)
+        rest = request[worker_requests.HEAD.size :]
+        if op == worker_requests.MID:
             return self._mid(rest, row)
         self.state.seq_id = seq_id
-        if op == asks.STEP:
+        if op == worker_requests.STEP:
             result, masks = self.callbacks.step(rest, row)
             return self._answer(result, masks, self._masks.slots, row)
-        if op == asks.TURN:
+        if op == worker_requests.TURN:
             return self._turn(seq_id, row, rest, backtrack)
-        post = self.callbacks.post(rest, backtrack) if op == asks.POST else b""
+        post = self.callbacks.post(rest, backtrack) if op == worker_requests.POST else b""
         return self._idle(self._told(post, self.callbacks.pre()))
 
     def _turn(self, seq_id: int, row: int, tokens: bytes, backtrack: int) -> bytes:
@@ -87,10 +87,10 @@ class Seat:
         if masks and self.slot.begin_write():  # from here to the response, a step may wait for us
             rows.put(row, first)
             loose = masks[1:]
-        answer = self._idle(answers.encode(result, len(masks), loose))
+        answer = self._idle(worker_replies.encode(result, len(masks), loose))
         if len(answer) <= RESPONSE_MAX:
             return answer
-        return answers.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())
+        return worker_replies.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())
 
 
 def split_post_pre(response: bytes) -> tuple[bytes, bytes]:

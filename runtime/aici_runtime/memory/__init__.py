@@ -1,0 +1,1 @@
+"""Shared memory: worker slots, the mask region, named regions and futexes."""

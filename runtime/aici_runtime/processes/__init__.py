@@ -1,1 +1,0 @@
-"""The processes of the runtime, and how they live and die."""

@@ -1,1 +1,0 @@
-"""The main channel: sequences, the two op sets, masks."""
