@@ -52,10 +52,10 @@ def abi_header() -> str:
         *(f"#define {name} {value}" for name, value in _CONSTANTS.items()),
         "",
         "/* Imports: what the host offers. */",
-        *(_prototype("AICI_IMPORT", name, signature) for name, signature in abi.IMPORTS.items()),
+        *(_prototype("AICI_IMPORT", name, signature) for name, signature in abi.IMPORTS_V1.items()),
         "",
         "/* Exports: what a guest must define. */",
-        *(_prototype("AICI_EXPORT", name, signature) for name, signature in abi.EXPORTS.items()),
+        *(_prototype("AICI_EXPORT", name, signature) for name, signature in abi.EXPORTS_V1.items()),
         "",
         "/* Exports that a guest may define. _initialize comes from the C library. */",
         *(

@@ -12,10 +12,10 @@ import wasmtime
 
 from aici_controllers.catalog import guest_path
 from aici_runtime.abi import Blob
-from aici_runtime.guests import wasm
+from aici_runtime.guests import wasmtime_engine
 from aici_runtime.guests.guest import Guest, GuestError, load_module
-from aici_runtime.guests.host import Host
-from aici_runtime.guests.link import Linker
+from aici_runtime.guests.host_functions import HostFunctions
+from aici_runtime.guests.linker import Linker
 from aici_runtime.memory.mask_region import mask_bytes
 from aici_runtime.tokenizer import host_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
@@ -32,10 +32,10 @@ class GuestFailedError(Exception):
 class InProcess:
     def __init__(self, vocabulary: LoadedVocabulary) -> None:
         self._vocabulary = vocabulary
-        self._engine = wasm.new_engine()
+        self._engine = wasmtime_engine.new_engine()
         self._folder = tempfile.TemporaryDirectory(prefix="aici-bench-")
         self._compiled: dict[str, Path] = {}
-        self._tokenize = host_tokenizer.load(vocabulary.tokenizer_json, vocabulary.tries["branches"])
+        self._tokenize = host_tokenizer.load(vocabulary.tokenizer_json, vocabulary.tries["v2"])
 
     def close(self) -> None:
         self._folder.cleanup()
@@ -51,7 +51,7 @@ class InProcess:
 
     def start(self, guest: str, argument: str) -> "InProcessGuest":
         """From nothing to before the first mask. Raises GuestFailedError."""
-        host = Host(self._vocabulary, self._tokenize)
+        host = HostFunctions(self._vocabulary, self._tokenize)
         state = host.guest
         state.blobs[Blob.MODULE_ARG] = argument.encode()
         linker = Linker(self._engine, host.on_failure)
@@ -73,7 +73,7 @@ class InProcess:
 class InProcessGuest:
     """A mask is the whole of `aici_mid_process`: the argument out of the host, the result and the mask into it."""
 
-    def __init__(self, guest: Guest, host: Host, linker: Linker, size_bytes: int) -> None:
+    def __init__(self, guest: Guest, host: HostFunctions, linker: Linker, size_bytes: int) -> None:
         self._guest = guest
         self._host = host
         self._mask_bytes = size_bytes

@@ -11,7 +11,7 @@ from aici_base.cache_files import default_store_dir
 from aici_base.errors import ForbiddenError, NotFoundError, UsageError
 from aici_controllers.catalog import SHIPPED, guest_names, guest_path
 from aici_runtime.channels.envelope import Auth
-from aici_runtime.guests import wasm
+from aici_runtime.guests import wasmtime_engine
 from aici_runtime.modules.registry import Module, Registry
 from aici_runtime.wire import ModuleInfo, TagInfo
 
@@ -45,7 +45,7 @@ class Store:
 
     @cached_property
     def registry(self) -> Registry:
-        return Registry(self.folder, cache_key=wasm.cache_key())
+        return Registry(self.folder, cache_key=wasmtime_engine.cache_key())
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ have here (`python -m aici_controllers.abi_header`), a test compares the two, an
 from enum import IntEnum
 from typing import Literal
 
-Abi = Literal["callbacks", "branches"]
+Abi = Literal["v1", "v2"]
 
 MAX_TOKEN_LEN = 254
 """Bytes. A token offset entry is `offset << TOKEN_LEN_BITS | length`, so a longer token cannot be described."""
@@ -23,7 +23,7 @@ NODE_SIZE = 8
 NO_TOKEN = 0xFFFFFF
 TOKEN_LEN_BITS = 8
 
-BRANCHES_TOKEN_LEN_BITS = 10
+TOKEN_LEN_BITS_V2 = 10
 """In the trie that guests of the later interface read: tokens of up to 1,023 bytes."""
 
 UNBOUND_SEQ_ID = 424242
@@ -47,7 +47,7 @@ NUM_BLOBS = 20
 LOG_MAX_BYTES = 64 * 1024
 LOG_DROP_BYTES = 16 * 1024
 
-IMPORTS: dict[str, tuple[str, str]] = {
+IMPORTS_V1: dict[str, tuple[str, str]] = {
     "aici_host_read_blob": ("iii", "i"),
     "aici_host_token_trie": ("", "i"),
     "aici_host_module_arg": ("", "i"),
@@ -63,13 +63,13 @@ IMPORTS: dict[str, tuple[str, str]] = {
 }
 """Imports of module `env`: parameters and result, one letter a value: i = i32, I = i64."""
 
-BRANCHES_IMPORTS: dict[str, tuple[str, str]] = {
+IMPORTS_V2: dict[str, tuple[str, str]] = {
     "aici_host_return_logit_bias": ("i", "i"),
     "aici_host_get_config": ("ii", "i"),
 }
 """What the later interface has instead, or beside. The type that a module imports decides which one it gets."""
 
-EXPORTS: dict[str, tuple[str, str]] = {
+EXPORTS_V1: dict[str, tuple[str, str]] = {
     "aici_init": ("", ""),
     "aici_create": ("", "i"),
     "aici_init_prompt": ("i", ""),
@@ -79,9 +79,7 @@ EXPORTS: dict[str, tuple[str, str]] = {
 }
 """Functions that a guest must export, beside its `memory`."""
 
-BRANCHES_EXPORTS = {
-    name: kind for name, kind in EXPORTS.items() if name not in ("aici_pre_process", "aici_post_process")
-}
+EXPORTS_V2 = {name: kind for name, kind in EXPORTS_V1.items() if name not in ("aici_pre_process", "aici_post_process")}
 """Those of the later interface."""
 
 OPTIONAL_EXPORTS: dict[str, tuple[str, str]] = {"_initialize": ("", ""), "aici_panic": ("", "")}

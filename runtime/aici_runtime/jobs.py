@@ -8,11 +8,11 @@ from aici_base.errors import ControllerError, UsageError
 from aici_runtime.abi import Blob
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.flags import Settings
-from aici_runtime.guests import wasm
+from aici_runtime.guests import wasmtime_engine
 from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError, load_module
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.guests.host import Host
-from aici_runtime.guests.link import Linker, returns_offset
+from aici_runtime.guests.host_functions import HostFunctions
+from aici_runtime.guests.linker import Linker, returns_offset
 from aici_runtime.guests.variables import Variables
 from aici_runtime.modules.registry import Registry
 from aici_runtime.tokenizer import host_tokenizer
@@ -43,10 +43,10 @@ def install(settings: Settings, module: str) -> str:
 def run(settings: Settings, loaded: LoadedVocabulary, module_id: str) -> int:
     """`--run`: call `aici_main`, or `main`, of the module. What it logs goes to standard output. Returns the exit
     status; raises ControllerError when it fails or takes too long."""
-    engine = wasm.new_engine()
-    host = Host(
+    engine = wasmtime_engine.new_engine()
+    host = HostFunctions(
         loaded,
-        host_tokenizer.load(loaded.tokenizer_json, loaded.tries["branches"]),
+        host_tokenizer.load(loaded.tokenizer_json, loaded.tries["v2"]),
         capabilities=settings.capabilities,
         timer_resolution_us=settings.timer_resolution_us,
     )
@@ -97,4 +97,4 @@ class _Printing(GuestState):
 
 
 def _registry(settings: Settings) -> Registry:
-    return Registry(settings.store_dir, cache_key=wasm.cache_key())
+    return Registry(settings.store_dir, cache_key=wasmtime_engine.cache_key())

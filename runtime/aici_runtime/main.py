@@ -20,7 +20,7 @@ from aici_base.errors import AiciError, UsageError
 from aici_runtime import flags, jobs, process
 from aici_runtime.channels.channel import Channels
 from aici_runtime.flags import Settings
-from aici_runtime.guests import wasm
+from aici_runtime.guests import wasmtime_engine
 from aici_runtime.memory import shm
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import NUM_SLOTS, SlotTable
@@ -77,9 +77,7 @@ def _run(settings: Settings) -> int:
     if settings.run:
         return jobs.run(settings, loaded, module_id)
     if settings.save_tokenizer is not None:
-        settings.save_tokenizer.write_bytes(
-            loaded.tries["callbacks" if settings.assumed_proto == "doc" else "branches"]
-        )
+        settings.save_tokenizer.write_bytes(loaded.tries["v1" if settings.assumed_proto == "doc" else "v2"])
         return 0
     return _serve(settings, loaded)
 
@@ -114,7 +112,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     roster = Roster(table, unbound_s=settings.unbound_s)
     registry = Registry(
         settings.store_dir,
-        cache_key=wasm.cache_key(),
+        cache_key=wasmtime_engine.cache_key(),
         restricted=settings.restricted,
         modules=settings.modules,
         stored_mib=settings.stored_mib,

@@ -67,7 +67,7 @@ def test_masks_are_those_of_a_plain_walk(module: GuestModule, vocabulary: BenchV
             vocabulary.token_bytes,
             eos=vocabulary.eos_token,
             arg=grammar,
-            trie=vocabulary.loaded.tries["callbacks"],
+            trie=vocabulary.loaded.tries["v1"],
         )
         for which in (module, plain)
     ]

@@ -71,7 +71,7 @@ def test_schemas_of_people(
 ) -> None:
     chance = random.Random(name)
     argument = schema_argument(SCHEMAS_OF_PEOPLE[name], whitespace="flexible")
-    trie = real_vocabulary.loaded.tries["callbacks"]
+    trie = real_vocabulary.loaded.tries["v1"]
     num_masks = 0
     for _ in range(scaled(3)):
         hosts = [

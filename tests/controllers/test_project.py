@@ -10,7 +10,7 @@ from aici_base.errors import ControllerError, NotFoundError, UnavailableError, U
 from aici_controllers import assemblyscript, rust
 from aici_controllers.project import build_project, find_project
 from aici_controllers.sdk import sdk_dir
-from aici_runtime.abi import IMPORTS
+from aici_runtime.abi import IMPORTS_V1
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_warnings_are_shown(tmp_path: Path) -> None:
 
 def test_the_zig_binding_knows_every_import() -> None:
     text = (sdk_dir() / "zig" / "aici.zig").read_text()
-    for name, (params, result) in IMPORTS.items():
+    for name, (params, result) in IMPORTS_V1.items():
         [line] = [line for line in text.splitlines() if f"fn {name}(" in line]
         assert line.count(":") == len(params), line
         assert line.endswith(" u32;" if result else " void;"), line

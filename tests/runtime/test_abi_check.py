@@ -3,7 +3,7 @@
 import pytest
 import wasmtime
 
-from aici_runtime.abi import BRANCHES_IMPORTS, EXPORTS, IMPORTS, OPTIONAL_EXPORTS
+from aici_runtime.abi import EXPORTS_V1, IMPORTS_V1, IMPORTS_V2, OPTIONAL_EXPORTS
 from aici_runtime.guests.abi_check import check_abi
 from tests.support.guests import build_test_guest
 
@@ -13,7 +13,7 @@ _TYPES = {"i": "i32", "I": "i64"}
 def _module(changes: dict[str, str], *, imports: str = "") -> bytes:
     """A controller that traps everywhere, with `changes` to what it exports: name to WAT, empty to leave it out."""
     parts = {"memory": '(memory (export "memory") 1)'}
-    for name, (params, results) in {**EXPORTS, **OPTIONAL_EXPORTS}.items():
+    for name, (params, results) in {**EXPORTS_V1, **OPTIONAL_EXPORTS}.items():
         signature = "".join(f" (param {_TYPES[p]})" for p in params) + "".join(
             f" (result {_TYPES[r]})" for r in results
         )
@@ -27,7 +27,7 @@ def test_controllers(name: str) -> None:
     assert check_abi(build_test_guest(name).read_bytes()) == []
 
 
-@pytest.mark.parametrize("offered", [IMPORTS, IMPORTS | BRANCHES_IMPORTS])
+@pytest.mark.parametrize("offered", [IMPORTS_V1, IMPORTS_V1 | IMPORTS_V2])
 def test_everything_that_the_host_offers_may_be_imported(offered: dict[str, tuple[str, str]]) -> None:
     imports = [
         f'(import "env" "{name}" (func{"".join(f" (param {_TYPES[p]})" for p in params)}'

@@ -7,7 +7,7 @@ import pytest
 import wasmtime
 
 from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError, load_module
-from aici_runtime.guests.wasm import new_engine
+from aici_runtime.guests.wasmtime_engine import new_engine
 
 
 @pytest.mark.parametrize(

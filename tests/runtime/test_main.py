@@ -113,7 +113,7 @@ def test_save_tokenizer(byte_level: Path, cache_dir: Path, tmp_path: Path) -> No
     target = tmp_path / "trie"
     done = run("-t", str(byte_level), "--cache-dir", str(cache_dir), "--save-tokenizer", str(target))
     assert (done.returncode, done.stdout) == (0, "")
-    assert target.read_bytes() == vocabulary.load(str(byte_level), cache_dir).tries["callbacks"]
+    assert target.read_bytes() == vocabulary.load(str(byte_level), cache_dir).tries["v1"]
 
 
 def test_both_commands_are_the_same_program() -> None:

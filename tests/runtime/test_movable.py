@@ -8,7 +8,7 @@ import wasmtime
 from aici_base.errors import UsageError
 from aici_runtime.guests.guest import Guest, load_module
 from aici_runtime.guests.movable import MOVABLE, global_name, prepare
-from aici_runtime.guests.wasm import new_engine
+from aici_runtime.guests.wasmtime_engine import new_engine
 from aici_runtime.workers.guest_transfer import Transfer
 
 _EXPORTS = """(memory (export "memory") 1)

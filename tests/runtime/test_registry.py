@@ -20,7 +20,7 @@ from aici_base.errors import (
 )
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
-from aici_runtime.guests.wasm import cache_key
+from aici_runtime.guests.wasmtime_engine import cache_key
 from aici_runtime.modules.module_files import ModuleFiles
 from aici_runtime.modules.registry import Registry
 from tests.runtime.support import wat

@@ -17,7 +17,7 @@ from aici_base.errors import ControllerError, NotFoundError, UnavailableError
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
-from aici_runtime.guests.wasm import cache_key
+from aici_runtime.guests.wasmtime_engine import cache_key
 from aici_runtime.modules.registry import Registry
 from aici_runtime.supervision.templates import Pair, Template, Templates
 from aici_runtime.wire import MidOp, PreOp

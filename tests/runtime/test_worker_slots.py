@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from aici_base.ids import SeqId
-from aici_runtime.guests.callbacks import Callbacks
+from aici_runtime.guests.driver import GuestDriver
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import SlotTable, owner_id
@@ -23,7 +23,7 @@ ROW = 2
 BITS = b"\6\0\0\0"
 
 
-class Allows(Callbacks):
+class Allows(GuestDriver):
     """A guest that allows tokens 1 and 2; `at_work` is called while it computes."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class World:
         self.slot = table.take(table.side, owner_id("somebody"))
         self.memory = mmap(-1, 1 << 16)
         masks = MaskRegion(self.memory, dtype="bool", vocab_size=32)
-        guest = cast("Guest", SimpleNamespace(abi="callbacks"))
+        guest = cast("Guest", SimpleNamespace(abi="v1"))
         self.guest = Allows()
         self._seat = Seat(self.slot, guest, self.guest, GuestState(), masks, threading.Lock())
 

@@ -17,7 +17,7 @@ _LETTERS: Final = {"i32": "i", "i64": "I"}
 _MEMORY_MAX_PAGES: Final = 1024
 """Of 64 KiB: what `aicirt` gives a guest unless it is told otherwise."""
 _OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
-    "env": abi.BRANCHES_IMPORTS | abi.IMPORTS,
+    "env": abi.IMPORTS_V2 | abi.IMPORTS_V1,
     wasi.MODULE: wasi.SIGNATURES,
 }
 
@@ -26,7 +26,7 @@ def check_abi(wasm: bytes) -> list[str]:
     """What keeps this module from being a controller, one line each; empty when it is one. Compiles it."""
     import wasmtime
 
-    from aici_runtime.guests.wasm import new_engine
+    from aici_runtime.guests.wasmtime_engine import new_engine
 
     try:
         module = wasmtime.Module(new_engine(parallel=True), wasm)
@@ -48,7 +48,7 @@ def _imports(module: "wasmtime.Module") -> Iterator[str]:
         if wanted is None:
             near = difflib.get_close_matches(name, [f"{m}.{n}" for m, names in _OFFERED.items() for n in names], n=1)
             yield f"imports {name}, which the host does not offer" + (f" (did you mean {near[0]}?)" if near else "")
-        elif (found := _signature(entry.type)) not in (wanted, abi.BRANCHES_IMPORTS.get(entry.name or "")):
+        elif (found := _signature(entry.type)) not in (wanted, abi.IMPORTS_V2.get(entry.name or "")):
             yield f"imports {name} as {_show(found)}; the host offers {_show(wanted)}"
 
 
@@ -62,11 +62,11 @@ def _exports(module: "wasmtime.Module") -> Iterator[str]:
     elif not isinstance(memory, wasmtime.MemoryType):
         yield "exports something else than its memory as `memory`"
     is_later = not {"aici_pre_process", "aici_post_process"} & set(exports)
-    required = abi.BRANCHES_EXPORTS if is_later else abi.EXPORTS
+    required = abi.EXPORTS_V2 if is_later else abi.EXPORTS_V1
     for name, wanted in {**required, **abi.OPTIONAL_EXPORTS}.items():
         if name not in exports:
             if name in required:
-                near = difflib.get_close_matches(name, [other for other in exports if other not in abi.EXPORTS], n=1)
+                near = difflib.get_close_matches(name, [other for other in exports if other not in abi.EXPORTS_V1], n=1)
                 yield f"does not export {name}" + (f" ({near[0]} is something else)" if near else "")
         elif (found := _signature(exports[name])) != wanted:
             yield f"exports {name} as {_show(found)}; it must be {_show(wanted)}"

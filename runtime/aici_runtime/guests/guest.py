@@ -14,7 +14,7 @@ import wasmtime
 from wasmtime import _bindings as c
 from wasmtime import _ffi as ffi
 
-from aici_runtime.abi import BRANCHES_EXPORTS, EXPORTS, OPTIONAL_EXPORTS, Abi
+from aici_runtime.abi import EXPORTS_V1, EXPORTS_V2, OPTIONAL_EXPORTS, Abi
 from aici_runtime.guests.movable import MOVABLE, global_name
 
 _MAX_TABLES = 2
@@ -55,7 +55,8 @@ class GuestTimeoutError(GuestError):
 class Memory:
     """Linear memory with every access checked. Pointers and lengths are unsigned.
 
-    It never moves (`wasm.new_engine` sees to that), and only grows: a view of it stays good, and may be too short.
+    The memory never moves (`wasmtime_engine.new_engine` configures this) and only grows. So a view stays valid, but may
+    become too short.
     """
 
     def __init__(self, context: Any, memory: c.wasmtime_memory_t) -> None:
@@ -178,8 +179,8 @@ class Guest:
 
     def _find_functions(self) -> dict[str, c.wasmtime_func_t]:
         functions = {}
-        self.abi: Abi = "branches" if self._export("aici_pre_process") is None else "callbacks"
-        required = EXPORTS if self.abi == "callbacks" else BRANCHES_EXPORTS
+        self.abi: Abi = "v2" if self._export("aici_pre_process") is None else "v1"
+        required = EXPORTS_V1 if self.abi == "v1" else EXPORTS_V2
         for name, (params, results) in {**required, **OPTIONAL_EXPORTS}.items():
             item = self._export(name)
             if item is None:
@@ -215,7 +216,7 @@ class Guest:
         return True
 
     def call(self, name: str, argument: int = 0) -> int:
-        """Call an export of `abi.EXPORTS`; the result is meaningless for functions without one.
+        """Call an export of `abi.EXPORTS_V1`; the result is meaningless for functions without one.
 
         Raises GuestTimeoutError when `interrupt` came, GuestError for every other trap.
         """

@@ -16,7 +16,7 @@ _PROCESS_ARG = int(Blob.PROCESS_ARG)
 """An enumeration takes as long to look into as a host call."""
 
 
-class Storage(Protocol):
+class VariableStore(Protocol):
     """Variables shared by the forks of a request. Takes and gives JSON of StorageCmd and StorageResp."""
 
     def execute(self, command: dict[str, Any]) -> bytes: ...
@@ -31,7 +31,7 @@ class GuestState:
         self._find_argument: Callable[[], bytes] = bytes
         self.trie = b""
         self.memory: Memory | None = None
-        self.storage: Storage | None = None
+        self.storage: VariableStore | None = None
         self.seq_id = UNBOUND_SEQ_ID
         self.result: bytes | None = None
         self.written: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ seed of the request: it is a function of its tokens and of that.
 from collections.abc import Callable
 from typing import Protocol
 
-from aici_runtime.guests.link import HostFunction, Linker
+from aici_runtime.guests.linker import HostFunction, Linker
 
 MODULE = "wasi_snapshot_preview1"
 _BADF, _PERM = 8, 63
@@ -52,7 +52,7 @@ _DEFINED = {
     "proc_exit": ("i", ""),
 }
 SIGNATURES = {name: (params, "i") for name, params in (_REFUSED | _ACCEPTED).items()} | _DEFINED
-"""All that guests may import: parameters and result, as in `abi.IMPORTS`."""
+"""All that guests may import: parameters and result, as in `abi.IMPORTS_V1`."""
 
 
 class ExitError(Exception):

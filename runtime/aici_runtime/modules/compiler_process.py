@@ -13,7 +13,7 @@ import wasmtime
 from aici_base.cache_files import write_atomically
 from aici_base.errors import UnavailableError, UsageError
 from aici_runtime import process
-from aici_runtime.guests import movable, wasm
+from aici_runtime.guests import movable, wasmtime_engine
 from aici_runtime.guests.abi_check import check_module
 from aici_runtime.modules.compiler import NO_CONTROLLER
 
@@ -26,7 +26,7 @@ def main(source: Path, target: Path) -> int:
     process.set_name("aicirt-compile")
     process.start_thread(_end_with_stdin)
     try:
-        engine, binary = wasm.new_engine(parallel=True), source.read_bytes()
+        engine, binary = wasmtime_engine.new_engine(parallel=True), source.read_bytes()
         if not binary.startswith(_MAGIC):  # the library takes the text format as well
             return _refuse("cannot compile the module: it does not begin as WebAssembly does (\\0asm)")
         wasmtime.Module.validate(engine, binary)

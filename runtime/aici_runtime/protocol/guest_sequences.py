@@ -12,7 +12,7 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits, Proto
-from aici_runtime.guests.callbacks import encode_result
+from aici_runtime.guests.driver import encode_result
 from aici_runtime.memory.worker_slots import REQUEST_MAX, SlotTable
 from aici_runtime.supervision.pools import Pools
 from aici_runtime.supervision.worker_supervisor import Roster, WorkerHandle

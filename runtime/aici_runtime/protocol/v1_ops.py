@@ -19,7 +19,7 @@ import orjson
 from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
-from aici_runtime.guests.callbacks import CONTINUE, encode_result
+from aici_runtime.guests.driver import CONTINUE, encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import PostPreCommand, parse_mid, parse_post_pre, parse_turn
 from aici_runtime.protocol.guest_sequences import Late, Sequence, Sequences, failed

@@ -13,7 +13,7 @@ import orjson
 from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
-from aici_runtime.guests.callbacks import encode_result
+from aici_runtime.guests.driver import encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import parse_steps
 from aici_runtime.protocol.guest_sequences import Late, Sequences, failed

@@ -20,10 +20,10 @@ import orjson
 from aici_runtime import process
 from aici_runtime.channels import socket_frames
 from aici_runtime.flags import Limits
-from aici_runtime.guests import wasm
+from aici_runtime.guests import wasmtime_engine
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.guests.host import Host
-from aici_runtime.guests.link import Linker
+from aici_runtime.guests.host_functions import HostFunctions
+from aici_runtime.guests.linker import Linker
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import SlotTable
 from aici_runtime.supervision.worker_supervisor import News
@@ -104,9 +104,9 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
 
 
 def _prepare(config: SpawnerConfig) -> WorkerWorld:
-    engine = wasm.new_engine()
-    tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json, config.vocabulary.tries["branches"])
-    host = Host(
+    engine = wasmtime_engine.new_engine()
+    tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json, config.vocabulary.tries["v2"])
+    host = HostFunctions(
         config.vocabulary, tokenize, capabilities=config.capabilities, timer_resolution_us=config.timer_resolution_us
     )
     host.guest = GuestState(log_max_bytes=config.limits.log_bytes)

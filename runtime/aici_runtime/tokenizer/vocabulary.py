@@ -10,13 +10,13 @@ from aici_base.cache_files import write_atomically
 from aici_base.errors import UnavailableError
 from aici_base.ids import TokenId
 from aici_base.tokenizer import tokenizer_sources, tokens
-from aici_runtime.abi import BRANCHES_TOKEN_LEN_BITS, TOKEN_LEN_BITS, Abi
+from aici_runtime.abi import TOKEN_LEN_BITS, TOKEN_LEN_BITS_V2, Abi
 from aici_runtime.tokenizer import trie
 
 _FORMAT = "1"
 """Raise it whenever `tokens` or `trie` give other bytes for the same file."""
 
-_LEN_BITS: dict[Abi, int] = {"callbacks": TOKEN_LEN_BITS, "branches": BRANCHES_TOKEN_LEN_BITS}
+_LEN_BITS: dict[Abi, int] = {"v1": TOKEN_LEN_BITS, "v2": TOKEN_LEN_BITS_V2}
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def load(name: str, cache_dir: Path, *, logits_size: int | None = None) -> Loade
                 write_atomically(cached[abi], blob)
         except UnavailableError as error:
             _log.warning("the token trie is built anew at each start: %s", error)
-    vocab_size, eos_token = trie.read_header(tries["callbacks"])
+    vocab_size, eos_token = trie.read_header(tries["v1"])
     return LoadedVocabulary(tries, vocab_size, eos_token, source.tokenizer_json)
 
 

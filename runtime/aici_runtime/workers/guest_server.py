@@ -4,7 +4,7 @@ import struct
 import threading
 from collections.abc import Sequence
 
-from aici_runtime.guests.callbacks import GO_ON, NO_STOP, Callbacks, encode_result
+from aici_runtime.guests.driver import GO_ON, NO_STOP, GuestDriver, encode_result
 from aici_runtime.guests.guest import Guest
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.memory.mask_region import MaskRegion, Rows
@@ -21,10 +21,10 @@ class Seat:
     """
 
     def __init__(
-        self, slot: Slot, guest: Guest, callbacks: Callbacks, state: GuestState, masks: MaskRegion, lock: threading.Lock
+        self, slot: Slot, guest: Guest, driver: GuestDriver, state: GuestState, masks: MaskRegion, lock: threading.Lock
     ) -> None:
         self.guest = guest
-        self.callbacks = callbacks
+        self.driver = driver
         self.state = state
         self.lock = lock
         self.is_busy = False
@@ -33,7 +33,7 @@ class Seat:
 
     def sit(self, slot: Slot) -> None:
         self.slot = slot
-        if self.guest.abi == "branches":
+        if self.guest.abi == "v2":
             slot.set_masks_in_pre()
 
     def answer(self, request: bytes) -> bytes:
@@ -44,24 +44,24 @@ class Seat:
             return self._mid(rest, row)
         self.state.seq_id = seq_id
         if op == worker_requests.STEP:
-            result, masks = self.callbacks.step(rest, row)
+            result, masks = self.driver.step(rest, row)
             return self._answer(result, masks, self._masks.slots, row)
         if op == worker_requests.TURN:
             return self._turn(seq_id, row, rest, backtrack)
-        post = self.callbacks.post(rest, backtrack) if op == worker_requests.POST else b""
-        return self._idle(self._told(post, self.callbacks.pre()))
+        post = self.driver.post(rest, backtrack) if op == worker_requests.POST else b""
+        return self._idle(self._told(post, self.driver.pre()))
 
     def _turn(self, seq_id: int, row: int, tokens: bytes, backtrack: int) -> bytes:
-        callbacks, post = self.callbacks, b""
+        driver, post = self.driver, b""
         goes_on = is_silent = True
         if tokens:
-            post = callbacks.post(tokens, backtrack)
-            goes_on, is_silent = callbacks.said == NO_STOP, callbacks.is_silent
-        told = self._told(post, callbacks.pre())
-        goes_on = goes_on and callbacks.said == GO_ON and len(told) <= TOLD_MAX - _LENGTH.size
+            post = driver.post(tokens, backtrack)
+            goes_on, is_silent = driver.said == NO_STOP, driver.is_silent
+        told = self._told(post, driver.pre())
+        goes_on = goes_on and driver.said == GO_ON and len(told) <= TOLD_MAX - _LENGTH.size
         if not goes_on or self.slot.is_cancelled():
             return self._idle(_LENGTH.pack(len(told)) + told)
-        if is_silent and callbacks.is_silent:
+        if is_silent and driver.is_silent:
             told = b""
         self.slot.begin_mid()
         return _LENGTH.pack(len(told)) + told + self._mid(b"[%d]" % seq_id, row)
@@ -78,7 +78,7 @@ class Seat:
         return _LENGTH.pack(len(post)) + post + pre
 
     def _mid(self, fork_group: bytes, row: int) -> bytes:
-        result, bits = self.callbacks.mid(fork_group)
+        result, bits = self.driver.mid(fork_group)
         return self._answer(result, () if bits is None else (bits,), self._masks.rows, row)
 
     def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:

@@ -12,13 +12,13 @@ import wasmtime
 from aici_runtime.abi import NO_TEMPLATE_EXPORT, Blob
 from aici_runtime.channels.mailbox import MIB
 from aici_runtime.flags import Limits
-from aici_runtime.guests.branches_guest import BranchesGuest
-from aici_runtime.guests.callbacks import Callbacks, SetupError, World, encode_result
-from aici_runtime.guests.callbacks_guest import CallbacksGuest
+from aici_runtime.guests.driver import DriverContext, GuestDriver, SetupError, encode_result
+from aici_runtime.guests.driver_v1 import DriverV1
+from aici_runtime.guests.driver_v2 import DriverV2
 from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.guests.host import Host
-from aici_runtime.guests.link import Linker, returns_offset
+from aici_runtime.guests.host_functions import HostFunctions
+from aici_runtime.guests.linker import Linker, returns_offset
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import SlotTable
 from aici_runtime.supervision.worker_supervisor import News
@@ -35,7 +35,7 @@ class WorkerWorld:
     linker: Linker
     offset_linker: Linker
     """For modules that want `aici_host_return_logit_bias` to have a result."""
-    host: Host
+    host: HostFunctions
     capabilities: frozenset[str]
     table: SlotTable
     transfer: Transfer
@@ -46,7 +46,7 @@ class WorkerWorld:
     stepper_pidfd: int
 
 
-def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tuple[Guest, Callbacks]:
+def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tuple[Guest, GuestDriver]:
     """Raises SetupError for a module that cannot be instantiated."""
     state = world.host.guest
     state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
@@ -59,7 +59,7 @@ def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tupl
     state.memory = guest.memory
     state.identify = lambda: (arrival.request(guest.memory)["seed"], arrival.asked_ns)
     state.trie = world.vocabulary.tries[guest.abi]
-    return guest, make_callbacks(world, guest, state)
+    return guest, make_driver(world, guest, state)
 
 
 def make_guest(world: WorkerWorld, module: wasmtime.Module) -> Guest:
@@ -74,13 +74,13 @@ def make_guest(world: WorkerWorld, module: wasmtime.Module) -> Guest:
     )
 
 
-def make_callbacks(world: WorkerWorld, guest: Guest, state: GuestState) -> Callbacks:
-    kind = CallbacksGuest if guest.abi == "callbacks" else BranchesGuest
+def make_driver(world: WorkerWorld, guest: Guest, state: GuestState) -> GuestDriver:
+    kind = DriverV1 if guest.abi == "v1" else DriverV2
     return kind(
         guest=guest,
         host=world.host,
         state=state,
-        world=World(
+        context=DriverContext(
             masks=world.masks,
             vocab_size=world.vocabulary.vocab_size,
             eos_token=world.vocabulary.eos_token,
@@ -98,7 +98,7 @@ def _flag_of(reason: str, limits: Limits) -> str:
     return f" (--wasm-max-table: {limits.table_elements})" if reason.endswith("exceeds table limits") else ""
 
 
-def bring_up(world: WorkerWorld, guest: Guest, callbacks: Callbacks, arrival: Arrival) -> dict[str, object]:
+def bring_up(world: WorkerWorld, guest: Guest, driver: GuestDriver, arrival: Arrival) -> dict[str, object]:
     """Everything before the first step. Returns what the side process is to know; `reply` is for the engine.
 
     An engine of the earlier protocol looks for the log in the first step, and is told at once that there will be none.
@@ -109,8 +109,8 @@ def bring_up(world: WorkerWorld, guest: Guest, callbacks: Callbacks, arrival: Ar
         return {"error": f"the controller exports {NO_TEMPLATE_EXPORT}"}
     error, prompt = "", None
     try:
-        callbacks.create()
-        prompt = callbacks.init_prompt(lambda: _prompt(world.host, arrival.request(guest.memory)["prompt"]))
+        driver.create()
+        prompt = driver.init_prompt(lambda: _prompt(world.host, arrival.request(guest.memory)["prompt"]))
     except SetupError as failure:
         error = str(failure)
     if arrival.is_template:
@@ -132,6 +132,6 @@ def bring_up(world: WorkerWorld, guest: Guest, callbacks: Callbacks, arrival: Ar
     }
 
 
-def _prompt(host: Host, prompt: Sequence[int] | str) -> Sequence[int]:
+def _prompt(host: HostFunctions, prompt: Sequence[int] | str) -> Sequence[int]:
     """A text is one for Llama: that is what the protocol has it for."""
     return prompt if not isinstance(prompt, str) else host.tokens_of(f"<s> {prompt}" if prompt else "<s>")

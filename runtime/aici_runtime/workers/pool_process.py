@@ -13,13 +13,13 @@ from typing import NoReturn
 import wasmtime
 
 from aici_runtime import process
-from aici_runtime.guests.callbacks import Callbacks
+from aici_runtime.guests.driver import GuestDriver
 from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.memory.worker_slots import Slot
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.guest_server import Seat
-from aici_runtime.workers.guest_setup import WorkerWorld, make_callbacks, make_guest
+from aici_runtime.workers.guest_setup import WorkerWorld, make_driver, make_guest
 from aici_runtime.workers.request_variables import RequestVariables
 from aici_runtime.workers.watchdog import Watchdog
 
@@ -89,9 +89,9 @@ class Pool:
         state.trie = self._world.vocabulary.tries[guest.abi]
         variables = state.storage = RequestVariables(self._world.stepper_pidfd)
         variables.restore(document["variables"])
-        callbacks = make_callbacks(self._world, guest, state)
-        callbacks.handle = document["handle"]
-        self._sit(slot, guest, callbacks, state)
+        driver = make_driver(self._world, guest, state)
+        driver.handle = document["handle"]
+        self._sit(slot, guest, driver, state)
 
     def _clone(self, parent: Seat, slot: Slot, seq_id: int) -> None:
         memory = parent.guest.memory
@@ -100,11 +100,11 @@ class Pool:
         guest.take_over(memory.size_bytes(), pages, parent.guest.globals())
         state = parent.state.cloned(guest.memory)
         state.seq_id = seq_id
-        self._sit(slot, guest, parent.callbacks.cloned(guest, state), state)
+        self._sit(slot, guest, parent.driver.cloned(guest, state), state)
 
-    def _sit(self, slot: Slot, guest: Guest, callbacks: Callbacks, state: GuestState) -> None:
+    def _sit(self, slot: Slot, guest: Guest, driver: GuestDriver, state: GuestState) -> None:
         with self._watchdog.lock:
-            self._seats[slot.index] = Seat(slot, guest, callbacks, state, self._world.masks, self._watchdog.lock)
+            self._seats[slot.index] = Seat(slot, guest, driver, state, self._world.masks, self._watchdog.lock)
 
     def _module(self, compiled: str) -> wasmtime.Module:
         """Kept: a mapped file, and there are few."""

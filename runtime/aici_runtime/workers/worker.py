@@ -4,7 +4,7 @@ import os
 import socket
 from typing import NoReturn
 
-from aici_runtime.guests.callbacks import SetupError
+from aici_runtime.guests.driver import SetupError
 from aici_runtime.memory.worker_slots import Slot
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.guest_server import Seat
@@ -25,15 +25,15 @@ def main(world: WorkerWorld, slot: int, generation: int, setup: socket.socket) -
     order = arrival.begin(slot, generation)
     variables = world.host.guest.storage = RequestVariables(world.stepper_pidfd)
     try:
-        guest, callbacks = load(world, order, arrival)
+        guest, driver = load(world, order, arrival)
     except SetupError as error:
         arrival.answer({"error": str(error)})
         os._exit(0)
-    result = bring_up(world, guest, callbacks, arrival)
+    result = bring_up(world, guest, driver, arrival)
     if arrival.is_template:
         arrival.answer(result)
         os._exit(0)
-    seat = Seat(arrival.slot, guest, callbacks, world.host.guest, world.masks, watchdog.lock)
+    seat = Seat(arrival.slot, guest, driver, world.host.guest, world.masks, watchdog.lock)
     watchdog.seats = {seat.slot.index: seat}
     arrival.answer(result)
     Worker(world, seat, order["compiled"], variables, watchdog).serve()
@@ -106,11 +106,11 @@ class Worker:
 
     def _move(self) -> bytes:
         seat, variables = self._seat, self._variables.document()
-        if not seat.guest.is_movable or variables is None or seat.callbacks.has_failed:
+        if not seat.guest.is_movable or variables is None or seat.driver.has_failed:
             return b"not movable"
         document = {
             "compiled": self._compiled,
-            "handle": seat.callbacks.handle,
+            "handle": seat.driver.handle,
             "state": seat.state.document(),
             "variables": variables,
         }

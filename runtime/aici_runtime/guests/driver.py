@@ -1,7 +1,7 @@
 """Calling a guest: arguments in, `SeqResult` JSON out, whatever the guest does.
 
 Any failure makes the guest sticky-failed: its memory can no longer be trusted, so later callbacks are not run. What the
-callbacks mean is in `callbacks_guest.py` and `branches_guest.py`, one for each interface; either serves both op sets.
+callbacks mean is in `driver_v1.py` and `driver_v2.py`, one for each interface; either serves both op sets.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import orjson
 from aici_base.ids import TokenId
 from aici_runtime.guests.guest import Guest, GuestError, GuestTimeoutError
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.guests.host import Host
+from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.memory.mask_region import MaskRegion
 
 MAX_FF_ROUNDS = 10
@@ -29,7 +29,7 @@ STOP: Final = b'{"stop":true}'
 NULL: Final = b"null"
 
 
-class CallbackError(Exception):
+class InvalidResultError(Exception):
     """What the guest returned breaks a rule of the interface."""
 
 
@@ -42,7 +42,7 @@ class SetupError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class DriverContext:
     """What callbacks need to know of the runtime."""
 
     masks: MaskRegion
@@ -54,18 +54,18 @@ class World:
     """What a guest is told whose time was over in mid, pre or post."""
 
 
-class Callbacks(ABC):
+class GuestDriver(ABC):
     """One guest. Owns no process state: a fork of the process forks it too."""
 
     _masks_in_pre = False
     """Then pre has the time of mid."""
 
-    def __init__(self, *, guest: Guest, host: Host, state: GuestState, world: World) -> None:
+    def __init__(self, *, guest: Guest, host: HostFunctions, state: GuestState, context: DriverContext) -> None:
         self._guest = guest
         self._host = host
         self._state = state
-        self._world = world
-        self._bits = world.masks.bits
+        self._context = context
+        self._bits = context.masks.bits
         self.handle = 0
         """What `aici_create` returned."""
         self._failed = False
@@ -137,14 +137,14 @@ class Callbacks(ABC):
         self._host.guest = state
         self._guest.call(name, self.handle)
         if state.result is None:
-            raise CallbackError("aici_host_return_process_result not called")
+            raise InvalidResultError("aici_host_return_process_result not called")
         return state.result
 
     def _parsed(self, name: str, returned: bytes) -> Any:
         try:
             return orjson.loads(returned)
         except orjson.JSONDecodeError as error:
-            raise CallbackError(f"invalid JSON from {name}: {error}") from error
+            raise InvalidResultError(f"invalid JSON from {name}: {error}") from error
 
     def _result(self, label: str, body: Callable[[], bytes], *, failed: bytes) -> bytes:
         """`body` returns a result as JSON."""
@@ -158,7 +158,7 @@ class Callbacks(ABC):
             result = body()
         except GuestTimeoutError:
             self._failed = True
-            self._timeout = self._timeout or self._world.timeout_text("mid" if self._masks_in_pre else label)
+            self._timeout = self._timeout or self._context.timeout_text("mid" if self._masks_in_pre else label)
             result, error = NULL, self._timeout
         except NotEnabledError as raised:
             self._failed = True
@@ -201,8 +201,8 @@ class Callbacks(ABC):
     def _tokens(self, answer: Any, name: str = "ff_tokens") -> list[TokenId]:
         tokens: list[TokenId] = field(answer, name, list)
         for index, token in enumerate(tokens):
-            if type(token) is not int or not 0 <= token < self._world.vocab_size:
-                raise CallbackError(f"ff_token out of range ({token} >= {self._world.vocab_size} at {index})")
+            if type(token) is not int or not 0 <= token < self._context.vocab_size:
+                raise InvalidResultError(f"ff_token out of range ({token} >= {self._context.vocab_size} at {index})")
         return tokens
 
 
@@ -222,7 +222,7 @@ def _plain(result: bytes, micros: int) -> bytes:
 def field(value: Any, name: str, kind: type) -> Any:
     field = value.get(name) if isinstance(value, dict) else None
     if type(field) is not kind:
-        raise CallbackError(f"field {name} missing or not {kind.__name__} in {shorten(value)}")
+        raise InvalidResultError(f"field {name} missing or not {kind.__name__} in {shorten(value)}")
     return field
 
 

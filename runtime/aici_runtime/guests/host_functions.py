@@ -1,4 +1,4 @@
-"""What a guest sees of the world: the `env` imports. They act on `Host.guest`, the state of the guest that is called.
+"""The host functions: the imports of module `env`. They act on `HostFunctions.guest`, the state of the guest that runs.
 
 One object per process, built in the spawner before the fork.
 """
@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection
 import orjson
 
 from aici_base.errors import UsageError
-from aici_runtime.abi import BRANCHES_IMPORTS, IMPORTS, NUM_BLOBS, Blob
+from aici_runtime.abi import IMPORTS_V1, IMPORTS_V2, NUM_BLOBS, Blob
 from aici_runtime.guests import wasi
 from aici_runtime.guests.guest import GuestError
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.guests.link import HostFunction, Linker
+from aici_runtime.guests.linker import HostFunction, Linker
 from aici_runtime.memory.mask_region import mask_bytes
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
@@ -25,7 +25,7 @@ class StopError(Exception):
     """The guest asked to be stopped, or exited."""
 
 
-class Host:
+class HostFunctions:
     def __init__(
         self,
         vocabulary: LoadedVocabulary,
@@ -81,10 +81,10 @@ class Host:
 
     def define(self, linker: Linker, *, returns_offset: bool = False) -> None:
         """`returns_offset`: for modules that import `aici_host_return_logit_bias` with a result."""
-        offered = IMPORTS | BRANCHES_IMPORTS if returns_offset else BRANCHES_IMPORTS | IMPORTS
+        offered = IMPORTS_V1 | IMPORTS_V2 if returns_offset else IMPORTS_V2 | IMPORTS_V1
         for name, signature in offered.items():
             function: HostFunction = getattr(self, name.removeprefix("aici_host_"))
-            if signature == BRANCHES_IMPORTS.get(name) and name == "aici_host_return_logit_bias":
+            if signature == IMPORTS_V2.get(name) and name == "aici_host_return_logit_bias":
                 function = self.allocate_logit_bias
             linker.define("env", name, signature, function)
         wasi.define(linker, self)

@@ -9,11 +9,20 @@ from collections.abc import Sequence
 import orjson
 
 from aici_base.ids import TokenId
-from aici_runtime.guests.branches import NOTHING, Branch, Splice, encode, parse
-from aici_runtime.guests.callbacks import CONTINUE, GO_ON, MAX_FF_ROUNDS, NO_STOP, NULL, STOP, CallbackError, Callbacks
+from aici_runtime.guests.abi_v2 import NOTHING, Branch, Splice, encode, parse
+from aici_runtime.guests.driver import (
+    CONTINUE,
+    GO_ON,
+    MAX_FF_ROUNDS,
+    NO_STOP,
+    NULL,
+    STOP,
+    GuestDriver,
+    InvalidResultError,
+)
 
 
-class BranchesGuest(Callbacks):
+class DriverV2(GuestDriver):
     _masks_in_pre = True
 
     # What the next callback is to be told.
@@ -35,7 +44,7 @@ class BranchesGuest(Callbacks):
         masks: list[bytearray] = []
 
         def body() -> bytes:
-            return encode(self._call(argument), row, masks, self._world.capabilities)
+            return encode(self._call(argument), row, masks, self._context.capabilities)
 
         return self._result("mid", body, failed=NULL), masks
 
@@ -96,7 +105,7 @@ class BranchesGuest(Callbacks):
                 return CONTINUE | {"num_forks": len(branches), "ff_tokens": ff_tokens}
             ff_tokens += splice.ff_tokens
             self._tokens_since = splice.ff_tokens
-        raise CallbackError("too many ff_tokens rounds from mid_process")
+        raise InvalidResultError("too many ff_tokens rounds from mid_process")
 
     def _decide(self, fork_group: Sequence[int]) -> tuple[bytes | bytearray, object]:
         """The row, and what the engine does instead of sampling."""
@@ -130,9 +139,9 @@ class BranchesGuest(Callbacks):
     def _call(self, argument: bytes) -> list[Branch]:
         answer = self._parsed("aici_mid_process", self._run("aici_mid_process", argument, takes_mask=True))
         masks = [self._bits.trimmed(mask) for mask in self._state.masks]
-        branches = parse(answer, masks, self._world.vocab_size)
-        if len(branches) > self._world.max_forks:
-            raise CallbackError(f"too many forks (max={self._world.max_forks})")
+        branches = parse(answer, masks, self._context.vocab_size)
+        if len(branches) > self._context.max_forks:
+            raise InvalidResultError(f"too many forks (max={self._context.max_forks})")
         return branches
 
 

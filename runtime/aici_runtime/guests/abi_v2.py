@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from aici_base.ids import TokenId
-from aici_runtime.guests.callbacks import MAX_BACKTRACK, CallbackError, NotEnabledError, shorten
-from aici_runtime.guests.callbacks import field as read
+from aici_runtime.guests.driver import MAX_BACKTRACK, InvalidResultError, NotEnabledError, shorten
+from aici_runtime.guests.driver import field as read
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ NOTHING = Branch(splices=[Splice(0, [])])
 
 
 def parse(answer: Any, masks: Sequence[bytearray], vocab_size: int) -> list[Branch]:
-    """Raises CallbackError. `masks`: those handed out in this callback, the first as 1."""
+    """Raises InvalidResultError. `masks`: those handed out in this callback, the first as 1."""
     return [_branch(item, masks, vocab_size) for item in read(answer, "branches", list)]
 
 
@@ -54,26 +54,26 @@ def _branch(item: Any, masks: Sequence[bytearray], vocab_size: int) -> Branch:
     splices = [_splice(splice, vocab_size) for splice in read(item, "splices", list)]
     number, temperature = item.get("sample_mask"), item.get("temperature")
     if temperature is not None and (type(temperature) not in (int, float) or temperature < 0):
-        raise CallbackError(f"invalid temperature in {shorten(item)}")
+        raise InvalidResultError(f"invalid temperature in {shorten(item)}")
     if number is None:
         if len(splices) != 1 or splices[0].when_sampled:
-            raise CallbackError("a branch without sample_mask needs one splice with empty when_sampled")
+            raise InvalidResultError("a branch without sample_mask needs one splice with empty when_sampled")
         return Branch(None, splices, temperature)
     if type(number) is not int or not 1 <= number <= len(masks):
-        raise CallbackError(f"sample_mask {shorten(number)} was not handed out in this call")
+        raise InvalidResultError(f"sample_mask {shorten(number)} was not handed out in this call")
     return Branch(masks[number - 1], splices, temperature)
 
 
 def _splice(item: Any, vocab_size: int) -> Splice:
     backtrack = read(item, "backtrack", int)
     if not 0 <= backtrack < MAX_BACKTRACK:
-        raise CallbackError(f"backtrack out of range: {backtrack}")
+        raise InvalidResultError(f"backtrack out of range: {backtrack}")
     tokens = read(item, "ff_tokens", list)
     when_sampled = read(item, "when_sampled", list)
     for name, values in (("ff_token", tokens), ("when_sampled", when_sampled)):
         for index, token in enumerate(values):
             if type(token) is not int or not 0 <= token < vocab_size:
-                raise CallbackError(f"{name} out of range ({token} >= {vocab_size} at {index})")
+                raise InvalidResultError(f"{name} out of range ({token} >= {vocab_size} at {index})")
     return Splice(backtrack, tokens, when_sampled)
 
 

@@ -5,16 +5,16 @@ from typing import Any
 import orjson
 
 from aici_base.ids import TokenId
-from aici_runtime.guests.branches import NOTHING, Branch, Splice, encode
-from aici_runtime.guests.callbacks import (
+from aici_runtime.guests.abi_v2 import NOTHING, Branch, Splice, encode
+from aici_runtime.guests.driver import (
     GO_ON,
     MAX_BACKTRACK,
     MAX_FF_ROUNDS,
     NO_STOP,
     NULL,
     STOP,
-    CallbackError,
-    Callbacks,
+    GuestDriver,
+    InvalidResultError,
     field,
     shorten,
 )
@@ -26,7 +26,7 @@ _GO_ON = b'{"num_forks":1,"suspend":false,"ff_tokens":[]}'
 _SAMPLE_JSON = b'{"SampleWithBias":{}}'
 
 
-class CallbacksGuest(Callbacks):
+class DriverV1(GuestDriver):
     _held: tuple[list[TokenId], bool, int] | None = None
     """With the op set of mid alone: tokens that pre has forced, which the guest knows of but the engine has yet to
     append, and whether to suspend and how often to fork after them. pre is not asked again until then."""
@@ -54,7 +54,7 @@ class CallbacksGuest(Callbacks):
             nonlocal bits
             decision = self._mid(fork_group)
             if decision is None:
-                bits = self._bits.only([self._world.eos_token])
+                bits = self._bits.only([self._context.eos_token])
                 return NULL
             if not isinstance(decision, Splice):
                 bits = decision
@@ -71,7 +71,7 @@ class CallbacksGuest(Callbacks):
         masks: list[bytearray] = []
 
         def body() -> bytes:
-            return encode(self._step(orjson.loads(argument)), row, masks, self._world.capabilities)
+            return encode(self._step(orjson.loads(argument)), row, masks, self._context.capabilities)
 
         return self._result("mid", body, failed=NULL), masks
 
@@ -81,7 +81,7 @@ class CallbacksGuest(Callbacks):
         if self._held is not None:
             (ff_tokens, suspend, num_forks), self._held = self._held, None
             if arg["backtrack"] or arg["tokens"] != ff_tokens:
-                raise CallbackError("the engine did not append the tokens that the controller forced")
+                raise InvalidResultError("the engine did not append the tokens that the controller forced")
         else:
             tokens, backtrack = arg["tokens"], arg["backtrack"]
             if (tokens or backtrack) and self._post(orjson.dumps(tokens), backtrack):
@@ -102,7 +102,7 @@ class CallbacksGuest(Callbacks):
             return []
         if isinstance(decision, Splice):
             return [Branch(splices=[decision])]
-        unconstrained = decision is self._world.masks.without_bias
+        unconstrained = decision is self._context.masks.without_bias
         return [Branch(mask=bytearray(self._bits.everything if unconstrained else decision))]
 
     def _post(self, tokens: bytes, backtrack: int) -> bool:
@@ -122,17 +122,17 @@ class CallbacksGuest(Callbacks):
             num_forks = field(answer, "num_forks", int)
             more = self._tokens(answer)
             if num_forks < 0 or (suspend and num_forks != 1):
-                raise CallbackError(f"num_forks={num_forks} with suspend={suspend}")
-            if num_forks > self._world.max_forks:
-                raise CallbackError(f"too many forks (max={self._world.max_forks})")
+                raise InvalidResultError(f"num_forks={num_forks} with suspend={suspend}")
+            if num_forks > self._context.max_forks:
+                raise InvalidResultError(f"too many forks (max={self._context.max_forks})")
             ff_tokens += more
             if not more:
                 return ff_tokens, suspend, num_forks
             if num_forks != 1 or suspend:
-                raise CallbackError("ff_tokens need num_forks == 1 and suspend == false")
+                raise InvalidResultError("ff_tokens need num_forks == 1 and suspend == false")
             if self._post(orjson.dumps(more), 0):
                 return ff_tokens, False, 0
-        raise CallbackError("too many ff_tokens rounds from pre_process")
+        raise InvalidResultError("too many ff_tokens rounds from pre_process")
 
     def _mid(self, fork_group: bytes) -> bytes | bytearray | Splice | None:
         """Bits to sample by, a splice, or None: stop."""
@@ -140,15 +140,15 @@ class CallbacksGuest(Callbacks):
         answer = None if returned == _SAMPLE_JSON else self._parsed("aici_mid_process", returned)
         if returned == _SAMPLE_JSON or answer == _SAMPLE:
             masks = self._state.masks
-            return self._bits.trimmed(masks[0]) if masks else self._world.masks.without_bias
+            return self._bits.trimmed(masks[0]) if masks else self._context.masks.without_bias
         if answer == "Stop":
             return None
         if not (isinstance(answer, dict) and list(answer) == ["Splice"]):
-            raise CallbackError(f"invalid result of mid_process: {shorten(answer)}")
+            raise InvalidResultError(f"invalid result of mid_process: {shorten(answer)}")
         backtrack = field(answer["Splice"], "backtrack", int)
         ff_tokens = self._tokens(answer["Splice"])
         if not 0 <= backtrack < MAX_BACKTRACK:
-            raise CallbackError(f"backtrack out of range: {backtrack}")
+            raise InvalidResultError(f"backtrack out of range: {backtrack}")
         if not backtrack and not ff_tokens:
-            raise CallbackError("empty Splice (both backtrack == 0 and ff_tokens == [])")
+            raise InvalidResultError("empty Splice (both backtrack == 0 and ff_tokens == [])")
         return Splice(backtrack, ff_tokens)
