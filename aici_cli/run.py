@@ -184,7 +184,7 @@ class Here:
 
 @contextlib.contextmanager
 def _here(job: Job, here: Here) -> "Iterator[Samples]":
-    from aici_engine.chat import chat_prompt
+    from aici_engine.chat_template import chat_prompt
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine, import_engine
     from aici_engine.store.resolve import resolve_model
@@ -208,7 +208,7 @@ def _here(job: Job, here: Here) -> "Iterator[Samples]":
             device=here.device or "auto",
             num_threads=here.threads,
         )
-        engine = stack.enter_context(_apart(lambda: Engine(engine_config, host=runtime)))
+        engine = stack.enter_context(_apart(lambda: Engine(engine_config, runtime=runtime)))
         call = None
         if runtime and job.control:
             call = ControllerCall(runtime.mk_module(job.control.wasm).module_id, job.control.argument)

@@ -48,7 +48,7 @@ def constraint(
     with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime:
         runtime.wait_ready()
         module_id = runtime.mk_module(guest_path("regex").read_bytes()).module_id
-        with Engine(EngineConfig(model_dir=model_dir, max_num_seqs=max(batch)), host=runtime) as engine:
+        with Engine(EngineConfig(model_dir=model_dir, max_num_seqs=max(batch)), runtime=runtime) as engine:
             for size in batch:
                 plain = _decode(engine, size, num_tokens, None)
                 literal = [ControllerCall(module_id, re.escape(end.text)) for end in plain]

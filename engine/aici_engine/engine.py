@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import TokenId
 from aici_engine.config import MAX_PRIORITY, EngineConfig, SamplingParams
-from aici_engine.control.host import GuestHost, NoHost
+from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.profile import StepProfile
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
@@ -62,22 +62,26 @@ class Stats(TypedDict):
 class Engine:
     """Loads the model in the constructor, about a second. Several engines may live in one process.
 
-    `host`: the controller runtime, already ready; it stays the caller's and must outlive the engine. `on_step`: called
+    `runtime`: the controller runtime, ready; it stays the caller's and must outlive the engine. `on_step`: called
     on the engine's thread after sinks were given events, before the engine computes or waits: a server may send them on
     together. It must not block. Close with `shutdown` or as a context manager.
     """
 
     def __init__(
-        self, config: EngineConfig, *, host: GuestHost | None = None, on_step: Callable[[], None] | None = None
+        self,
+        config: EngineConfig,
+        *,
+        runtime: ControllerRuntime | None = None,
+        on_step: Callable[[], None] | None = None,
     ) -> None:
         _prepare_process()
         # Torch weighs a second and a half to import: only who makes an engine pays.
-        from aici_engine.assemble import assemble
+        from aici_engine.components import build_components
 
-        host = host or NoHost()
-        self._vocabulary = (host.vocab_size, host.eos_token)
-        self._parts = assemble(config, host, on_step)
-        self._loop = self._parts.loop
+        runtime = runtime or NoRuntime()
+        self._vocabulary = (runtime.vocab_size, runtime.eos_token)
+        self._components = build_components(config, runtime, on_step)
+        self._loop = self._components.loop
         self._total = 0
         self._lock = threading.Lock()
         self._closed = False
@@ -87,22 +91,22 @@ class Engine:
     @property
     def max_len(self) -> int:
         """Tokens, prompt and output together, that one sequence can have."""
-        return self._parts.max_len
+        return self._components.max_len
 
     @property
     def vocab_size(self) -> int:
         """Tokens that the model has logits for."""
-        return self._parts.vocab_size
+        return self._components.vocab_size
 
     @property
     def eos_tokens(self) -> frozenset[TokenId]:
         """Each of them ends plain generation."""
-        return self._parts.eos_tokens
+        return self._components.eos_tokens
 
     @property
     def start_token(self) -> TokenId:
         """What a prompt without text consists of: the model's start symbol, or EOS where it has none."""
-        return self._parts.start_token
+        return self._components.start_token
 
     def tokenize(self, text: str) -> list[TokenId]:
         """As the model's tokenizer does by default, special tokens at the ends included.
@@ -113,7 +117,7 @@ class Engine:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"the text is not valid Unicode: {error}") from error
-        return [TokenId(token) for token in self._parts.tokenizer.encode(text).ids]
+        return [TokenId(token) for token in self._components.tokenizer.encode(text).ids]
 
     def submit(self, request: Request, *, sink: Sink | None = None) -> RequestHandle:
         """Queue a request. Its events go to `sink`, if given, else to the handle.
@@ -126,7 +130,7 @@ class Engine:
         self._check(request, len(prompt))
         with self._lock:
             self.check_alive()
-            handle = RequestHandle(self._parts.new_id(), self._loop.abort)
+            handle = RequestHandle(self._components.new_id(), self._loop.abort)
             self._total += 1
             self._loop.submit(
                 Sequence(
@@ -245,21 +249,21 @@ class Engine:
         finally:
             handle.abort()
 
-    def use_host(self, host: GuestHost) -> None:
+    def use_runtime(self, runtime: ControllerRuntime) -> None:
         """Go on with another controller runtime, ready, after one has died; from any thread.
 
         Controlled requests that the last one still has fail with RuntimeDiedError. Raises UsageError if its vocabulary
         is another.
         """
-        if (host.vocab_size, host.eos_token) != self._vocabulary:
+        if (runtime.vocab_size, runtime.eos_token) != self._vocabulary:
             raise UsageError(
-                f"the new runtime's vocabulary has {host.vocab_size} tokens and EOS {host.eos_token}, "
+                f"the new runtime's vocabulary has {runtime.vocab_size} tokens and EOS {runtime.eos_token}, "
                 f"the last one's had {self._vocabulary[0]} and {self._vocabulary[1]}",
                 hint="start it with the same tokenizer",
             )
         with self._lock:
             self.check_alive()
-            self._loop.use_host(host)
+            self._loop.use_runtime(runtime)
 
     def get_stats(self) -> Stats:
         running = self._loop.num_running
@@ -267,7 +271,7 @@ class Engine:
             active_requests=running,
             waiting_requests=max(0, self._loop.num_alive - running),
             total_requests=self._total,
-            cache_usage=self._parts.cache.usage,
+            cache_usage=self._components.cache.usage,
             tokens_generated=self._loop.tokens_generated,
             num_preemptions=self._loop.num_preemptions,
             cached_tokens=self._loop.num_reused,
@@ -300,8 +304,8 @@ class Engine:
 
     def _check(self, request: Request, prompt_len: int) -> None:
         for token in request.sampling.logit_bias:
-            if not 0 <= token < self._parts.vocab_size:
-                raise UsageError(f"logit_bias has token {token}: the model has {self._parts.vocab_size}")
+            if not 0 <= token < self._components.vocab_size:
+                raise UsageError(f"logit_bias has token {token}: the model has {self._components.vocab_size}")
         first = request.score_from
         if first is not None and not 0 <= first < prompt_len:
             raise UsageError(f"score_from is {first}: the prompt has tokens 0 to {prompt_len - 1}")
@@ -314,9 +318,9 @@ class Engine:
     def _limit(self, prompt: Seq[TokenId], max_tokens: int | None) -> int:
         if not prompt:
             raise UsageError("the prompt has no tokens", hint="give at least one character, or a token")
-        bad = [token for token in prompt if not 0 <= token < self._parts.vocab_size]
+        bad = [token for token in prompt if not 0 <= token < self._components.vocab_size]
         if bad:
-            raise UsageError(f"the prompt has token {bad[0]}: the model has {self._parts.vocab_size}")
+            raise UsageError(f"the prompt has token {bad[0]}: the model has {self._components.vocab_size}")
         if len(prompt) + (max_tokens != 0) > self.max_len:
             raise UsageError(
                 f"the prompt has {len(prompt)} tokens: a sequence may have {self.max_len}, output included",
@@ -364,7 +368,7 @@ def import_engine() -> None:
     # The imports make a million objects that stay; collecting garbage among them takes long.
     _prepare_process()
     gc.disable()
-    importlib.import_module("aici_engine.assemble")
+    importlib.import_module("aici_engine.components")
     gc.enable()
     gc.freeze()
 

@@ -19,18 +19,18 @@ import numpy.typing as npt
 from aici_base.errors import AiciError, RuntimeDiedError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.storage import Storage
-from aici_engine.cache.view import KvcacheView
-from aici_engine.control.host import GuestHost
-from aici_engine.control.session import Answer, Birth, Session
+from aici_engine.cache.storage import KVStorage
+from aici_engine.cache.view import KVCacheView
+from aici_engine.control.runtime import ControllerRuntime
+from aici_engine.control.session import GuestAnswer, GuestSession, NewFork
 from aici_engine.events import FinishReason, TokenScore
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
 from aici_engine.profile import Profile
-from aici_engine.sample.sampler import Sampling, Wanted
-from aici_engine.sample.scores import num_rows
-from aici_engine.schedule import Decision, Scheduler
+from aici_engine.sample.logprobs import num_rows
+from aici_engine.sample.sampler import RowToSample, Sampler
+from aici_engine.scheduler import Scheduler, StepPlan
 from aici_engine.sequence import Phase, Sequence
 
 _T = TypeVar("_T")
@@ -51,11 +51,11 @@ class Loop:
         self,
         *,
         model: Model,
-        storage: Storage,
+        storage: KVStorage,
         cache: KVCache,
         scheduler: Scheduler,
-        session: Session,
-        sampler: Sampling[Any],
+        session: GuestSession,
+        sampler: Sampler[Any],
         output: Output,
         eos_tokens: frozenset[TokenId],
         eos_for_guests: TokenId,
@@ -105,9 +105,9 @@ class Loop:
         """The request whose root has this id, with all its forks."""
         self._inbox.put(lambda: self._abort(request_id))
 
-    def use_host(self, host: GuestHost) -> None:
+    def use_runtime(self, runtime: ControllerRuntime) -> None:
         """Controlled requests of before fail with RuntimeDiedError, later ones are the new runtime's."""
-        self._inbox.put(lambda: self._change_host(host))
+        self._inbox.put(lambda: self._change_runtime(runtime))
 
     def stop(self) -> None:
         """End every request with `abort`, then `run` returns."""
@@ -180,11 +180,11 @@ class Loop:
             return
         self._wait_s = 0.0
         asked = [work.seq for work in decision.work if work.samples and work.seq.controller is not None]
-        births: list[Birth] = []
-        self._guests(lambda seqs: births.extend(self._session.ask(seqs)), asked)
-        for birth in births:
-            self._alive[birth.child.seq_id] = birth.child
-            self._output.forked(birth.child, birth.parent, birth.begin)
+        new_forks: list[NewFork] = []
+        self._guests(lambda seqs: new_forks.extend(self._session.ask(seqs)), asked)
+        for new_fork in new_forks:
+            self._alive[new_fork.child.seq_id] = new_fork.child
+            self._output.forked(new_fork.child, new_fork.parent, new_fork.begin)
         lap("ask")
         logits: list[list[Any]] = []
         began = time.monotonic()
@@ -192,15 +192,15 @@ class Loop:
             logits = self._forward(decision)
         except Exception as error:  # noqa: BLE001 the engine loop's: it costs the requests of this batch
             _log.exception("a forward pass failed")
-            for seq in [*(work.seq for work in decision.work), *(birth.child for birth in births)]:
+            for seq in [*(work.seq for work in decision.work), *(new_fork.child for new_fork in new_forks)]:
                 seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
         time_s = time.monotonic() - began
-        answers: dict[SeqId, Answer] = {}
+        answers: dict[SeqId, GuestAnswer] = {}
         self._guests(lambda _: answers.update(self._session.answers()), None)
         lap("answers")
         turns = []
         for work, rows in zip(decision.work, logits, strict=False):
-            family = self._family(work.seq, births) if births else [work.seq]
+            family = self._family(work.seq, new_forks) if new_forks else [work.seq]
             for seq in family:
                 if seq.verdict is None and rows:
                     if seq.score_from is not None:
@@ -208,7 +208,7 @@ class Loop:
                     answer = answers.get(seq.seq_id)
                     bits = None if answer is None else answer.bits
                     if work.samples:
-                        turns.append((Wanted(seq, rows[-1], bits, shared=seq is not family[-1]), answer))
+                        turns.append((RowToSample(seq, rows[-1], bits, shared=seq is not family[-1]), answer))
         lap("commit")
         began = time.monotonic()
         wanted = [
@@ -227,20 +227,20 @@ class Loop:
         self._bury()
         lap("commit")
 
-    def _family(self, seq: Sequence, births: list[Birth]) -> list[Sequence]:
+    def _family(self, seq: Sequence, new_forks: list[NewFork]) -> list[Sequence]:
         """It and its newest forks, which share all of its pages now: one forward pass was for all of them."""
-        forks = [birth.child for birth in births if birth.parent is seq]
+        forks = [new_fork.child for new_fork in new_forks if new_fork.parent is seq]
         for fork in forks:
             self._scheduler.fork(seq, fork)
         return [seq, *forks]
 
-    def _forward(self, decision: Decision) -> list[list[Any]]:
+    def _forward(self, decision: StepPlan) -> list[list[Any]]:
         """The rows that each one's chunk asked for, as the sampler has them. On a GPU they are still being computed."""
         chunks = []
         for item in decision.work:
             seq, start = item.seq, item.seq.num_computed
             end = start + item.num_tokens
-            view = KvcacheView(self._storage, self._cache.page_table(seq.seq_id), end)
+            view = KVCacheView(self._storage, self._cache.page_table(seq.seq_id), end)
             num_logits = max(int(item.samples), num_rows(seq, end))
             chunks.append(Chunk(view, seq.tokens[start:end], start, num_logits))
         self.profile.lap("batch")
@@ -260,7 +260,7 @@ class Loop:
         else:
             self._output.scored(seq)
 
-    def _commit(self, seq: Sequence, answer: Answer | None, sampled: TokenScore | AiciError | None) -> None:
+    def _commit(self, seq: Sequence, answer: GuestAnswer | None, sampled: TokenScore | AiciError | None) -> None:
         """One step's gain of one sequence. What goes wrong here is its own affair."""
         before = seq.num_sampled + seq.num_forced
         num_computed = seq.num_computed
@@ -343,11 +343,11 @@ class Loop:
             if seq.group.request_id == request_id:
                 seq.end(FinishReason.ABORT)
 
-    def _change_host(self, host: GuestHost) -> None:
+    def _change_runtime(self, runtime: ControllerRuntime) -> None:
         if self._runtime_error is None:
             self._lose_runtime(RuntimeDiedError("the controller runtime was replaced"))
         self._bury()
-        self._session.use(host)
+        self._session.use(runtime)
         self._runtime_error = None
 
     def _lose_runtime(self, error: RuntimeDiedError) -> None:

@@ -26,7 +26,7 @@ from aici_engine.events import (
     TokenScore,
     Usage,
 )
-from aici_engine.sequence import Group, Phase, Sequence
+from aici_engine.sequence import Phase, Sequence, SequenceGroup
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Output:
     def _tell(self, seq: Sequence, event: Event) -> None:
         self._send(seq.group, ForkEvent(seq.fork, event) if seq.fork else event)
 
-    def _send(self, group: Group, event: Event) -> None:
+    def _send(self, group: SequenceGroup, event: Event) -> None:
         self._told = True
         try:
             group.sink(event)

@@ -17,7 +17,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishEvent, FinishReason, Origin, Token, TokenScore
 from aici_engine.request import ControllerCall, Sink
-from aici_engine.text import TextStream
+from aici_engine.text_stream import TextStream
 
 PRIORITY_S = 60.0
 """Who waited for so long has made up for a step of priority: so nobody waits for ever."""
@@ -32,7 +32,7 @@ class Phase(Enum):
     ENDED = auto()
 
 
-class Group:
+class SequenceGroup:
     """One request. `members`: its sequences that have not ended. `root_end`: how the root did, once it has.
 
     Forks are numbered as they come into being; 0 is the root, the only one at first. `fuel`: what they have cost, and
@@ -101,7 +101,7 @@ class Sequence:
         self.sampling = sampling
         self.controller = controller
         self.limit = limit
-        self.group = Group(seq_id, sink)
+        self.group = SequenceGroup(seq_id, sink)
         self.fork = self.group.join(self)
         self.phase = Phase.STARTING if controller else Phase.WAITING
         self.salt = salt

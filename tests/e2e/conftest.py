@@ -24,7 +24,7 @@ def runtime() -> Iterator[Runtime]:
 
 @pytest.fixture(scope="session")
 def engine(runtime: Runtime) -> Iterator[Engine]:
-    with Engine(EngineConfig(model_dir=default_model_dir()), host=runtime) as engine:
+    with Engine(EngineConfig(model_dir=default_model_dir()), runtime=runtime) as engine:
         yield engine
 
 

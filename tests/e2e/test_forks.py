@@ -45,11 +45,11 @@ def tiny_runtime(model: Path) -> Iterator[Runtime]:
 def tiny_engine(model: Path, runtime: Runtime, **changes: Any) -> Iterator[Engine]:
     """Afterwards no guest, variable store or page may be left of what it ran."""
     config = {"num_pages": 400, "page_size": 4, "max_num_seqs": 8, "max_batch_tokens": 64} | changes
-    with Engine(EngineConfig(model_dir=model, **config), host=runtime) as engine:
+    with Engine(EngineConfig(model_dir=model, **config), runtime=runtime) as engine:
         yield engine
         assert wait_until(lambda: not workers(runtime), 5), workers(runtime)
         assert engine.get_stats()["cache_usage"] == 0.0
-        engine._parts.cache.check_integrity()
+        engine._components.cache.check_integrity()
 
 
 @pytest.fixture

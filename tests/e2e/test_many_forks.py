@@ -33,7 +33,7 @@ class _Watched:
             model_dir=default_model_dir(), num_pages=NUM_PAGES, max_num_seqs=NUM_FORKS, prefix_cache=False
         )
         self.peak = 0
-        self.engine = Engine(config, host=runtime, on_step=self._look)
+        self.engine = Engine(config, runtime=runtime, on_step=self._look)
 
     def _look(self) -> None:
         self.peak = max(self.peak, round(self.engine.get_stats()["cache_usage"] * NUM_PAGES))

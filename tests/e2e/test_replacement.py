@@ -24,7 +24,7 @@ def test_after_the_runtime_was_killed_another_takes_over(tmp_path: Path) -> None
     with Runtime(RuntimeConfig(tokenizer=model_dir)) as first, Runtime(RuntimeConfig(tokenizer=model_dir)) as second:
         first.wait_ready()
         second.wait_ready()
-        with Engine(EngineConfig(model_dir=model_dir), host=first) as engine:
+        with Engine(EngineConfig(model_dir=model_dir), runtime=first) as engine:
 
             def submit(runtime: Runtime, pattern: str) -> RequestHandle:
                 call = ControllerCall(runtime.mk_module(wasm).module_id, pattern)
@@ -37,7 +37,7 @@ def test_after_the_runtime_was_killed_another_takes_over(tmp_path: Path) -> None
             assert isinstance(lost.wait().error, RuntimeDiedError)
             with pytest.raises(RuntimeDiedError):
                 engine.generate("Once", controller=ControllerCall("any"))
-            engine.use_host(second)
+            engine.use_runtime(second)
             assert submit(second, "[0-9]{3}").wait().text.isdigit()
             assert plain.wait().usage.sampled_tokens == 40
             assert engine.get_stats()["cache_usage"] == 0.0

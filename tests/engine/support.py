@@ -107,7 +107,7 @@ class Refused(Guest):
         return "Worker: refused"
 
 
-class ScriptedHost:
+class ScriptedRuntime:
     """Keeps to the protocol's order and refuses whoever does not. `live` is what leaks."""
 
     vocab_size = VOCAB_SIZE

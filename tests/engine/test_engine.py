@@ -67,8 +67,8 @@ def test_preemption_changes_nothing(tiny_model: Path) -> None:
         handles = [engine.submit(Request(prompt=prompt, sampling=GREEDY)) for prompt in PROMPTS]
         crowd = [ids(handle.wait()) for handle in handles]
         assert engine.get_stats()["cache_usage"] == 0.0
-        engine._parts.cache.check_integrity()
-        assert engine._parts.loop.num_preemptions > 0
+        engine._components.cache.check_integrity()
+        assert engine._components.loop.num_preemptions > 0
     assert crowd == [hf_greedy(tiny_model, prompt, 24) for prompt in PROMPTS]
 
 

@@ -17,33 +17,33 @@ from aici_engine.engine import Engine
 from aici_engine.events import BacktrackEvent, ControlEvent, Event, FinishEvent, FinishReason, ForkEvent, Origin
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from tests.engine.programs import Program, Step, Told, by_fork, expected
-from tests.engine.support import Guest, ScriptedHost, write_tiny_model
+from tests.engine.support import Guest, ScriptedRuntime, write_tiny_model
 
 PROMPT = "Hello, fork"
 
 
 @pytest.fixture
-def host() -> ScriptedHost:
-    host = ScriptedHost({"program": Program, "guest": Guest})
-    host.max_forks = 40
-    return host
+def runtime() -> ScriptedRuntime:
+    runtime = ScriptedRuntime({"program": Program, "guest": Guest})
+    runtime.max_forks = 40
+    return runtime
 
 
 @pytest.fixture
-def engine(tiny_model: Path, host: ScriptedHost) -> Iterator[Engine]:
+def engine(tiny_model: Path, runtime: ScriptedRuntime) -> Iterator[Engine]:
     config = EngineConfig(model_dir=tiny_model, num_pages=300, page_size=4, max_num_seqs=8, max_batch_tokens=32)
-    with Engine(config, host=host) as engine:
+    with Engine(config, runtime=runtime) as engine:
         yield engine
-        nothing_left(engine, host)
+        nothing_left(engine, runtime)
 
 
-def nothing_left(engine: Engine, host: ScriptedHost) -> None:
+def nothing_left(engine: Engine, runtime: ScriptedRuntime) -> None:
     deadline = time.monotonic() + 2
-    while host.live and not host.dies_at_round and time.monotonic() < deadline:
+    while runtime.live and not runtime.dies_at_round and time.monotonic() < deadline:
         time.sleep(0.005)
-    assert not host.live or host.dies_at_round
+    assert not runtime.live or runtime.dies_at_round
     assert engine.get_stats()["cache_usage"] == 0.0
-    engine._parts.cache.check_integrity()
+    engine._components.cache.check_integrity()
 
 
 def submit(engine: Engine, *program: Step, **sampling: Any) -> RequestHandle:
@@ -83,13 +83,13 @@ def test_forks_are_numbered_as_they_come(engine: Engine) -> None:
     assert [told.parent for told in forks.values()] == [None, 0, 0, 1]
 
 
-def test_one_forward_pass_is_for_all_of_them(engine: Engine, host: ScriptedHost) -> None:
+def test_one_forward_pass_is_for_all_of_them(engine: Engine, runtime: ScriptedRuntime) -> None:
     say = [[("say", letter)] for letter in "abcdefgh"]
-    rounds = host.rounds
+    rounds = runtime.rounds
     forks = run(engine, ("fork", say))
     assert texts(forks) == list("abcdefgh")
     # One binds, forks and samples, one says stop.
-    assert host.rounds - rounds <= 3
+    assert runtime.rounds - rounds <= 3
 
 
 def test_the_request_costs_what_its_forks_did(engine: Engine) -> None:
@@ -132,7 +132,7 @@ def test_a_fork_says_what_a_request_of_its_own_would(engine: Engine, program: Se
 
 
 def test_thirty_two_forks_say_what_thirty_two_requests_with_their_seeds_do(engine: Engine) -> None:
-    cache = engine._parts.cache
+    cache = engine._components.cache
     most = [0]
     fork = ("fork", [[("any", 12)]] * 32)
     handle = submit(engine, ("force", "p" * 60), fork, temperature=1.0, seed=7)
@@ -188,8 +188,8 @@ def test_a_fork_that_fails_fails_alone(engine: Engine) -> None:
     assert texts(forks) == ["", "b", "c"]
 
 
-def test_forks_beyond_the_limit_fail_alone_and_say_why(engine: Engine, host: ScriptedHost) -> None:
-    host.max_forks = 3
+def test_forks_beyond_the_limit_fail_alone_and_say_why(engine: Engine, runtime: ScriptedRuntime) -> None:
+    runtime.max_forks = 3
     forks = run(engine, ("fork", [[("say", letter)] for letter in "abcde"]), ("say", "!"))
     assert texts(forks) == ["a!", "b!", "c!", "", ""]
     assert errors(forks)[3:] == ["Worker: too many forks (max=3)"] * 2
@@ -232,9 +232,9 @@ def test_a_listener_that_fails_loses_the_request_with_all_forks(engine: Engine) 
     assert texts(run(engine, ("say", "on it goes"))) == ["on it goes"]
 
 
-def test_fuel_is_the_requests(tmp_path: Path, host: ScriptedHost) -> None:
+def test_fuel_is_the_requests(tmp_path: Path, runtime: ScriptedRuntime) -> None:
     """Ten contexts are 640; each of eight forks alone would have enough. A guest that changes nothing pays too."""
-    with Engine(EngineConfig(model_dir=write_tiny_model(tmp_path, context=64)), host=host) as engine:
+    with Engine(EngineConfig(model_dir=write_tiny_model(tmp_path, context=64)), runtime=runtime) as engine:
         churn = [("any", 8), ("back", 8, "")] * 10
         forks = run(engine, ("fork", [churn] * 8))
         assert set(reasons(forks)) == {FinishReason.OUT_OF_FUEL}
@@ -287,26 +287,28 @@ def test_what_forks_log_and_write_is_theirs(engine: Engine) -> None:
         assert told.end.logs == "".join(e.logs for e in told.events if isinstance(e, ControlEvent))
 
 
-def test_when_the_runtime_dies_every_fork_fails(engine: Engine, host: ScriptedHost) -> None:
+def test_when_the_runtime_dies_every_fork_fails(engine: Engine, runtime: ScriptedRuntime) -> None:
     handle = submit(engine, ("fork", [[("any", 200)], [("say", "b")], [("wait", "x")]]))
     events: list[Event] = []
     for event in handle.events():
         events.append(event)
-        host.dies_at_round = host.dies_at_round or host.rounds + 8
+        runtime.dies_at_round = runtime.dies_at_round or runtime.rounds + 8
     forks = by_fork(events)
     assert isinstance(forks[0].end and forks[0].end.error, RuntimeDiedError)
     assert handle.wait().reason is FinishReason.FAIL
 
 
-def test_a_fork_that_the_runtime_refuses_to_hear_of_makes_no_sequences(engine: Engine, host: ScriptedHost) -> None:
-    class Deaf(ScriptedHost):
+def test_a_fork_that_the_runtime_refuses_to_hear_of_makes_no_sequences(
+    engine: Engine, runtime: ScriptedRuntime
+) -> None:
+    class Deaf(ScriptedRuntime):
         def send_turn(self, *, ops: Any, **others: Any) -> None:
             if any(op.clone_id for op in ops):
                 raise AiciError("no such mid")
             super().send_turn(ops=ops, **others)
 
     deaf = Deaf({"program": Program})
-    engine.use_host(deaf)
+    engine.use_runtime(deaf)
     forks = run(engine, ("say", "a"), ("fork", [[("say", "b")]] * 3))
     assert errors(forks) == ["no such mid"]
     assert texts(run(engine, ("say", "on it goes"))) == ["on it goes"]
@@ -314,7 +316,7 @@ def test_a_fork_that_the_runtime_refuses_to_hear_of_makes_no_sequences(engine: E
 
 @pytest.mark.parametrize(("num_pages", "prefix_cache"), [(70, True), (24, False), (12, True)])
 def test_forks_with_few_pages_say_the_same(
-    tiny_model: Path, host: ScriptedHost, num_pages: int, prefix_cache: bool
+    tiny_model: Path, runtime: ScriptedRuntime, num_pages: int, prefix_cache: bool
 ) -> None:
     config = EngineConfig(
         model_dir=tiny_model, num_pages=num_pages, page_size=4, max_num_seqs=4, max_batch_tokens=16,
@@ -327,12 +329,12 @@ def test_forks_with_few_pages_say_the_same(
         ("back", 2, "Z"),
         ("any", 2),
     ]
-    with Engine(config, host=host) as engine:
+    with Engine(config, runtime=runtime) as engine:
         handles = [submit(engine, *program) for _ in range(3)]
         told = [by_fork(list(handle.events())) for handle in handles]
         preempted = engine.get_stats()["num_preemptions"]
-        nothing_left(engine, host)
-    with Engine(EngineConfig(model_dir=tiny_model, num_pages=500), host=host) as engine:
+        nothing_left(engine, runtime)
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=500), runtime=runtime) as engine:
         reference = run(engine, *program)
     assert all(texts(forks) == texts(reference) for forks in told)
     assert set(reasons(reference)) == {FinishReason.STOP}
@@ -347,7 +349,7 @@ def test_a_splice_that_changes_nothing_is_no_event(engine: Engine) -> None:
     assert not any(isinstance(event, BacktrackEvent) for event in events)
 
 
-def test_a_splice_keeps_what_it_puts_back(engine: Engine, host: ScriptedHost) -> None:
+def test_a_splice_keeps_what_it_puts_back(engine: Engine, runtime: ScriptedRuntime) -> None:
     events = list(submit(engine, ("say", "abcd"), ("back", 3, "bXY")).events())
     end = events[-1]
     assert isinstance(end, FinishEvent)
@@ -355,7 +357,7 @@ def test_a_splice_keeps_what_it_puts_back(engine: Engine, host: ScriptedHost) ->
     assert BacktrackEvent(2) in events
     assert [token.origin for token in end.tokens] == [Origin.SAMPLED] * 2 + [Origin.FORCED] * 2
     # The guest is told what it asked for.
-    assert host.all[-1].told[-1] == ([ord(c) for c in "bXY"], 4)
+    assert runtime.all[-1].told[-1] == ([ord(c) for c in "bXY"], 4)
 
 
 def test_what_is_put_back_of_the_prompt_stays_the_prompts(engine: Engine) -> None:
@@ -388,33 +390,33 @@ def _programs(draw: st.DrawFn, depth: int = 2) -> list[Step]:
 
 
 @pytest.fixture(scope="module")
-def narrow(tiny_model: Path) -> Iterator[tuple[Engine, ScriptedHost, list[str]]]:
+def narrow(tiny_model: Path) -> Iterator[tuple[Engine, ScriptedRuntime, list[str]]]:
     """Three slots and pages for one long sequence. The list fills with what the books say after a step."""
     wrong: list[str] = []
 
     def check() -> None:
         try:
-            engine._parts.cache.check_integrity()
+            engine._components.cache.check_integrity()
         except AssertionError as error:
             wrong.append(str(error))
 
-    host = ScriptedHost({"program": Program})
-    host.max_forks = 40
+    runtime = ScriptedRuntime({"program": Program})
+    runtime.max_forks = 40
     config = EngineConfig(model_dir=tiny_model, num_pages=24, page_size=4, max_num_seqs=3, max_batch_tokens=12)
-    with Engine(config, host=host, on_step=check) as engine:
-        yield engine, host, wrong
+    with Engine(config, runtime=runtime, on_step=check) as engine:
+        yield engine, runtime, wrong
 
 
 @settings(max_examples=60, deadline=None)
 @given(programs=st.lists(_programs(), min_size=1, max_size=3))
 def test_random_programs_say_what_they_must(
-    narrow: tuple[Engine, ScriptedHost, list[str]], programs: list[list[Step]]
+    narrow: tuple[Engine, ScriptedRuntime, list[str]], programs: list[list[Step]]
 ) -> None:
-    engine, host, wrong = narrow
+    engine, runtime, wrong = narrow
     handles = [submit(engine, *program) for program in programs]
     for handle, program in zip(handles, programs, strict=True):
         forks = by_fork(list(handle.events()))
         assert sorted(texts(forks)) == sorted(expected(program))
         assert set(reasons(forks)) == {FinishReason.STOP}
-    nothing_left(engine, host)
+    nothing_left(engine, runtime)
     assert not wrong

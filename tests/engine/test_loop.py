@@ -12,35 +12,35 @@ import torch
 from aici_base.ids import SeqId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.storage import Storage
+from aici_engine.cache.storage import KVStorage
 from aici_engine.config import SamplingParams
-from aici_engine.control.session import Session
+from aici_engine.control.session import GuestSession
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
-from aici_engine.pace import Pace
+from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall
-from aici_engine.sample.device import DeviceSampler
+from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
-from aici_engine.sample.sampler import Sampler, Sampling
-from aici_engine.sample.tensors import TensorMasks
-from aici_engine.schedule import Scheduler
+from aici_engine.sample.sampler import HostSampler, Sampler
+from aici_engine.sample.torch_pipeline import TensorMasks
+from aici_engine.scheduler import Scheduler
 from aici_engine.sequence import Sequence as EngineSequence
 from tests.engine.programs import Program, by_fork
-from tests.engine.support import EOS, VOCAB_SIZE, ScriptedHost, encode
+from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
 
 class FakeModel(Model):
-    """Every token is as likely as any. It fails when `host` has just forked a guest."""
+    """Every token is as likely as any. It fails when `runtime` has just forked a guest."""
 
-    def __init__(self, host: ScriptedHost) -> None:
+    def __init__(self, runtime: ScriptedRuntime) -> None:
         self.context = 256
-        self._host = host
+        self._runtime = runtime
 
-    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
-        if any(op.clone_id for op in self._host.asked_for_masks):
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
+        if any(op.clone_id for op in self._runtime.asked_for_masks):
             raise RuntimeError("no memory")
         return torch.zeros(sum(chunk.num_logits for chunk in chunks), VOCAB_SIZE)
 
@@ -56,15 +56,15 @@ class TableModel(Model):
         self.context = 256
         self._table = 3 * torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
 
-    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         return torch.cat([self._table[list(chunk.tokens[-chunk.num_logits :])] for chunk in chunks if chunk.num_logits])
 
 
 SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}
 
 
-def on_host() -> Sampler:
-    return Sampler(MaskApplier(**SIZES))
+def on_host() -> HostSampler:
+    return HostSampler(MaskApplier(**SIZES))
 
 
 def on_device() -> DeviceSampler:
@@ -76,19 +76,19 @@ def on_device() -> DeviceSampler:
 class Bench:
     """A loop on a thread of its own. After it nobody holds anything."""
 
-    def __init__(self, model: Model, host: ScriptedHost, sampler: Sampling[Any]) -> None:
-        self.host = host
+    def __init__(self, model: Model, runtime: ScriptedRuntime, sampler: Sampler[Any]) -> None:
+        self.runtime = runtime
         self.cache = KVCache(num_pages=64, page_size=4, copier=NoTensors())
         output = Output([bytes([byte]) for byte in range(256)])
         ids = itertools.count(100)
         eos_tokens = frozenset({EOS})
         self.loop = Loop(
             model=model,
-            storage=Storage([], num_pages=64, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
+            storage=KVStorage([], num_pages=64, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
             cache=self.cache,
-            scheduler=Scheduler(self.cache, max_num_seqs=8, max_batch_tokens=32, pace=Pace(None)),
-            session=Session(host, output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=eos_tokens, calm_rounds=8,
-                            new_id=lambda: SeqId(next(ids))),
+            scheduler=Scheduler(self.cache, max_num_seqs=8, max_batch_tokens=32, prefill_budget=PrefillBudget(None)),
+            session=GuestSession(runtime, output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=eos_tokens,
+                                 calm_rounds=8, new_id=lambda: SeqId(next(ids))),
             sampler=sampler,
             output=output,
             eos_tokens=eos_tokens,
@@ -113,7 +113,7 @@ class Bench:
             thread.join()
             self.cache.check_integrity()
             assert self.cache.usage == 0.0
-            assert not self.host.live
+            assert not self.runtime.live
 
 
 def _until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:
@@ -124,9 +124,9 @@ def _until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:
 
 
 def test_when_the_model_fails_in_a_fork_all_of_it_fails() -> None:
-    host = ScriptedHost({"program": Program})
+    runtime = ScriptedRuntime({"program": Program})
     program = [("say", "a"), ("fork", [[("say", "b")]] * 3)]
-    [seen] = Bench(FakeModel(host), host, on_host()).run([{"controller": ControllerCall("program", program)}])
+    [seen] = Bench(FakeModel(runtime), runtime, on_host()).run([{"controller": ControllerCall("program", program)}])
     forks = by_fork(seen)
     assert [str(told.end.error) for told in forks.values() if told.end] == ["the model failed: no memory"] * 3
     assert [told.end.text for told in forks.values() if told.end] == ["a"] * 3
@@ -144,8 +144,8 @@ def test_sampling_where_the_logits_are_changes_nothing() -> None:
         {"limit": 5, "score_from": 0, "sampling": SamplingParams(logprobs=0, max_tokens=0)},
     ]
 
-    def told(sampler: Sampling[Any]) -> list[list[Any]]:
-        bench = Bench(TableModel(), ScriptedHost({"program": Program}), sampler)
+    def told(sampler: Sampler[Any]) -> list[list[Any]]:
+        bench = Bench(TableModel(), ScriptedRuntime({"program": Program}), sampler)
         return [
             [
                 (fork.end.reason, fork.end.text, fork.end.tokens, str(fork.end.error))

@@ -13,7 +13,7 @@ from aici_engine.events import Event, FinishEvent, ScoreEvent, TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.wire import Pre, Splice
 from tests.engine.programs import Program, Told, by_fork
-from tests.engine.support import ScriptedHost
+from tests.engine.support import ScriptedRuntime
 
 _LATE = Pre(suspend=True, num_forks=1, ff_tokens=(), late=True)
 _NEVER = 10**9
@@ -92,7 +92,7 @@ def test_together_as_alone(tiny_model: Path, seed: int) -> None:
     chance = random.Random(seed)
     requests = list(_requests(chance))
     alone = EngineConfig(model_dir=tiny_model, num_pages=600, page_size=4, prefix_cache=False, calm_rounds=_NEVER)
-    with Engine(alone, host=ScriptedHost({"slow": Slow})) as engine:
+    with Engine(alone, runtime=ScriptedRuntime({"slow": Slow})) as engine:
         wanted = [list(_submit(engine, 0.0, 0, **request).events()) for request in requests]
     max_num_seqs = chance.randint(4, 8)
     together = EngineConfig(
@@ -103,12 +103,12 @@ def test_together_as_alone(tiny_model: Path, seed: int) -> None:
 
     def look() -> None:
         try:
-            engine._parts.cache.check_integrity()
+            engine._components.cache.check_integrity()
         except AssertionError as error:
             wrong.append(error)
 
     how_late = chance.choice([0.0, 0.3])
-    with Engine(together, host=ScriptedHost({"slow": Slow}), on_step=look) as engine:
+    with Engine(together, runtime=ScriptedRuntime({"slow": Slow}), on_step=look) as engine:
         handles = [_submit(engine, how_late, seed, **request) for request in requests]
         leaver = _submit(engine, how_late, seed, **requests[0] | {"sampling": SamplingParams()})
         next(leaver.events())

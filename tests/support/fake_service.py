@@ -3,7 +3,7 @@
 from copy import copy
 from functools import cache
 
-from aici_engine.chat import ChatTemplate
+from aici_engine.chat_template import ChatTemplate
 from aici_engine.server.admission import Admission
 from aici_engine.server.config import Limits
 from aici_engine.server.metrics import Metrics

@@ -48,7 +48,7 @@ def _profile_steps(plan: Plan, dtype: Dtype, say: Callable[[str], None]) -> Iter
     with Runtime(RuntimeConfig(tokenizer=plan.model)) as runtime:
         runtime.wait_ready()
         regex = ControllerCall(runtime.mk_module(guest_path("regex").read_bytes()).module_id, _ANYTHING)
-        with Engine(config, host=runtime) as engine:
+        with Engine(config, runtime=runtime) as engine:
             for batch in plan.batches:
                 for kind, temperature, call in (("greedy", 0.0, None), ("top-k", 1.0, None), ("regex", 0.0, regex)):
                     say(f"{dtype}, batch {batch}, {kind}: {plan.rounds} rounds")

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.pages import PagePool
-from aici_engine.cache.prefixes import Key, Node
-from aici_engine.cache.table import Task, TaskTable
+from aici_engine.cache.page_pool import PagePool
+from aici_engine.cache.page_table import PageTable, PageTables
+from aici_engine.cache.prefix_cache import Key, PrefixNode
 
 Tokens = Sequence[TokenId]
 
@@ -29,7 +29,7 @@ class KVCache:
         self.page_size = page_size
         self.num_pages = num_pages
         self._pool = PagePool(num_pages)
-        self._tasks = TaskTable()
+        self._tasks = PageTables()
         self._copier = copier
         self._prefix_cache = prefix_cache
 
@@ -58,7 +58,7 @@ class KVCache:
 
     def add(self, seq_id: SeqId, salt: str | None = None) -> None:
         """An empty sequence, which finds the pages of those with the same salt."""
-        self._tasks.add(seq_id, Task(salt))
+        self._tasks.add(seq_id, PageTable(salt))
 
     # What was computed already.
 
@@ -74,7 +74,7 @@ class KVCache:
             task.num_cached = len(task.path) * self.page_size
         return task.num_cached
 
-    def next_page(self, seq_id: SeqId, tokens: Tokens, limit: int) -> tuple[Node | None, Key] | None:
+    def next_page(self, seq_id: SeqId, tokens: Tokens, limit: int) -> tuple[PrefixNode | None, Key] | None:
         """The page that it completes next, which is not there; None if that ends beyond `limit`."""
         task = self._tasks[seq_id]
         if not self._prefix_cache or (len(task.path) + 1) * self.page_size > limit:
@@ -83,10 +83,10 @@ class KVCache:
 
     def num_needed(self, tokens: Tokens, limit: int, salt: str | None) -> int:
         """How many free pages a new sequence with these tokens would take, if it may share to `limit`."""
-        held = sum(not self._pool.is_idle(node.page) for node in self._known(Task(salt), tokens, limit))
+        held = sum(not self._pool.is_idle(node.page) for node in self._known(PageTable(salt), tokens, limit))
         return self.num_pages_for(len(tokens)) - held
 
-    def _known(self, task: Task, tokens: Tokens, limit: int) -> Iterator[Node]:
+    def _known(self, task: PageTable, tokens: Tokens, limit: int) -> Iterator[PrefixNode]:
         """Its next pages. They may be added to its path meanwhile."""
         node = task.path[-1] if task.path else None
         for index in range(len(task.path), limit // self.page_size if self._prefix_cache else 0):
@@ -95,7 +95,7 @@ class KVCache:
                 return
             yield node
 
-    def _key(self, task: Task, tokens: Tokens, index: int) -> Key:
+    def _key(self, task: PageTable, tokens: Tokens, index: int) -> Key:
         page = tuple(tokens[index * self.page_size : (index + 1) * self.page_size])
         return page if index else (task.salt, *page)
 
@@ -126,7 +126,7 @@ class KVCache:
             task.pages.extend(self._pool.take(num_new))
         return True
 
-    def _missing(self, task: Task, num_tokens: int) -> tuple[int, list[int]]:
+    def _missing(self, task: PageTable, num_tokens: int) -> tuple[int, list[int]]:
         """How many pages are new, and where in its page table the shared ones are that would be written."""
         num_pages = self.num_pages_for(num_tokens)
         written = range(task.num_cached // self.page_size, min(num_pages, len(task.pages)))
@@ -159,7 +159,7 @@ class KVCache:
         """`child` starts with all of `parent`'s cached tokens and shares their pages, the partly filled one too."""
         task = self._tasks[parent]
         pages = task.pages[: self.num_pages_for(task.num_cached)]
-        self._tasks.add(child, Task(task.salt, pages, list(task.path), task.num_cached))
+        self._tasks.add(child, PageTable(task.salt, pages, list(task.path), task.num_cached))
         self._pool.share(pages)
 
     def free(self, seq_id: SeqId) -> None:

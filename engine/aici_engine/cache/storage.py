@@ -35,10 +35,10 @@ class LayerShape:
         return self.num_kv_heads * (self.key_dim + self.value_dim)
 
 
-class Storage:
+class KVStorage:
     """`keys[layer]`, `values[layer]`: (num_pages * page_size, Hkv, D), a row a slot; slot = page * page_size + offset.
 
-    On the CPU, memory is only reserved: a page costs physical memory from its first write. Slots never written hold
+    On the CPU, memory is only reserved: a page costs physical memory from its first write. KVRows never written hold
     garbage, NaN included, so a gather must not touch them even if it masks them later. A device's kernels read whole
     pages: there they begin as zeros.
     """

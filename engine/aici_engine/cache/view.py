@@ -5,18 +5,18 @@ import numpy.typing as npt
 import torch
 
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.storage import Storage
+from aici_engine.cache.storage import KVStorage
 
-Slots = npt.NDArray[np.int64]
+KVRows = npt.NDArray[np.int64]
 
 
-class KvcacheView:
+class KVCacheView:
     """One sequence's tokens in the cache: page table and length, over the shared storage.
 
     Valid until the sequence's pages change, which happens only between steps.
     """
 
-    def __init__(self, storage: Storage, page_table: list[PageId], total_len: int) -> None:
+    def __init__(self, storage: KVStorage, page_table: list[PageId], total_len: int) -> None:
         self._storage = storage
         self._pages = page_table
         self.total_len = total_len
@@ -25,7 +25,7 @@ class KvcacheView:
     def pages(self) -> list[PageId]:
         return self._pages
 
-    def slots(self, start: int = 0) -> Slots:
+    def kv_rows(self, start: int = 0) -> KVRows:
         """(total_len - start,): the slot of each token from there on, in order."""
         size = self._storage.page_size
         first = start // size
@@ -43,12 +43,12 @@ class KvcacheView:
         return gather(self._storage, layer, slots)
 
 
-def write(storage: Storage, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-    """As KvcacheView.write, for the tokens of many sequences at once."""
+def write(storage: KVStorage, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    """As KVCacheView.write, for the tokens of many sequences at once."""
     storage.keys[layer].index_copy_(0, slots, keys)
     storage.values[layer].index_copy_(0, slots, values)
 
 
-def gather(storage: Storage, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As KvcacheView.gather, for the tokens of many sequences at once."""
+def gather(storage: KVStorage, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As KVCacheView.gather, for the tokens of many sequences at once."""
     return storage.keys[layer].index_select(0, slots), storage.values[layer].index_select(0, slots)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_base.ids import SeqId, TokenId
-from aici_engine.control.host import GuestHost
+from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.events import FinishReason
 from aici_engine.output import Output
 from aici_engine.sequence import Sequence
@@ -41,7 +41,7 @@ MAX_FORKS_IN_ALL = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GuestAnswer:
     """For one sequence: either a splice, or the bits of its mask."""
 
     splice: Splice | None
@@ -60,7 +60,7 @@ class _Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class NewFork:
     """A fork that came into being. `begin`: what its stream begins with."""
 
     parent: Sequence
@@ -68,8 +68,8 @@ class Birth:
     begin: str
 
 
-class Session:
-    """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the host.
+class GuestSession:
+    """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the runtime.
 
     A guest is a process, so at most `max_guests` live or start at a time; further ones start when others are dropped.
     Forks are not among these: the runtime bounds them. `new_id` makes their sequences' ids. A guest is calm after
@@ -78,7 +78,7 @@ class Session:
 
     def __init__(
         self,
-        host: GuestHost,
+        runtime: ControllerRuntime,
         output: Output,
         *,
         num_logits: int,
@@ -87,7 +87,7 @@ class Session:
         new_id: Callable[[], SeqId],
         calm_rounds: int,
     ) -> None:
-        self._host = host
+        self._runtime = runtime
         self._output = output
         self._num_logits = num_logits
         self._max_guests = max_guests
@@ -120,7 +120,7 @@ class Session:
             self._calm.pop(seq.seq_id, None)
             self._posts = [op for op in self._posts if op.id != seq.seq_id]
         else:
-            self._host.discard(seq.req_id)
+            self._runtime.discard(seq.req_id)
             self._start_next()
 
     def _start_next(self) -> None:
@@ -131,7 +131,7 @@ class Session:
                 continue
             self._started.add(seq.seq_id)
             try:
-                future = self._host.instantiate(
+                future = self._runtime.instantiate(
                     req_id=seq.req_id,
                     prompt=list(seq.tokens),
                     module_id=seq.controller.module_id,
@@ -146,12 +146,12 @@ class Session:
             else:
                 future.add_done_callback(lambda future, done=done: done(_plain(future.exception())))  # type: ignore[misc]
 
-    def use(self, host: GuestHost) -> None:
+    def use(self, runtime: ControllerRuntime) -> None:
         """From now on; nothing may be left of what the last one had."""
-        self._host = host
+        self._runtime = runtime
 
     def lost(self) -> None:
-        """The host died: there is no guest any more."""
+        """The runtime died: there is no guest any more."""
         self._to_start.clear()
         self._started.clear()
         self._bound.clear()
@@ -176,7 +176,7 @@ class Session:
             self._send(asked, fresh=fresh)
             self._receive()
 
-    def ask(self, seqs: Seq[Sequence]) -> list[Birth]:
+    def ask(self, seqs: Seq[Sequence]) -> list[NewFork]:
         """`seqs` are about to be sampled; those that want to fork do so, and their forks are asked with them.
 
         If any, `answers` must follow, whatever becomes of the forward pass.
@@ -187,16 +187,16 @@ class Session:
         ops = [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
         sent = self._send(self._calm, ops=ops)
         # Only now: to a message that was refused comes no answer, and nobody was forked.
-        births = []
+        new_forks = []
         for seq in seqs:
             seq.num_forks = 1
-            forks = [Birth(seq, *seq.clone(seq_id)) for seq_id in new[seq.seq_id]]
+            forks = [NewFork(seq, *seq.clone(seq_id)) for seq_id in new[seq.seq_id]]
             sent.to_sample.extend([seq, *(fork.child for fork in forks)])
             self._bound |= {fork.child.seq_id: fork.child for fork in forks}
-            births += forks
-        return births
+            new_forks += forks
+        return new_forks
 
-    def answers(self) -> dict[SeqId, Answer]:
+    def answers(self) -> dict[SeqId, GuestAnswer]:
         """One for each sequence asked, but those that have a verdict now, and those of calm guests that wanted
         something else than to go on. Bits are valid until the next `round`.
 
@@ -205,17 +205,17 @@ class Session:
         if self._sent is None:
             return {}
         sent, turn = self._receive()
-        answers: dict[SeqId, Answer] = {}
+        answers: dict[SeqId, GuestAnswer] = {}
         if not sent.to_sample:
             return answers
-        rows = np.frombuffer(self._host.mask_rows(len(sent.to_sample)), np.uint8).reshape(len(sent.to_sample), -1)
+        rows = np.frombuffer(self._runtime.mask_rows(len(sent.to_sample)), np.uint8).reshape(len(sent.to_sample), -1)
         for seq, bits in zip(sent.to_sample, rows, strict=True):
             result = turn.mid.get(seq.seq_id)
             if result is None and seq.seq_id in sent.asked:
                 self._heard.add(seq.seq_id)
                 continue
             if self._noted(seq, result) and result is not None:
-                answers[seq.seq_id] = Answer(result.result, bits)
+                answers[seq.seq_id] = GuestAnswer(result.result, bits)
         return answers
 
     def _is_calm(self, seq: Sequence) -> bool:
@@ -225,7 +225,7 @@ class Session:
     def _send(self, asked: Mapping[SeqId, Sequence], *, fresh: Seq[Sequence] = (), ops: Seq[MidOp] = ()) -> _Sent:
         sent = _Sent([op for op in self._posts if op.id in asked], list(fresh), dict(asked), [], len(self._freed))
         self._posts = [op for op in self._posts if op.id not in asked]
-        self._host.send_turn(
+        self._runtime.send_turn(
             post_ops=sent.posts,
             pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh],
             asked=list(asked),
@@ -239,7 +239,7 @@ class Session:
         """Do what post and pre say."""
         assert self._sent is not None
         sent, self._sent = self._sent, None
-        turn = self._host.recv_turn()
+        turn = self._runtime.recv_turn()
         # Only now: had the message been refused, nobody would be free, and nobody bound.
         del self._freed[: sent.num_freed]
         for seq in sent.fresh:

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from aici_engine.cache import view
-from aici_engine.cache.storage import LayerShape, Storage
+from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import StepBatch
 from aici_engine.model.steps import PaddedBatch
 
@@ -29,7 +29,7 @@ class Kernel(Protocol):
         queries: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
-        storage: Storage,
+        storage: KVStorage,
         batch: StepBatch | PaddedBatch,
         *,
         layer: int,
@@ -45,7 +45,7 @@ class Paged:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: KVStorage,
         batch: StepBatch | PaddedBatch,
         layers: Sequence[LayerShape],
         kernel: Kernel | None = None,

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from aici_base.ids import TokenId
-from aici_engine.cache.view import KvcacheView, Slots
-from aici_engine.upload import upload
+from aici_engine.cache.view import KVCacheView, KVRows
+from aici_engine.device_copy import copy_to_device
 
 
 class Chunk(NamedTuple):
@@ -24,7 +24,7 @@ class Chunk(NamedTuple):
     The logits of the last `num_logits` of them are wanted.
     """
 
-    view: KvcacheView
+    view: KVCacheView
     tokens: Sequence[TokenId]
     start: int
     num_logits: int
@@ -114,17 +114,17 @@ class StepBatch:
         self._device = device
         ids = np.concatenate([np.fromiter(chunk.tokens, np.int64, len(chunk.tokens)) for chunk in self._sorted])
         positions = np.concatenate([np.arange(chunk.start, chunk.view.total_len) for chunk in self._sorted])
-        writes = np.concatenate([chunk.view.slots(chunk.start) for chunk in self._sorted])
+        writes = np.concatenate([chunk.view.kv_rows(chunk.start) for chunk in self._sorted])
         ends = dict(zip(order, self._firsts[1:].tolist(), strict=True))
         rows = [row for i, chunk in enumerate(chunks) for row in range(ends[i] - chunk.num_logits, ends[i])]
-        self.input_ids = upload(ids, device)[None]
-        self.position_ids = upload(positions, device)[None]
-        self.write_slots = upload(writes, device)
-        self.logit_rows = upload(np.array(rows, np.int64), device)
+        self.input_ids = copy_to_device(ids, device)[None]
+        self.position_ids = copy_to_device(positions, device)[None]
+        self.write_slots = copy_to_device(writes, device)
+        self.logit_rows = copy_to_device(np.array(rows, np.int64), device)
 
     @cached_property
-    def _slots(self) -> list[Slots]:
-        return [chunk.view.slots() for chunk in self._sorted]
+    def _slots(self) -> list[KVRows]:
+        return [chunk.view.kv_rows() for chunk in self._sorted]
 
     @cached_property
     def decodes(self) -> list[DecodeGroup]:
@@ -172,7 +172,7 @@ class StepBatch:
         return sum(len(chunk.tokens) == 1 for chunk in self._sorted)
 
     def _upload(self, array: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> torch.Tensor:
-        return upload(array, self._device)
+        return copy_to_device(array, self._device)
 
 
 def _similar(lens: list[int]) -> Iterator[range]:

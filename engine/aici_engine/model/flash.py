@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from aici_engine.cache import view
-from aici_engine.cache.storage import LayerShape, Storage
+from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import StepBatch
 from aici_engine.model.steps import PaddedBatch
 
@@ -35,7 +35,7 @@ class FlashKernel:
         queries: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
-        storage: Storage,
+        storage: KVStorage,
         batch: StepBatch | PaddedBatch,
         *,
         layer: int,

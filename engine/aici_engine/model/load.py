@@ -17,7 +17,7 @@ from aici_engine.config import Dtype
 from aici_engine.model import attention, probe
 from aici_engine.model.attention import Kernel
 from aici_engine.model.runner import HuggingFaceModel
-from aici_engine.settings import read_settings
+from aici_engine.model_files import read_settings
 
 _one_at_a_time = threading.Lock()
 """While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""

@@ -8,7 +8,7 @@ import torch
 
 from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.storage import LayerShape, Storage
+from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model import flash, steps
 from aici_engine.model.attention import Kernel, Paged
 from aici_engine.model.batch import Chunk, StepBatch
@@ -34,9 +34,9 @@ class Model(Protocol):
     def token_bytes(self) -> int:
         """Bytes of cache that a token takes, over all layers."""
 
-    def make_storage(self, *, num_pages: int, page_size: int) -> Storage: ...
+    def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage: ...
 
-    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         """Logits (R, vocabulary) in f32, on `device`: `num_logits` rows for each chunk, in order; the caller may change
         them until the next call.
 
@@ -73,7 +73,7 @@ class HuggingFaceModel:
         self._record = record or (steps.record if self.device.type == "cuda" else None)
         self._steps: dict[int, Steps] = {}
 
-    def make_storage(self, *, num_pages: int, page_size: int) -> Storage:
+    def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
         kernel = self._kernel
         records = (
             self._record is not None
@@ -82,7 +82,7 @@ class HuggingFaceModel:
             and all(map(kernel.serves, self.layers))
         )
         # One page more than is told of, for the rows that pad a step.
-        storage = Storage(
+        storage = KVStorage(
             self.layers, num_pages=num_pages + records, page_size=page_size, dtype=self.dtype, device=self.device
         )
         if self._record is not None and records:
@@ -98,12 +98,12 @@ class HuggingFaceModel:
         return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
 
     @torch.inference_mode()
-    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         recorded = self._steps.get(id(storage))
         logits = None if recorded is None else recorded(chunks)
         return self._run(storage, StepBatch(chunks, self.device)) if logits is None else logits
 
-    def _run(self, storage: Storage, batch: StepBatch | PaddedBatch) -> torch.Tensor:
+    def _run(self, storage: KVStorage, batch: StepBatch | PaddedBatch) -> torch.Tensor:
         output = self.module(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
@@ -114,6 +114,6 @@ class HuggingFaceModel:
         logits: torch.Tensor = output.logits[0]
         return logits.float()
 
-    def _run_padded(self, storage: Storage, batch: PaddedBatch) -> torch.Tensor:
+    def _run_padded(self, storage: KVStorage, batch: PaddedBatch) -> torch.Tensor:
         batch.read()
         return self._run(storage, batch)

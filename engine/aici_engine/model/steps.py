@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from aici_engine.cache.ids import PageId
+from aici_engine.device_copy import copy_to_device
 from aici_engine.model.batch import Chunk, Pages
-from aici_engine.upload import upload
 
 MAX_SIZE: Final = 256
 """Of more sequences, launching is not what takes long."""
@@ -66,7 +66,7 @@ class PaddedBatch:
             slots[i] = pages[-1] * self._page_size + chunk.start % self._page_size
         starts = np.concatenate([[0], lens.cumsum()])
         numbers = np.concatenate([rows.reshape(-1), starts, table.reshape(-1)]).astype(np.int32)
-        self._numbers.copy_(upload(numbers, self._numbers.device))
+        self._numbers.copy_(copy_to_device(numbers, self._numbers.device))
 
 
 class Steps:

@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from aici_engine.cache.storage import LayerShape, Storage
+from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import StepBatch
 from aici_engine.model.steps import PaddedBatch
 from aici_engine.native.bindings import CAttention, CBatch, CCache, Format
@@ -34,7 +34,7 @@ class PagedKernel:
         queries: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
-        storage: Storage,
+        storage: KVStorage,
         batch: StepBatch | PaddedBatch,
         *,
         layer: int,

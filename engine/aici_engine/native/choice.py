@@ -11,6 +11,7 @@ from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8, round_weights
 from aici_engine.model.runner import HuggingFaceModel, Model
+from aici_engine.model_files import read_settings
 from aici_engine.native import kept
 from aici_engine.native.attention import MAX_WIDTH, PagedKernel, fits
 from aici_engine.native.bindings import Format
@@ -21,7 +22,6 @@ from aici_engine.native.model import FORMATS, NativeModel
 from aici_engine.native.packed import Packed
 from aici_engine.native.pool import Pool
 from aici_engine.native.weights import LANES
-from aici_engine.settings import read_settings
 
 FAMILIES: Final = frozenset(
     f"{name}ForCausalLM"

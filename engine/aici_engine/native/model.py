@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from aici_engine.cache.storage import LayerShape, Storage
+from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import Chunk
 from aici_engine.native.attention import CACHE_FORMATS
 from aici_engine.native.bindings import CBatch, CLayer, CLlama, CMatrix, CStorage, Format
@@ -46,7 +46,7 @@ class NativeModel:
         self.layers = [LayerShape(shape.key_heads, shape.width, shape.width)] * len(shape.windows)
         self._packed = packed
         self._c = _structure(packed)
-        self._storages: dict[int, tuple[Storage, CStorage]] = {}
+        self._storages: dict[int, tuple[KVStorage, CStorage]] = {}
         self._logits = torch.empty(0, 0)
         self._pool = pool
 
@@ -59,9 +59,9 @@ class NativeModel:
     def token_bytes(self) -> int:
         return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
 
-    def make_storage(self, *, num_pages: int, page_size: int) -> Storage:
+    def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
         """In a page, the kernels lay numbers out in an order of their own; pages are where they always are."""
-        storage = Storage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
+        storage = KVStorage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
         pointers = ctypes.c_void_p * len(self.layers)
         c = CStorage(
             pointers(*(tensor.data_ptr() for tensor in storage.keys)),
@@ -72,7 +72,7 @@ class NativeModel:
         self._storages[id(storage)] = storage, c
         return storage
 
-    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         first = _starts(len(chunk.tokens) for chunk in chunks)
         page_at = _starts(len(chunk.view.pages) for chunk in chunks)
         tokens = np.fromiter(itertools.chain.from_iterable(chunk.tokens for chunk in chunks), np.int32, first[-1])

@@ -11,10 +11,10 @@ Logits = npt.NDArray[np.float32]
 
 
 Bits = npt.NDArray[np.uint8]
-Close = Callable[[Logits, Bits, int], None]
+MaskRow = Callable[[Logits, Bits, int], None]
 
 
-class TableClose:
+class TableMask:
     """Make the first tokens of a row, so many, -inf where their bit is 0.
 
     A table from byte to eight biases turns bits into numbers with one look-up a byte, 20 µs for 49k tokens. Row by row,
@@ -46,9 +46,9 @@ class MaskApplier:
         eos_token: TokenId,
         all_eos: Iterable[TokenId],
         num_logits: int,
-        close: Close | None = None,
+        close: MaskRow | None = None,
     ) -> None:
-        self._close = close or TableClose()
+        self._close = close or TableMask()
         self._num_described = min(vocab_size, num_logits)
         self._eos = eos_token
         self._other_eos = [token for token in all_eos if token != eos_token and token < num_logits]

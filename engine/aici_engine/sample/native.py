@@ -39,7 +39,7 @@ class NativeSampling:
         self._memory = ctypes.addressof(self._ids), ctypes.addressof(self._weights)
 
     def mask(self, row: Logits, bits: Bits, num_tokens: int) -> None:
-        """As `masks.TableClose`."""
+        """As `masks.TableMask`."""
         self._mask(_address(row), bits.ctypes.data, num_tokens)
 
     def choose(self, row: Logits, params: SamplingParams, draw: int) -> TokenId:

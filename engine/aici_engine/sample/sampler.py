@@ -11,16 +11,16 @@ import torch
 
 from aici_base.errors import AiciError, ControllerError
 from aici_engine.events import TokenScore
+from aici_engine.sample.logprobs import LogSoftmax, log_softmax, score
 from aici_engine.sample.masks import Logits, MaskApplier
 from aici_engine.sample.pipeline import NOTHING_ALLOWED, Choose, choose, penalize
-from aici_engine.sample.scores import LogSoftmax, log_softmax, score
 from aici_engine.sequence import Sequence
 
 Row = TypeVar("Row")
 
 
 @dataclass(slots=True)
-class Wanted(Generic[Row]):
+class RowToSample(Generic[Row]):
     """A token for `seq`. `bits`: the guest's mask, None without one. `shared`: others want one of the same row."""
 
     seq: Sequence
@@ -29,7 +29,7 @@ class Wanted(Generic[Row]):
     shared: bool = False
 
 
-class Sampling(Protocol[Row]):
+class Sampler(Protocol[Row]):
     """Knows where a step's logits are; who asks it does not."""
 
     def rows(self, logits: torch.Tensor) -> Iterable[Row]:
@@ -38,12 +38,12 @@ class Sampling(Protocol[Row]):
     def score(self, seq: Sequence, rows: Seq[Row]) -> None:
         """So much more of its prompt is scored: `rows` are what `num_rows` asked for. AiciError if that cannot be."""
 
-    def sample_batch(self, wanted: Seq[Wanted[Row]]) -> list[TokenScore | AiciError]:
+    def sample_batch(self, wanted: Seq[RowToSample[Row]]) -> list[TokenScore | AiciError]:
         """Rows are spoilt. An error where there is nothing to choose."""
 
 
-class Sampler(Sampling[Logits]):
-    """Draws one random number per sampled token from the sequence's own generator, so a seed fixes the text."""
+class HostSampler(Sampler[Logits]):
+    """BatchParams one random number per sampled token from the sequence's own generator, so a seed fixes the text."""
 
     def __init__(self, masks: MaskApplier, choose: Choose = choose, log_softmax: LogSoftmax = log_softmax) -> None:
         self._masks = masks
@@ -57,7 +57,7 @@ class Sampler(Sampling[Logits]):
     def score(self, seq: Sequence, rows: Seq[Logits]) -> None:
         score(seq, rows, self._log_softmax)
 
-    def sample_batch(self, wanted: Seq[Wanted[Logits]]) -> list[TokenScore | AiciError]:
+    def sample_batch(self, wanted: Seq[RowToSample[Logits]]) -> list[TokenScore | AiciError]:
         return [self._try(each.seq, each.row.copy() if each.shared else each.row, each.bits) for each in wanted]
 
     def _try(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenScore | AiciError:

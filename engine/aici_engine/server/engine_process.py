@@ -153,10 +153,10 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox)
         # Torch is imported while the runtime comes up on the other core.
         import_engine()
         host = keeper.wait_ready()
-        engine = stack.enter_context(Engine(config.engine, host=host, on_step=outbox.flush))
+        engine = stack.enter_context(Engine(config.engine, runtime=host, on_step=outbox.flush))
         server = EngineServer(engine, send=outbox.send, flush=outbox.flush)
         stack.callback(server.close)
-        threading.Thread(target=keeper.keep, args=(engine.use_host,), name="aici-keeper", daemon=True).start()
+        threading.Thread(target=keeper.keep, args=(engine.use_runtime,), name="aici-keeper", daemon=True).start()
         info = wire.EngineInfo(
             engine.vocab_size, engine.max_len, config.engine.max_num_seqs, tuple(sorted(engine.eos_tokens))
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aici_base.errors import NotFoundError, UnavailableError, UsageError
 from aici_controllers.store import Store
-from aici_engine.chat import ChatTemplate
+from aici_engine.chat_template import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.request import ControllerCall
 from aici_engine.server.admission import Admission, Principal

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from aici_base.errors import UsageError
 from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
-from aici_engine.settings import read_settings, read_tokenizer
+from aici_engine.model_files import read_settings, read_tokenizer
 
 _PLAIN = "\ue000"
 """Stands before the name of a special token that is meant as text."""

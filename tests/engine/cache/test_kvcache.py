@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.pages import Allocator, PagePool
+from aici_engine.cache.page_pool import Allocator, PagePool
 
 PAGE_SIZE, NUM_PAGES = 4, 12
 TOKENS = st.lists(st.integers(0, 1).map(TokenId), min_size=1, max_size=14)

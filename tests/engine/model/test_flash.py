@@ -12,7 +12,7 @@ from torch.nn.attention.varlen import varlen_attn
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import LayerShape
-from aici_engine.cache.view import KvcacheView
+from aici_engine.cache.view import KVCacheView
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.model import flash
@@ -132,7 +132,7 @@ def test_a_step_asks_a_device_for_nothing_and_stays_there(family: str, page_size
     storage = paged.make_storage(num_pages=40, page_size=page_size)
 
     def step(*ends: tuple[int, int]) -> torch.Size:
-        views = [(start, KvcacheView(storage, [PageId(i), PageId(20 + i)], end)) for i, (start, end) in enumerate(ends)]
+        views = [(start, KVCacheView(storage, [PageId(i), PageId(20 + i)], end)) for i, (start, end) in enumerate(ends)]
         chunks = [Chunk(view, sequences()[3][start : view.total_len], start, 1) for start, view in views]
         logits = paged.forward(storage, chunks)
         assert logits.device == NOWHERE

@@ -12,7 +12,7 @@ import transformers as tf
 from aici_base.errors import UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.view import KvcacheView
+from aici_engine.cache.view import KVCacheView
 from aici_engine.model.batch import Chunk
 from aici_engine.model.load import adopt, load_model
 from aici_engine.model.runner import Model
@@ -139,7 +139,7 @@ class Runner:
             if not self.cache.holds(seq_id):
                 self.cache.add(seq_id)
             assert self.cache.reserve(seq_id, end)
-            view = KvcacheView(self.storage, self.cache.page_table(seq_id), end)
+            view = KVCacheView(self.storage, self.cache.page_table(seq_id), end)
             chunks.append(Chunk(view, tokens[start:end], start, 1))
         logits = self.model.forward(self.storage, chunks)
         for seq_id, tokens, _, end in work:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.view import KvcacheView
+from aici_engine.cache.view import KVCacheView
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.batch import Chunk
 from aici_engine.model.place import Place
@@ -39,7 +39,7 @@ def logits(folder: Path, dtype: Dtype) -> torch.Tensor:
     assert isinstance(model, NativeModel)
     storage = model.make_storage(num_pages=2, page_size=16)
     tokens = [TokenId(token) for token in range(3, 20)]
-    view = KvcacheView(storage, [PageId(1), PageId(0)], len(tokens))
+    view = KVCacheView(storage, [PageId(1), PageId(0)], len(tokens))
     return model.forward(storage, [Chunk(view, tokens, 0, len(tokens))]).clone()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.view import KvcacheView
+from aici_engine.cache.view import KVCacheView
 from aici_engine.model.batch import Chunk
 from aici_engine.model.load import adopt
 from aici_engine.native import library
@@ -97,7 +97,7 @@ class Sequence:
 
 
 class Runner:
-    """Several sequences through one model. Slots that were never written are NaN: who reads them is found out."""
+    """Several sequences through one model. KVRows that were never written are NaN: who reads them is found out."""
 
     def __init__(self, model: NativeModel, sequences: list[Sequence]) -> None:
         self.model = model
@@ -115,7 +115,7 @@ class Runner:
         chunks = []
         for i, count in counts.items():
             start, end = self.done[i], self.done[i] + count
-            view = KvcacheView(self.storage, self.pages[i][: -(-end // PAGE_SIZE)], end)
+            view = KVCacheView(self.storage, self.pages[i][: -(-end // PAGE_SIZE)], end)
             chunks.append(Chunk(view, self.sequences[i].tokens[start:end], start, count))
             self.done[i] = end
         rows = iter(self.model.forward(self.storage, chunks).clone())

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aici_engine.config import EngineConfig
-from aici_engine.control.host import GuestHost
+from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.engine import Engine
 from aici_engine.server import wire
 from aici_engine.server.client import EngineClient
@@ -22,7 +22,7 @@ class Joined:
 
 
 @asynccontextmanager
-async def joined(config: EngineConfig, *, host: GuestHost | None = None) -> AsyncIterator[EngineClient]:
+async def joined(config: EngineConfig, *, runtime: ControllerRuntime | None = None) -> AsyncIterator[EngineClient]:
     loop = asyncio.get_running_loop()
     client = EngineClient()
     waiting: list[wire.FromEngine] = []
@@ -33,7 +33,7 @@ async def joined(config: EngineConfig, *, host: GuestHost | None = None) -> Asyn
         for again in wire.decode_from_engine(wire.encode(messages)):
             loop.call_soon_threadsafe(client.receive, again)
 
-    with Engine(config, host=host, on_step=flush) as engine:
+    with Engine(config, runtime=runtime, on_step=flush) as engine:
         server = EngineServer(engine, send=waiting.append, flush=flush)
         client.connected(Joined(server), wire.EngineInfo(engine.vocab_size, engine.max_len, config.max_num_seqs))
         yield client

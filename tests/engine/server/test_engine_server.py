@@ -15,7 +15,7 @@ from aici_engine.server import wire
 from aici_engine.server.client import EngineClient, Stream
 from aici_engine.server.engine_server import EngineServer
 from tests.engine.server.conftest import joined
-from tests.engine.support import Guest, ScriptedHost, encode
+from tests.engine.support import Guest, ScriptedRuntime, encode
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
 
@@ -113,7 +113,7 @@ class Short(Guest):
 
 def test_controllers_and_their_failures(tiny_model: Path) -> None:
     async def talk() -> None:
-        async with joined(config(tiny_model), host=ScriptedHost({"short": Short})) as client:
+        async with joined(config(tiny_model), runtime=ScriptedRuntime({"short": Short})) as client:
             good = client.open([1], GREEDY, controller="short", argument={"any": ["json", 1]})
             unknown = client.open([1], GREEDY, controller="nobody")
             await asyncio.gather(text_of(good), text_of(unknown))
@@ -128,7 +128,7 @@ def test_controllers_and_their_failures(tiny_model: Path) -> None:
 
 def test_what_the_wire_cannot_say_is_refused(tiny_model: Path) -> None:
     async def talk() -> None:
-        async with joined(config(tiny_model), host=ScriptedHost({"short": Short})) as client:
+        async with joined(config(tiny_model), runtime=ScriptedRuntime({"short": Short})) as client:
             for stream in (
                 client.open([1], SamplingParams(max_tokens=1, stop=("\ud800",))),
                 client.open([1], SamplingParams(max_tokens=1, seed=1 << 70)),
@@ -154,7 +154,7 @@ def test_calls_are_answered_whatever_happens(tiny_model: Path) -> None:
 
 def test_an_engine_that_has_failed_is_not_asked_again(tiny_model: Path) -> None:
     """Its process ends with what is raised, and the supervisor starts another."""
-    host = ScriptedHost({"guest": Guest})
+    host = ScriptedRuntime({"guest": Guest})
     host.breaks_at_round = 2
     sent: queue.SimpleQueue[wire.FromEngine] = queue.SimpleQueue()
 
@@ -163,7 +163,7 @@ def test_an_engine_that_has_failed_is_not_asked_again(tiny_model: Path) -> None:
             pass
         return message
 
-    with Engine(config(tiny_model), host=host) as engine:
+    with Engine(config(tiny_model), runtime=host) as engine:
         server = EngineServer(engine, send=sent.put, flush=lambda: None)
         server.handle(wire.Submit(1, [1], GREEDY, "guest", None, None))
         ends = [end()]

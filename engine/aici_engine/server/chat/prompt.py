@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from aici_base.errors import UsageError
-from aici_engine.chat import ChatTemplate
+from aici_engine.chat_template import ChatTemplate
 from aici_engine.server.chat.tools import CLOSE, OPEN, Call, Tool, written
 from aici_engine.server.service import Service
 

@@ -14,7 +14,7 @@ from aici_engine.server.client import Stream
 from aici_engine.server.lmtp.messages import BacktrackItem, Generate, Score, TokenItem
 from aici_engine.server.lmtp.prompts import Parts, tokens_of
 from aici_engine.server.service import Generation, Service
-from aici_engine.text import TextStream
+from aici_engine.text_stream import TextStream
 
 Say = Callable[[TokenItem | BacktrackItem], None]
 """Takes an item that is not the stream's last. May raise, which ends the stream."""

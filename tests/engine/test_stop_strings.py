@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aici_engine.text import ARROW, TextStream
+from aici_engine.text_stream import ARROW, TextStream
 
 LETTERS = "abé"
 TEXTS = st.text(LETTERS, max_size=30)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aici_engine.text import TextStream
+from aici_engine.text_stream import TextStream
 
 
 @given(st.text(), st.data())

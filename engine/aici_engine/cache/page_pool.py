@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.prefixes import Key, Node, PrefixCache
+from aici_engine.cache.prefix_cache import Key, PrefixCache, PrefixNode
 
 
 class Allocator:
@@ -91,10 +91,10 @@ class PagePool:
         for page in reversed(pages):
             self._allocator.release(page, keep=page in self._prefixes)
 
-    def find(self, parent: Node | None, key: Key) -> Node | None:
+    def find(self, parent: PrefixNode | None, key: Key) -> PrefixNode | None:
         return self._prefixes.find(parent, key)
 
-    def enter(self, parent: Node | None, key: Key, page: PageId) -> Node:
+    def enter(self, parent: PrefixNode | None, key: Key, page: PageId) -> PrefixNode:
         """`page`, held by the caller alone, is complete. The node may be another's that holds the same: the caller
         holds that one's page then, and not its own any more."""
         node = self._prefixes.find(parent, key)
@@ -111,7 +111,7 @@ class PagePool:
         """Others rely on what a held page contains: it must not be written."""
         return self._allocator.count(page) > 1 or self._prefixes.has_children(page)
 
-    def finds(self, node: Node) -> bool:
+    def finds(self, node: PrefixNode) -> bool:
         return self._prefixes.find(node.parent, node.key) is node
 
     def forget(self, page: PageId) -> None:

@@ -16,24 +16,24 @@ import torch
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.storage import Storage
+from aici_engine.cache.storage import KVStorage
 from aici_engine.config import EngineConfig, SamplingParams
-from aici_engine.control.host import NoHost
-from aici_engine.control.session import Session
+from aici_engine.control.runtime import NoRuntime
+from aici_engine.control.session import GuestSession
 from aici_engine.engine import Engine
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
 from aici_engine.model.runner import Model
 from aici_engine.output import Output
-from aici_engine.pace import Pace
+from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall, Request
 from aici_engine.sample.masks import MaskApplier
-from aici_engine.sample.sampler import Sampler
-from aici_engine.schedule import Scheduler
+from aici_engine.sample.sampler import HostSampler
+from aici_engine.scheduler import Scheduler
 from aici_engine.sequence import Sequence as EngineSequence
 from tests.engine.programs import Program, by_fork
-from tests.engine.support import EOS, VOCAB_SIZE, ScriptedHost, encode
+from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
 NUM_BYTES = 256
 
@@ -63,13 +63,13 @@ class ReadingModel(Model):
         keys = self._keys.reshape(-1, self._page_size)
         keys[target] = keys[source]
 
-    def forward(self, storage: Storage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         for chunk in chunks:
-            self._keys[chunk.view.slots()[chunk.start :]] = chunk.tokens
+            self._keys[chunk.view.kv_rows()[chunk.start :]] = chunk.tokens
             self.num_computed += len(chunk.tokens)
         rows = []
         for chunk in chunks:
-            tokens = self._keys[chunk.view.slots()].tolist()
+            tokens = self._keys[chunk.view.kv_rows()].tolist()
             for end in range(len(tokens) - chunk.num_logits, len(tokens)):
                 row = torch.zeros(VOCAB_SIZE)
                 row[next_token(tokens[: end + 1])] = 9.0
@@ -83,7 +83,9 @@ class Bench:
     def __init__(self, num_pages: int, page_size: int, *, prefix_cache: bool = True, max_num_seqs: int = 32) -> None:
         self.model = ReadingModel(num_pages, page_size)
         self.cache = KVCache(num_pages=num_pages, page_size=page_size, copier=self.model, prefix_cache=prefix_cache)
-        self.scheduler = Scheduler(self.cache, max_num_seqs=max_num_seqs, max_batch_tokens=256, pace=Pace(None))
+        self.scheduler = Scheduler(
+            self.cache, max_num_seqs=max_num_seqs, max_batch_tokens=256, prefill_budget=PrefillBudget(None)
+        )
         self.peak = 0
         self.broken: AssertionError | None = None
         self._ids = itertools.count(1)
@@ -122,12 +124,12 @@ class Bench:
         pages = {"num_pages": self.cache.num_pages, "page_size": self.cache.page_size}
         return Loop(
             model=self.model,
-            storage=Storage([], **pages, dtype=torch.float32, device=torch.device("cpu")),
+            storage=KVStorage([], **pages, dtype=torch.float32, device=torch.device("cpu")),
             cache=self.cache,
             scheduler=self.scheduler,
-            session=Session(NoHost(), output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=frozenset({EOS}),
+            session=GuestSession(NoRuntime(), output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=frozenset({EOS}),
                             new_id=lambda: SeqId(0), calm_rounds=8),
-            sampler=Sampler(MaskApplier(vocab_size=0, eos_token=EOS, all_eos=[EOS], num_logits=VOCAB_SIZE)),
+            sampler=HostSampler(MaskApplier(vocab_size=0, eos_token=EOS, all_eos=[EOS], num_logits=VOCAB_SIZE)),
             output=output,
             eos_tokens=frozenset({EOS}),
             eos_for_guests=EOS,
@@ -280,7 +282,7 @@ def test_controllers_that_go_back_into_what_others_read(tiny_model: Path) -> Non
         config = EngineConfig(
             model_dir=tiny_model, num_pages=100, page_size=4, max_batch_tokens=40, prefix_cache=prefix_cache
         )
-        with Engine(config, host=ScriptedHost({"program": Program})) as engine:
+        with Engine(config, runtime=ScriptedRuntime({"program": Program})) as engine:
             handles = [
                 engine.submit(
                     Request(
@@ -294,6 +296,6 @@ def test_controllers_that_go_back_into_what_others_read(tiny_model: Path) -> Non
             told = [by_fork(list(handle.events())) for handle in handles]
             texts[prefix_cache] = [fork.end.text for forks in told for fork in forks.values() if fork.end]
             cached = engine.get_stats()["cached_tokens"]
-            engine._parts.cache.check_integrity()
+            engine._components.cache.check_integrity()
         assert (cached > 0) is prefix_cache
     assert texts[True] == texts[False]

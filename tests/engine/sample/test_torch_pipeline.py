@@ -1,4 +1,4 @@
-"""Sampling in torch against sampling in numpy: the same tokens, whatever shares the batch."""
+"""Sampler in torch against sampling in numpy: the same tokens, whatever shares the batch."""
 
 import random
 from typing import Any
@@ -14,11 +14,11 @@ from aici_base.errors import AiciError, ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import TokenScore
-from aici_engine.sample import pipeline, tensors
-from aici_engine.sample.device import DeviceSampler
+from aici_engine.sample import pipeline, torch_pipeline
+from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
-from aici_engine.sample.sampler import Sampler, Wanted
-from aici_engine.sample.tensors import Draws, TensorMasks
+from aici_engine.sample.sampler import HostSampler, RowToSample
+from aici_engine.sample.torch_pipeline import BatchParams, TensorMasks
 from aici_engine.sequence import Sequence
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -68,14 +68,14 @@ def test_tokens_are_those_of_the_definition(data: st.DataObject) -> None:
     ]
     generator = random.Random(data.draw(st.integers(0, 2**32)))
     numbers = [[generator.getrandbits(64) for _ in range(NUM_DRAWS)] for _ in rows]
-    draws = Draws.of(
+    draws = BatchParams.of(
         [each for each in params for _ in range(NUM_DRAWS)],
         [each for some in numbers for each in some],
         num_logits=size,
         device=DEVICE,
     )
     batch = torch.from_numpy(np.repeat(rows, NUM_DRAWS, axis=0)).to(DEVICE)
-    found = tensors.choose(batch, draws).view(len(rows), NUM_DRAWS).tolist()
+    found = torch_pipeline.choose(batch, draws).view(len(rows), NUM_DRAWS).tolist()
     for row, param, some, tokens in zip(rows, params, numbers, found, strict=True):
         wanted = [pipeline.choose(row, param, draw) for draw in some]
         # A near tie may end either way; without a draw there is none.
@@ -98,9 +98,9 @@ class Pair:
             self.bits = np.frombuffer(sum(1 << token for token in allowed).to_bytes(4, "little"), np.uint8)
 
 
-def samplers() -> tuple[Sampler, DeviceSampler]:
+def samplers() -> tuple[HostSampler, DeviceSampler]:
     sizes: Any = {"vocab_size": 6, "eos_token": TokenId(5), "all_eos": {TokenId(5), TokenId(4)}, "num_logits": 8}
-    host = Sampler(MaskApplier(**sizes))
+    host = HostSampler(MaskApplier(**sizes))
     return host, DeviceSampler(host, TensorMasks(**sizes, device=DEVICE), DEVICE)
 
 
@@ -130,9 +130,11 @@ def outcome(result: TokenScore | AiciError) -> object:
 def test_each_row_has_what_the_host_gives_it_alone() -> None:
     host, there = samplers()
     crowd = pairs()
-    wanted = [host.sample_batch([Wanted(pair.seqs[0], pair.row, pair.bits, shared=True)])[0] for pair in crowd]
+    wanted = [host.sample_batch([RowToSample(pair.seqs[0], pair.row, pair.bits, shared=True)])[0] for pair in crowd]
     rows = list(there.rows(torch.from_numpy(np.array([pair.row for pair in crowd])).to(DEVICE)))
-    found = there.sample_batch([Wanted(pair.seqs[1], row, pair.bits) for pair, row in zip(crowd, rows, strict=True)])
+    found = there.sample_batch(
+        [RowToSample(pair.seqs[1], row, pair.bits) for pair, row in zip(crowd, rows, strict=True)]
+    )
     assert list(map(outcome, found)) == list(map(outcome, wanted))
     assert [type(each) for each in found[6:]] == [ControllerError, AiciError, AiciError, AiciError, AiciError]
     assert [pair.seqs[0].random.random() for pair in crowd[:6]] == [pair.seqs[1].random.random() for pair in crowd[:6]]
@@ -144,7 +146,7 @@ def test_forks_share_a_row_and_leave_it_as_it_is(bits: Any) -> None:
     for sampler, device in ((host, "cpu"), (there, DEVICE)):
         [row] = sampler.rows(torch.tensor([PLAIN]).to(device))
         first, second = Pair(1, [], None, temperature=0.0), Pair(2, [], None, temperature=0.0)
-        batch: Any = [Wanted(first.seqs[0], row, bits, shared=True), Wanted(second.seqs[0], row, None)]
+        batch: Any = [RowToSample(first.seqs[0], row, bits, shared=True), RowToSample(second.seqs[0], row, None)]
         assert sampler.sample_batch(batch) == [TokenScore(TokenId(7 if bits is None else 3)), TokenScore(TokenId(7))]
 
 
@@ -161,5 +163,5 @@ def test_a_device_is_asked_for_nothing_before_all_is_told() -> None:
     for params in [*([each] for each in options), options]:
         crowd = [Pair(1, PLAIN, allowed, **each) for each in params for allowed in (None, {1})]
         rows = sampler.rows(torch.empty(len(crowd), 8, device=nowhere))
-        wanted = [Wanted(pair.seqs[0], row, pair.bits) for pair, row in zip(crowd, rows, strict=True)]
+        wanted = [RowToSample(pair.seqs[0], row, pair.bits) for pair, row in zip(crowd, rows, strict=True)]
         assert sampler.launch(wanted).shape == (len(crowd),)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from aici_base.errors import UsageError
 from aici_base.ids import TokenId
 from aici_base.tokenizer.tokens import tokenizer_file
-from aici_engine.settings import read_settings, read_tokenizer
+from aici_engine.model_files import read_settings, read_tokenizer
 
 
 class ChatTemplate:

@@ -12,7 +12,7 @@ _NEWS = 0.1
 """The weight of the newest step in what is known of the time of steps."""
 
 
-class Pace:
+class PrefillBudget:
     """A step that also computes prompts takes about `slowdown` times as long as one that does not.
 
     None sets no bounds.
@@ -24,7 +24,7 @@ class Pace:
         self._prefill_s, self._num_tokens = 0.0, 0.0
         self._is_warm = False
 
-    def most_tokens(self, num_decodes: int) -> int | None:
+    def max_prompt_tokens(self, num_decodes: int) -> int | None:
         """Of prompts, beside so many sequences that decode; None for any number. 0, once for each size of batch: to see
         how long a step takes without."""
         if self._slowdown is None:

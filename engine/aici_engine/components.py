@@ -14,21 +14,21 @@ from aici_base.ids import SeqId, TokenId
 from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import EngineConfig
-from aici_engine.control.host import GuestHost
-from aici_engine.control.session import Session
+from aici_engine.control.runtime import ControllerRuntime
+from aici_engine.control.session import GuestSession
 from aici_engine.loop import Loop
 from aici_engine.model.place import Place, choose_place
+from aici_engine.model_files import read_settings, read_tokenizer
 from aici_engine.native.choice import make_model
 from aici_engine.native.library import load
 from aici_engine.output import Output
-from aici_engine.pace import Pace
-from aici_engine.sample.device import DeviceSampler
+from aici_engine.prefill_budget import PrefillBudget
+from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.native import NativeSampling
-from aici_engine.sample.sampler import Sampler, Sampling
-from aici_engine.sample.tensors import TensorMasks
-from aici_engine.schedule import Scheduler
-from aici_engine.settings import read_settings, read_tokenizer
+from aici_engine.sample.sampler import HostSampler, Sampler
+from aici_engine.sample.torch_pipeline import TensorMasks
+from aici_engine.scheduler import Scheduler
 from aici_runtime.memory.worker_slots import NUM_SLOTS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _MOST_GUESTS = NUM_SLOTS // 2 * 3 // 4
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class EngineComponents:
     loop: Loop
     cache: KVCache
     tokenizer: Tokenizer
@@ -53,8 +53,10 @@ class Parts:
     start_token: TokenId
 
 
-def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] | None = None) -> Parts:
-    """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `host`."""
+def build_components(
+    config: EngineConfig, runtime: ControllerRuntime, on_step: Callable[[], None] | None = None
+) -> EngineComponents:
+    """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `runtime`."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     place = choose_place(config, has_gpu=torch.cuda.is_available())
@@ -62,9 +64,9 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
     tokenizer = read_tokenizer(path)
-    if host.vocab_size > model.vocab_size:
+    if runtime.vocab_size > model.vocab_size:
         raise UsageError(
-            f"the controllers' vocabulary has {host.vocab_size} tokens, the model only {model.vocab_size}",
+            f"the controllers' vocabulary has {runtime.vocab_size} tokens, the model only {model.vocab_size}",
             hint="start the runtime with the tokenizer of the model",
         )
     context = min(model.context, config.max_context or model.context)
@@ -72,8 +74,8 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
     storage = model.make_storage(num_pages=num_pages, page_size=place.page_size)
     cache = KVCache(num_pages=num_pages, page_size=place.page_size, copier=storage, prefix_cache=config.prefix_cache)
     eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
-    if host.vocab_size:
-        eos_tokens |= {host.eos_token}
+    if runtime.vocab_size:
+        eos_tokens |= {runtime.eos_token}
     output = Output(vocabulary.token_bytes, on_step)
     ids = itertools.count(1)
 
@@ -88,10 +90,10 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             cache,
             max_num_seqs=config.max_num_seqs,
             max_batch_tokens=config.max_batch_tokens,
-            pace=Pace(config.prefill_slowdown),
+            prefill_budget=PrefillBudget(config.prefill_slowdown),
         ),
-        session=Session(
-            host,
+        session=GuestSession(
+            runtime,
             output,
             num_logits=model.vocab_size,
             max_guests=min(config.max_num_seqs + _GUESTS_AHEAD, _MOST_GUESTS),
@@ -99,33 +101,33 @@ def assemble(config: EngineConfig, host: GuestHost, on_step: Callable[[], None] 
             new_id=new_id,
             calm_rounds=config.calm_rounds,
         ),
-        sampler=_sampler(host, eos_tokens, model.vocab_size, place),
+        sampler=_sampler(runtime, eos_tokens, model.vocab_size, place),
         output=output,
         eos_tokens=eos_tokens,
-        eos_for_guests=host.eos_token,
+        eos_for_guests=runtime.eos_token,
         kept_eos=_space(vocabulary.token_bytes),
     )
     max_len = min(context, num_pages * place.page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
-    return Parts(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
+    return EngineComponents(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
 
 
-def _sampler(host: GuestHost, eos_tokens: frozenset[TokenId], num_logits: int, place: Place) -> Sampling[Any]:
+def _sampler(runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, place: Place) -> Sampler[Any]:
     library = load()
     native = None if library is None else NativeSampling(library, num_logits)
     masks = MaskApplier(
-        vocab_size=host.vocab_size,
-        eos_token=host.eos_token,
+        vocab_size=runtime.vocab_size,
+        eos_token=runtime.eos_token,
         all_eos=eos_tokens,
         num_logits=num_logits,
         close=None if native is None else native.mask,
     )
-    sampler = Sampler(masks) if native is None else Sampler(masks, native.choose, native.log_softmax)
+    sampler = HostSampler(masks) if native is None else HostSampler(masks, native.choose, native.log_softmax)
     if place.on_cpu:
         return sampler
     there = TensorMasks(
-        vocab_size=host.vocab_size,
-        eos_token=host.eos_token,
+        vocab_size=runtime.vocab_size,
+        eos_token=runtime.eos_token,
         all_eos=eos_tokens,
         num_logits=num_logits,
         device=place.device,

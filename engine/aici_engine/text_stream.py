@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Sequence
 
-from aici_engine.stops import StopMatcher
+from aici_engine.stop_strings import StopMatcher
 
 ARROW = " ↩ "
 """Stands in a stream where tokens were removed, before what replaces them."""

@@ -13,28 +13,28 @@ Key: TypeAlias = tuple[TokenId | str | None, ...]
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class PrefixNode:
     """A page with the keys and values of `key`'s tokens as they are after those of `parent` and all before it."""
 
     page: PageId
     key: Key
-    parent: "Node | None"
-    children: "dict[Key, Node]" = field(default_factory=dict)
+    parent: "PrefixNode | None"
+    children: "dict[Key, PrefixNode]" = field(default_factory=dict)
 
 
 class PrefixCache:
     """`parent` None: before the first page."""
 
     def __init__(self) -> None:
-        self._firsts: dict[Key, Node] = {}
-        self._nodes: dict[PageId, Node] = {}
+        self._firsts: dict[Key, PrefixNode] = {}
+        self._nodes: dict[PageId, PrefixNode] = {}
 
-    def find(self, parent: Node | None, key: Key) -> Node | None:
+    def find(self, parent: PrefixNode | None, key: Key) -> PrefixNode | None:
         return self._after(parent).get(key)
 
-    def insert(self, parent: Node | None, key: Key, page: PageId) -> Node:
+    def insert(self, parent: PrefixNode | None, key: Key, page: PageId) -> PrefixNode:
         """Nothing is found there yet, and `page` stands nowhere."""
-        node = Node(page, key, parent)
+        node = PrefixNode(page, key, parent)
         self._after(parent)[key] = self._nodes[page] = node
         return node
 
@@ -54,12 +54,12 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[PrefixNode]:
         """As they can be reached: parents before their children."""
         nodes = list(self._firsts.values())
         while nodes:
             yield (node := nodes.pop())
             nodes.extend(node.children.values())
 
-    def _after(self, parent: Node | None) -> dict[Key, Node]:
+    def _after(self, parent: PrefixNode | None) -> dict[Key, PrefixNode]:
         return self._firsts if parent is None else parent.children

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from aici_base.errors import AiciError
 from aici_base.ids import TokenId
 from aici_engine.config import MAX_LOGPROBS
-from aici_engine.sample import scores
+from aici_engine.sample import logprobs
+from aici_engine.sample.logprobs import LogSoftmax
 from aici_engine.sample.native import NativeSampling
-from aici_engine.sample.scores import LogSoftmax
 
 
 @pytest.fixture(scope="module")
 def log_softmax(native: NativeSampling | None) -> LogSoftmax:
-    return scores.log_softmax if native is None else native.log_softmax
+    return logprobs.log_softmax if native is None else native.log_softmax
 
 
 def test_equals_are_listed_in_the_order_of_the_vocabulary(log_softmax: LogSoftmax) -> None:

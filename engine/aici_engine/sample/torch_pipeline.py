@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from aici_base.ids import TokenId
 from aici_engine.config import SamplingParams
-from aici_engine.upload import upload
+from aici_engine.device_copy import copy_to_device
 
 NOTHING_ALLOWED, NOT_FINITE = -1, -2
 """Instead of a token."""
@@ -41,7 +41,7 @@ class TensorMasks:
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class BatchParams:
     """How each of R rows is sampled: a column of `numbers` (6, R, 1), in f64, for each of temperature, top-k, top-p,
     min-p and the halves of a random number.
 
@@ -54,7 +54,9 @@ class Draws:
     is_greedy: bool
 
     @staticmethod
-    def of(params: Sequence[SamplingParams], draws: Sequence[int], *, num_logits: int, device: torch.device) -> "Draws":
+    def of(
+        params: Sequence[SamplingParams], draws: Sequence[int], *, num_logits: int, device: torch.device
+    ) -> "BatchParams":
         """`draws`: a random number of 64 bits for each row."""
         ks = [0 if each.greedy or not 0 < each.top_k < num_logits else each.top_k for each in params]
         columns = (
@@ -65,15 +67,15 @@ class Draws:
             [draw & _WORD for draw in draws],
             [draw >> 32 for draw in draws],
         )
-        return Draws(
-            upload(np.array(columns, np.float64)[:, :, None], device),
+        return BatchParams(
+            copy_to_device(np.array(columns, np.float64)[:, :, None], device),
             max_k=max(ks),
             has_top_p=any(each.top_p < 1.0 and not each.greedy for each in params),
             is_greedy=all(each.greedy for each in params),
         )
 
 
-def choose(rows: torch.Tensor, draws: Draws) -> torch.Tensor:
+def choose(rows: torch.Tensor, draws: BatchParams) -> torch.Tensor:
     """`rows` (R, logits) of f32; returns tokens (R,), NOTHING_ALLOWED or NOT_FINITE where there is none."""
     top, tokens = rows.max(dim=1, keepdim=True)
     if not draws.is_greedy:
@@ -82,7 +84,7 @@ def choose(rows: torch.Tensor, draws: Draws) -> torch.Tensor:
     return tokens.masked_fill(top == -torch.inf, NOTHING_ALLOWED)[:, 0]
 
 
-def _race(rows: torch.Tensor, top: torch.Tensor, draws: Draws) -> torch.Tensor:
+def _race(rows: torch.Tensor, top: torch.Tensor, draws: BatchParams) -> torch.Tensor:
     """(R, 1). Candidates stand in the order of the vocabulary, or likeliest first if top-p needs that."""
     temperature, k, top_p, min_p, low, high = draws.numbers
     if draws.has_top_p:

@@ -16,7 +16,7 @@ from aici_engine.events import ControlEvent, Event, FinishEvent, FinishReason
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.wire import Pre, Splice
 from tests.engine.programs import Program, Step, by_fork
-from tests.engine.support import EOS, GO_ON, Guest, ScriptedHost, encode, wait_for_token
+from tests.engine.support import EOS, GO_ON, Guest, ScriptedRuntime, encode, wait_for_token
 
 _NEVER = 10**9
 
@@ -45,13 +45,13 @@ class Fickle(Guest):
 
 
 @pytest.fixture(scope="module")
-def engines(tiny_model: Path) -> Iterator[list[tuple[Engine, ScriptedHost]]]:
+def engines(tiny_model: Path) -> Iterator[list[tuple[Engine, ScriptedRuntime]]]:
     """The first believes nobody, the second everybody who went on once. Pages are few enough for preemptions."""
-    hosts = [ScriptedHost({"program": Program, "fickle": Fickle}) for _ in range(2)]
+    hosts = [ScriptedRuntime({"program": Program, "fickle": Fickle}) for _ in range(2)]
     config = {"model_dir": tiny_model, "num_pages": 40, "page_size": 4, "max_num_seqs": 4, "max_batch_tokens": 16}
     with (
-        Engine(EngineConfig(calm_rounds=_NEVER, **config), host=hosts[0]) as wary,
-        Engine(EngineConfig(calm_rounds=1, **config), host=hosts[1]) as trusting,
+        Engine(EngineConfig(calm_rounds=_NEVER, **config), runtime=hosts[0]) as wary,
+        Engine(EngineConfig(calm_rounds=1, **config), runtime=hosts[1]) as trusting,
     ):
         yield [(wary, hosts[0]), (trusting, hosts[1])]
 
@@ -77,15 +77,15 @@ def seen(events: Sequence[Event]) -> list[Any]:
     return told
 
 
-def compare(engines: list[tuple[Engine, ScriptedHost]], calls: Sequence[tuple[str, Any]]) -> list[list[Guest]]:
+def compare(engines: list[tuple[Engine, ScriptedRuntime]], calls: Sequence[tuple[str, Any]]) -> list[list[Guest]]:
     """Returns the guests of each engine."""
     told, guests = [], []
-    for engine, host in engines:
-        host.all.clear()
+    for engine, runtime in engines:
+        runtime.all.clear()
         handles = [submit(engine, *call, seed=number) for number, call in enumerate(calls)]
         told.append([seen(list(handle.events())) for handle in handles])
-        guests.append(sorted(host.all, key=lambda guest: (guest.seed, str(guest.told))))
-        engine._parts.cache.check_integrity()
+        guests.append(sorted(runtime.all, key=lambda guest: (guest.seed, str(guest.told))))
+        engine._components.cache.check_integrity()
     assert told[0] == told[1]
     return guests
 
@@ -107,7 +107,7 @@ _step = st.one_of(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(_step, max_size=6), min_size=1, max_size=4))
-def test_random_programs(engines: list[tuple[Engine, ScriptedHost]], programs: list[list[Step]]) -> None:
+def test_random_programs(engines: list[tuple[Engine, ScriptedRuntime]], programs: list[list[Step]]) -> None:
     # A wait comes to nothing in a request that has not forked: a deadlock, which is an end like any other.
     calls = [("program", [("any", 3), *program]) for program in programs]
     wary, trusting = compare(engines, calls)
@@ -134,7 +134,7 @@ FORK = Pre(suspend=False, num_forks=3, ff_tokens=())
     ],
 )
 def test_a_guest_hears_the_same_calls(
-    engines: list[tuple[Engine, ScriptedHost]], answers: dict[int, Any], calls_are_same: bool
+    engines: list[tuple[Engine, ScriptedRuntime]], answers: dict[int, Any], calls_are_same: bool
 ) -> None:
     misses = engines[1][1].misses
     wary, trusting = compare(engines, [("fickle", answers)])
@@ -144,15 +144,15 @@ def test_a_guest_hears_the_same_calls(
         assert [guest.calls for guest in wary] == [guest.calls for guest in trusting]  # type: ignore[attr-defined]
 
 
-def test_who_forces_often_is_soon_asked_first(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+def test_who_forces_often_is_soon_asked_first(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
     """It is believed after 1 round, then after 2, then never again: that would take 4."""
-    engine, host = engines[1]
-    host.guesses = host.misses = 0
+    engine, runtime = engines[1]
+    runtime.guesses = runtime.misses = 0
     submit(engine, "fickle", dict.fromkeys(range(3, 20, 3), FORCE)).wait()
-    assert host.misses == 2
+    assert runtime.misses == 2
 
 
-def test_who_is_told_of_the_end_is_asked_first(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+def test_who_is_told_of_the_end_is_asked_first(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
     """It most likely stops: no pass is computed for nothing."""
 
     class Ends(Fickle):
@@ -162,39 +162,39 @@ def test_who_is_told_of_the_end_is_asked_first(engines: list[tuple[Engine, Scrip
         def post(self, tokens: list[TokenId], backtrack: int) -> bool:
             return super().post(tokens, backtrack) or tokens == [EOS]
 
-    engine, host = engines[1]
-    host.guests["ends"] = Ends
-    host.guesses = host.misses = 0
+    engine, runtime = engines[1]
+    runtime.guests["ends"] = Ends
+    runtime.guesses = runtime.misses = 0
     assert submit(engine, "ends", {}).wait().reason is FinishReason.STOP
-    assert host.guesses > 1
-    assert host.misses == 0
+    assert runtime.guesses > 1
+    assert runtime.misses == 0
 
 
 def test_the_runtime_dies_under_a_guess(tiny_model: Path) -> None:
-    host = ScriptedHost({"fickle": Fickle, "guest": Guest})
-    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64, calm_rounds=1), host=host) as engine:
+    runtime = ScriptedRuntime({"fickle": Fickle, "guest": Guest})
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64, calm_rounds=1), runtime=runtime) as engine:
         plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
         handle = submit(engine, "guest", None)
         wait_for_token(handle)
-        host.dies_at_round = host.rounds + 5
+        runtime.dies_at_round = runtime.rounds + 5
         assert isinstance(handle.wait().error, RuntimeDiedError)
         assert plain.wait().error is None
-        assert host.guesses
+        assert runtime.guesses
 
 
-def test_a_splice_from_a_calm_guest(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+def test_a_splice_from_a_calm_guest(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
     class Splices(Fickle):
         def mid(self) -> Any:
             super().mid()
             return Splice(3, tuple(encode("Q"))) if len(self.calls) % 10 == 0 else range(32, 127)
 
-    for _, host in engines:
-        host.guests["splices"] = Splices
+    for _, runtime in engines:
+        runtime.guests["splices"] = Splices
     wary, trusting = compare(engines, [("splices", {})] * 3)
     assert [guest.calls for guest in wary] == [guest.calls for guest in trusting]  # type: ignore[attr-defined]
 
 
-def test_logs_come_in_order(engines: list[tuple[Engine, ScriptedHost]]) -> None:
+def test_logs_come_in_order(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
     *events, _ = submit(engines[1][0], "fickle", {7: FORCE, 15: STOP}).events()
     logs = "".join(event.logs for event in events if isinstance(event, ControlEvent)).split()
     numbers = [int(number) for number in logs[1::2]]

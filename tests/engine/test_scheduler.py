@@ -11,8 +11,8 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import SamplingParams
-from aici_engine.pace import Pace
-from aici_engine.schedule import Decision, Scheduler, Work
+from aici_engine.prefill_budget import PrefillBudget
+from aici_engine.scheduler import PlannedChunk, Scheduler, StepPlan
 from aici_engine.sequence import Phase, Sequence
 
 PAGE_SIZE = 4
@@ -23,11 +23,14 @@ class NoTensors:
 
 
 def make(
-    num_pages: int, max_num_seqs: int, max_batch_tokens: int, pace: Pace | None = None
+    num_pages: int, max_num_seqs: int, max_batch_tokens: int, prefill_budget: PrefillBudget | None = None
 ) -> tuple[Scheduler, KVCache]:
     cache = KVCache(num_pages=num_pages, page_size=PAGE_SIZE, copier=NoTensors())
     return Scheduler(
-        cache, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, pace=pace or Pace(None)
+        cache,
+        max_num_seqs=max_num_seqs,
+        max_batch_tokens=max_batch_tokens,
+        prefill_budget=prefill_budget or PrefillBudget(None),
     ), cache
 
 
@@ -47,7 +50,7 @@ def sequence(
     )
 
 
-def perform(decision: Decision, cache: KVCache) -> None:
+def perform(decision: StepPlan, cache: KVCache) -> None:
     """Compute, and sample one token where that is due."""
     compute(decision, cache)
     for work in decision.work:
@@ -55,13 +58,13 @@ def perform(decision: Decision, cache: KVCache) -> None:
             work.seq.tokens.append(TokenId(0))
 
 
-def compute(decision: Decision, cache: KVCache) -> None:
+def compute(decision: StepPlan, cache: KVCache) -> None:
     for work in decision.work:
         work.seq.num_computed += work.num_tokens
         cache.advance(work.seq.seq_id, work.seq.tokens, work.seq.num_computed)
 
 
-def fork(scheduler: Scheduler, work: Work, seq_ids: Iterable[int]) -> None:
+def fork(scheduler: Scheduler, work: PlannedChunk, seq_ids: Iterable[int]) -> None:
     """Between computing and sampling; each samples a token of its own."""
     for seq_id in seq_ids if work.samples else ():
         child, _ = work.seq.clone(SeqId(seq_id))
@@ -223,7 +226,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
 
 def test_prompts_slow_decodes_down_no_more_than_is_wanted() -> None:
     """On a machine whose costs it is not told: 10 ms for a step, 1 more for a sequence that decodes, 2 for a token."""
-    scheduler, cache = make(3000, 4, 512, Pace(4.0))
+    scheduler, cache = make(3000, 4, 512, PrefillBudget(4.0))
     for seq in (sequence(1, 10, 400), sequence(2, 3000, 3001), sequence(3, 2000, 2001)):
         scheduler.add(seq)
     times = []

@@ -33,7 +33,7 @@ from tests.engine.support import (
     GO_ON,
     VOCAB_SIZE,
     Guest,
-    ScriptedHost,
+    ScriptedRuntime,
     encode,
     wait_for_token,
     write_tiny_model,
@@ -143,23 +143,23 @@ GUESTS = {c.__name__.lower(): c for c in (Guest, Spell, Force, Script, Suspend, 
 
 
 @pytest.fixture
-def host() -> ScriptedHost:
-    return ScriptedHost(dict(GUESTS))
+def runtime() -> ScriptedRuntime:
+    return ScriptedRuntime(dict(GUESTS))
 
 
 @pytest.fixture
-def engine(tiny_model: Path, host: ScriptedHost) -> Iterator[Engine]:
+def engine(tiny_model: Path, runtime: ScriptedRuntime) -> Iterator[Engine]:
     config = EngineConfig(model_dir=tiny_model, num_pages=64, page_size=4, max_num_seqs=8, max_batch_tokens=32)
-    with Engine(config, host=host) as engine:
+    with Engine(config, runtime=runtime) as engine:
         yield engine
         deadline = time.monotonic() + 2
-        broken = host.dies_at_round or host.breaks_at_round
-        while host.live and not broken and time.monotonic() < deadline:
+        broken = runtime.dies_at_round or runtime.breaks_at_round
+        while runtime.live and not broken and time.monotonic() < deadline:
             time.sleep(0.005)
-        assert not host.live or broken
-        assert not host._started
+        assert not runtime.live or broken
+        assert not runtime._started
         assert engine.get_stats()["cache_usage"] == 0.0
-        engine._parts.cache.check_integrity()
+        engine._components.cache.check_integrity()
 
 
 def submit(engine: Engine, name: str, argument: Any = None, **sampling: Any) -> RequestHandle:
@@ -169,11 +169,11 @@ def submit(engine: Engine, name: str, argument: Any = None, **sampling: Any) -> 
     )
 
 
-def test_the_mask_decides(engine: Engine, host: ScriptedHost) -> None:
+def test_the_mask_decides(engine: Engine, runtime: ScriptedRuntime) -> None:
     end = submit(engine, "spell", "forty-two, said the é", temperature=1.0).wait()
     assert (end.text, end.reason, end.error) == ("forty-two, said the é", FinishReason.STOP, None)
     assert end.usage.sampled_tokens == len("forty-two, said the é".encode()) + 1
-    [guest] = host.all
+    [guest] = runtime.all
     assert guest.told[0] == ([ord("f")], 0)
     assert guest.told[-1] == ([EOS], 0)
 
@@ -215,30 +215,30 @@ def test_sixteen_guests_and_plain_requests_side_by_side(engine: Engine) -> None:
     assert {handle.wait().text for handle in others} == {plain}
 
 
-def test_forced_tokens_are_appended_in_one_forward(engine: Engine, host: ScriptedHost) -> None:
+def test_forced_tokens_are_appended_in_one_forward(engine: Engine, runtime: ScriptedRuntime) -> None:
     end = submit(engine, "force", "fixed text").wait()
     assert (end.text, end.reason) == ("fixed text!", FinishReason.STOP)
     assert [token.origin for token in end.tokens] == [Origin.FORCED] * 10 + [Origin.SAMPLED]
     assert (end.usage.ff_tokens, end.usage.sampled_tokens, end.usage.cost) == (10, 1, 12)
     # One round binds, forces and samples; one says stop.
-    assert host.rounds <= 3
+    assert runtime.rounds <= 3
 
 
-def test_a_splice_replaces_sampling(engine: Engine, host: ScriptedHost) -> None:
+def test_a_splice_replaces_sampling(engine: Engine, runtime: ScriptedRuntime) -> None:
     script = [encode("a"), Splice(0, tuple(encode("bcd"))), encode("e")]
     end = submit(engine, "script", script).wait()
     assert (end.text, end.reason) == ("abcde", FinishReason.STOP)
-    assert host.all[0].told == [(encode("a"), 0), (encode("bcd"), 0), (encode("e"), 0)]
+    assert runtime.all[0].told == [(encode("a"), 0), (encode("bcd"), 0), (encode("e"), 0)]
 
 
-def test_backtracking_removes_tokens_and_marks_the_stream(engine: Engine, host: ScriptedHost) -> None:
+def test_backtracking_removes_tokens_and_marks_the_stream(engine: Engine, runtime: ScriptedRuntime) -> None:
     script = [encode("a"), encode("b"), encode("c"), Splice(3, tuple(encode("XY"))), encode("z")]
     *events, end = submit(engine, "script", script).events()
     assert isinstance(end, FinishEvent)
     assert end.text == "aXYz"
     assert "".join(e.text for e in events if isinstance(e, TokenEvent)) == "abc ↩ XYz"
     assert BacktrackEvent(2) in events
-    assert host.all[0].told[3] == (encode("XY"), 3)
+    assert runtime.all[0].told[3] == (encode("XY"), 3)
     assert bytes(token.token_id for token in end.tokens) == b"aXYz"
 
 
@@ -280,18 +280,20 @@ def test_a_guest_that_never_resumes_is_deadlocked_and_burns_no_cpu(engine: Engin
 
 
 @pytest.mark.parametrize(("seed", "told"), [(None, 0), (7, 7), (-1, 2**64 - 1)])
-def test_a_guest_has_the_seed_of_its_request(engine: Engine, host: ScriptedHost, seed: int | None, told: int) -> None:
+def test_a_guest_has_the_seed_of_its_request(
+    engine: Engine, runtime: ScriptedRuntime, seed: int | None, told: int
+) -> None:
     submit(engine, "spell", "a", seed=seed).wait()
-    assert host.all[0].seed == told
+    assert runtime.all[0].seed == told
 
 
-def test_who_is_late_is_not_deadlocked(engine: Engine, host: ScriptedHost) -> None:
+def test_who_is_late_is_not_deadlocked(engine: Engine, runtime: ScriptedRuntime) -> None:
     end = submit(engine, "late", 100).wait()
     assert (end.text, end.reason) == ("ab", FinishReason.STOP)
-    assert host.all[0].told == [(encode("a"), 0), (encode("b"), 0), ([EOS], 0)]
+    assert runtime.all[0].told == [(encode("a"), 0), (encode("b"), 0), ([EOS], 0)]
 
 
-def test_who_is_late_when_it_is_full_says_first_whether_it_has_ended(engine: Engine, host: ScriptedHost) -> None:
+def test_who_is_late_when_it_is_full_says_first_whether_it_has_ended(engine: Engine, runtime: ScriptedRuntime) -> None:
     class Closing(Late):
         def pre(self) -> Pre:
             self.is_late = bool(self.told)
@@ -301,7 +303,7 @@ def test_who_is_late_when_it_is_full_says_first_whether_it_has_ended(engine: Eng
         def mid(self) -> Any:
             return encode("a")
 
-    host.guests["closing"] = Closing
+    runtime.guests["closing"] = Closing
     ends = [submit(engine, "closing", num_late, max_tokens=1).wait() for num_late in (0, 3)]
     assert [(end.text, end.reason) for end in ends] == [("a", FinishReason.STOP)] * 2
 
@@ -331,10 +333,12 @@ def test_a_guest_that_fails_fails_alone(engine: Engine, name: str, argument: Any
     assert beside.wait().text == "all is well"
 
 
-def test_when_the_runtime_dies_controlled_requests_fail_and_others_do_not(engine: Engine, host: ScriptedHost) -> None:
+def test_when_the_runtime_dies_controlled_requests_fail_and_others_do_not(
+    engine: Engine, runtime: ScriptedRuntime
+) -> None:
     plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
     controlled = [submit(engine, "guest"), submit(engine, "suspend", 3)]
-    host.dies_at_round = host.rounds + 5
+    runtime.dies_at_round = runtime.rounds + 5
     for handle in controlled:
         end = handle.wait()
         assert (end.reason, str(end.error)) == (FinishReason.FAIL, "the runtime died")
@@ -342,19 +346,21 @@ def test_when_the_runtime_dies_controlled_requests_fail_and_others_do_not(engine
     assert submit(engine, "guest").wait().reason is FinishReason.FAIL
 
 
-def test_a_message_that_the_runtime_refuses_fails_controlled_requests_only(engine: Engine, host: ScriptedHost) -> None:
+def test_a_message_that_the_runtime_refuses_fails_controlled_requests_only(
+    engine: Engine, runtime: ScriptedRuntime
+) -> None:
     plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
     controlled = submit(engine, "guest")
-    host.refuses_at_round = 4
+    runtime.refuses_at_round = 4
     end = controlled.wait()
     assert (end.reason, str(end.error)) == (FinishReason.FAIL, "no such round")
     assert plain.wait().error is None
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
 
 
-def test_a_bug_ends_every_request_and_the_engine_says_so(engine: Engine, host: ScriptedHost) -> None:
+def test_a_bug_ends_every_request_and_the_engine_says_so(engine: Engine, runtime: ScriptedRuntime) -> None:
     plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
-    host.breaks_at_round = 4
+    runtime.breaks_at_round = 4
     ends = [submit(engine, "guest").wait(), plain.wait()]
     assert [end.reason for end in ends] == [FinishReason.FAIL] * 2
     with pytest.raises(AiciError, match="the engine failed: KeyError"):
@@ -362,16 +368,16 @@ def test_a_bug_ends_every_request_and_the_engine_says_so(engine: Engine, host: S
 
 
 def test_a_bug_in_dropping_a_guest_ends_its_request_too(tiny_model: Path) -> None:
-    class Broken(ScriptedHost):
+    class Broken(ScriptedRuntime):
         def discard(self, req_id: str) -> None:
             if not self.hold.is_set():
                 self.hold.set()
                 raise KeyError("a bug")
             super().discard(req_id)
 
-    host = Broken(dict(GUESTS))
-    host.hold.clear()
-    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), host=host) as engine:
+    runtime = Broken(dict(GUESTS))
+    runtime.hold.clear()
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), runtime=runtime) as engine:
         ends: queue.SimpleQueue[FinishEvent] = queue.SimpleQueue()
         request = Request(prompt="Hello", controller=ControllerCall("guest"))
         engine.submit(request, sink=ends.put).abort()  # type: ignore[arg-type]
@@ -379,19 +385,19 @@ def test_a_bug_in_dropping_a_guest_ends_its_request_too(tiny_model: Path) -> Non
 
 
 @pytest.mark.parametrize("argument", ["\ud800", object(), {1: 2}, 2**70])
-def test_an_argument_that_json_cannot_say_fails_alone(engine: Engine, host: ScriptedHost, argument: Any) -> None:
+def test_an_argument_that_json_cannot_say_fails_alone(engine: Engine, runtime: ScriptedRuntime, argument: Any) -> None:
     def as_the_wire_does(argument: Any) -> Guest:
         raise AssertionError("it never got here")
 
-    host.guests["strict"] = as_the_wire_does
+    runtime.guests["strict"] = as_the_wire_does
     end = submit(engine, "strict", argument).wait()
     assert end.reason is FinishReason.FAIL
     assert "cannot be written as JSON" in str(end.error)
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
 
 
-def test_a_crowd_of_guests_starts_in_turn(engine: Engine, host: ScriptedHost) -> None:
-    host.max_guests = 8 + 16
+def test_a_crowd_of_guests_starts_in_turn(engine: Engine, runtime: ScriptedRuntime) -> None:
+    runtime.max_guests = 8 + 16
     handles = [submit(engine, "spell", f"number {i}") for i in range(100)]
     for handle in handles[30:60]:
         handle.abort()
@@ -403,42 +409,42 @@ def test_a_crowd_of_guests_starts_in_turn(engine: Engine, host: ScriptedHost) ->
 
 
 def test_more_sequences_may_run_than_the_runtime_has_room_for(tiny_model: Path) -> None:
-    host = ScriptedHost(dict(GUESTS))
-    host.max_guests = NUM_SLOTS // 2
-    host.hold.clear()
+    runtime = ScriptedRuntime(dict(GUESTS))
+    runtime.max_guests = NUM_SLOTS // 2
+    runtime.hold.clear()
     config = EngineConfig(model_dir=tiny_model, num_pages=700, max_num_seqs=300, max_batch_tokens=4000)
-    with Engine(config, host=host) as engine:
+    with Engine(config, runtime=runtime) as engine:
         handles = [submit(engine, "guest", max_tokens=3) for _ in range(300)]
-        host.hold.set()
+        runtime.hold.set()
         assert {handle.wait().reason for handle in handles} == {FinishReason.LENGTH}
 
 
 def test_guests_start_by_priority(tiny_model: Path) -> None:
-    class Noting(ScriptedHost):
+    class Noting(ScriptedRuntime):
         def instantiate(self, **asked: Any) -> Any:
             started.append(asked["module_arg"])
             return super().instantiate(**asked)
 
     started: list[Any] = []
-    host = Noting(dict(GUESTS))
-    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64, max_num_seqs=8), host=host) as engine:
-        host.hold.clear()
+    runtime = Noting(dict(GUESTS))
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64, max_num_seqs=8), runtime=runtime) as engine:
+        runtime.hold.clear()
         handles = [
             engine.submit(Request(prompt="Go", controller=ControllerCall("spell", argument), priority=priority))
             for argument, priority in [*(("early", 0) for _ in range(8 + 16)), ("usual", 0), ("late", 1), ("soon", -1)]
         ]
-        host.hold.set()
+        runtime.hold.set()
         assert [handle.wait().text for handle in handles[-3:]] == ["usual", "late", "soon"]
     assert started[8 + 16 :] == ["soon", "usual", "late"]
 
 
-def test_a_guest_whose_first_round_is_refused_is_discarded(engine: Engine, host: ScriptedHost) -> None:
-    host.refuses_at_round = 1
+def test_a_guest_whose_first_round_is_refused_is_discarded(engine: Engine, runtime: ScriptedRuntime) -> None:
+    runtime.refuses_at_round = 1
     assert str(submit(engine, "guest").wait().error) == "no such round"
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
 
 
-def test_when_it_has_stopped_nothing_is_forced_any_more(engine: Engine, host: ScriptedHost) -> None:
+def test_when_it_has_stopped_nothing_is_forced_any_more(engine: Engine, runtime: ScriptedRuntime) -> None:
     class Late(Spell):
         def pre(self) -> Pre:
             return Pre(suspend=False, num_forks=1, ff_tokens=tuple(encode("late"))) if self.told else GO_ON
@@ -447,33 +453,33 @@ def test_when_it_has_stopped_nothing_is_forced_any_more(engine: Engine, host: Sc
             super().post(tokens, backtrack)
             return True
 
-    host.guests["late"] = Late
+    runtime.guests["late"] = Late
     end = submit(engine, "late", "x").wait()
     assert (end.text, end.reason, end.usage.ff_tokens) == ("x", FinishReason.STOP, 0)
 
 
-def test_a_slow_start_blocks_nobody(engine: Engine, host: ScriptedHost) -> None:
-    host.hold.clear()
+def test_a_slow_start_blocks_nobody(engine: Engine, runtime: ScriptedRuntime) -> None:
+    runtime.hold.clear()
     slow = submit(engine, "spell", "late")
     assert engine.generate("a", max_tokens=5, temperature=0.0) is not None
-    host.hold.set()
+    runtime.hold.set()
     assert slow.wait().text == "late"
 
 
-def test_aborted_while_its_guest_starts(engine: Engine, host: ScriptedHost) -> None:
-    host.hold.clear()
+def test_aborted_while_its_guest_starts(engine: Engine, runtime: ScriptedRuntime) -> None:
+    runtime.hold.clear()
     slow = submit(engine, "spell", "late")
     slow.abort()
     assert slow.wait().reason is FinishReason.ABORT
-    host.hold.set()
+    runtime.hold.set()
     # The guest that comes into being afterwards is discarded; the fixture looks.
     deadline = time.monotonic() + 2
-    while not host.all or host._started:
+    while not runtime.all or runtime._started:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_aborted_half_way(engine: Engine, host: ScriptedHost) -> None:
+def test_aborted_half_way(engine: Engine, runtime: ScriptedRuntime) -> None:
     handle = submit(engine, "guest")
     wait_for_token(handle)
     handle.abort()
@@ -494,13 +500,15 @@ def test_max_tokens_bounds_the_output_that_begins_in_the_prompt(engine: Engine) 
     assert (len(end.tokens), end.reason) == (3, FinishReason.LENGTH)
 
 
-def test_a_controller_may_go_on_after_eos(engine: Engine, host: ScriptedHost) -> None:
+def test_a_controller_may_go_on_after_eos(engine: Engine, runtime: ScriptedRuntime) -> None:
     end = submit(engine, "script", [encode("a"), [EOS], encode("b")]).wait()
     assert (end.text, end.reason) == ("ab", FinishReason.STOP)
-    assert host.all[0].told == [(encode("a"), 0), ([EOS], 0), (encode("b"), 0)]
+    assert runtime.all[0].told == [(encode("a"), 0), ([EOS], 0), (encode("b"), 0)]
 
 
-def test_the_bit_of_eos_opens_every_eos_and_the_guest_is_told_of_its_own(tmp_path: Path, host: ScriptedHost) -> None:
+def test_the_bit_of_eos_opens_every_eos_and_the_guest_is_told_of_its_own(
+    tmp_path: Path, runtime: ScriptedRuntime
+) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -515,25 +523,25 @@ def test_the_bit_of_eos_opens_every_eos_and_the_guest_is_told_of_its_own(tmp_pat
         if "layers" in name:
             weights[name][:] = 0.0
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with Engine(EngineConfig(model_dir=folder, num_pages=64), host=host) as engine:
+    with Engine(EngineConfig(model_dir=folder, num_pages=64), runtime=runtime) as engine:
         end = submit(engine, "spell", "").wait()
         chosen = submit(engine, "script", [[EOS, 65]]).wait()
         closed = submit(engine, "script", [range(VOCAB_SIZE - 50)]).wait()
     assert [token.token_id for token in end.tokens] == [EOT]
     assert (end.text, end.reason) == ("", FinishReason.STOP), "the controller let nothing else come"
     assert (chosen.text, chosen.reason) == ("", FinishReason.EOS), "the model ended it"
-    assert host.all[0].told == [([EOS], 0)]
+    assert runtime.all[0].told == [([EOS], 0)]
     assert EOT not in [token.token_id for token in closed.tokens]
 
 
-def test_logs_and_preemption(tiny_model: Path, host: ScriptedHost) -> None:
+def test_logs_and_preemption(tiny_model: Path, runtime: ScriptedRuntime) -> None:
     config = EngineConfig(model_dir=tiny_model, num_pages=16, page_size=4, max_num_seqs=8, max_batch_tokens=16)
     words = [str(i) * 21 for i in range(6)]
-    with Engine(config, host=host) as engine:
+    with Engine(config, runtime=runtime) as engine:
         ends = [handle.wait() for handle in [submit(engine, "spell", word) for word in words]]
-        assert engine._parts.loop.num_preemptions > 0
+        assert engine._components.loop.num_preemptions > 0
     assert [end.text for end in ends] == words
-    assert not host.live
+    assert not runtime.live
 
 
 class Talk(Spell):
@@ -555,8 +563,8 @@ class Talk(Spell):
         return super().post(tokens, backtrack)
 
 
-def test_what_a_controller_says_comes_as_it_says_it(engine: Engine, host: ScriptedHost) -> None:
-    host.guests["talk"] = Talk
+def test_what_a_controller_says_comes_as_it_says_it(engine: Engine, runtime: ScriptedRuntime) -> None:
+    runtime.guests["talk"] = Talk
     *events, end = submit(engine, "talk", "ab").events()
     assert isinstance(end, FinishEvent)
     told = [event.logs if isinstance(event, ControlEvent) else chr(event.token.token_id)
@@ -568,13 +576,13 @@ def test_what_a_controller_says_comes_as_it_says_it(engine: Engine, host: Script
     assert len(end.storage) == 8
 
 
-def test_a_stop_string_in_forced_tokens_ends_them(engine: Engine, host: ScriptedHost) -> None:
+def test_a_stop_string_in_forced_tokens_ends_them(engine: Engine, runtime: ScriptedRuntime) -> None:
     *events, end = submit(engine, "force", "fixed text", stop=("d t", "!")).events()
     assert isinstance(end, FinishEvent)
     assert (end.text, end.reason, end.stop) == ("fixe", FinishReason.STOP_STRING, "d t")
     assert "".join(event.text for event in events if isinstance(event, TokenEvent)) + end.tail == "fixe"
     assert (end.usage.ff_tokens, end.usage.sampled_tokens) == (len("fixed t"), 0)
-    [guest] = host.all
+    [guest] = runtime.all
     assert guest.told == []
 
 
@@ -615,10 +623,10 @@ def test_a_bias_does_not_open_what_the_mask_closes(engine: Engine) -> None:
     assert end.text == "bbbbb"
 
 
-def test_nothing_to_generate_starts_no_guest(engine: Engine, host: ScriptedHost) -> None:
+def test_nothing_to_generate_starts_no_guest(engine: Engine, runtime: ScriptedRuntime) -> None:
     end = submit(engine, "spell", "abc", max_tokens=0).wait()
     assert (end.reason, end.tokens, end.text) == (FinishReason.LENGTH, (), "")
-    assert not host.all
+    assert not runtime.all
 
 
 @pytest.mark.parametrize("asked", [{"score_from": 0}, {"sampling": SamplingParams(ignore_eos=True)}])
@@ -633,13 +641,13 @@ def test_a_priority_beyond_all_bounds_is_refused(engine: Engine, priority: int) 
         engine.submit(Request(prompt="a", priority=priority))
 
 
-def test_with_a_new_runtime_it_goes_on(engine: Engine, host: ScriptedHost) -> None:
+def test_with_a_new_runtime_it_goes_on(engine: Engine, runtime: ScriptedRuntime) -> None:
     plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(temperature=0.0)))
     lost = [submit(engine, "guest"), submit(engine, "suspend", 3)]
-    host.dies_at_round = host.rounds + 5
+    runtime.dies_at_round = runtime.rounds + 5
     assert {type(handle.wait().error) for handle in lost} == {RuntimeDiedError}
-    new = ScriptedHost(dict(GUESTS))
-    engine.use_host(new)
+    new = ScriptedRuntime(dict(GUESTS))
+    engine.use_runtime(new)
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
     assert plain.wait().error is None
     assert new.all
@@ -648,33 +656,33 @@ def test_with_a_new_runtime_it_goes_on(engine: Engine, host: ScriptedHost) -> No
     assert isinstance(submit(engine, "guest").wait().error, RuntimeDiedError)
 
 
-def test_a_runtime_that_lives_may_be_replaced_too(engine: Engine, host: ScriptedHost) -> None:
+def test_a_runtime_that_lives_may_be_replaced_too(engine: Engine, runtime: ScriptedRuntime) -> None:
     running = submit(engine, "guest")
     wait_for_token(running)
-    host.hold.clear()
+    runtime.hold.clear()
     starting = submit(engine, "missing")
-    new = ScriptedHost(dict(GUESTS))
-    engine.use_host(new)
+    new = ScriptedRuntime(dict(GUESTS))
+    engine.use_runtime(new)
     for handle in (starting, running):
         assert "was replaced" in str(handle.wait().error)
-    host.hold.set()
+    runtime.hold.set()
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
     assert new.all
-    host.live.clear()
+    runtime.live.clear()
 
 
 def test_a_runtime_of_another_vocabulary_is_refused(engine: Engine) -> None:
-    other = ScriptedHost(dict(GUESTS))
+    other = ScriptedRuntime(dict(GUESTS))
     other.vocab_size = VOCAB_SIZE - 1
     with pytest.raises(UsageError, match=r"299 tokens.*300"):
-        engine.use_host(other)
+        engine.use_runtime(other)
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
 
 
-def test_on_step_follows_whatever_was_told(tiny_model: Path, host: ScriptedHost) -> None:
+def test_on_step_follows_whatever_was_told(tiny_model: Path, runtime: ScriptedRuntime) -> None:
     events: queue.SimpleQueue[object] = queue.SimpleQueue()
     with Engine(
-        EngineConfig(model_dir=tiny_model, num_pages=64), host=host, on_step=lambda: events.put("step")
+        EngineConfig(model_dir=tiny_model, num_pages=64), runtime=runtime, on_step=lambda: events.put("step")
     ) as engine:
 
         def told(name: str, **sampling: Any) -> list[object]:
@@ -707,13 +715,13 @@ def test_on_step_follows_whatever_was_told(tiny_model: Path, host: ScriptedHost)
 def test_on_step_comes_before_the_next_round(tiny_model: Path) -> None:
     events: list[str] = []
 
-    class Watched(ScriptedHost):
+    class Watched(ScriptedRuntime):
         def _count_round(self) -> None:
             events.append("round")
             super()._count_round()
 
     config = EngineConfig(model_dir=tiny_model, num_pages=64)
-    with Engine(config, host=Watched(dict(GUESTS)), on_step=lambda: events.append("step")) as engine:
+    with Engine(config, runtime=Watched(dict(GUESTS)), on_step=lambda: events.append("step")) as engine:
         request = Request(prompt="Hello", controller=ControllerCall("spell", "ab"))
         ended = threading.Event()
 
@@ -729,24 +737,24 @@ def test_on_step_comes_before_the_next_round(tiny_model: Path) -> None:
 
 
 def test_a_guest_that_starts_while_the_runtime_dies_does_not_wait_for_the_next_request(tiny_model: Path) -> None:
-    class DiesFreeing(ScriptedHost):
+    class DiesFreeing(ScriptedRuntime):
         def send_turn(self, *, freed: Any, **ops: Any) -> None:
             if freed:
                 raise RuntimeDiedError("the runtime died")
             super().send_turn(freed=freed, **ops)
 
-    host = DiesFreeing(dict(GUESTS))
-    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), host=host) as engine:
+    runtime = DiesFreeing(dict(GUESTS))
+    with Engine(EngineConfig(model_dir=tiny_model, num_pages=64), runtime=runtime) as engine:
         last = submit(engine, "spell", "a long word that takes its time")
         wait_for_token(last)
-        host.hold.clear()
+        runtime.hold.clear()
         ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
         engine.submit(Request(prompt="Hello", controller=ControllerCall("missing")), sink=ends.put)
         try:
             assert last.wait().reason is FinishReason.STOP
             assert isinstance(ends.get(timeout=5).error, RuntimeDiedError)
         finally:
-            host.hold.set()
+            runtime.hold.set()
 
 
 def test_on_step_that_raises_does_not_take_the_engine_along(tiny_model: Path) -> None:

@@ -25,11 +25,11 @@ from typing import NamedTuple
 
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.pace import Pace
+from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sequence import Phase, Sequence
 
 
-class Work(NamedTuple):
+class PlannedChunk(NamedTuple):
     """Compute tokens `seq.num_computed` to `seq.num_computed + num_tokens - 1`; `samples`: they reach the last one."""
 
     seq: Sequence
@@ -38,17 +38,19 @@ class Work(NamedTuple):
 
 
 @dataclass(slots=True)
-class Decision:
-    work: list[Work] = field(default_factory=list)
+class StepPlan:
+    work: list[PlannedChunk] = field(default_factory=list)
     preempted: list[SeqId] = field(default_factory=list)
 
 
 class Scheduler:
     """Owns who waits and who runs, both in order, and is the only one to reserve pages."""
 
-    def __init__(self, cache: KVCache, *, max_num_seqs: int, max_batch_tokens: int, pace: Pace) -> None:
+    def __init__(
+        self, cache: KVCache, *, max_num_seqs: int, max_batch_tokens: int, prefill_budget: PrefillBudget
+    ) -> None:
         self._cache = cache
-        self._pace = pace
+        self._prefill_budget = prefill_budget
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
         self.waiting: list[Sequence] = []
@@ -103,10 +105,10 @@ class Scheduler:
         self._cache.fork(parent.seq_id, child.seq_id)
         self._run(child)
 
-    def decide(self) -> Decision:
+    def decide(self) -> StepPlan:
         """Also reserves the pages. Suspended sequences get nothing, nor do the newest beyond the number of slots: forks
         and sequences that woke may be more than that."""
-        decision = Decision()
+        decision = StepPlan()
         active = [seq for seq in self.running if not seq.suspended][: self._max_num_seqs]
         for seq in active:
             if seq.num_pending > 1:
@@ -116,21 +118,21 @@ class Scheduler:
             num_tokens = shares.get(seq.seq_id, 0)
             # It may have been preempted right now.
             if num_tokens and seq.phase is Phase.RUNNING and self._make_room(seq, num_tokens, decision):
-                decision.work.append(Work(seq, num_tokens, num_tokens == seq.num_pending))
+                decision.work.append(PlannedChunk(seq, num_tokens, num_tokens == seq.num_pending))
         return decision
 
-    def took(self, decision: Decision, time_s: float) -> None:
+    def took(self, decision: StepPlan, time_s: float) -> None:
         """How long its forward pass did."""
         decodes = sum(work.num_tokens == 1 for work in decision.work)
         others = sum(work.num_tokens for work in decision.work) - decodes
-        self._pace.took(time_s, num_decodes=decodes, num_others=others)
+        self._prefill_budget.took(time_s, num_decodes=decodes, num_others=others)
 
     def _share(self, active: list[Sequence]) -> dict[SeqId, int]:
         """Who gets how many tokens, by sequence."""
         shares = {seq.seq_id: 1 for seq in active if seq.num_pending == 1}
         late = [seq for seq in active if seq.num_pending > 1]
         budget = self._max_batch_tokens - len(shares)
-        if (most := self._pace.most_tokens(len(shares))) is not None:
+        if (most := self._prefill_budget.max_prompt_tokens(len(shares))) is not None:
             budget = min(budget, most)
         begun: dict[object, Sequence] = {}
         # The oldest lacks least, too, when its half is not enough and something is left.
@@ -144,7 +146,7 @@ class Scheduler:
             budget -= more
         return shares
 
-    def _make_room(self, seq: Sequence, num_tokens: int, decision: Decision) -> bool:
+    def _make_room(self, seq: Sequence, num_tokens: int, decision: StepPlan) -> bool:
         while not self._cache.reserve(seq.seq_id, seq.num_computed + num_tokens):
             # Suspended, or later in order, means not in the decision: evicting it undoes nothing.
             victim = self._newest_suspended() or self.running[-1]

@@ -9,7 +9,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_runtime.wire import MidOp, PostOp, PreOp, Turn
 
 
-class GuestHost(Protocol):
+class ControllerRuntime(Protocol):
     """The first two methods may be called from any thread, the others from the engine's thread alone, in the order
     `send_turn`, `recv_turn` and `mask_rows`. All may raise RuntimeDiedError."""
 
@@ -46,7 +46,7 @@ class GuestHost(Protocol):
         ...
 
 
-class NoHost:
+class NoRuntime:
     """The null implementation: generation without controllers."""
 
     vocab_size = 0
@@ -65,7 +65,7 @@ class NoHost:
         future.set_exception(
             UnavailableError(
                 f"controller {module_id} cannot run: this engine has no controller runtime",
-                hint="make the Engine with host=Runtime(...)",
+                hint="make the Engine with runtime=Runtime(...)",
             )
         )
         return future
