@@ -62,9 +62,9 @@ def serve(
 ) -> None:
     """Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
     from aici_engine.config import EngineConfig
-    from aici_engine.server import logs
+    from aici_engine.server.api.serve import serve as run_server
     from aici_engine.server.config import Limits, ServerConfig
-    from aici_engine.server.serve import serve as run_server
+    from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
 
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):

@@ -24,10 +24,10 @@ from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import ScoreEvent
 from aici_engine.request import Request
-from aici_engine.server import lmtp
-from aici_engine.server.app import create_app
-from aici_engine.server.keys import Keys
-from aici_engine.server.vocabulary import Vocabulary
+from aici_engine.server.api.app import create_app
+from aici_engine.server.gateway.api_keys import Keys
+from aici_engine.server.protocols import lmtp
+from aici_engine.server.service.vocabulary import Vocabulary
 from tests.support.cli import AICI, aici
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aici_engine.server import openai
+from aici_engine.server.protocols import openai
 from tests.support.client_venv import client_python
 from tests.support.server import Server
 

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from aici_engine.server.constraints import module_id
+from aici_engine.server.service.constraints import module_id
 from tests.support.guests import build_test_guest
 from tests.support.processes import wait_until
 from tests.support.server import Server

@@ -11,7 +11,7 @@ from aici_engine.chat_template import ChatTemplate, chat_prompt
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
 from aici_engine.model_files import read_settings
-from aici_engine.server.vocabulary import Vocabulary
+from aici_engine.server.service.vocabulary import Vocabulary
 from tests.engine.support import EOS, write_tiny_model, write_tokenizer
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aici_engine.events import FinishReason
-from aici_engine.server import wire
-from aici_engine.server.client import EngineClient
+from aici_engine.server.link import wire
+from aici_engine.server.link.client import EngineClient
 
 Script = Callable[[wire.Submit], Iterable[wire.StreamOut]]
 

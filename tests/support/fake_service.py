@@ -4,11 +4,11 @@ from copy import copy
 from functools import cache
 
 from aici_engine.chat_template import ChatTemplate
-from aici_engine.server.admission import Admission
 from aici_engine.server.config import Limits
-from aici_engine.server.metrics import Metrics
-from aici_engine.server.service import Service
-from aici_engine.server.vocabulary import Vocabulary
+from aici_engine.server.service.admission import Admission
+from aici_engine.server.service.service import Service
+from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.telemetry.metrics import Metrics
 from tests.support.fake_engine import FakeEngine, Script
 from tests.support.model import default_model_dir
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
-from aici_engine.server.http import Http, Server, config
+from aici_engine.server.gateway.http_server import Http, Server, config
 
 
 @contextlib.asynccontextmanager

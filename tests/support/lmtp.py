@@ -8,9 +8,9 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeAlias
 
 from aici_engine.events import FinishReason
-from aici_engine.server import wire
-from aici_engine.server.app import create_app
-from aici_engine.server.service import Service
+from aici_engine.server.api.app import create_app
+from aici_engine.server.link import wire
+from aici_engine.server.service.service import Service
 from tests.support.fake_engine import FakeEngine, Script
 from tests.support.fake_service import service_over
 from tests.support.websocket import Socket

@@ -10,8 +10,8 @@ import openai
 from starlette.testclient import TestClient
 
 from aici_engine.events import FinishReason
-from aici_engine.server import wire
-from aici_engine.server.app import create_app
+from aici_engine.server.api.app import create_app
+from aici_engine.server.link import wire
 from tests.support.fake_engine import Script
 from tests.support.fake_service import fake_service, vocabulary
 

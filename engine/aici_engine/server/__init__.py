@@ -1,1 +1,24 @@
-"""The server: an API process that speaks the protocols, and an engine process that computes."""
+"""`aici serve`: an API process that speaks the protocols, and an engine process that runs the model.
+
+A request comes in at the top and goes down; events come back up the same way.
+
+    API process
+      api/              serve.py starts and stops the server; app.py puts the ASGI application together
+      gateway/          every request: request id and access log, API key and rate, size and time limits, SSE
+      protocols/        openai, anthropic, rest, lmtp: parse a request, write the response; chat: a turn with tools
+      service/          every protocol: admission, constraint checks, vocabulary; Service opens a stream of events
+    between the processes
+      link/             wire.py defines the messages; client.py is the API side, supervisor.py starts the engine process
+    engine process
+      engine_process/   main.py; engine_server.py answers the wire; runtime_keeper.py restarts a dead runtime
+    both processes
+      telemetry/        logs; in the API process also metrics, traces and the record of a request
+      errors.py         errors that only a server has, and each protocol's shape of an error
+      config.py         ServerConfig and Limits
+
+Import rules (checked by import-linter, pyproject.toml): each room imports only rooms below it, in the order
+api > protocols > gateway > service > errors > telemetry > link > config; engine_process imports telemetry, link and
+config, and is imported by nobody; one protocol does not import another.
+
+To add an endpoint, see api/app.py. To add a message between the processes, see link/wire.py.
+"""

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from aici_base.errors import UsageError
 from aici_engine.config import EngineConfig
-from aici_engine.server.logs import LogFormat
+
+LogFormat: TypeAlias = Literal["json", "text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

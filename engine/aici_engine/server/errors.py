@@ -1,5 +1,5 @@
 """Failures as HTTP responses, each protocol's in its own shape. The handlers that `install` adds make
-them; what is not expected here is a bug, which `access.py` answers.
+them; what is not expected here is a bug, which `access_log.py` answers.
 
 AiciError's tree goes on here with what only a server can say:
 
@@ -25,11 +25,14 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from aici_base.errors import AiciError, NotFoundError, TimedOutError, UsageError
-from aici_engine.server import logs
-from aici_engine.server.sse import ClientGoneError
+from aici_engine.server.telemetry import logs
 
 Shape: TypeAlias = Callable[[int, AiciError], dict[str, Any]]
 """From a status and an error to a body."""
+
+
+class ClientGoneError(Exception):
+    """Nobody is there to be answered."""
 
 
 class UnauthorizedError(AiciError):

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from aici_engine.config import EngineConfig
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.engine import Engine
-from aici_engine.server import wire
-from aici_engine.server.client import EngineClient
-from aici_engine.server.engine_server import EngineServer
+from aici_engine.server.engine_process.engine_server import EngineServer
+from aici_engine.server.link import wire
+from aici_engine.server.link.client import EngineClient
 
 
 class Joined:

@@ -7,10 +7,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from aici_base.errors import AiciError, UnavailableError
-from aici_engine.server import wire
-from aici_engine.server.admission import Principal
-from aici_engine.server.app import create_app
-from aici_engine.server.service import Service
+from aici_engine.server.api.app import create_app
+from aici_engine.server.link import wire
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
 from tests.support.fake_engine import Script, fails, says
 from tests.support.fake_service import fake_service
 

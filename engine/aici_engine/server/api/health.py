@@ -1,0 +1,52 @@
+"""What an operator asks: is it alive, is it ready, how is it doing."""
+
+import contextlib
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from aici_base.errors import AiciError
+from aici_engine.server.service.service import Service
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(tags=["operations"])
+
+    @routes.get("/health")
+    async def health() -> JSONResponse:
+        """503 while there is no engine: it crashed, and another is being started."""
+        up = service.client.is_ready
+        status = {"status": "ok" if up else "unavailable", "model_loaded": up}
+        return JSONResponse(status, 200 if up else 503)
+
+    @routes.get("/ready")
+    async def ready() -> JSONResponse:
+        """503 also while the server drains: send no more requests."""
+        ready = service.client.is_ready and not service.admission.draining
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
+
+    @routes.get("/stats")
+    async def stats() -> dict[str, int | float]:
+        """Of the engine and of the queue before it, at this moment."""
+        stats: dict[str, int | float] = await service.client.call("stats")
+        return stats | _of_server(service)
+
+    @routes.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """For Prometheus. Without an engine, too: then what it would say is left out."""
+        stats = _of_server(service)
+        with contextlib.suppress(AiciError):
+            stats |= await service.client.call("stats")
+        return Response(service.metrics.page(stats), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def _of_server(service: Service) -> dict[str, int | float]:
+    return {
+        "engine_up": int(service.client.is_ready),
+        "engine_restarts": max(0, service.client.num_engines - 1),
+        "admitted_sequences": service.admission.num_admitted,
+        "queue_capacity": service.admission.capacity,
+    }

@@ -1,0 +1,148 @@
+"""Run a server until a signal ends it: the engine process, the API on a socket, and an orderly end of both."""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+from aici_base.errors import UnavailableError, UsageError
+from aici_controllers.store import Store
+from aici_engine.server.api.app import create_app
+from aici_engine.server.config import ServerConfig
+from aici_engine.server.gateway import http_server
+from aici_engine.server.gateway.api_keys import Keys
+from aici_engine.server.gateway.http_server import Server
+from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.supervisor import Supervisor
+from aici_engine.server.service.admission import Admission
+from aici_engine.server.service.service import Service
+from aici_engine.server.telemetry import tracing
+
+_BACKLOG = 2048
+_POLL_S = 0.05
+_LAST_WORDS_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: None) -> None:
+    """Blocks. `started` gets the base URL once requests are served.
+
+    SIGTERM and SIGINT drain: no new requests, those that run end, at the latest after `drain_timeout_s`; a second one
+    ends at once. SIGHUP reads the API keys again. Raises UsageError if the address cannot be had or the keys are not
+    right, UnavailableError if engines keep dying.
+    """
+    # The command line dies quietly of a closed pipe; to a server that is a client that has left.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    keys = Keys(config.api_key_file)
+    with _listen(config) as listener:
+        address = listener.getsockname()[0]
+        if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
+            _log.warning("whoever can reach %s may use this server: --api-key-file asks for keys", address)
+        asyncio.run(_serve(config, keys, listener, started))
+
+
+async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, started: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, number, stop)
+    if config.api_key_file is not None:
+        loop.add_signal_handler(signal.SIGHUP, keys.reload)
+    async with contextlib.AsyncExitStack() as stack:
+        supervisor = Supervisor(
+            config.engine,
+            modules=list(config.modules.values()),
+            max_forks=config.max_forks,
+            log_level=config.log_level,
+            log_format=config.log_format,
+        )
+        stopping = loop.create_task(stop.wait())
+        loading = loop.create_task(stack.enter_async_context(supervisor))
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            loading.cancel()
+            await asyncio.wait([loading])
+            return
+        loading.result()
+        service = _service(config, supervisor.client)
+        spans = stack.enter_context(tracing.from_environment(config.name))
+        app = create_app(service, keys=keys, cors_origins=config.cors_origins, observers=spans)
+        server = Server(http_server.config(app))
+        serving = loop.create_task(server.serve([listener]))
+        host, port = listener.getsockname()[:2]
+        started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        failing = loop.create_task(supervisor.failed.wait())
+        await asyncio.wait([stopping, failing, serving], return_when=asyncio.FIRST_COMPLETED)
+        service.admission.drain_begun.set()
+        if not failing.done():
+            await _drain(service, config.drain_timeout_s)
+        server.stop()
+        await serving
+        stopping.cancel()
+        failing.cancel()
+        if supervisor.failed.is_set():
+            raise UnavailableError("the engine keeps dying", hint="its last words are above")
+
+
+def _on_signal(number: int, stop: asyncio.Event) -> None:
+    if stop.is_set():
+        # The second one. The engine ends with us, and it leaves nothing.
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    stop.set()
+
+
+def _service(config: ServerConfig, client: EngineClient) -> Service:
+    assert client.info is not None
+    return Service(
+        client,
+        model_dir=config.engine.model_dir,
+        name=config.name,
+        aliases=config.aliases,
+        admission=Admission(client.info.max_num_seqs + config.max_queue),
+        limits=config.limits,
+        store=Store(fixed=config.modules),
+    )
+
+
+async def _drain(service: Service, timeout_s: float) -> None:
+    admission = service.admission
+    _log.info("stopping: %d sequences may end first", admission.num_admitted)
+    if await _all_end(admission, timeout_s):
+        return
+    _log.warning("%d sequences did not end within %g s", admission.num_admitted, timeout_s)
+    service.client.lost(UnavailableError("the server is stopping"))
+    # Their clients hear why before their connections close.
+    await _all_end(admission, _LAST_WORDS_S)
+
+
+async def _all_end(admission: Admission, timeout_s: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while admission.num_admitted:
+                await asyncio.sleep(_POLL_S)
+            # What the last of them said is on its way to a socket.
+            await asyncio.sleep(_POLL_S)
+    return not admission.num_admitted
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    """Bound before the model is loaded, so that a wrong address is told at once; connections wait in the backlog."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {config.host}:{config.port}: {error}", hint="--port 0 takes a free port"
+        ) from error
+    return listener

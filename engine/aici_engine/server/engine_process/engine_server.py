@@ -1,0 +1,153 @@
+"""The engine's side of the wire: messages in, events out. Knows nothing of sockets."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
+from aici_engine.engine import Engine
+from aici_engine.events import (
+    AcceptedEvent,
+    BacktrackEvent,
+    ControlEvent,
+    Event,
+    FinishEvent,
+    FinishReason,
+    ForkedEvent,
+    ForkEvent,
+    Origin,
+    ScoreEvent,
+    Token,
+    TokenEvent,
+)
+from aici_engine.request import ControllerCall, Request, RequestHandle
+from aici_engine.server.link import wire
+
+_log = logging.getLogger(__name__)
+
+
+class EngineServer:
+    """`handle` belongs to one thread; it raises what ended the engine, for a process of another one to be started, when
+    something is submitted after that. `send` is called from several, once a message; who sends flushes at a step's
+    end."""
+
+    def __init__(self, engine: Engine, *, send: Callable[[wire.FromEngine], None], flush: Callable[[], None]) -> None:
+        self._engine = engine
+        self._send = send
+        self._flush = flush
+        self._handles: dict[int, RequestHandle] = {}
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="aici-call")
+
+    def handle(self, message: wire.ToEngine) -> None:
+        match message:
+            case wire.Submit():
+                self._submit(message)
+            case wire.Abort(stream):
+                if (handle := self._handles.get(stream)) is not None:
+                    handle.abort()
+            case wire.Call():
+                self._pool.submit(self._answer, message)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _submit(self, submit: wire.Submit) -> None:
+        stream = submit.stream
+        call = None if submit.controller is None else ControllerCall(submit.controller, submit.argument)
+        request = Request(
+            prompt=[TokenId(token) for token in submit.prompt],
+            sampling=submit.sampling,
+            controller=call,
+            score_from=submit.score_from,
+            priority=submit.priority,
+            cache_salt=submit.salt,
+        )
+
+        def sink(event: Event) -> None:
+            self._send(_out(stream, event))
+            if isinstance(event, FinishEvent):
+                # The engine's thread may be faster than this one, which writes the handle down, then looks here.
+                ended.append(True)
+                self._handles.pop(stream, None)
+
+        ended: list[bool] = []
+        try:
+            handle = self._engine.submit(request, sink=sink)
+        except AiciError as error:
+            self._send(_refused(stream, len(submit.prompt), error))
+            self._flush()
+            self._engine.check_alive()
+            return
+        self._handles[stream] = handle
+        if ended:
+            self._handles.pop(stream, None)
+
+    def _answer(self, call: wire.Call) -> None:
+        try:
+            reply = wire.Reply(call.call, self._call(call.method))
+        except Exception as error:  # noqa: BLE001 whoever called must get an answer
+            if not isinstance(error, AiciError):
+                _log.exception("call %s failed", call.method)
+            reply = wire.Reply(call.call, failure=wire.Failure.of(error))
+        self._send(reply)
+        self._flush()
+
+    def _call(self, method: str) -> object:
+        if method == "stats":
+            return dict(self._engine.get_stats())
+        raise AiciError(f"the engine has no method {method}")
+
+
+def _refused(stream: int, prompt_len: int, error: AiciError) -> wire.FinishOut:
+    return wire.FinishOut(
+        stream, FinishReason.FAIL, "", wire.UsageOut(prompt_len, 0, 0), failure=wire.Failure.of(error)
+    )
+
+
+def _out(stream: int, event: Event) -> wire.StreamOut:
+    match event:
+        case AcceptedEvent():
+            return wire.AcceptedOut(stream)
+        case ScoreEvent(scores):
+            return wire.ScoreOut(
+                stream, [(s.token_id, s.logprob, [(int(t), p) for t, p in s.top_logprobs]) for s in scores]
+            )
+        case ForkEvent(fork, inner):
+            return wire.ForkOut(stream, fork, _sequence_out(stream, inner))
+        case _:
+            return _sequence_out(stream, event)
+
+
+def _sequence_out(stream: int, event: Event) -> wire.SequenceOut:
+    """What may happen in any fork."""
+    match event:
+        case TokenEvent(token, text):
+            return _token_out(stream, token, text)
+        case BacktrackEvent(num_tokens):
+            return wire.BacktrackOut(stream, num_tokens)
+        case ControlEvent(logs, storage):
+            return wire.ControlOut(stream, logs, list(storage))
+        case ForkedEvent(parent, text, tokens):
+            return wire.ForkedOut(stream, parent, text, [_token_out(stream, token, "") for token in tokens])
+        case FinishEvent():
+            usage, timings = event.usage, event.timings
+            return wire.FinishOut(
+                stream,
+                event.reason,
+                event.tail,
+                wire.UsageOut(usage.prompt_tokens, usage.sampled_tokens, usage.ff_tokens, usage.cached_tokens),
+                event.stop,
+                timings.started_s,
+                timings.first_token_s,
+                timings.total_s,
+                None if event.error is None else wire.Failure.of(event.error),
+                event.text,
+            )
+        case _:
+            raise TypeError(f"{type(event).__name__} is no event of a fork")
+
+
+def _token_out(stream: int, token: Token, text: str) -> wire.TokenOut:
+    top = [(int(t), p) for t, p in token.top_logprobs]
+    return wire.TokenOut(stream, token.token_id, token.data, text, token.origin is Origin.FORCED, token.logprob, top)

@@ -1,0 +1,83 @@
+"""The engine process: a model, its engine and its controller runtime, behind two sockets.
+
+Started by `link.supervisor` with one argument, JSON of `ProcessConfig`. It ends when its parent does.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+
+import msgspec
+import zmq
+
+from aici_base.errors import AiciError
+from aici_engine.engine import Engine, import_engine
+from aici_engine.server.engine_process.engine_server import EngineServer
+from aici_engine.server.engine_process.frame_sender import Outbox
+from aici_engine.server.engine_process.runtime_keeper import RuntimeKeeper
+from aici_engine.server.link import wire
+from aici_engine.server.link.process_config import ProcessConfig
+from aici_engine.server.telemetry import logs
+from aici_runtime import process
+from aici_runtime.client import RuntimeConfig
+from aici_runtime.config import patient
+
+PROCESS_NAME = "aici-engine"
+_JSON_SIZE_MIB = 32
+
+
+def main() -> None:
+    config = msgspec.json.decode(sys.argv[1], type=ProcessConfig, dec_hook=lambda kind, value: kind(value))
+    process.set_name(PROCESS_NAME)
+    process.die_with(os.pidfd_open(config.parent_pid))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us in order
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    logs.set_up(level=config.log_level, log_format=config.log_format, process="engine")
+    context = zmq.Context()
+    requests, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    for socket in (requests, events):
+        # Nothing may be lost, and nobody may wait: what is bounded is the number of streams.
+        socket.set_hwm(0)
+        socket.linger = 1000
+    requests.connect(config.requests)
+    events.connect(config.events)
+    outbox = Outbox(events)
+    try:
+        _serve(config, requests, outbox)
+    except AiciError as error:
+        outbox.send(wire.Reply(0, failure=wire.Failure.of(error)))
+        outbox.flush()
+        requests.close()
+        events.close()
+        context.term()
+        sys.exit(error.exit_code)
+
+
+def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox) -> None:
+    with contextlib.ExitStack() as stack:
+        wanted = RuntimeConfig(
+            tokenizer=config.engine.model_dir, json_size_mib=_JSON_SIZE_MIB, max_forks=config.max_forks
+        )
+        keeper = RuntimeKeeper(patient(wanted), config.modules)
+        stack.callback(keeper.close)
+        # Torch is imported while the runtime comes up on the other core.
+        import_engine()
+        runtime = keeper.wait_ready()
+        engine = stack.enter_context(Engine(config.engine, runtime=runtime, on_step=outbox.flush))
+        server = EngineServer(engine, send=outbox.send, flush=outbox.flush)
+        stack.callback(server.close)
+        threading.Thread(target=keeper.keep, args=(engine.use_runtime,), name="aici-keeper", daemon=True).start()
+        info = wire.EngineInfo(
+            engine.vocab_size, engine.max_len, config.engine.max_num_seqs, tuple(sorted(engine.eos_tokens))
+        )
+        outbox.send(wire.Ready(info))
+        outbox.flush()
+        while True:
+            for message in wire.decode_to_engine(requests.recv()):
+                server.handle(message)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""API keys: a TOML file with a table for each, which says what its holder may do.
+
+[keys.alice]
+key = "sk-..."                  # or sha256 = "...": of the key, in hexadecimal digits
+controllers = ["regex", "my-.*"]  # regexes of whole names; without it: all
+upload = false                  # no new controllers, no tags
+requests_per_minute = 60
+max_concurrency = 4             # sequences at a time
+admin = true                    # may set tags that belong to others
+"""
+
+import base64
+import binascii
+import difflib
+import hashlib
+import hmac
+import logging
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import HTTPConnection
+
+from aici_base.errors import UsageError
+from aici_engine.server.errors import UnauthorizedError
+from aici_engine.server.service.admission import Principal
+
+_FIELDS: Mapping[str, type] = {
+    "key": str,
+    "sha256": str,
+    "admin": bool,
+    "upload": bool,
+    "controllers": list,
+    "requests_per_minute": int,
+    "max_concurrency": int,
+}
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+_log = logging.getLogger(__name__)
+
+
+class Keys:
+    """Who a connection is, by the key that it shows. Without a file everybody is `Principal()`, who may do all."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._principals = {} if path is None else _read(path)
+
+    def reload(self) -> None:
+        """Read the file again. If it is not right, the keys stay as they were, and the log says why."""
+        if self._path is None:
+            return
+        try:
+            self._principals = _read(self._path)
+        except UsageError as error:
+            _log.error("the API keys stay as they were: %s", error)
+        else:
+            _log.info("%d API keys", len(self._principals))
+
+    def who(self, connection: HTTPConnection) -> Principal:
+        """Raises UnauthorizedError."""
+        if self._path is None:
+            return Principal()
+        shown = _shown(connection)
+        if shown is None:
+            raise UnauthorizedError("no API key", hint="send Authorization: Bearer KEY")
+        digest = _digest(shown.encode())
+        found = None
+        for known, principal in self._principals.items():
+            # All are compared, each in constant time: how long it takes says nothing.
+            if hmac.compare_digest(known, digest):
+                found = principal
+        if found is None:
+            raise UnauthorizedError("the API key is not known here")
+        return found
+
+
+def _shown(connection: HTTPConnection) -> str | None:
+    """The key as OpenAI's clients send it, LMTP's (the password of Basic), Anthropic's, AICI's, or in the query."""
+    kind, _, credentials = connection.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return credentials.strip()
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+    header = connection.headers.get("x-api-key") or connection.headers.get("api-key")
+    # Queries end up in logs and histories: only for WebSockets, whose clients often cannot set headers.
+    return header or (connection.query_params.get("api_key") if connection.scope["type"] == "websocket" else None)
+
+
+def _digest(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Principal]:
+    try:
+        text = path.read_text()
+        mode = path.stat().st_mode
+        document = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read the API keys of {path}: {error}") from error
+    if mode & stat.S_IWOTH:
+        raise UsageError(f"{path} can be written by everybody on this machine", hint=f"chmod 600 {path}")
+    tables = document.get("keys")
+    if set(document) != {"keys"} or not isinstance(tables, dict) or not tables:
+        raise UsageError(f"{path} is no file of API keys", hint='it has a table for each: [keys.NAME] and key = "..."')
+    principals: dict[str, Principal] = {}
+    for name, table in tables.items():
+        digest, principal = _principal(f"{path}: keys.{name}", name, table)
+        if digest in principals:
+            raise UsageError(f"{path}: keys.{name} and keys.{principals[digest].name} are the same key")
+        principals[digest] = principal
+    if mode & stat.S_IROTH and any("key" in table for table in tables.values()):
+        _log.warning("%s can be read by everybody on this machine: chmod 600 it, or write sha256 for key", path)
+    return principals
+
+
+def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
+    if not isinstance(table, dict):
+        raise UsageError(f"{where} is not a table", hint=f"write [keys.{name}]")
+    _check_fields(where, table)
+    if ("key" in table) == ("sha256" in table):
+        raise UsageError(f"{where} needs one of key and sha256")
+    if table.get("key") == "":
+        raise UsageError(f"{where}.key is empty")
+    digest = _digest(table["key"].encode()) if "key" in table else table["sha256"].lower()
+    if not _DIGEST.fullmatch(digest):
+        raise UsageError(f"{where}.sha256 has not 64 hexadecimal digits")
+    return digest, Principal(
+        name=name,
+        is_admin=table.get("admin", False),
+        may_upload=table.get("upload", True),
+        controllers=_patterns(where, table["controllers"]) if "controllers" in table else None,
+        requests_per_minute=table.get("requests_per_minute"),
+        max_concurrency=table.get("max_concurrency"),
+    )
+
+
+def _check_fields(where: str, table: Mapping[str, Any]) -> None:
+    for field, value in table.items():
+        kind = _FIELDS.get(field)
+        if kind is None:
+            near = difflib.get_close_matches(field, _FIELDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_FIELDS)}"
+            raise UsageError(f"{where}.{field} is not known", hint=hint)
+        if type(value) is not kind:
+            # Not the value: it may be a key.
+            raise UsageError(f"{where}.{field} must be a {kind.__name__}, not a {type(value).__name__}")
+        if isinstance(value, int) and kind is int and value < 1:
+            raise UsageError(f"{where}.{field} must be 1 or more, not {value}")
+
+
+def _patterns(where: str, texts: list[object]) -> tuple[re.Pattern[str], ...]:
+    patterns = []
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"{where}.controllers must be a list of texts: {text!r} is none")
+        try:
+            patterns.append(re.compile(text))
+        except re.error as error:
+            raise UsageError(f"{where}.controllers: {text!r} is no regex: {error}") from error
+    return tuple(patterns)

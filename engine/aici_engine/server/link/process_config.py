@@ -1,0 +1,20 @@
+"""The settings that an engine process is started with: one JSON argument."""
+
+import msgspec
+
+from aici_engine.config import EngineConfig
+from aici_engine.server.config import LogFormat
+
+
+class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`requests`, `events`: addresses that the parent has bound. `modules`: .wasm files that are compiled
+    before the first request."""
+
+    requests: str
+    events: str
+    parent_pid: int
+    engine: EngineConfig
+    max_forks: int
+    modules: tuple[str, ...] = ()
+    log_level: str = "WARNING"
+    log_format: LogFormat = "text"

@@ -1,0 +1,179 @@
+"""Starts the engine process, tells the client what becomes of it, and starts another when it dies."""
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from aici_base.errors import AiciError, UnavailableError
+from aici_engine.config import EngineConfig
+from aici_engine.server.config import LogFormat
+from aici_engine.server.link import wire
+from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.process_config import ProcessConfig
+from aici_engine.server.link.socket_folder import SocketFolder
+from aici_runtime.runtime_process import RuntimeProcess
+
+_MAX_DEATHS = 3
+_WITHIN_S = 60.0
+_LAST_MESSAGES_S = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """A context manager. `client` serves while an engine is up.
+
+    Entering returns once the engine is ready, and raises what it said if it does not come up. `failed` is set when
+    engines die faster than it makes sense to start them.
+    """
+
+    def __init__(
+        self,
+        engine: EngineConfig,
+        *,
+        modules: Sequence[Path],
+        max_forks: int,
+        log_level: str = "WARNING",
+        log_format: LogFormat = "text",
+    ) -> None:
+        self._config = ProcessConfig(
+            requests="",
+            events="",
+            parent_pid=os.getpid(),
+            engine=engine,
+            max_forks=max_forks,
+            modules=tuple(str(path) for path in modules),
+            log_level=log_level,
+            log_format=log_format,
+        )
+        self._process: _EngineProcess | None = None
+        self._deaths: list[float] = []
+        self._restart: asyncio.Task[None] | None = None
+        self.client = EngineClient()
+        self.failed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+        if self._process is not None:
+            await self._process.close()
+        self.client.lost(UnavailableError("the server is stopping"))
+
+    async def _start(self) -> None:
+        self._process = process = _EngineProcess(self.client, config=self._config, died=self._died)
+        await process.ready
+
+    def _died(self, why: AiciError) -> None:
+        _log.error("%s", why)
+        now = time.monotonic()
+        self._deaths = [at for at in self._deaths if now - at < _WITHIN_S] + [now]
+        self.client.lost(why)
+        if len(self._deaths) > _MAX_DEATHS:
+            self.failed.set()
+        else:
+            self._restart = asyncio.get_running_loop().create_task(self._start_again())
+
+    async def _start_again(self) -> None:
+        assert self._process is not None
+        await self._process.close()
+        try:
+            await self._start()
+        except AiciError as error:
+            self._died(error)
+
+
+class _EngineProcess:
+    """One engine process and the two sockets to it."""
+
+    def __init__(self, client: EngineClient, *, config: ProcessConfig, died: Callable[[AiciError], None]) -> None:
+        self._client = client
+        self._died = died
+        self._loop = asyncio.get_running_loop()
+        self._is_up = False
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self._context = zmq.asyncio.Context()
+        self._requests, self._events = self._context.socket(zmq.PUSH), self._context.socket(zmq.PULL)
+        for socket in (self._requests, self._events):
+            socket.set_hwm(0)
+            socket.linger = 0
+        self._folder = SocketFolder()
+        addresses = [f"ipc://{self._folder.path}/{letter}" for letter in "re"]
+        self._requests.bind(addresses[0])
+        self._events.bind(addresses[1])
+        config = msgspec.structs.replace(config, requests=addresses[0], events=addresses[1])
+        argument = msgspec.json.encode(config, enc_hook=str).decode()
+        command = [sys.executable, "-P", "-m", "aici_engine.server.engine_process.main", argument]
+        self._child = RuntimeProcess(command, say=_as_json if config.log_format == "json" else None)
+        self._pidfd = os.pidfd_open(self._child.pid)
+        self._loop.add_reader(self._pidfd, self._ended)
+        self._reader = self._loop.create_task(self._read())
+
+    def send(self, message: wire.ToEngine) -> None:
+        # Never blocks: there is no high-water mark.
+        self._requests.send(wire.encode([message]))
+
+    async def close(self) -> None:
+        self._stop_watching()
+        self._reader.cancel()
+        await asyncio.to_thread(self._child.end)
+        self._requests.close()
+        self._events.close()
+        self._context.term()
+        self._folder.remove()
+
+    async def _read(self) -> None:
+        while True:
+            for message in wire.decode_from_engine(await self._events.recv()):
+                if isinstance(message, wire.Ready):
+                    self._folder.remove()
+                    self._is_up = True
+                    self._client.connected(self, message.info)
+                    self.ready.set_result(None)
+                elif not self._is_up and isinstance(message, wire.Reply) and message.failure is not None:
+                    self._fail(message.failure.error())
+                else:
+                    self._client.receive(message)
+
+    def _ended(self) -> None:
+        self._stop_watching()
+        why = UnavailableError("the engine process has died", hint="its last words are in the server's log")
+        if self._is_up:
+            self._died(why)
+        else:
+            # What it said of its end may still be on its way.
+            self._loop.call_later(_LAST_MESSAGES_S, self._fail, why)
+
+    def _fail(self, why: AiciError) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(why)
+
+    def _stop_watching(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+def _as_json(line: str) -> None:
+    """What the engine process logs is JSON already; what others say there, a runtime or a crash, becomes it."""
+    if line.startswith("{"):
+        sys.stderr.write(line)
+    else:
+        _log.warning("%s", line.rstrip("\n"))

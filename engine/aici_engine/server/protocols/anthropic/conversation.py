@@ -1,0 +1,80 @@
+"""A request's messages as a conversation. Turns of one role in a row are one, their texts joined by newlines."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from aici_engine.server.errors import ParameterError
+from aici_engine.server.protocols.anthropic.schema import CountRequest, TextBlock, ToolResultBlock, ToolUseBlock
+from aici_engine.server.protocols.anthropic.schema import Message as MessageParam
+from aici_engine.server.protocols.chat.prompt import Message, chat_prompt
+from aici_engine.server.protocols.chat.tools import Call, Tool
+from aici_engine.server.protocols.chat.turn import Named, ToolChoice
+from aici_engine.server.service.service import Service
+
+
+async def prompt_of(service: Service, body: CountRequest) -> list[int]:
+    """If the last message is the assistant's, the answer goes on from there."""
+    said = [Message(role="system", content=_joined(body.system))] if body.system else []
+    for number, message in enumerate(body.messages):
+        said.extend(_said(message, f"messages.{number}"))
+    messages = list(_in_turn(said))
+    answer = ""
+    if messages[-1].role == "assistant":
+        last = messages.pop()
+        if last.calls:
+            raise ParameterError("messages", "the last message calls tools", hint="their results must follow")
+        answer = last.content
+    tools = [] if choice_of(body) == "none" else tools_of(body)
+    return await chat_prompt(service, messages, tools, answer=answer)
+
+
+def tools_of(body: CountRequest) -> list[Tool]:
+    tools = {tool.name: Tool(tool.name, tool.description, tool.input_schema) for tool in body.tools}
+    if len(tools) < len(body.tools):
+        raise ParameterError("tools", "two tools have the same name")
+    return list(tools.values())
+
+
+def choice_of(body: CountRequest) -> ToolChoice:
+    """Tools that must not be used are not shown to the model either."""
+    choice = body.tool_choice
+    if choice is None:
+        return "auto" if body.tools else "none"
+    if choice.type == "tool":
+        if choice.name not in {tool.name for tool in body.tools}:
+            raise ParameterError("tool_choice", f"there is no tool {choice.name} in tools")
+        return Named(choice.name)
+    if choice.type == "any" and not body.tools:
+        raise ParameterError("tool_choice", "a tool is to be used, but there are no tools")
+    return "required" if choice.type == "any" else choice.type
+
+
+def _said(message: MessageParam, where: str) -> Iterator[Message]:
+    for number, block in enumerate(message.content or [TextBlock(type="text", text="")]):
+        match block:
+            case TextBlock():
+                yield Message(role=message.role, content=block.text)
+            case ToolUseBlock() if message.role == "assistant":
+                yield Message(role="assistant", calls=[Call(block.id, block.name, block.input)])
+            case ToolResultBlock() if message.role == "user":
+                text = _joined(block.content)
+                yield Message(
+                    role="tool", content=f"Error: {text}" if block.is_error else text, call_id=block.tool_use_id
+                )
+            case _:
+                field = f"{where}.content.{number}"
+                raise ParameterError(field, f"{field}: a {message.role} message has no blocks of type {block.type}")
+
+
+def _in_turn(said: Sequence[Message]) -> Iterator[Message]:
+    for role, group in itertools.groupby(said, key=lambda message: message.role):
+        if role == "tool":
+            yield from group
+        else:
+            parts = list(group)
+            content = "\n".join(part.content for part in parts if part.content)
+            yield Message(role=role, content=content, calls=[call for part in parts for call in part.calls])
+
+
+def _joined(texts: Sequence[TextBlock]) -> str:
+    return "\n".join(block.text for block in texts)

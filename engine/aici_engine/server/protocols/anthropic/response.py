@@ -1,0 +1,121 @@
+"""A turn as the protocol answers: a message, or the events of a stream that add up to it."""
+
+import contextlib
+import uuid
+from collections.abc import AsyncGenerator
+from typing import Any, TypeAlias
+
+import orjson
+
+from aici_base.errors import AiciError
+from aici_engine.server.errors import anthropic_body, status_of
+from aici_engine.server.gateway import sse
+from aici_engine.server.protocols.chat.collect import answers
+from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
+from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd
+
+Json: TypeAlias = dict[str, Any]
+
+
+def opening(model: str, input_tokens: int) -> Json:
+    """A message of which nothing has been said. What was there of its input is known at its end only."""
+    return {
+        "id": f"msg_{uuid.uuid4().hex[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(input_tokens, 0, 0) | {"service_tier": "standard"},
+    }
+
+
+async def whole(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens: int) -> Json:
+    """For orjson. The text is the true one, without what a controller took back.
+
+    The input of a call that the limit cut short is empty: half a value would be a wrong one.
+    """
+    [answer] = await answers([turn])
+    assert answer.end is not None
+    content: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
+    for call in answer.calls:
+        block = _tool_use(call.call_id, call.name)
+        content.append(block | {"input": orjson.Fragment(call.arguments)})
+    if answer.end.reason == "length" and answer.calls:
+        content[-1]["input"] = {}
+    end = _end(answer.end, max_tokens)
+    return message | {"content": content, **end["delta"], "usage": message["usage"] | end["usage"]}
+
+
+async def streamed(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens: int) -> AsyncGenerator[bytes, None]:
+    """Nothing comes before the turn has begun: what is raised until then has an HTTP status; later it is an event."""
+    index, kind = -1, ""
+    started = False
+    try:
+        async with contextlib.aclosing(turn):
+            async for delta in turn:
+                if not started:
+                    yield _event({"type": "message_start", "message": message})
+                    started = True
+                block, change = _parts(delta, kind)
+                if index >= 0 and (block is not None or isinstance(delta, TurnEnd)):
+                    yield _event({"type": "content_block_stop", "index": index})
+                if block is not None:
+                    index, kind = index + 1, block["type"]
+                    yield _event({"type": "content_block_start", "index": index, "content_block": block})
+                if change is not None:
+                    yield _event({"type": "content_block_delta", "index": index, "delta": change})
+                if isinstance(delta, TurnEnd):
+                    yield _event(_end(delta, max_tokens))
+                    yield _event({"type": "message_stop"})
+    except AiciError as error:
+        if not started:
+            raise
+        yield _event(anthropic_body(status_of(error), error))
+
+
+def _event(data: Json) -> bytes:
+    return sse.event(data, name=data["type"])
+
+
+def _parts(delta: Delta, kind: str) -> tuple[Json | None, Json | None]:
+    """The block that begins with `delta`, unless the open one, of that kind, goes on; and what the block gains."""
+    match delta:
+        case Text(text) if text:
+            block = None if kind == "text" else {"type": "text", "text": ""}
+            return block, {"type": "text_delta", "text": text}
+        case CallStart(call_id, name):
+            return _tool_use(call_id, name), None
+        case CallArguments(text):
+            return None, {"type": "input_json_delta", "partial_json": text}
+    return None, None
+
+
+def _tool_use(call_id: str, name: str) -> Json:
+    return {"type": "tool_use", "id": f"toolu_{call_id.removeprefix('call_')}", "name": name, "input": {}}
+
+
+_REASONS = {"end": "end_turn", "stop": "stop_sequence", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+def _end(end: TurnEnd, max_tokens: int) -> Json:
+    reason = _REASONS[end.reason]
+    if end.reason == "length" and end.usage.output < max_tokens:
+        reason = "model_context_window_exceeded"
+    delta = {"stop_reason": reason, "stop_sequence": end.stop}
+    return {
+        "type": "message_delta",
+        "delta": delta,
+        "usage": _usage(end.usage.prompt, end.usage.cached, end.usage.output),
+    }
+
+
+def _usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> Json:
+    """As the protocol counts: what was there is not part of the input."""
+    return {
+        "input_tokens": prompt_tokens - cached_tokens,
+        "output_tokens": output_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached_tokens,
+    }

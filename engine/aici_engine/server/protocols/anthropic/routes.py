@@ -1,0 +1,93 @@
+"""The routes of the Anthropic protocol."""
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Depends, Request, Response
+
+from aici_base.errors import UsageError
+from aici_engine.config import SamplingParams
+from aici_engine.request import ControllerCall
+from aici_engine.server.errors import ParameterError
+from aici_engine.server.gateway import sse
+from aici_engine.server.gateway.caller import who as asker
+from aici_engine.server.protocols.anthropic.conversation import choice_of, prompt_of, tools_of
+from aici_engine.server.protocols.anthropic.response import opening, streamed, whole
+from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
+from aici_engine.server.protocols.chat.turn import Delta, TurnRequest, run_turn
+from aici_engine.server.protocols.constraint_fields import controller_call
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+Who = Annotated[Principal, Depends(asker)]
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(prefix="/v1/messages", tags=["anthropic"])
+
+    @routes.post("")
+    async def create(request: Request, body: MessagesRequest, who: Who) -> Response:
+        """The next message of a conversation."""
+        service.check_model(body.model)
+        turn = await sse.unless_gone(request, _turn_request(service, who, body))
+        deltas = _admitted(service, who, turn)
+        message = opening(service.name, len(turn.prompt))
+        if body.stream:
+            return await sse.respond(request, streamed(deltas, message, max_tokens=body.max_tokens))
+        answer = await sse.unless_gone(request, whole(deltas, message, max_tokens=body.max_tokens))
+        return Response(orjson.dumps(answer), media_type="application/json")
+
+    @routes.post("/count_tokens")
+    async def count_tokens(body: CountRequest) -> dict[str, int]:
+        """What `create` would count as input."""
+        service.check_model(body.model)
+        return {"input_tokens": len(await prompt_of(service, body))}
+
+    return routes
+
+
+async def _turn_request(service: Service, who: Principal, body: MessagesRequest) -> TurnRequest:
+    sampling = SamplingParams(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        max_tokens=body.max_tokens,
+        stop=tuple(body.stop_sequences),
+    )
+    choice = choice_of(body)
+    return TurnRequest(
+        prompt=await prompt_of(service, body),
+        sampling=sampling,
+        controller=await _controller(service, who, body, free=choice == "none"),
+        tools=tools_of(body),
+        tool_choice=choice,
+        parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
+    )
+
+
+async def _controller(service: Service, who: Principal, body: MessagesRequest, *, free: bool) -> ControllerCall | None:
+    """`free`: no tool may be called."""
+    asked = body.asked()
+    form = body.output_config and body.output_config.format
+    if form:
+        asked.append("output_config.format")
+    if asked and not free:
+        raise ParameterError(asked[0], f"{asked[0]} and tools together are not supported", hint="leave one of them out")
+    if not form:
+        return await controller_call(service, who, body)
+    if len(asked) > 1:
+        raise ParameterError(asked[0], f"{asked[0]} and {asked[1]} together: a text has one constraint")
+    try:
+        return await service.constraints.json_schema(json.dumps(form.schema_))
+    except UsageError as error:
+        raise ParameterError(asked[0], f"{asked[0]}: {error.message}", hint=error.hint) from error
+
+
+async def _admitted(service: Service, who: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:
+    with service.admission.admit(who, 1):
+        async with contextlib.aclosing(run_turn(service, who, turn)) as deltas:
+            async for delta in deltas:
+                yield delta

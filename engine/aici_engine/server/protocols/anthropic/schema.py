@@ -1,0 +1,181 @@
+"""The bodies of requests. What we have not is a field only where the protocol has a value for it without effect."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from aici_engine.config import MAX_STOPS
+from aici_engine.server.protocols.constraint_fields import ConstraintFields
+
+_MAX_MESSAGES = 100_000
+_MAX_INT = 1 << 31
+
+
+class _Body(BaseModel):
+    """Strict: "5" is no number. Unknown fields are refused by name."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _absent(value: object, info: ValidationInfo) -> None:
+    if value is not None:
+        raise ValueError(f"{info.field_name} is not supported: leave it out")
+
+
+def _only(*harmless: object) -> BeforeValidator:
+    """Values that change nothing; another is one that would have to."""
+
+    def check(value: object, info: ValidationInfo) -> object:
+        if value is not None and value not in harmless:
+            texts = " or ".join(map(repr, harmless))
+            raise ValueError(f"{info.field_name} is supported as {texts} only: leave it out")
+        return value
+
+    return BeforeValidator(check)
+
+
+Absent: TypeAlias = Annotated[None, BeforeValidator(_absent)]
+
+
+class CacheControl(_Body):
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] = "5m"
+
+
+class TextBlock(_Body):
+    type: Literal["text"]
+    text: str
+    cache_control: CacheControl | None = None
+    citations: Absent = None
+
+
+class ToolUseBlock(_Body):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+    cache_control: CacheControl | None = None
+    caller: Annotated[Any, _only({"type": "direct"})] = None
+    toolset_name: Absent = None
+
+
+def _texts(value: object) -> object:
+    return _blocks_of(value, {"text"})
+
+
+def _blocks(value: object) -> object:
+    return _blocks_of(value, {"text", "tool_use", "tool_result"})
+
+
+def _blocks_of(value: object, kinds: set[str]) -> object:
+    """A string is short for one block of text."""
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    for number, block in enumerate(value if isinstance(value, list) else []):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if isinstance(kind, str) and kind not in kinds:
+            known = ", ".join(sorted(kinds))
+            raise ValueError(f"block {number} is of type {kind}, which is not supported here: use {known}")
+    return value
+
+
+Texts: TypeAlias = Annotated[list[TextBlock], BeforeValidator(_texts)]
+
+
+class ToolResultBlock(_Body):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: Texts = []
+    is_error: bool = False
+    cache_control: CacheControl | None = None
+    toolset_name: Absent = None
+
+
+Block: TypeAlias = Annotated[TextBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
+
+
+class Message(_Body):
+    role: Literal["user", "assistant", "system"]
+    content: Annotated[list[Block], BeforeValidator(_blocks)]
+
+
+def _object_schema(value: object) -> object:
+    if isinstance(value, dict) and value.get("type", "object") != "object":
+        raise ValueError('the schema of a tool\'s input is of type "object"')
+    return value
+
+
+def _custom(value: object) -> object:
+    if value is not None and value != "custom":
+        raise ValueError(f"tools of type {value} are not supported: give custom tools, with an input_schema")
+    return value
+
+
+class ToolParam(_Body):
+    """`type` is first, so that a server's tool is refused as such. Inputs are always valid, `strict` or not."""
+
+    type: Annotated[str | None, BeforeValidator(_custom)] = None
+    name: str = Field(pattern="^[a-zA-Z0-9_-]{1,128}$")
+    description: str = ""
+    input_schema: Annotated[dict[str, Any], BeforeValidator(_object_schema)]
+    strict: bool | None = None
+    eager_input_streaming: bool | None = None
+    cache_control: CacheControl | None = None
+    allowed_callers: Annotated[Any, _only(["direct"])] = None
+    defer_loading: Annotated[Any, _only(False)] = None
+    input_examples: Absent = None
+
+
+class Choice(_Body):
+    type: Literal["auto", "any", "none"]
+    disable_parallel_tool_use: bool = False
+
+
+class NamedChoice(_Body):
+    type: Literal["tool"]
+    name: str
+    disable_parallel_tool_use: bool = False
+
+
+class JsonFormat(_Body):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(_Body):
+    effort: Absent = None
+    format: JsonFormat | None = None
+
+
+class Metadata(_Body):
+    user_id: str | None = None
+
+
+class CountRequest(_Body):
+    """What decides the prompt, and what the protocol lets stand beside it."""
+
+    model: str
+    messages: list[Message] = Field(min_length=1, max_length=_MAX_MESSAGES)
+    system: Texts = []
+    tools: list[ToolParam] = []
+    tool_choice: Annotated[Choice | NamedChoice, Field(discriminator="type")] | None = None
+    output_config: OutputConfig | None = None
+    cache_control: CacheControl | None = None
+    speed: Annotated[Any, _only("standard")] = None
+    thinking: Annotated[Any, _only({"type": "disabled"})] = None
+
+
+class MessagesRequest(CountRequest, ConstraintFields):
+    """`max_tokens` 0 generates nothing. One stop string fewer than the engine takes: the mark of a call is one."""
+
+    max_tokens: int = Field(ge=0, le=_MAX_INT)
+    stop_sequences: list[Annotated[str, Field(min_length=1)]] = Field(default=[], max_length=MAX_STOPS - 1)
+    stream: bool = False
+    temperature: float = Field(default=1.0, ge=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0, le=_MAX_INT)
+    metadata: Metadata | None = None
+    service_tier: Annotated[Any, _only("auto")] = None
+    container: Absent = None
+    diagnostics: Absent = None
+    inference_geo: Absent = None

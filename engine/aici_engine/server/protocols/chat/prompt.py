@@ -1,0 +1,121 @@
+"""A conversation and the tools that it may use, as the tokens that the assistant's answer follows.
+
+A template that knows tools is given them in the shape that templates share. For any other, the tools are described in
+the system message, calls are part of the assistant's text, and results come from the user.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from aici_base.errors import UsageError
+from aici_engine.chat_template import ChatTemplate
+from aici_engine.server.protocols.chat.tools import CLOSE, OPEN, Call, Tool, written
+from aici_engine.server.service.service import Service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """`calls`: of an assistant, after its `content`. A tool's `content` is the result of the call `call_id`."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    calls: Sequence[Call] = ()
+    call_id: str = ""
+
+
+async def chat_prompt(
+    service: Service, messages: Sequence[Message], tools: Sequence[Tool] = (), *, answer: str = ""
+) -> list[int]:
+    """`answer`: how the assistant's answer begins. UsageError for what the template refuses, or what does not fit."""
+    template = service.template
+    if template is None:
+        raise UsageError("this model has no chat template", hint="it completes text: use /v1/completions")
+    if not messages:
+        raise UsageError("there are no messages", hint="give at least one")
+    plain = service.vocabulary.plain
+    messages = [replace(message, content=plain(message.content)) for message in messages]
+    text = _render(template, messages, tools) + plain(answer)
+    # The template writes the special tokens at the start itself.
+    prompt = await service.tokenize(text, add_special_tokens=False)
+    if len(prompt) >= service.info.max_len:
+        raise UsageError(
+            f"the conversation has {len(prompt)} tokens: this model takes {service.info.max_len}, the answer included",
+            hint="leave older messages out",
+        )
+    return prompt
+
+
+def _render(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+    names = _names_of_calls(messages)
+    if template.takes_tools:
+        shaped = [_known(message, names) for message in messages]
+        return template.render(shaped, tools=[_wrapped(tool) for tool in tools] or None)
+    return template.render(_plain(messages, tools))
+
+
+def _names_of_calls(messages: Sequence[Message]) -> Mapping[str, str]:
+    """Call id → tool. UsageError for the result of a call that was not made before."""
+    names: dict[str, str] = {}
+    for message in messages:
+        names.update({call.call_id: call.name for call in message.calls})
+        if message.role == "tool" and message.call_id not in names:
+            raise UsageError(
+                f"there is a result of the call {message.call_id!r}, but no such call before it",
+                hint="the assistant's message with its calls comes first",
+            )
+    return names
+
+
+def _known(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
+    shaped: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        shaped["tool_calls"] = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.role == "tool":
+        shaped |= {"tool_call_id": message.call_id, "name": names[message.call_id]}
+    return shaped
+
+
+def _wrapped(tool: Tool) -> dict[str, Any]:
+    return {"type": "function", "function": _described(tool)}
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def _plain(messages: Sequence[Message], tools: Sequence[Tool]) -> list[dict[str, str]]:
+    shaped: list[dict[str, str]] = []
+    after_result = False
+    for message in messages:
+        role, text = message.role, message.content
+        if role == "tool":
+            role, text = "user", f"<tool_response>\n{text}\n</tool_response>"
+        text = "\n".join([text] * bool(text) + [written(call) for call in message.calls])
+        if after_result and role == "user":
+            # Many templates want user and assistant in turn.
+            shaped[-1]["content"] += f"\n{text}"
+        else:
+            shaped.append({"role": role, "content": text})
+        after_result = message.role == "tool"
+    if tools:
+        if shaped[0]["role"] != "system":
+            shaped.insert(0, {"role": "system", "content": ""})
+        system = shaped[0]
+        system["content"] = f"{system['content']}\n\n{_taught(tools)}".lstrip("\n")
+    return shaped
+
+
+def _taught(tools: Sequence[Tool]) -> str:
+    described = "\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in tools)
+    return f"""\
+You can call tools. These are their names, what they do, and the JSON Schemas of their arguments:
+{described}
+
+To call a tool, write its name and its arguments as JSON between two marks, and nothing after that:
+{OPEN}{{"name":"...","arguments":{{...}}}}{CLOSE}
+What it returns comes back between <tool_response> and </tool_response>. Call a tool only if it helps."""

@@ -1,0 +1,57 @@
+"""The constraints that a request of any protocol may carry beside what the protocol has itself: our extensions."""
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from aici_engine.request import ControllerCall
+from aici_engine.server.errors import ParameterError, about
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+_NAMES = ("guided_regex", "guided_json", "guided_choice", "guided_grammar", "controller")
+
+
+class ConstraintFields(BaseModel):
+    """At most one of them. `guided_grammar`: the text of a .y file."""
+
+    guided_regex: str | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_choice: Annotated[list[str], Field(min_length=1)] | None = None
+    guided_grammar: str | None = None
+    controller: str | None = None
+    controller_arg: Any = None
+
+    def asked(self) -> list[str]:
+        """The names of those that are given."""
+        return [name for name in _NAMES if getattr(self, name) is not None]
+
+
+async def controller_call(service: Service, who: Principal, fields: ConstraintFields) -> ControllerCall | None:
+    """None if nothing is asked. ParameterError names the field that is wrong, ForbiddenError is the key's."""
+    asked = fields.asked()
+    if len(asked) > 1:
+        raise ParameterError(asked[1], f"{asked[0]} and {asked[1]} together: a text has one constraint")
+    if fields.controller_arg is not None and fields.controller is None:
+        raise ParameterError("controller_arg", "controller_arg without a controller", hint="name it in `controller`")
+    if not asked:
+        return None
+    with about(asked[0]):
+        return await _call(service, who, fields)
+
+
+async def _call(service: Service, who: Principal, fields: ConstraintFields) -> ControllerCall:
+    constraints = service.constraints
+    if fields.guided_regex is not None:
+        return await constraints.regex(fields.guided_regex)
+    if fields.guided_json is not None:
+        schema = fields.guided_json
+        return await constraints.json_schema(schema if isinstance(schema, str) else json.dumps(schema))
+    if fields.guided_choice is not None:
+        return await constraints.choices(fields.guided_choice)
+    if fields.guided_grammar is not None:
+        return await constraints.grammar(fields.guided_grammar)
+    assert fields.controller is not None
+    argument = "" if fields.controller_arg is None else fields.controller_arg
+    return await constraints.controller(who, fields.controller, argument)

@@ -1,0 +1,226 @@
+"""One client's connection: its messages, its streams, and what the server tells it of itself."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec import Raw
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from aici_base.errors import AiciError, UsageError
+from aici_engine.server.errors import OverloadedError
+from aici_engine.server.protocols.lmtp.messages import (
+    COMMANDS,
+    Answer,
+    BacktrackItem,
+    Buffer,
+    Cancel,
+    ErrorItem,
+    Event,
+    Generate,
+    MessageError,
+    ModelInfo,
+    Score,
+    TokenItem,
+    parse,
+)
+from aici_engine.server.protocols.lmtp.prompts import Buffers, tokens_of
+from aici_engine.server.protocols.lmtp.send_queue import Outbox
+from aici_engine.server.protocols.lmtp.streams import Player
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+MAX_STREAMS = 256
+_RETRY_AFTER_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class CancelledStreamError(AiciError):
+    code = "cancelled"
+
+
+class Connection:
+    """Ends with its socket; its streams end with it. Every other stream gets exactly one last item."""
+
+    def __init__(self, socket: WebSocket, service: Service, who: Principal) -> None:
+        self._socket = socket
+        self._service = service
+        self._who = who
+        self._outbox = Outbox()
+        self._buffers = Buffers()
+        self._player = Player(service, who, say=self._say, queued=self._queued)
+        self._streams: dict[bytes, asyncio.Task[None]] = {}
+        self._cancelled: set[bytes] = set()
+        self._tasks = asyncio.TaskGroup()
+
+    async def serve(self) -> None:
+        """Until the client leaves."""
+        await self._socket.accept()
+        try:
+            async with self._tasks:
+                self._tasks.create_task(self._outbox.send_to(self._send))
+                self._tasks.create_task(self._tell_of_engine())
+                self._tasks.create_task(self._tell_of_end())
+                await self._read()
+        except* WebSocketDisconnect:
+            pass
+
+    async def _send(self, text: str) -> None:
+        try:
+            await self._socket.send_text(text)
+        except RuntimeError as error:
+            # The server's word for a socket that it closes itself, because of a broken frame for one.
+            raise WebSocketDisconnect(1006) from error
+
+    async def _read(self) -> None:
+        while True:
+            # A client that sends and does not read has to wait, too.
+            await self._outbox.room()
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(message["code"])
+            try:
+                if (text := message.get("text")) is None:
+                    raise MessageError("LMTP's messages are text, this one was binary")
+                await self._handle(text)
+            except MessageError as error:
+                is_last = error.opens_stream and bytes(error.stream_id) not in self._streams
+                self._outbox.put("TOKEN" if is_last else "MSG", ErrorItem.of(error.stream_id, error))
+            # Others get their turn, and a stream has begun before the next message can cancel it.
+            await asyncio.sleep(0)
+
+    async def _handle(self, text: str) -> None:
+        message = parse(text)
+        try:
+            match message:
+                case Generate() | Score():
+                    self._open(message)
+                case Cancel():
+                    self._cancel(message)
+                case ModelInfo():
+                    self._check_model(message.model)
+                    self._outbox.put("MSG", Answer(stream_id=message.stream_id, model_info=self._model_info()))
+                case Buffer():
+                    await self._set_buffer(message)
+        except AiciError as error:
+            self._outbox.put("MSG", ErrorItem.of(message.stream_id, error))
+
+    # Streams.
+
+    def _open(self, message: Generate | Score) -> None:
+        key = bytes(message.stream_id)
+        if key in self._streams:
+            # As a MSG: an error in TOKEN would end the stream that has this number.
+            raise UsageError(f"stream_id {key.decode()} is that of an open stream", hint="give each one its own")
+        try:
+            playing = self._prepare(message)
+        except AiciError as error:
+            self._outbox.put("TOKEN", ErrorItem.of(message.stream_id, error))
+        else:
+            self._streams[key] = self._tasks.create_task(playing)
+
+    def _prepare(self, message: Generate | Score) -> Coroutine[Any, Any, None]:
+        """What is checked in the order of the messages."""
+        self._check_model(message.model)
+        if len(self._streams) >= MAX_STREAMS:
+            raise OverloadedError(f"this connection has {MAX_STREAMS} open streams", retry_after_s=_RETRY_AFTER_S)
+        self._service.admission.count(self._who)
+        max_len = self._service.info.max_len
+        prompt = self._buffers.look_up(message.prompt, max_len=max_len)
+        scored = self._buffers.look_up(message.scored, max_len=max_len) if isinstance(message, Score) else []
+        if message.buffer is not None:
+            self._buffers.write(message.buffer)
+        tokens: list[int] = []
+        if isinstance(message, Generate):
+            playing = self._player.generate(message, prompt, tokens)
+        else:
+            playing = self._player.score(message, prompt, scored, tokens)
+        return self._play(message, playing, tokens)
+
+    async def _play(
+        self, message: Generate | Score, playing: Coroutine[Any, Any, TokenItem], tokens: list[int]
+    ) -> None:
+        key = bytes(message.stream_id)
+        last: TokenItem | ErrorItem
+        failed = False
+        try:
+            last = await playing
+        except asyncio.CancelledError:
+            if key not in self._cancelled:
+                raise
+            last = ErrorItem.of(message.stream_id, CancelledStreamError("the stream was cancelled"))
+        except AiciError as error:
+            failed = True
+            last = ErrorItem.of(message.stream_id, error)
+        except Exception:  # noqa: BLE001 a stream's end is where its failures are answered
+            failed = True
+            _log.exception("a bug in aici")
+            why = AiciError("the server failed: this is a bug, and it is in the log")
+            last = ErrorItem.of(message.stream_id, why)
+        self._cancelled.discard(key)
+        del self._streams[key]
+        if message.buffer is not None:
+            self._buffers.written(message.buffer, None if failed else tokens)
+        self._outbox.put("TOKEN", last)
+
+    def _say(self, item: TokenItem | BacktrackItem) -> None:
+        if self._outbox.is_full:
+            raise OverloadedError("the client does not read what it is sent", retry_after_s=_RETRY_AFTER_S)
+        self._outbox.put("TOKEN", item)
+
+    def _cancel(self, message: Cancel) -> None:
+        key = bytes(message.stream_id)
+        task = self._streams.get(key)
+        if task is not None:
+            self._cancelled.add(key)
+            task.cancel()
+        self._outbox.put("MSG", Answer(stream_id=message.stream_id, cancelled=task is not None))
+
+    # The rest.
+
+    async def _set_buffer(self, message: Buffer) -> None:
+        """Awaited before the next message is read, which may name the buffer."""
+        if message.prompt is None:
+            self._buffers.forget(message.buffer)
+            self._outbox.put("MSG", Answer(stream_id=message.stream_id, buffer=message.buffer))
+            return
+        max_len = self._service.info.max_len
+        parts = self._buffers.look_up(message.prompt, max_len=max_len)
+        tokens = await tokens_of(parts, self._service)
+        self._buffers.write(message.buffer)
+        self._buffers.written(message.buffer, tokens)
+        self._outbox.put("MSG", Answer(stream_id=message.stream_id, buffer=message.buffer, num_tokens=len(tokens)))
+
+    def _check_model(self, name: str) -> None:
+        self._service.check_model(name.removeprefix("llama.cpp:"))
+
+    def _model_info(self) -> dict[str, Any]:
+        info, vocabulary = self._service.info, self._service.vocabulary
+        return {
+            "model": self._service.name,
+            "server": "aici",
+            "vocab_size": info.vocab_size,
+            "max_len": info.max_len,
+            "bos_token": vocabulary.bos_token,
+            "eos_token": vocabulary.eos_token,
+            "max_streams": MAX_STREAMS,
+            "commands": COMMANDS,
+        }
+
+    def _queued(self, stream_id: Raw, position: int) -> None:
+        self._outbox.put("MSG", Event(event="queued", queued=stream_id, position=position))
+
+    async def _tell_of_engine(self) -> None:
+        client = self._service.client
+        while True:
+            if not client.is_ready:
+                self._outbox.put("MSG", Event(event="unavailable", retry_after_s=_RETRY_AFTER_S))
+                await client.up.wait()
+            self._outbox.put("MSG", Event(event="ready", model_info=self._model_info()))
+            await client.down.wait()
+
+    async def _tell_of_end(self) -> None:
+        await self._service.admission.drain_begun.wait()
+        self._outbox.put("MSG", Event(event="shutdown"))

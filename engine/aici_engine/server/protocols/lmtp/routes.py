@@ -1,0 +1,57 @@
+"""Where LMTP is served: WebSockets on `/` and `/lmtp`, and for people who look, a page."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, WebSocket
+from fastapi.responses import PlainTextResponse
+
+from aici_base.errors import ForbiddenError
+from aici_engine.server import errors
+from aici_engine.server.gateway.caller import who
+from aici_engine.server.protocols.lmtp.connection import Connection
+from aici_engine.server.service.service import Service
+
+_PAGE = """\
+aici serves {model} here.
+
+OpenAI       /v1/chat/completions, /v1/completions, /v1/models
+Anthropic    /v1/messages
+AICI         /v1/run, /v1/controllers
+LMTP         a WebSocket on / or /lmtp (the Language Model Transport Protocol, as LMQL speaks it)
+Operations   /health, /ready, /stats, /metrics
+
+/openapi.json describes all but LMTP.
+"""
+
+
+def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
+    """`origins`: web pages from there may connect, beside those of this server."""
+    routes = APIRouter()
+
+    @routes.get("/", response_class=PlainTextResponse, tags=["operations"])
+    async def page() -> str:
+        """What is here."""
+        return _PAGE.format(model=service.name)
+
+    @routes.get("/lmtp", response_class=PlainTextResponse, status_code=426, tags=["lmtp"])
+    async def no_socket() -> PlainTextResponse:
+        """LMTP needs a WebSocket: 426 to all else."""
+        return PlainTextResponse(_PAGE.format(model=service.name), 426, headers={"Upgrade": "websocket"})
+
+    @routes.websocket("/")
+    @routes.websocket("/lmtp")
+    async def lmtp(socket: WebSocket) -> None:
+        if _is_foreign(socket, origins):
+            why = ForbiddenError("this web page may not connect", hint="--cors-origin lets it")
+            return await socket.send_denial_response(errors.response(socket.url.path, why))
+        return await Connection(socket, service, who(socket)).serve()
+
+    return routes
+
+
+def _is_foreign(socket: WebSocket, origins: Sequence[str]) -> bool:
+    """A browser lets any page connect anywhere, and says which page it is."""
+    origin = socket.headers.get("origin")
+    if origin is None or origin in origins or "*" in origins:
+        return False
+    return origin.partition("//")[2] != socket.headers.get("host")

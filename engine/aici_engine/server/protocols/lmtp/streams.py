@@ -1,0 +1,179 @@
+"""One GENERATE or SCORE: from its message to the sequence, and from the sequence's events to items."""
+
+from collections.abc import Callable
+
+from msgspec import UNSET, Raw
+
+from aici_base.errors import AiciError, UsageError
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
+from aici_engine.server.link import wire
+from aici_engine.server.link.client import Stream
+from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
+from aici_engine.server.protocols.lmtp.messages import BacktrackItem, Generate, Score, TokenItem
+from aici_engine.server.protocols.lmtp.prompts import Parts, tokens_of
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Generation, Service
+from aici_engine.text_stream import TextStream
+
+Say = Callable[[TokenItem | BacktrackItem], None]
+"""Takes an item that is not the stream's last. May raise, which ends the stream."""
+Queued = Callable[[Raw, int], None]
+"""Is told of a stream that has to wait, and of its place in the queue: 1 is the next."""
+
+
+class Player:
+    """Plays the streams of one connection. To `tokens` goes what a stream's prompt and output become, as they come."""
+
+    def __init__(self, service: Service, who: Principal, *, say: Say, queued: Queued) -> None:
+        self._service = service
+        self._who = who
+        self._say = say
+        self._queued = queued
+
+    async def generate(self, message: Generate, prompt: Parts, tokens: list[int]) -> TokenItem:
+        """The stream's last item, which `say` has not had. Raises AiciError for a stream that fails.
+
+        Takes the bias out of `message`: it may be megabytes, and the stream may be long.
+        """
+        controller = await controller_call(self._service, self._who, _constraint(message))
+        tokens += await tokens_of(prompt, self._service)
+        max_tokens = min(message.max_tokens, max(1, self._service.info.max_len - len(tokens)))
+        bias, message.logit_bias = self._bias(message.logit_bias or {}), None
+        sampling = _sampling(message, max_tokens=max_tokens, bias=bias)
+        with self._service.admission.admit(self._who, 1):
+            async with self._service.start(
+                self._who, Generation(prompt=list(tokens), sampling=sampling, controller=controller)
+            ) as stream:
+                del sampling, bias
+                self._tell_queued(message.stream_id)
+                eos_token = self._service.vocabulary.eos_token
+                return await _generated(message, stream, max_tokens, eos_token, tokens, self._say)
+
+    async def score(self, message: Score, prompt: Parts, scored: Parts, tokens: list[int]) -> TokenItem:
+        """As `generate`."""
+        tokens += await tokens_of(prompt, self._service)
+        start = len(tokens)
+        # A text behind a prompt does not begin anew.
+        tokens += await tokens_of([scored] if isinstance(scored, str) else scored, self._service)
+        if len(tokens) == start:
+            raise UsageError("scored has no tokens")
+        generation = Generation(prompt=list(tokens), sampling=SamplingParams(max_tokens=0), score_from=start)
+        async with self._service.open(self._who, [generation]) as [stream]:
+            self._tell_queued(message.stream_id)
+            return await _scored(message, stream, self._service, self._say)
+
+    def _tell_queued(self, stream_id: Raw) -> None:
+        waiting = self._service.admission.num_admitted - self._service.info.max_num_seqs
+        if waiting > 0:
+            self._queued(stream_id, waiting)
+
+    def _bias(self, bias: dict[int, float]) -> dict[int, float]:
+        """LMQL's tokenizers have tokens that no model has: what can never come needs no bias. On this wire all tokens
+        that end a text are one, so the bias of that one is theirs."""
+        info, eos_token = self._service.info, self._service.vocabulary.eos_token
+        known = {token: value for token, value in bias.items() if token < info.vocab_size}
+        if not known and any(value > 0.0 for value in bias.values()):
+            raise UsageError(f"logit_bias favours only tokens that the model does not have: it has {info.vocab_size}")
+        if (value := known.get(eos_token)) is not None:
+            known = dict.fromkeys(info.eos_tokens, value) | known
+        return known
+
+
+def _sampling(message: Generate, *, max_tokens: int, bias: dict[int, float]) -> SamplingParams:
+    return SamplingParams(
+        repetition_penalty=message.repetition_penalty,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        temperature=message.temperature,
+        top_k=message.top_k,
+        top_p=message.top_p,
+        min_p=message.min_p,
+        seed=message.seed,
+        max_tokens=max_tokens,
+        logit_bias=bias,
+        logprobs=message.top_logprobs,
+    )
+
+
+def _constraint(message: Generate) -> ConstraintFields:
+    return ConstraintFields(**{name: getattr(message, name) for name in ConstraintFields.model_fields})
+
+
+async def _generated(
+    message: Generate, stream: Stream, max_tokens: int, eos_token: int, tokens: list[int], say: Say
+) -> TokenItem:
+    """A token that may be the last waits for what follows, which in that case comes at once: the last item must say so,
+    and a client that was promised more would wait for ever."""
+    prompt_len = len(tokens)
+    last: TokenItem | None = None
+    async for event in stream:
+        if last is not None and isinstance(event, wire.TokenOut | wire.BacktrackOut):
+            say(last)
+            last = None
+        if isinstance(event, wire.BacktrackOut):
+            say(BacktrackItem(stream_id=message.stream_id, backtrack=event.num_tokens))
+            del tokens[-event.num_tokens :]
+        elif isinstance(event, wire.TokenOut):
+            last = _item(message, event)
+            tokens.append(event.token)
+            if event.data and len(tokens) - prompt_len != max_tokens:
+                say(last)
+                last = None
+    finish = stream.result()
+    if finish.reason is FinishReason.EOS and last is not None:
+        tokens.pop()
+        _call_eos(last, eos_token)
+    elif finish.reason is FinishReason.STOP:
+        # A controller's end: to clients, too, the text ends with the token that says so.
+        if last is not None:
+            say(last)
+        text = "" if message.wants_text else UNSET
+        top = {eos_token: 0.0}
+        last = TokenItem(token=eos_token, stream_id=message.stream_id, logprob=0.0, top_logprobs=top, text=text)
+    if last is None:
+        raise AiciError(f"the sequence ended without a last token: {finish.reason}")
+    last.finish_reason = "length" if finish.reason is FinishReason.LENGTH else "stop"
+    if last.text is not UNSET:
+        last.text += finish.tail
+    return last
+
+
+def _item(message: Generate, event: wire.TokenOut) -> TokenItem:
+    logprob = 0.0 if event.logprob is None else event.logprob
+    return TokenItem(
+        token=event.token,
+        stream_id=message.stream_id,
+        logprob=logprob,
+        top_logprobs={event.token: logprob} | dict(event.top),
+        text=event.text if message.wants_text else UNSET,
+    )
+
+
+def _call_eos(item: TokenItem, eos_token: int) -> None:
+    """Clients know one token that ends a text: the tokenizer's. A model may have others."""
+    if item.token != eos_token and item.top_logprobs is not UNSET:
+        others = {t: p for t, p in item.top_logprobs.items() if t not in (item.token, eos_token)}
+        item.top_logprobs = {eos_token: item.logprob} | others
+    item.token = eos_token
+
+
+async def _scored(message: Score, stream: Stream, service: Service, say: Say) -> TokenItem:
+    text = TextStream()
+    items: list[TokenItem] = []
+    async for event in stream:
+        if isinstance(event, wire.ScoreOut):
+            for token, logprob, _ in event.scores:
+                # Nothing comes before the first token of all, so nothing says how likely it is.
+                item = TokenItem(token=token, stream_id=message.stream_id, logprob=0.0 if logprob is None else logprob)
+                if message.wants_text:
+                    item.text = text.push(service.vocabulary.bytes_of(token))
+                items.append(item)
+    stream.result()
+    *others, last = items
+    for item in others:
+        say(item)
+    last.finish_reason = "stop"
+    if last.text is not UNSET:
+        last.text += text.finish()
+    return last

@@ -1,0 +1,118 @@
+"""What `/v1/chat/completions` is told, and the turns that it asks for."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from aici_engine.request import ControllerCall
+from aici_engine.server.errors import ParameterError, about
+from aici_engine.server.protocols.chat.prompt import chat_prompt
+from aici_engine.server.protocols.chat.turn import TurnRequest
+from aici_engine.server.protocols.constraint_fields import controller_call
+from aici_engine.server.protocols.openai.fields import MAX_TOKENS, SamplingFields, Strict
+from aici_engine.server.protocols.openai.messages import (
+    ChatMessage,
+    Choice,
+    ToolSpec,
+    neutral_choice,
+    neutral_messages,
+    neutral_tools,
+)
+from aici_engine.server.protocols.openai.response import variants
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+
+def _replaced(_: Any) -> None:
+    raise ValueError("not supported: use tools and tool_choice")
+
+
+_Replaced = Annotated[None, BeforeValidator(_replaced)]
+_NumTokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+
+
+class JsonSchema(Strict):
+    """`strict` or not, the answer is always valid against `schema`. The other two are for models that are told."""
+
+    schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")]
+    name: str = ""
+    description: str = ""
+    strict: bool = False
+
+
+class ResponseFormat(Strict):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def schema_text(self) -> str | None:
+        """JSON; None for plain text."""
+        if (self.json_schema is not None) != (self.type == "json_schema"):
+            problem = "belongs to the type json_schema" if self.json_schema else "is missing"
+            raise ParameterError("response_format.json_schema", f"response_format.json_schema {problem}")
+        if self.json_schema is not None:
+            return json.dumps(self.json_schema.schema_)
+        return '{"type":"object"}' if self.type == "json_object" else None
+
+
+class ChatRequest(SamplingFields):
+    """`modalities` and the two after it have one value each that this server honours; the last two have none."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_tokens: _NumTokens | None = None
+    max_completion_tokens: _NumTokens | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[ToolSpec] = Field(default_factory=list, max_length=128)
+    tool_choice: Choice | None = None
+    parallel_tool_calls: bool = True
+    modalities: list[Literal["text"]] | None = None
+    reasoning_effort: Literal["none"] | None = None
+    verbosity: Literal["medium"] | None = None
+    functions: _Replaced = None
+    function_call: _Replaced = None
+
+    async def turns(self, service: Service, who: Principal) -> list[TurnRequest]:
+        """As many as answers are wanted. Raises for all that is wrong, but for what only a controller can find."""
+        service.check_model(self.model)
+        tools = neutral_tools(self.tools)
+        choice = neutral_choice(self.tool_choice, tools)
+        sampling = self.sampling(service, max_tokens=self._max_tokens(), logprobs=self._num_logprobs())
+        controller = await self._controller(service, who)
+        if controller is not None and choice != "none":
+            name = (self.asked() or ["response_format"])[0]
+            raise ParameterError(name, f"{name} together with tools", hint="leave one out, or set tool_choice to none")
+        with about("messages"):
+            messages = neutral_messages(self.messages)
+            prompt = await chat_prompt(service, messages, tools if choice != "none" else ())
+        turn = TurnRequest(
+            prompt=prompt,
+            sampling=sampling,
+            controller=controller,
+            tools=tools,
+            tool_choice=choice,
+            parallel=self.parallel_tool_calls,
+            priority=self.priority,
+            cache_salt=self.cache_salt,
+        )
+        return variants(turn, self.n)
+
+    async def _controller(self, service: Service, who: Principal) -> ControllerCall | None:
+        schema = None if self.response_format is None else self.response_format.schema_text()
+        if schema is None:
+            return await controller_call(service, who, self)
+        if asked := self.asked():
+            raise ParameterError(asked[0], f"{asked[0]} and response_format together: a text has one constraint")
+        with about("response_format"):
+            return await service.constraints.json_schema(schema)
+
+    def _max_tokens(self) -> int | None:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ParameterError("max_tokens", "max_tokens and max_completion_tokens together", hint="leave one out")
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def _num_logprobs(self) -> int | None:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ParameterError("top_logprobs", "top_logprobs without logprobs", hint="set logprobs to true")
+        return (self.top_logprobs or 0) if self.logprobs else None

@@ -1,0 +1,94 @@
+"""The answers of `/v1/chat/completions`: at once, or as chunks."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from aici_engine.server.protocols.chat.collect import Answer, answers, together
+from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
+from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd, TurnRequest, run_turn
+from aici_engine.server.protocols.openai.logprobs import chat_logprobs
+from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, usage
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+
+async def chat_completion(service: Service, who: Principal, turns: Sequence[TurnRequest]) -> dict[str, Any]:
+    with service.admission.admit(who, len(turns)):
+        done = await answers([run_turn(service, who, turn) for turn in turns])
+    head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
+    choices = [_choice(service, turns[0], i, answer) for i, answer in enumerate(done)]
+    return head.body(choices, usage=usage([answer.ended for answer in done], len(turns)))
+
+
+def _choice(service: Service, turn: TurnRequest, index: int, answer: Answer) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+    if answer.calls:
+        message["content"] = answer.text or None
+        message["tool_calls"] = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in answer.calls
+        ]
+    wanted = turn.sampling.logprobs is not None
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": chat_logprobs(service.vocabulary, answer.tokens) if wanted else None,
+        "finish_reason": FINISH_REASONS[answer.ended.reason],
+    }
+
+
+async def chat_chunks(
+    service: Service, who: Principal, turns: Sequence[TurnRequest], *, with_usage: bool
+) -> AsyncGenerator[dict[str, Any], None]:
+    """The choices' chunks as they come, each choice's role first; at last the usage, if it is wanted."""
+    head = Head(prefix="chatcmpl", kind="chat.completion.chunk", model=service.name)
+    more = {"usage": None} if with_usage else {}
+    choices = [_ChoiceStream(service, turn, i) for i, turn in enumerate(turns)]
+    ends: list[TurnEnd] = []
+    with service.admission.admit(who, len(turns)):
+        async with contextlib.aclosing(together([run_turn(service, who, turn) for turn in turns])) as deltas:
+            async for number, delta in deltas:
+                if isinstance(delta, TurnEnd):
+                    ends.append(delta)
+                for choice in choices[number].of(delta):
+                    yield head.body([choice], **more)
+    if with_usage:
+        yield head.body([], usage=usage(ends, len(turns)))
+
+
+class _ChoiceStream:
+    def __init__(self, service: Service, turn: TurnRequest, index: int) -> None:
+        self._vocabulary = service.vocabulary
+        self._with_logprobs = turn.sampling.logprobs is not None
+        self._index = index
+        self._num_calls = 0
+        self._begun = False
+
+    def of(self, delta: Delta) -> list[dict[str, Any]]:
+        choices = [] if self._begun else [self._choice({"role": "assistant"})]
+        self._begun = True
+        match delta:
+            case Text(text, token):
+                logprobs = None
+                if self._with_logprobs and token is not None and token.data:
+                    logprobs = chat_logprobs(self._vocabulary, [token])
+                if text or logprobs:
+                    choices.append(self._choice({"content": text}, logprobs))
+            case CallStart(call_id, name):
+                self._num_calls += 1
+                function = {"name": name, "arguments": ""}
+                choices.append(self._call({"id": call_id, "type": "function", "function": function}))
+            case CallArguments(text):
+                choices.append(self._call({"function": {"arguments": text}}))
+            case TurnEnd():
+                choices.append(self._choice({}, finish_reason=FINISH_REASONS[delta.reason]))
+        return choices
+
+    def _call(self, gained: dict[str, Any]) -> dict[str, Any]:
+        return self._choice({"tool_calls": [{"index": self._num_calls - 1, **gained}]})
+
+    def _choice(
+        self, delta: dict[str, Any], logprobs: dict[str, Any] | None = None, finish_reason: str | None = None
+    ) -> dict[str, Any]:
+        return {"index": self._index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}

@@ -1,0 +1,104 @@
+"""What `/v1/completions` is told, and the turns that it asks for."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
+
+from aici_engine.server.errors import ParameterError, about
+from aici_engine.server.protocols.chat.turn import TurnRequest
+from aici_engine.server.protocols.constraint_fields import controller_call
+from aici_engine.server.protocols.openai.fields import MAX_TOKENS, SamplingFields
+from aici_engine.server.protocols.openai.response import variants
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+_Logprobs = Annotated[int, Field(ge=0, le=20)]
+_MAX_PROMPTS = 2048
+
+
+Tokens = Annotated[list[int], Field(min_length=1)]
+_TOKENS = TypeAdapter(list[Tokens], config=ConfigDict(strict=True))
+
+
+def _listed(value: Any) -> Any:
+    """One prompt, text or tokens, is a list of one."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value or isinstance(value[0], str):
+        return value
+    return _TOKENS.validate_python(value if isinstance(value[0], list) else [value])
+
+
+Prompts = Annotated[
+    list[str] | list[Tokens],
+    Field(min_length=1, max_length=_MAX_PROMPTS),
+    BeforeValidator(_listed, json_schema_input_type=str | list[str] | Tokens | list[Tokens]),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`text`: as the client gave it, or what the tokens say."""
+
+    text: str
+    tokens: list[int]
+
+
+class CompletionRequest(SamplingFields):
+    prompt: Prompts
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 16
+    echo: bool = False
+    logprobs: _Logprobs | None = None
+    best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+
+    @property
+    def num_made(self) -> int:
+        """Answers to each prompt, of which the best `n` are given."""
+        return self.n if self.best_of is None else self.best_of
+
+    async def prompts(self, service: Service) -> list[Prompt]:
+        return [await self._prompt(service, prompt) for prompt in self.prompt]
+
+    async def turns(self, service: Service, who: Principal, prompts: list[Prompt]) -> list[TurnRequest]:
+        """`num_made` for each prompt, in their order."""
+        service.check_model(self.model)
+        if self.num_made < self.n:
+            raise ParameterError("best_of", f"best_of is {self.best_of}, and n is {self.n}", hint="it must not be less")
+        if self.num_made > self.n and self.stream:
+            raise ParameterError("best_of", "best_of together with stream: the best is known at the end")
+        logprobs = self.logprobs
+        if self.num_made > self.n:
+            logprobs = logprobs or 0
+        sampling = self.sampling(service, max_tokens=self.max_tokens, logprobs=logprobs)
+        controller = await controller_call(service, who, self)
+        scored = self.echo and self.logprobs is not None
+        if scored and controller is not None:
+            raise ParameterError("echo", f"echo with logprobs and {self.asked()[0]} together", hint="leave one out")
+        return list(
+            itertools.chain.from_iterable(
+                variants(
+                    TurnRequest(
+                        prompt=prompt.tokens,
+                        sampling=sampling,
+                        controller=controller,
+                        score_from=0 if scored else None,
+                        priority=self.priority,
+                        cache_salt=self.cache_salt,
+                    ),
+                    self.num_made,
+                )
+                for prompt in prompts
+            )
+        )
+
+    async def _prompt(self, service: Service, prompt: str | list[int]) -> Prompt:
+        vocabulary = service.vocabulary
+        if isinstance(prompt, str):
+            start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
+            with about("prompt"):
+                return Prompt(prompt, await service.tokenize(prompt) or [start])
+        if bad := [token for token in prompt if not 0 <= token < service.info.vocab_size]:
+            raise ParameterError("prompt", f"prompt has the token {bad[0]}: the model has {service.info.vocab_size}")
+        return Prompt(vocabulary.decode(prompt), prompt)

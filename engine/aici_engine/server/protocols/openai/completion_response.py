@@ -1,0 +1,107 @@
+"""The answers of `/v1/completions`: at once, or as chunks."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from aici_engine.server.protocols.chat.collect import Answer, answers, together
+from aici_engine.server.protocols.chat.turn import Delta, Scores, Text, TurnEnd, TurnRequest, run_turn
+from aici_engine.server.protocols.openai.completion_request import CompletionRequest, Prompt
+from aici_engine.server.protocols.openai.logprobs import CompletionLogprobs
+from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, usage
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+
+async def completion(
+    service: Service,
+    who: Principal,
+    request: CompletionRequest,
+    prompts: Sequence[Prompt],
+    turns: Sequence[TurnRequest],
+) -> dict[str, Any]:
+    with service.admission.admit(who, len(turns)):
+        done = await answers([run_turn(service, who, turn) for turn in turns])
+    head = Head(prefix="cmpl", kind="text_completion", model=service.name)
+    choices = []
+    for i, prompt in enumerate(prompts):
+        made = done[i * request.num_made : (i + 1) * request.num_made]
+        best = sorted(made, key=_logprob, reverse=True) if request.num_made > request.n else made
+        choices += [
+            _choice(service, request, prompt, i * request.n + j, answer) for j, answer in enumerate(best[: request.n])
+        ]
+    return head.body(choices, usage=usage([answer.ended for answer in done], request.num_made))
+
+
+def _logprob(answer: Answer) -> float:
+    """Of a token, on average."""
+    logprobs = [token.logprob or 0.0 for token in answer.tokens]
+    return sum(logprobs) / len(logprobs) if logprobs else 0.0
+
+
+def _choice(service: Service, request: CompletionRequest, prompt: Prompt, index: int, answer: Answer) -> dict[str, Any]:
+    stream = _ChoiceStream(service, request, prompt, index)
+    text = prompt.text + answer.text if request.echo else answer.text
+    logprobs = stream.logprobs_of(answer)
+    return stream.choice(text, logprobs, FINISH_REASONS[answer.ended.reason])
+
+
+async def completion_chunks(
+    service: Service,
+    who: Principal,
+    request: CompletionRequest,
+    prompts: Sequence[Prompt],
+    turns: Sequence[TurnRequest],
+) -> AsyncGenerator[dict[str, Any], None]:
+    """The choices' chunks as they come, the echo of a prompt first; at last the usage, if it is wanted."""
+    head = Head(prefix="cmpl", kind="text_completion", model=service.name)
+    with_usage = request.stream_options is not None and request.stream_options.include_usage
+    more = {"usage": None} if with_usage else {}
+    choices = [_ChoiceStream(service, request, prompts[i // request.n], i) for i in range(len(turns))]
+    ends: dict[int, TurnEnd] = {}
+    with service.admission.admit(who, len(turns)):
+        async with contextlib.aclosing(together([run_turn(service, who, turn) for turn in turns])) as deltas:
+            async for number, delta in deltas:
+                if isinstance(delta, TurnEnd):
+                    ends[number] = delta
+                for choice in choices[number].of(delta):
+                    yield head.body([choice], **more)
+    if with_usage:
+        yield head.body([], usage=usage([ends[number] for number in sorted(ends)], request.num_made))
+
+
+class _ChoiceStream:
+    def __init__(self, service: Service, request: CompletionRequest, prompt: Prompt, index: int) -> None:
+        self._index = index
+        self._prompt = prompt
+        self._echo = request.echo
+        self._logprobs: CompletionLogprobs | None = None
+        if request.logprobs is not None:
+            echoed = prompt.text if request.echo else ""
+            self._logprobs = CompletionLogprobs(service.vocabulary, top=request.logprobs > 0, prompt=echoed)
+
+    def of(self, delta: Delta) -> list[dict[str, Any]]:
+        choices = []
+        if self._echo:
+            # With log-probabilities, the prompt's scores come before all else.
+            scored = self._logprobs.of(delta.scores) if self._logprobs and isinstance(delta, Scores) else None
+            choices.append(self.choice(self._prompt.text, scored))
+            self._echo = False
+        match delta:
+            case Text(text, token):
+                logprobs = self._logprobs.of_output([token]) if self._logprobs and token else None
+                if text or logprobs:
+                    choices.append(self.choice(text, logprobs))
+            case TurnEnd():
+                choices.append(self.choice("", finish_reason=FINISH_REASONS[delta.reason]))
+        return choices
+
+    def logprobs_of(self, answer: Answer) -> dict[str, Any] | None:
+        if self._logprobs is None:
+            return None
+        return self._logprobs.of([*answer.scores, *((t.token, t.logprob, t.top) for t in answer.tokens)])
+
+    def choice(
+        self, text: str, logprobs: dict[str, Any] | None = None, finish_reason: str | None = None
+    ) -> dict[str, Any]:
+        return {"index": self._index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}

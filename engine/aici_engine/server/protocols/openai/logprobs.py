@@ -1,0 +1,89 @@
+"""Log-probabilities in the two shapes of the protocol.
+
+They are those of `SamplingParams.logprobs`: after bias and constraint, before temperature and the like.
+"""
+
+import codecs
+from collections.abc import Sequence
+from typing import Any
+
+from aici_engine.server.link.wire import Score, TokenOut
+from aici_engine.server.service.vocabulary import Vocabulary
+
+
+def chat_logprobs(vocabulary: Vocabulary, tokens: Sequence[TokenOut]) -> dict[str, Any]:
+    """Of the text's tokens. EOS and other tokens without bytes are no content."""
+
+    def entry(token: int, logprob: float | None) -> dict[str, Any]:
+        data = vocabulary.bytes_of(token)
+        return {"token": _text(data) or vocabulary.name_of(token), "logprob": logprob, "bytes": list(data)}
+
+    content = [
+        {**entry(token.token, token.logprob), "top_logprobs": [entry(*each) for each in token.top]}
+        for token in tokens
+        if token.data
+    ]
+    return {"content": content, "refusal": None}
+
+
+class CompletionLogprobs:
+    """The shape of completions, token by token: `text_offset` counts the characters of the choice's own text.
+
+    `top`: whether to list the likeliest. `prompt`: the echoed text, in which special tokens may be written out.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, top: bool, prompt: str = "") -> None:
+        self._vocabulary = vocabulary
+        self._top = top
+        self._prompt = prompt
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._offset = 0
+
+    def of(self, scores: Sequence[Score]) -> dict[str, Any]:
+        offsets = []
+        for token, _, _ in scores:
+            offsets.append(self._offset)
+            self._offset += self._len_of(token)
+        return {
+            "tokens": [self._name(token) for token, _, _ in scores],
+            "token_logprobs": [logprob for _, logprob, _ in scores],
+            "top_logprobs": [self._likeliest(score) for score in scores] if self._top else None,
+            "text_offset": offsets,
+        }
+
+    def of_output(self, tokens: Sequence[TokenOut]) -> dict[str, Any]:
+        return self.of([(token.token, token.logprob, token.top) for token in tokens])
+
+    def _likeliest(self, score: Score) -> dict[str, float] | None:
+        token, logprob, top = score
+        if logprob is None:
+            return None
+        likeliest: dict[str, float] = {}
+        # Two tokens may be written alike: the likelier one has the name.
+        for each, its_logprob in (*top, (token, logprob)):
+            likeliest.setdefault(self._name(each), its_logprob)
+        return likeliest
+
+    def _name(self, token: int) -> str:
+        data = self._vocabulary.bytes_of(token)
+        text = _text(data) or self._vocabulary.name_of(token)
+        return f"bytes:{text}" if data and not _is_text(data) else text
+
+    def _len_of(self, token: int) -> int:
+        if data := self._vocabulary.bytes_of(token):
+            return len(self._decoder.decode(data))
+        name = self._vocabulary.name_of(token)
+        return len(name) if name and self._prompt.startswith(name, self._offset) else 0
+
+
+def _text(data: bytes) -> str:
+    """Bytes that are no UTF-8 by themselves are written `\\xe2\\x86`."""
+    return data.decode() if _is_text(data) else "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,161 @@
+"""Messages and tools as OpenAI's clients send them, and what they mean here."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from aici_engine.server.errors import ParameterError
+from aici_engine.server.protocols.chat.prompt import Message
+from aici_engine.server.protocols.chat.tools import Call, Tool
+from aici_engine.server.protocols.chat.turn import Named, ToolChoice
+from aici_engine.server.protocols.openai.fields import Strict
+
+_Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+
+
+class TextPart(Strict):
+    type: Literal["text"]
+    text: str
+
+
+def _joined(value: Any) -> Any:
+    """Parts of a content are one text."""
+    if not isinstance(value, list):
+        return value
+    texts = []
+    for part in value:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text":
+            raise ValueError(f"a part of type {kind} is not supported: this model reads text only")
+        texts.append(TextPart.model_validate(part).text)
+    return "".join(texts)
+
+
+Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
+
+
+class FunctionCall(Strict):
+    """`arguments`: JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Strict):
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+    def neutral(self, where: str) -> Call:
+        try:
+            arguments = json.loads(self.function.arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise ParameterError(f"{where}.function.arguments", f"{where}.function.arguments is no JSON of an object")
+        return Call(self.id, self.function.name, arguments)
+
+
+class ChatMessage(Strict):
+    """`name` of a tool's result is known from the call, and so of no use."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    tool_call_id: str | None = None
+    annotations: list[Any] = Field(default_factory=list, max_length=0)
+
+    def neutral(self, where: str) -> Message:
+        self._check(where)
+        return Message(
+            role="system" if self.role == "developer" else self.role,
+            content=self.content or "",
+            calls=[call.neutral(f"{where}.tool_calls.{i}") for i, call in enumerate(self.tool_calls)],
+            call_id=self.tool_call_id or "",
+        )
+
+    def _check(self, where: str) -> None:
+        is_tool, is_assistant = self.role == "tool", self.role == "assistant"
+        if self.name is not None and not is_tool:
+            raise ParameterError(
+                f"{where}.name", f"{where}.name is not supported", hint="say in the content who speaks"
+            )
+        if self.tool_calls and not is_assistant:
+            raise ParameterError(f"{where}.tool_calls", f"{where}.tool_calls: only the assistant calls tools")
+        if is_tool != (self.tool_call_id is not None):
+            problem = "is missing" if is_tool else "belongs to the role tool"
+            raise ParameterError(f"{where}.tool_call_id", f"{where}.tool_call_id {problem}")
+        if self.content is None and not self.tool_calls:
+            raise ParameterError(f"{where}.content", f"{where}.content is missing")
+
+
+def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object":
+        raise ValueError(f"parameters are those of an object, not of type {schema['type']!r}")
+    return schema or _no_parameters()
+
+
+def _no_parameters() -> dict[str, Any]:
+    """Of a function that says nothing of them."""
+    return {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class FunctionSpec(Strict):
+    """`strict` or not, arguments are always valid against `parameters`."""
+
+    name: _Name
+    description: str = ""
+    parameters: Annotated[dict[str, Any], AfterValidator(_of_an_object)] = Field(default_factory=_no_parameters)
+    strict: bool = False
+
+
+class ToolSpec(Strict):
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class ChosenFunction(Strict):
+    name: str
+
+
+class ChosenTool(Strict):
+    type: Literal["none", "auto", "required", "function"]
+    function: ChosenFunction | None = None
+
+
+def _typed(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+Choice = Annotated[
+    ChosenTool, BeforeValidator(_typed, json_schema_input_type=Literal["none", "auto", "required"] | ChosenTool)
+]
+
+
+def neutral_messages(messages: Sequence[ChatMessage]) -> list[Message]:
+    return [message.neutral(f"messages.{i}") for i, message in enumerate(messages)]
+
+
+def neutral_tools(specs: Sequence[ToolSpec]) -> list[Tool]:
+    functions = [spec.function for spec in specs]
+    names = [function.name for function in functions]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ParameterError("tools", f"tools: two are called {twice[0]}")
+    return [Tool(function.name, function.description, function.parameters) for function in functions]
+
+
+def neutral_choice(choice: ChosenTool | None, tools: Sequence[Tool]) -> ToolChoice:
+    if choice is None:
+        return "auto" if tools else "none"
+    if choice.type != "function":
+        if choice.type == "required" and not tools:
+            raise ParameterError("tool_choice", "tool_choice is required, but there are no tools")
+        return choice.type
+    if choice.function is None:
+        raise ParameterError("tool_choice.function", "tool_choice.function is missing: which one?")
+    if choice.function.name not in [tool.name for tool in tools]:
+        raise ParameterError("tool_choice", f"tool_choice: there is no tool {choice.function.name}")
+    return Named(choice.function.name)

@@ -1,0 +1,74 @@
+"""What answers have in common, at once or streamed."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from aici_base.errors import AiciError
+from aici_engine.server.errors import openai_body, status_of
+from aici_engine.server.gateway import sse
+from aici_engine.server.protocols.chat.turn import TurnEnd, TurnRequest
+
+FINISH_REASONS: Mapping[Literal["end", "stop", "length", "tool_calls"], str] = {
+    "end": "stop",
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What stands at the top of an answer and of each of its chunks. `kind`: the `object`."""
+
+    prefix: str
+    kind: str
+    model: str
+    answer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def body(self, choices: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+        top = {"id": f"{self.prefix}-{self.answer_id}", "object": self.kind, "created": self.created}
+        return {**top, "model": self.model, "choices": choices, **more}
+
+
+def variants(request: TurnRequest, num: int) -> list[TurnRequest]:
+    """The same again and again; with a seed, each has its own, so that they differ and can be had again."""
+    seed = request.sampling.seed
+    if seed is None:
+        return [request] * num
+    return [replace(request, sampling=replace(request.sampling, seed=seed + i)) for i in range(num)]
+
+
+def usage(ends: Sequence[TurnEnd], num_made: int) -> dict[str, Any]:
+    """`ends`: the `num_made` answers to a prompt, then those to the next. A prompt counts once; what was there of it is
+    what the first of them found."""
+    prompt_tokens = sum(end.usage.prompt for end in ends[::num_made])
+    completion_tokens = sum(end.usage.output for end in ends)
+    starts = range(0, len(ends), num_made)
+    cached_tokens = sum(min(end.usage.cached for end in ends[start : start + num_made]) for start in starts)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
+
+
+async def events(chunks: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
+    """A failure before the first chunk is raised; afterwards it is the last event, and there is no [DONE]."""
+    begun = False
+    try:
+        async for chunk in chunks:
+            begun = True
+            yield sse.event(chunk)
+    except AiciError as error:
+        if not begun:
+            raise
+        yield sse.event(openai_body(status_of(error), error))
+    else:
+        yield sse.DONE
+    finally:
+        await chunks.aclose()

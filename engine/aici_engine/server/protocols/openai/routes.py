@@ -1,0 +1,62 @@
+"""The routes of the OpenAI protocol."""
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import JSONResponse, Response
+
+from aici_engine.server.gateway import sse
+from aici_engine.server.gateway.caller import who as asker
+from aici_engine.server.protocols.openai.chat_request import ChatRequest
+from aici_engine.server.protocols.openai.chat_response import chat_chunks, chat_completion
+from aici_engine.server.protocols.openai.completion_request import CompletionRequest
+from aici_engine.server.protocols.openai.completion_response import completion, completion_chunks
+from aici_engine.server.protocols.openai.response import events
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+Who = Annotated[Principal, Depends(asker)]
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["openai"])
+    started = int(time.time())
+
+    @routes.post("/chat/completions")
+    async def chat(request: Request, body: ChatRequest, who: Who) -> Response:
+        """A turn of a chat; with `stream`, server-sent events: chunks, then `[DONE]`."""
+        turns = await sse.unless_gone(request, body.turns(service, who))
+        if body.stream:
+            with_usage = body.stream_options is not None and body.stream_options.include_usage
+            return await sse.respond(request, events(chat_chunks(service, who, turns, with_usage=with_usage)))
+        return JSONResponse(await sse.unless_gone(request, chat_completion(service, who, turns)))
+
+    @routes.post("/completions")
+    async def complete(request: Request, body: CompletionRequest, who: Who) -> Response:
+        """What follows each prompt; with `stream`, server-sent events: chunks, then `[DONE]`."""
+        prompts = await sse.unless_gone(request, body.prompts(service))
+        turns = await sse.unless_gone(request, body.turns(service, who, prompts))
+        if body.stream:
+            return await sse.respond(request, events(completion_chunks(service, who, body, prompts, turns)))
+        return JSONResponse(await sse.unless_gone(request, completion(service, who, body, prompts, turns)))
+
+    def model() -> dict[str, Any]:
+        return {
+            "id": service.name,
+            "object": "model",
+            "created": started,
+            "owned_by": "aici",
+            "max_model_len": service.info.max_len,
+        }
+
+    @routes.get("/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [model()]}
+
+    @routes.get("/models/{name:path}")
+    async def one_model(name: str) -> dict[str, Any]:
+        service.check_model(name)
+        return model()
+
+    return routes

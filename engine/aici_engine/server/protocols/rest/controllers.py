@@ -1,0 +1,102 @@
+"""The routes of AICI REST that keep controllers. They work in threads: disks may be slow, and compiling is."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from aici_engine.server.errors import ParameterError
+from aici_engine.server.gateway.caller import who as asker
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+from aici_runtime.channels.envelope import Auth
+
+_WASM = {"type": "string", "format": "binary"}
+_UPLOAD = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _WASM}}}}
+_MODULE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The module", "content": {"application/wasm": {"schema": _WASM}}},
+    304: {"description": "The one that If-None-Match names"},
+}
+_COMPILERS = 2
+
+Who = Annotated[Principal, Depends(asker)]
+
+
+class TagsRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    module_id: str
+    tags: list[str]
+
+
+class WasmResponse(Response):
+    media_type = "application/wasm"
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(prefix="/v1/controllers", tags=["aici"])
+    store = service.store
+    compilers = asyncio.Semaphore(_COMPILERS)
+
+    @routes.post("", openapi_extra=_UPLOAD)
+    async def upload(request: Request, who: Who) -> dict[str, Any]:
+        """The body is a WebAssembly module. The same module again is no error: its id is the hash of its bytes."""
+        who.check_upload()
+        wasm = await request.body()
+        if not wasm.startswith(b"\0asm"):
+            raise ParameterError("body", "the body is no WebAssembly module", hint="send the bytes of a .wasm file")
+        async with compilers:
+            module = asdict(await asyncio.to_thread(store.upload, wasm, _auth(who)))
+        return {"time": module.pop("time_ms"), **module}
+
+    @routes.get("")
+    async def modules() -> dict[str, Any]:
+        """Those of the server's own first, then the newest. `compiled_size` is null while there is no code."""
+        return {"controllers": [asdict(module) for module in await asyncio.to_thread(store.modules)]}
+
+    @routes.get("/tags")
+    async def tags() -> dict[str, Any]:
+        """All, newest first, also the names of the server's own."""
+        return {"tags": [asdict(tag) for tag in await asyncio.to_thread(store.tags)]}
+
+    @routes.post("/tags")
+    async def set_tags(body: TagsRequest, who: Who) -> dict[str, Any]:
+        """Answers with the tags that were set: all of those, or none and an error."""
+        who.check_upload()
+        if not body.tags:
+            raise ParameterError("tags", "tags must name at least one")
+        async with compilers:
+            infos = await asyncio.to_thread(store.set_tags, body.module_id, body.tags, _auth(who))
+        return {"tags": [asdict(info) for info in infos]}
+
+    @routes.delete("/tags/{tag}")
+    async def remove_tag(tag: str, who: Who) -> dict[str, Any]:
+        """The module stays."""
+        who.check_upload()
+        await asyncio.to_thread(store.remove_tag, tag, _auth(who))
+        return {"tag": tag}
+
+    @routes.get("/{name}", response_class=WasmResponse, responses=_MODULE)
+    async def module(name: str, who: Who, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+        """The bytes of the module that has this id or tag. ETag is its id."""
+        who.check_controller(name)
+        module_id = await asyncio.to_thread(store.resolve, name)
+        headers = {"ETag": f'"{module_id}"'}
+        if if_none_match == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return WasmResponse(await asyncio.to_thread(store.read, module_id), headers=headers)
+
+    @routes.delete("/{module_id}")
+    async def remove(module_id: str, who: Who, force: bool = False) -> dict[str, Any]:
+        """By its uploader, or an admin. `force` removes its tags too, which otherwise keep it: 409."""
+        who.check_upload()
+        removed = await asyncio.to_thread(store.remove, module_id, _auth(who), force=force)
+        return {"module_id": module_id, "tags": removed}
+
+    return routes
+
+
+def _auth(who: Principal) -> Auth:
+    return Auth(who.name, is_admin=who.is_admin)

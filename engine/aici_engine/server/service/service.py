@@ -1,0 +1,107 @@
+"""What every protocol asks of the server: tokens, prompts, constraints, and sequences that are admitted and ended."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aici_base.errors import NotFoundError, UnavailableError, UsageError
+from aici_controllers.store import Store
+from aici_engine.chat_template import ChatTemplate
+from aici_engine.config import SamplingParams
+from aici_engine.request import ControllerCall
+from aici_engine.server.config import Limits
+from aici_engine.server.link.client import EngineClient, Stream
+from aici_engine.server.link.wire import EngineInfo
+from aici_engine.server.service.admission import Admission, Principal
+from aici_engine.server.service.constraints import Constraints
+from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.telemetry.metrics import Metrics
+
+_SHORT_TEXT = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One sequence, as `Request` of the engine, but tokenized and checked."""
+
+    prompt: list[int]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    controller: ControllerCall | None = None
+    score_from: int | None = None
+    priority: int = 0
+    cache_salt: str | None = None
+
+
+class Service:
+    """For one model. `name`: what it is called to clients; `aliases` are accepted too. `store`: of controllers."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        model_dir: Path,
+        name: str,
+        admission: Admission,
+        aliases: Sequence[str] = (),
+        limits: Limits | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.client = client
+        self.name = name
+        self.admission = admission
+        self.metrics = Metrics()
+        self.limits = limits or Limits()
+        self.store = store or Store()
+        self.constraints = Constraints(self.store.fixed)
+        self.vocabulary = Vocabulary(model_dir)
+        self.template = ChatTemplate.of(model_dir)
+        self._names = {name, str(model_dir), "default", *aliases}
+
+    @property
+    def info(self) -> EngineInfo:
+        """Raises UnavailableError before the first engine is up."""
+        if self.client.info is None:
+            raise UnavailableError("the engine is not up", hint="it is starting: try again")
+        return self.client.info
+
+    def check_model(self, name: str | None) -> None:
+        """NotFoundError for another model than the one that is served; None is any."""
+        if name is not None and name not in self._names:
+            raise NotFoundError(f"the model {name} is not served here", hint=f"this server has {self.name}")
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """UsageError for what no sequence has room for. Others are served meanwhile, however long the text is."""
+        longest = self.info.max_len * self.vocabulary.longest_token
+        if len(text) > longest:
+            raise UsageError(
+                f"the prompt has {len(text)} characters: {self.info.max_len} tokens have {longest} at most"
+            )
+        if len(text) <= _SHORT_TEXT:
+            return self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
+
+    def start(self, who: Principal, generation: Generation) -> Stream:
+        """For who was admitted already. The stream is a context manager: leave it, and the sequence ends."""
+        call = generation.controller
+        stream = self.client.open(
+            generation.prompt,
+            generation.sampling,
+            controller=None if call is None else call.module_id,
+            argument=None if call is None else call.argument,
+            score_from=generation.score_from,
+            priority=generation.priority,
+            # What is there already tells what others sent: each key sees its own.
+            salt=repr((who.name, generation.cache_salt)),
+            watch=self.metrics.watch(),
+        )
+        stream.expire_after(self.limits.request_timeout_s)
+        return stream
+
+    @contextlib.asynccontextmanager
+    async def open(self, who: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:
+        """All are admitted, or OverloadedError; none is left behind when the context ends, however it does."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(self.admission.admit(who, len(generations)))
+            yield [await stack.enter_async_context(self.start(who, each)) for each in generations]

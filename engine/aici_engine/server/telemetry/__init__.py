@@ -1,0 +1,1 @@
+"""Logs, metrics and traces, made from a record of each request. Prompts, answers and keys are never recorded."""

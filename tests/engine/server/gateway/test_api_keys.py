@@ -1,0 +1,200 @@
+"""API keys: what the file may say, how a key is shown, and what its holder may do."""
+
+import base64
+import hashlib
+import logging
+from pathlib import Path
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from aici_base.errors import ForbiddenError, UnavailableError, UsageError
+from aici_engine.server.errors import OverloadedError, UnauthorizedError
+from aici_engine.server.gateway.api_keys import Keys
+from aici_engine.server.service.admission import Admission, Principal
+
+ALICE = "sk-alice"
+FILE = f"""
+[keys.alice]
+key = "{ALICE}"
+admin = true
+
+[keys.bob]
+sha256 = "{hashlib.sha256(b"sk-bob").hexdigest()}"
+upload = false
+controllers = ["regex", "my-.*"]
+requests_per_minute = 2
+max_concurrency = 3
+"""
+
+
+def key_file(folder: Path, text: str = FILE) -> Path:
+    path = folder / "keys.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def connection(headers: dict[str, str] | None = None, *, query: str = "", kind: str = "http") -> HTTPConnection:
+    raw = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    return HTTPConnection({"type": kind, "headers": raw, "query_string": query.encode(), "path": "/"})
+
+
+def basic(text: str) -> str:
+    return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        connection({"authorization": f"Bearer {ALICE}"}),
+        connection({"authorization": f"bearer  {ALICE} "}),
+        connection({"authorization": basic(f"anybody:{ALICE}")}),
+        connection({"x-api-key": ALICE}),
+        connection({"api-key": ALICE}),
+        connection(query=f"api_key={ALICE}", kind="websocket"),
+    ],
+)
+def test_a_key_is_taken_as_each_protocol_sends_it(tmp_path: Path, shown: HTTPConnection) -> None:
+    assert Keys(key_file(tmp_path)).who(shown).name == "alice"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        connection(),
+        connection({"authorization": ""}),
+        connection({"authorization": ALICE}),
+        connection({"authorization": "Bearer sk-alic"}),
+        connection({"authorization": f"Bearer {ALICE}x"}),
+        connection({"authorization": "Bearer wrong", "x-api-key": ALICE}),
+        connection({"authorization": f"Bearer {hashlib.sha256(b'sk-bob').hexdigest()}"}),
+        connection({"authorization": "Basic %%%"}),
+        connection({"authorization": basic(ALICE)}),
+        connection({"x-api-key": "\xff"}),
+        connection(query=f"api_key={ALICE}"),
+    ],
+)
+def test_no_key_or_a_wrong_one_is_refused(tmp_path: Path, shown: HTTPConnection) -> None:
+    with pytest.raises(UnauthorizedError):
+        Keys(key_file(tmp_path)).who(shown)
+
+
+def test_without_a_file_everybody_may_do_all() -> None:
+    assert Keys().who(connection({"authorization": "Bearer whatever"})) == Principal()
+
+
+def test_what_a_key_may_do(tmp_path: Path) -> None:
+    bob = Keys(key_file(tmp_path)).who(connection({"api-key": "sk-bob"}))
+    assert not bob.is_admin
+    bob.check_controller("regex")
+    bob.check_controller("my-own")
+    for forbidden in ("grammar", "xregex", "regex2", ""):
+        with pytest.raises(ForbiddenError, match="bob"):
+            bob.check_controller(forbidden)
+    with pytest.raises(ForbiddenError, match="bob"):
+        bob.check_upload()
+    Principal().check_upload()
+    Principal().check_controller("anything")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no file of API keys"),
+        ("[keys]", "no file of API keys"),
+        ("[users.a]\nkey = 'k'", "no file of API keys"),
+        ("[keys.a", "cannot read"),
+        ("[keys]\na = 'k'", "keys.a is not a table"),
+        ("[keys.a]", "needs one of key and sha256"),
+        ("[keys.a]\nkey = 'k'\nsha256 = 'k'", "needs one of key and sha256"),
+        ("[keys.a]\nkey = ''", "is empty"),
+        ("[keys.a]\nsha256 = 'abc'", "64 hexadecimal digits"),
+        ("[keys.a]\nkey = 'k'\nmax_concurency = 1", "did you mean max_concurrency"),
+        ("[keys.a]\nkey = 'k'\nupload = 0", "must be a bool, not a int"),
+        ("[keys.a]\nkey = 'k'\nmax_concurrency = 0", "must be 1 or more"),
+        ("[keys.a]\nkey = 'k'\nrequests_per_minute = true", "must be a int, not a bool"),
+        ("[keys.a]\nkey = 'k'\ncontrollers = ['(']", "is no regex"),
+        ("[keys.a]\nkey = 'k'\ncontrollers = [1]", "must be a list of texts"),
+        ("[keys.a]\nkey = 'k'\n[keys.b]\nkey = 'k'", "are the same key"),
+        (f"[keys.a]\nkey = 'k'\n[keys.b]\nsha256 = '{hashlib.sha256(b'k').hexdigest()}'", "are the same key"),
+    ],
+)
+def test_a_file_that_is_not_right_is_refused_where_it_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Keys(key_file(tmp_path, text))
+    assert said in f"{error.value} {error.value.hint}"
+
+
+def test_a_file_that_is_not_there_or_that_all_can_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        Keys(tmp_path / "none.toml")
+    path = key_file(tmp_path)
+    path.chmod(0o602)
+    with pytest.raises(UsageError, match="can be written by everybody"):
+        Keys(path)
+
+
+def test_a_file_of_keys_that_all_can_read_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = key_file(tmp_path)
+    path.chmod(0o644)
+    with caplog.at_level(logging.WARNING):
+        Keys(path)
+    assert "chmod 600" in caplog.text
+
+
+def test_keys_are_read_again_unless_they_are_wrong(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = key_file(tmp_path)
+    keys = Keys(path)
+    path.write_text("[keys.carol]\nkey = 'sk-carol'")
+    keys.reload()
+    assert keys.who(connection({"api-key": "sk-carol"})).name == "carol"
+    with pytest.raises(UnauthorizedError):
+        keys.who(connection({"api-key": ALICE}))
+    path.write_text("[keys.carol")
+    keys.reload()
+    assert keys.who(connection({"api-key": "sk-carol"})).name == "carol"
+    assert "stay as they were" in caplog.text
+    assert "sk-carol" not in caplog.text
+
+
+def test_requests_a_minute_come_back_with_time() -> None:
+    now = 0.0
+    admission = Admission(8, clock=lambda: now)
+    who = Principal(name="bob", requests_per_minute=2)
+    admission.count(who)
+    admission.count(who)
+    with pytest.raises(OverloadedError) as error:
+        admission.count(who)
+    assert error.value.retry_after_s == 30
+    admission.count(Principal(name="alice", requests_per_minute=1))
+    now = 29.9
+    with pytest.raises(OverloadedError):
+        admission.count(who)
+    now = 30.0
+    admission.count(who)
+    now = 1000.0
+    admission.count(who)
+    admission.count(who)
+    with pytest.raises(OverloadedError):
+        admission.count(who)
+
+
+def test_sequences_at_a_time() -> None:
+    admission = Admission(4)
+    who = Principal(name="bob", max_concurrency=2)
+    with admission.admit(who, 2):
+        with pytest.raises(OverloadedError, match="bob may have 2"), admission.admit(who, 1):
+            pass
+        with admission.admit(Principal(), 2), pytest.raises(OverloadedError, match="full"), admission.admit(who, 1):
+            pass
+    with admission.admit(who, 1):
+        pass
+    assert admission.num_admitted == 0
+    with pytest.raises(UsageError, match="bob has 2"), admission.admit(who, 3):
+        pass
+    with pytest.raises(UsageError, match="takes 4"), admission.admit(Principal(), 5):
+        pass
+    admission.drain_begun.set()
+    with pytest.raises(UnavailableError, match="stopping"), admission.admit(who, 1):
+        pass

@@ -1,0 +1,196 @@
+"""AICI REST's controllers: what is kept, under which names, and who may change it. The compiler is the real one."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from httpx2 import Response
+from starlette.testclient import TestClient
+
+from aici_controllers.store import Store, shipped
+from aici_engine.server.api.app import create_app
+from aici_engine.server.gateway.api_keys import Keys
+from aici_engine.server.service.admission import Admission
+from aici_engine.server.service.service import Service
+from tests.engine.server.gateway.test_api_keys import key_file
+from tests.runtime.support import wat
+from tests.support.fake_engine import FakeEngine
+from tests.support.fake_service import fake_service
+from tests.support.model import default_model_dir
+
+WASM = wat.plain()
+HEX = hashlib.sha256(WASM).hexdigest()
+REGEX = hashlib.sha256(shipped()["regex"].read_bytes()).hexdigest()
+URL = "/v1/controllers"
+KEYS = """
+[keys.ann]
+key = "ann"
+
+[keys.bob]
+key = "bob"
+
+[keys.eve]
+key = "eve"
+upload = false
+controllers = ["regex"]
+
+[keys.root]
+key = "root"
+admin = true
+"""
+
+
+class Ask(Protocol):
+    def __call__(self, method: str, path: str, *, key: str = "root", **given: Any) -> Response: ...
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    service, _ = fake_service()
+    service.store = Store(tmp_path / "store")
+    api = TestClient(create_app(service, keys=Keys(key_file(tmp_path, KEYS))), raise_server_exceptions=False)
+
+    def ask(method: str, path: str, *, key: str = "root", **given: Any) -> Response:
+        headers = {"api-key": key} | given.pop("headers", {})
+        answer: Response = api.request(method, f"{URL}{path}", headers=headers, **given)
+        return answer
+
+    return ask
+
+
+def tag(ask: Ask, *tags: str, key: str = "root", module_id: str = HEX) -> Response:
+    return ask("POST", "/tags", key=key, json={"module_id": module_id, "tags": tags})
+
+
+def listed(ask: Ask) -> dict[str, dict[str, Any]]:
+    return {each["module_id"]: each for each in ask("GET", "").json()["controllers"]}
+
+
+def tags(ask: Ask) -> dict[str, dict[str, Any]]:
+    told = ask("GET", "/tags").json()["tags"]
+    assert [tag["updated_at"] for tag in told] == sorted((tag["updated_at"] for tag in told), reverse=True)
+    return {tag["tag"]: tag for tag in sorted(told, key=lambda tag: str(tag["tag"]))}
+
+
+def test_from_upload_to_removal(ask: Ask) -> None:
+    uploaded = ask("POST", "", content=WASM).json()
+    assert set(uploaded) == {"module_id", "wasm_size", "compiled_size", "time"}
+    assert (uploaded["module_id"], uploaded["wasm_size"]) == (HEX, len(WASM))
+    [told] = tag(ask, "mine").json()["tags"]
+    assert tags(ask)["mine"] == told
+    assert (told["tag"], told["module_id"], told["updated_by"]) == ("mine", HEX, "root")
+    assert (told["wasm_size"], told["compiled_size"]) == (len(WASM), uploaded["compiled_size"])
+    module = listed(ask)[HEX]
+    assert (module["tags"], module["created_by"], module["compiled_size"]) == (
+        ["mine"],
+        "root",
+        uploaded["compiled_size"],
+    )
+    refused = ask("DELETE", f"/{HEX}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "in_use_error")
+    assert "mine" in refused.json()["message"]
+    assert ask("DELETE", f"/{HEX}?force=true").json() == {"module_id": HEX, "tags": ["mine"]}
+    assert ask("DELETE", f"/{HEX}").status_code == 404
+    assert HEX not in listed(ask)
+    assert list(tags(ask)) == list(shipped())
+
+
+def test_what_ships_is_there_from_the_start(ask: Ask) -> None:
+    modules = ask("GET", "").json()["controllers"]
+    assert [module["tags"][0] for module in modules] == list(shipped()) == list(tags(ask))
+    assert (tags(ask)["regex"]["updated_by"], tags(ask)["regex"]["module_id"]) == ("aici", REGEX)
+    regex = listed(ask)[REGEX]
+    assert (regex["compiled_size"], regex["created_by"]) == (None, "aici")
+    assert ask("GET", "/regex").content == shipped()["regex"].read_bytes()
+    assert tag(ask, "of-mine", module_id=REGEX).status_code == 200
+    assert listed(ask)[REGEX]["tags"] == ["regex", "of-mine"]
+    for path in (f"/{REGEX}", f"/{REGEX}?force=true", "/tags/regex"):
+        refused = ask("DELETE", path)
+        assert (refused.status_code, refused.json()["code"]) == (403, "permission_error")
+    assert listed(ask)[REGEX]["tags"] == ["regex", "of-mine"]
+
+
+def test_bytes_come_with_their_id(ask: Ask) -> None:
+    ask("POST", "", content=WASM)
+    tag(ask, "größe")
+    for name in (HEX, "größe"):
+        answer = ask("GET", f"/{name}")
+        assert (answer.content, answer.headers["etag"]) == (WASM, f'"{HEX}"')
+        assert answer.headers["content-type"] == "application/wasm"
+        assert ask("GET", f"/{name}", headers={"If-None-Match": f'"{HEX}"'}).status_code == 304
+        assert ask("GET", f"/{name}", headers={"If-None-Match": f'"{REGEX}"'}).content == WASM
+    assert ask("DELETE", "/tags/größe").json() == {"tag": "größe"}
+    missing = ask("GET", "/größe")
+    assert (missing.status_code, missing.json()["message"]) == (404, "tag größe not found")
+    assert ask("GET", "/regexx").json()["hint"] == "did you mean regex?"
+    assert ask("GET", f"/{'0' * 64}").status_code == 404
+
+
+def test_what_keys_may(ask: Ask) -> None:
+    assert ask("GET", "", key="nobody").status_code == 401
+    assert ask("POST", "", key="ann", content=WASM).status_code == 200
+    assert tag(ask, "mine", key="ann").json()["message"] == "permission denied for tag name"
+    assert tag(ask, "ann.x", key="ann").status_code == tag(ask, "bob.x", key="bob").status_code == 200
+    refusals = [
+        lambda: ask("POST", "", key="eve", content=WASM),
+        lambda: tag(ask, "eve.x", key="eve"),
+        lambda: ask("DELETE", "/tags/ann.x", key="eve"),
+        lambda: ask("DELETE", f"/{HEX}", key="eve"),
+        lambda: ask("GET", "/ann.x", key="eve"),
+        lambda: ask("GET", f"/{HEX}", key="eve"),
+        lambda: ask("DELETE", "/tags/ann.x", key="bob"),
+        lambda: ask("DELETE", f"/{HEX}?force=true", key="bob"),
+        lambda: ask("DELETE", f"/{HEX}?force=true", key="ann"),  # bob's tag names it
+    ]
+    for number, refused in enumerate(refusals):
+        assert refused().status_code == 403, number
+    assert ask("GET", "/regex", key="eve").status_code == 200
+    assert listed(ask)[HEX]["tags"] == ["ann.x", "bob.x"]
+    assert ask("DELETE", "/tags/bob.x", key="bob").status_code == 200
+    assert ask("DELETE", f"/{HEX}?force=true", key="ann").json()["tags"] == ["ann.x"]
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "status", "said"),
+    [
+        ("", {"content": b"#!/bin/sh"}, 400, "no WebAssembly module"),
+        ("", {"content": b"\0asm\1\0\0\0junk"}, 400, "cannot compile the module"),
+        ("", {"content": b"\0asm\1\0\0\0"}, 400, "the module is no controller; does not export its memory"),
+        ("/tags", {"json": {"module_id": HEX, "tags": ["regex"]}}, 400, "regex is a name of aici's own"),
+        ("/tags", {"json": {"module_id": HEX, "tags": ["ok", "none"]}}, 400, "none is a name of aici's own"),
+        ("/tags", {"json": {"module_id": HEX, "tags": ["tags"]}}, 400, "tags is a name of aici's own"),
+        ("/tags", {"json": {"module_id": "regex", "tags": ["x"]}}, 400, "invalid module_id"),
+        ("/tags", {"json": {"module_id": "0" * 64, "tags": ["x"]}}, 404, "not found"),
+        ("/tags", {"json": {"module_id": HEX, "tags": ["ok", "1"]}}, 400, "tag name not identifier"),
+        ("/tags", {"json": {"module_id": HEX, "tags": []}}, 400, "at least one"),
+        ("/tags", {"json": {"module_id": HEX}}, 400, "tags is missing"),
+        ("/tags", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "not JSON"),
+        ("/tags", {"json": []}, 422, "not a JSON object"),
+    ],
+)
+def test_what_is_refused_changes_nothing(ask: Ask, path: str, given: dict[str, Any], status: int, said: str) -> None:
+    before = listed(ask)
+    answer = ask("POST", path, **given)
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["message"]
+    assert listed(ask) == before
+    assert list(tags(ask)) == list(shipped())
+
+
+def test_a_name_that_is_fixed_runs_what_it_is_fixed_to(tmp_path: Path) -> None:
+    """Whatever tags of the registry say, which another server may have set."""
+    mine = tmp_path / "mine.wasm"
+    mine.write_bytes(WASM)
+    engine = FakeEngine()
+    service = Service(
+        engine.client,
+        model_dir=default_model_dir(),
+        name="it",
+        admission=Admission(8),
+        store=Store(tmp_path / "store", fixed={"mine": mine}),
+    )
+    api = TestClient(create_app(service))
+    assert api.post("/v1/run", json={"controller": "mine", "controller_arg": ""}).status_code == 200
+    assert engine.submitted[0].controller == HEX
+    assert [module["tags"] for module in api.get(URL).json()["controllers"]] == [["mine"]]

@@ -1,0 +1,660 @@
+"""LMTP as clients see it: one frame after the other, and what becomes of each stream."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw, Struct
+from starlette.testclient import TestClient, WebSocketDenialResponse
+
+from aici_base.errors import (
+    AiciError,
+    ControllerError,
+    ForbiddenError,
+    NotFoundError,
+    RuntimeDiedError,
+    TimedOutError,
+    UnavailableError,
+    UsageError,
+)
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
+from aici_engine.server.api.app import create_app
+from aici_engine.server.errors import OverloadedError
+from aici_engine.server.link import wire
+from aici_engine.server.protocols.lmtp import messages
+from aici_engine.server.protocols.lmtp.connection import MAX_STREAMS, CancelledStreamError
+from aici_engine.server.protocols.lmtp.send_queue import Outbox
+from tests.support.fake_engine import FakeEngine, fails, silent
+from tests.support.fake_service import service_over
+from tests.support.lmtp import EOS, connected, run, scores, tokens
+
+
+@pytest.mark.parametrize("path", ["/", "/lmtp"])
+@run
+async def test_a_stream_of_tokens(path: str) -> None:
+    async with connected(tokens(11, 9), path=path) as client:
+        await client.generate(max_tokens=2)
+        assert await client.stream() == [
+            {
+                "token": 11,
+                "stream_id": 1,
+                "logprob": -0.5,
+                "finish_reason": None,
+                "top_logprobs": {"11": -0.5, "9": -0.25},
+            },
+            {"token": 9, "stream_id": 1, "logprob": -1.0, "finish_reason": "length", "top_logprobs": {"9": -1.0}},
+        ]
+        assert client.engine.submitted[0].prompt == [5, 6, 7]
+
+
+@run
+async def test_what_is_left_out_is_as_the_reference_has_it() -> None:
+    async with connected() as client:
+        await client.send("GENERATE", stream_id=1, model="it", prompt=[5])
+        while not client.engine.submitted:
+            await asyncio.sleep(0)
+        wanted = SamplingParams(temperature=0.0, top_k=0, max_tokens=32, logprobs=1)
+        assert client.engine.submitted[0].sampling == wanted
+
+
+@run
+async def test_what_a_client_asks_reaches_the_engine() -> None:
+    asked = {
+        "max_tokens": 9,
+        "temperature": 1.2,
+        "top_p": 0.5,
+        "top_k": 4,
+        "min_p": 0.1,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "seed": 7,
+    }
+    async with connected() as client:
+        await client.generate(**asked, top_logprobs=3, length_penalty=0.6, logit_bias={"8": 100, "49151": -1.5})
+        await client.stream()
+        wanted = SamplingParams(**asked, logprobs=3, logit_bias={8: 100.0, 49151: -1.5})  # type: ignore[arg-type]
+        assert client.engine.submitted[0].sampling == wanted
+
+
+@run
+async def test_max_tokens_ends_with_the_context() -> None:
+    async with connected() as client:
+        await client.generate(prompt=[5] * 2047, max_tokens=100_000)
+        await client.stream()
+        assert client.engine.submitted[0].sampling.max_tokens == 1
+
+
+@pytest.mark.parametrize("sampled", [0, EOS])
+@run
+async def test_every_end_of_text_is_the_tokenizers_and_comes_once(sampled: int) -> None:
+    async with connected(tokens(11, sampled, reason=FinishReason.EOS)) as client:
+        await client.generate(max_tokens=9)
+        first, last = await client.stream()
+        assert first["finish_reason"] is None
+        assert (last["token"], last["finish_reason"], last["logprob"]) == (EOS, "stop", -1.0)
+        assert list(last["top_logprobs"].items()) == [(str(EOS), -1.0), ("9", -0.25)]
+
+
+@run
+async def test_a_bias_of_the_end_of_text_is_that_of_every_end() -> None:
+    async with connected() as client:
+        await client.generate(logit_bias={str(EOS): -100, "5": 1})
+        await client.stream()
+        assert client.engine.submitted[0].sampling.logit_bias == {0: -100.0, EOS: -100.0, 5: 1.0}
+
+
+@run
+async def test_a_tokenizer_may_be_larger_than_the_model() -> None:
+    async with connected() as client:
+        await client.generate(logit_bias={"49152": -100, "5": -100})
+        await client.stream()
+        assert client.engine.submitted[0].sampling.logit_bias == {5: -100.0}
+
+
+@run
+async def test_special_tokens_within_a_text_are_tokens() -> None:
+    """Only the end of text ends a stream; the engine goes on after other tokens without bytes."""
+    async with connected(tokens(0, 11)) as client:
+        await client.generate(max_tokens=2)
+        assert [item["token"] for item in await client.stream()] == [0, 11]
+
+
+@run
+async def test_tokens_of_a_step_come_together_and_at_once() -> None:
+    async with connected(silent) as client:
+        for stream_id in (1, 2, 3):
+            await client.generate(stream_id, max_tokens=9)
+        while len(client.engine.submitted) < 3:
+            await asyncio.sleep(0)
+        for submit in client.engine.submitted:
+            client.engine.client.receive(wire.TokenOut(submit.stream, 8, b"x", "x", False, -1.0, []))
+        command, items = await client.frame()
+        assert command == "TOKEN"
+        assert [item["stream_id"] for item in items] == [1, 2, 3]
+        assert [item["finish_reason"] for item in items] == [None] * 3
+
+
+@run
+async def test_streams_ids_come_back_as_they_were() -> None:
+    async with connected() as client:
+        for stream_id in ("a", 1.5, [1, {"b": None}], True):
+            await client.generate(stream_id)
+            await client.stream(stream_id)
+
+
+@run
+async def test_score() -> None:
+    async with connected(scores) as client:
+        await client.send("SCORE", stream_id=1, model="it", prompt=[5], scored=[6004, 7])
+        assert await client.stream() == [
+            {"token": 6004, "stream_id": 1, "logprob": -1.0, "finish_reason": None},
+            {"token": 7, "stream_id": 1, "logprob": -2.0, "finish_reason": "stop"},
+        ]
+        submit = client.engine.submitted[0]
+        assert (submit.prompt, submit.score_from, submit.sampling.max_tokens) == ([5, 6004, 7], 1, 0)
+        await client.send("SCORE", stream_id=2, model="it", prompt="", scored=["hi", 7], text=True)
+        first, _ = await client.stream(2)
+        assert (first["text"], first["logprob"]) == ("hi", 0.0)
+
+
+@run
+async def test_a_controllers_stream_ends_with_the_end_of_text_too() -> None:
+    def controlled(submit: wire.Submit) -> list[wire.StreamOut]:
+        stream = submit.stream
+        return [
+            wire.TokenOut(stream, 5, b"x", "x", True, 0.0, [(5, 0.0)]),
+            wire.TokenOut(stream, 6, b"y", "y", False, -1.0, []),
+            wire.BacktrackOut(stream, 1),
+            wire.TokenOut(stream, 7, b"z", " ↩ z", True, 0.0, []),
+            wire.FinishOut(stream, FinishReason.STOP, "", wire.UsageOut(1, 1, 2)),
+        ]
+
+    async with connected(controlled) as client:
+        await client.generate(controller="mine", controller_arg={"a": 1}, text=True, max_tokens=2, buffer="it")
+        items = await client.stream()
+        assert [item.get("token") for item in items] == [5, 6, None, 7, EOS]
+        assert items[2] == {"stream_id": 1, "backtrack": 1}
+        assert [item["finish_reason"] for item in items if "token" in item] == [None, None, None, "stop"]
+        assert "".join(item.get("text", "") for item in items) == "xy ↩ z"
+        submit = client.engine.submitted[0]
+        assert (submit.controller, submit.argument) == ("mine", '{"a":1}')
+        await client.generate(prompt=[{"buffer": "it"}])
+        while len(client.engine.submitted) < 2:
+            await asyncio.sleep(0)
+        assert client.engine.submitted[1].prompt == [5, 6, 7, 5, 7]
+
+
+@run
+async def test_model_info() -> None:
+    async with connected() as client:
+        await client.send("MODEL_INFO", stream_id=4, model="llama.cpp:it", data={"model": "it"})
+        answer = await client.message()
+        assert answer["stream_id"] == 4
+        assert answer["model_info"]["model"] == "it"
+        assert answer["model_info"]["eos_token"] == EOS
+
+
+GENERATE = {"stream_id": 1, "model": "it", "prompt": [5]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": "gpt2"}, "the model gpt2 is not served here"),
+        ({"prompt": [5] * 2048}, "2048 tokens"),
+        ({"prompt": [True]}, "$.prompt[0]"),
+        ({"prompt": [-1]}, "$.prompt[0]"),
+        ({"prompt": {"text": "a"}}, "$.prompt"),
+        ({"prompt": "a " * 100_000}, "characters"),
+        ({"prompt": [{"buffer": "a"}]}, "no buffer 'a'"),
+        ({"max_tokens": 0}, "$.max_tokens"),
+        ({"max_tokens": "9"}, "$.max_tokens"),
+        ({"temperature": -1}, "$.temperature"),
+        ({"top_p": 7}, "top_p"),
+        ({"top_logprobs": 21}, "$.top_logprobs"),
+        ({"logit_bias": {"x": 1}}, "$.logit_bias"),
+        ({"logit_bias": {"5": None}}, "$.logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "$.logit_bias"),
+        ({"logit_bias": {"49152": 1}}, "does not have"),
+        ({"do_sample": True}, "do_sample"),
+        ({"stop": ["a"]}, "stop"),
+        ({"n": 2}, "`n`"),
+        ({"guided_regex": "("}, "guided_regex: "),
+        ({"guided_choice": []}, "$.guided_choice"),
+        ({"guided_regex": "a", "controller": "yes"}, "guided_regex and controller together"),
+    ],
+)
+@run
+async def test_a_stream_that_cannot_be_gets_a_token_error(fields: dict[str, Any], said: str) -> None:
+    async with connected() as client:
+        await client.generate(**fields)
+        [error] = await client.stream()
+        assert said in error["error"]
+        assert error["code"] in ("invalid_request_error", "not_found_error")
+        assert error["retryable"] is False
+        await client.generate()
+        assert (await client.stream())[-1]["finish_reason"]
+
+
+@pytest.mark.parametrize("bad", ['"\\ud800"', "[NaN]", "Infinity", "["])
+@run
+async def test_what_is_no_json_ends_the_stream_that_it_meant(bad: str) -> None:
+    async with connected() as client:
+        await client.socket.send('GENERATE {"model": "it", "stream_id": "a1", "prompt": ' + bad + "}")
+        [error] = await client.stream("a1")
+        assert error["code"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("left_out", ["model", "prompt"])
+@run
+async def test_a_missing_field_is_named_in_a_token_error(left_out: str) -> None:
+    async with connected() as client:
+        fields = {name: value for name, value in GENERATE.items() if name != left_out}
+        await client.send("GENERATE", **fields)
+        [error] = await client.stream()
+        assert f"`{left_out}`" in error["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stream_id", "said"),
+    [
+        ("", None, "'' is no command"),
+        ("GENERATE", None, "GENERATE: "),
+        ("GENERATE {", None, "truncated"),
+        ('GENERATE {"model": "it", "prompt": [5]}', None, "`stream_id`"),
+        ('GENERATE {"model": "it", "prompt": [5], "stream_id": null}', None, "stream_id"),
+        ("SCORE [1]", None, "`array`"),
+        ("HELLO {}", None, "'HELLO' is no command"),
+        ('HELLO {"stream_id": 7}', 7, "GENERATE, SCORE, MODEL_INFO, CANCEL, BUFFER"),
+        ("X" * 100_000, None, "XXX..."),
+        ("MODEL_INFO {", None, "truncated"),
+        ("MODEL_INFO []", None, "`array`"),
+        ('MODEL_INFO {"data": ' + "[" * 100_000, None, "recursion"),
+        ('MODEL_INFO {"stream_id": 7}', 7, "`model`"),
+        ('MODEL_INFO {"stream_id": 7, "model": "gpt2"}', 7, "gpt2"),
+        ('MODEL_INFO {"stream_id": 7, "model": "it", "moddel": 1}', 7, "moddel"),
+        ('CANCEL {"stream_id": null}', None, "stream_id"),
+        ('CANCEL {"stream_id": "' + "a" * 1000 + '"}', None, "stream_id"),
+        ('BUFFER {"stream_id": 7, "buffer": "", "prompt": []}', 7, "$.buffer"),
+    ],
+)
+@run
+async def test_a_message_that_is_not_right_gets_a_msg_error_and_the_connection_lives(
+    text: str, stream_id: object, said: str
+) -> None:
+    async with connected() as client:
+        await client.socket.send(text)
+        error = await client.message()
+        assert error["stream_id"] == stream_id
+        assert said in error["error"]
+        await client.generate()
+        assert (await client.stream())[-1]["finish_reason"]
+
+
+@run
+async def test_binary_messages_get_an_error() -> None:
+    async with connected() as client:
+        await client.socket.send_bytes(b"\0")
+        assert "binary" in (await client.message())["error"]
+
+
+@run
+async def test_nothing_to_score_is_an_error() -> None:
+    async with connected() as client:
+        await client.send("SCORE", stream_id=1, model="it", prompt=[5], scored=[])
+        [error] = await client.stream()
+        assert "scored" in error["error"]
+
+
+@run
+async def test_a_stream_id_that_is_taken_leaves_its_stream_alone() -> None:
+    async with connected(silent) as client:
+        await client.generate(max_tokens=9)
+        await client.generate()
+        assert "open stream" in (await client.message())["error"]
+        client.engine.client.receive(wire.TokenOut(1, 8, b"x", "x", False, -1.0, []))
+        command, [item] = await client.frame()
+        assert (command, item["token"]) == ("TOKEN", 8)
+
+
+@run
+async def test_a_stream_id_is_free_once_its_last_item_has_come() -> None:
+    async with connected(tokens(11)) as client:
+        for _ in range(20):
+            await client.generate()
+            assert (await client.stream())[-1]["token"] == 11
+
+
+@run
+async def test_a_flood_of_streams_is_refused_one_by_one() -> None:
+    async with connected(silent, capacity=2 * MAX_STREAMS) as client:
+        for stream_id in range(MAX_STREAMS + 1):
+            await client.generate(stream_id)
+        [error] = await client.stream(MAX_STREAMS)
+        assert (error["code"], error["retryable"], error["retry_after_s"]) == ("rate_limit_error", True, 1.0)
+        await client.send("CANCEL", stream_id=0)
+        await client.stream(0)
+        await client.generate(0)
+        while len(client.engine.submitted) <= MAX_STREAMS:
+            await asyncio.sleep(0)
+
+
+@run
+async def test_a_full_queue_is_an_error_to_try_again() -> None:
+    async with connected(silent, capacity=1) as client:
+        await client.generate(1)
+        await client.generate(2)
+        [error] = await client.stream(2)
+        assert (error["code"], error["retryable"]) == ("rate_limit_error", True)
+
+
+@run
+async def test_who_has_to_wait_is_told() -> None:
+    async with connected(silent) as client:
+        for stream_id in range(6):
+            await client.generate(stream_id)
+        events = [await client.message() for _ in range(2)]
+        assert [(event["event"], event["queued"], event["position"]) for event in events] == [
+            ("queued", 4, 1),
+            ("queued", 5, 2),
+        ]
+
+
+@run
+async def test_cancel() -> None:
+    async with connected(silent, tokens(11)) as client:
+        await client.generate(1)
+        await client.send("CANCEL", stream_id=1)
+        assert await client.message() == {"stream_id": 1, "cancelled": True}
+        [error] = await client.stream()
+        assert (error["code"], error["retryable"]) == ("cancelled", False)
+        assert client.engine.aborted == [1]
+        await client.send("CANCEL", stream_id=1)
+        assert await client.message() == {"stream_id": 1, "cancelled": False}
+        await client.generate(1)
+        assert (await client.stream())[-1]["finish_reason"] == "length"
+
+
+@run
+async def test_a_stream_that_has_not_begun_can_be_cancelled() -> None:
+    async with connected(silent) as client:
+        await client.generate(1, prompt="a text that is tokenized elsewhere")
+        await client.send("CANCEL", stream_id=1)
+        [error] = await client.stream()
+        assert error["code"] == "cancelled"
+
+
+@run
+async def test_streams_end_with_their_socket() -> None:
+    async with connected(silent) as client:
+        for stream_id in (1, 2, 3):
+            await client.generate(stream_id)
+        while len(client.engine.submitted) < 3:
+            await asyncio.sleep(0)
+        await client.socket.close()
+        assert sorted(client.engine.aborted) == [1, 2, 3]
+
+
+@run
+async def test_a_failure_of_the_engine_is_an_error_with_its_code() -> None:
+    failure = wire.Failure.of(RuntimeDiedError("the runtime died", hint="try again"))
+    async with connected(fails(failure), fails(wire.Failure.of(UsageError("no")), "x"), tokens(11)) as client:
+        await client.generate()
+        [error] = await client.stream()
+        assert error["error"] == "the runtime died (try again)"
+        assert (error["code"], error["retryable"]) == ("runtime_died", True)
+        await client.generate(max_tokens=2)
+        token, error = await client.stream()
+        assert "token" in token
+        assert error["retryable"] is False
+
+
+@run
+async def test_an_engine_that_dies_ends_the_streams_and_what_comes_then_is_told() -> None:
+    async with connected(silent) as client:
+        await client.generate()
+        while not client.engine.submitted:
+            await asyncio.sleep(0)
+        client.engine.client.lost(UnavailableError("the engine process has died"))
+        [error] = await client.stream()
+        assert (error["code"], error["retryable"]) == ("unavailable", True)
+        await client.generate()
+        assert (await client.stream())[-1]["retryable"] is True
+        client.engine.client.connected(client.engine, client.engine.info)
+        while (await client.message())["event"] != "ready":
+            pass
+        assert [item["event"] for command, [item] in client.frames if command == "MSG"] == [
+            "ready",
+            "unavailable",
+            "ready",
+        ]
+
+
+@run
+async def test_who_is_left_in_a_server_that_stops_is_told() -> None:
+    async with connected(silent) as client:
+        await client.generate(1)
+        while not client.engine.submitted:
+            await asyncio.sleep(0)
+        client.service.admission.drain_begun.set()
+        assert (await client.message())["event"] == "shutdown"
+        await client.generate(2)
+        [error] = await client.stream(2)
+        assert error["retryable"] is True
+
+
+@run
+async def test_text_for_text() -> None:
+    def halves(submit: wire.Submit) -> list[wire.StreamOut]:
+        """An é in two tokens, and a half of one that never ends."""
+        stream = submit.stream
+        return [
+            wire.TokenOut(stream, 1, b"\xc3", "", False, -1.0, []),
+            wire.TokenOut(stream, 2, b"\xa9", "é", False, -1.0, []),
+            wire.TokenOut(stream, 1, b"\xc3", "", False, -1.0, []),
+            wire.FinishOut(stream, FinishReason.LENGTH, "\ufffd", wire.UsageOut(1, 3, 0)),
+        ]
+
+    async with connected(halves) as client:
+        await client.generate(prompt="hi", max_tokens=3)
+        assert [item["text"] for item in await client.stream()] == ["", "é", "\ufffd"]
+        assert client.engine.submitted[-1].prompt == [6004]
+        await client.generate(prompt="hi", text=False, max_tokens=3)
+        assert "text" not in (await client.stream())[0]
+        await client.generate(prompt=[5, "hi", None, 6], text=True, max_tokens=3)
+        assert (await client.stream())[1]["text"] == "é"
+        assert client.engine.submitted[-1].prompt == [5, 6004, 6]
+
+
+@run
+async def test_buffers() -> None:
+    async with connected(tokens(11, 12), tokens(13, EOS, reason=FinishReason.EOS), tokens(14)) as client:
+        await client.generate(buffer="a", max_tokens=2)
+        await client.stream()
+        await client.generate(prompt=[{"buffer": "a"}, 8], buffer="b", max_tokens=9)
+        await client.stream()
+        assert client.engine.submitted[-1].prompt == [5, 6, 7, 11, 12, 8]
+        await client.generate(prompt=[{"buffer": "b"}, {"buffer": "a"}], buffer="a")
+        await client.stream()
+        assert client.engine.submitted[-1].prompt == [5, 6, 7, 11, 12, 8, 13, 5, 6, 7, 11, 12]
+        await client.send("BUFFER", stream_id=9, buffer="b", prompt=["hi", 3])
+        assert await client.message() == {"stream_id": 9, "buffer": "b", "num_tokens": 2}
+        await client.generate(prompt=[{"buffer": "b"}])
+        await client.stream()
+        assert client.engine.submitted[-1].prompt == [6004, 3]
+        await client.send("BUFFER", stream_id=9, buffer="b", prompt=None)
+        assert await client.message() == {"stream_id": 9, "buffer": "b"}
+        await client.generate(prompt=[{"buffer": "b"}])
+        assert "no buffer 'b'" in (await client.stream())[0]["error"]
+
+
+@run
+async def test_a_buffer_is_quiet_while_it_is_written() -> None:
+    async with connected(silent, tokens(11)) as client:
+        await client.generate(1, buffer="a")
+        await client.generate(2, prompt=[{"buffer": "a"}])
+        assert "still writes" in (await client.stream(2))[0]["error"]
+        await client.generate(2, buffer="a")
+        assert "still writes" in (await client.stream(2))[0]["error"]
+        await client.send("CANCEL", stream_id=1)
+        await client.stream(1)
+        await client.generate(2, prompt=[{"buffer": "a"}])
+        await client.stream(2)
+        assert client.engine.submitted[-1].prompt == [5, 6, 7]
+
+
+@run
+async def test_a_stream_that_fails_leaves_its_buffer_as_it_was() -> None:
+    async with connected(tokens(11), fails(wire.Failure.of(UsageError("no"))), tokens(12)) as client:
+        for _ in range(2):
+            await client.generate(buffer="a")
+            await client.stream()
+        await client.generate(prompt=[{"buffer": "a"}])
+        await client.stream()
+        assert client.engine.submitted[-1].prompt == [5, 6, 7, 11]
+
+
+@run
+async def test_buffers_are_bounded() -> None:
+    async with connected() as client:
+        await client.send("BUFFER", stream_id=1, buffer="big", prompt=[5] * 2000)
+        assert (await client.message())["num_tokens"] == 2000
+        await client.generate(prompt=[{"buffer": "big"}] * 100_000)
+        assert "tokens or more" in (await client.stream())[0]["error"]
+        for number in range(64):
+            await client.send("BUFFER", stream_id=1, buffer=str(number), prompt=[5])
+            answer = await client.message()
+        assert "64 buffers" in answer["error"]
+
+
+@run
+async def test_a_client_that_does_not_read_loses_its_streams_and_costs_little() -> None:
+    async with connected(silent, capacity=64) as client:
+        for stream_id in range(8):
+            await client.generate(stream_id, max_tokens=2000)
+        while len(client.engine.submitted) < 8:
+            await asyncio.sleep(0)
+        client.socket.reading.clear()
+        top = [(token, -1.0) for token in range(20)]
+        while len(client.engine.aborted) < 8:
+            for submit in client.engine.submitted:
+                client.engine.client.receive(wire.TokenOut(submit.stream, 8, b"x", "x", False, -1.0, top))
+            await asyncio.sleep(0)
+        # Nothing more is read from it, either.
+        for _ in range(100):
+            await client.send("MODEL_INFO", stream_id="late", model="it")
+            await asyncio.sleep(0)
+        client.socket.reading.set()
+        ended = set()
+        sent = 0
+        while len(ended) < 8:
+            _, items = await client.frame()
+            assert len(json.dumps(items)) < 4 << 20, "clients take no more"
+            sent += len(json.dumps(items))
+            ended |= {item["stream_id"] for item in items if "error" in item}
+        assert sent < 8 << 20
+        assert (await client.message())["stream_id"] == "late"
+
+
+_SCALARS = st.none() | st.booleans() | st.integers(-3, 70_000) | st.floats(allow_nan=False) | st.text(max_size=4)
+_JSON = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+)
+_FIELDS = st.fixed_dictionaries(
+    {"model": st.just("it") | _JSON, "prompt": st.just([5]) | _JSON | st.just([{"buffer": "a"}])},
+    optional=dict.fromkeys(("max_tokens", "temperature", "logit_bias", "top_logprobs", "scored", "text", "n"), _JSON)
+    | {"buffer": st.just("a"), "guided_regex": st.sampled_from(["a", "("])},
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(asked=st.lists(st.tuples(st.sampled_from(["GENERATE", "SCORE", "BUFFER", "CANCEL"]), _FIELDS), max_size=6))
+def test_whatever_is_asked_is_answered(asked: list[tuple[str, dict[str, Any]]]) -> None:
+    @run
+    async def talk() -> None:
+        async with connected(_obliging, timeout_s=3) as client:
+            waiting = set()
+            for stream_id, (command, fields) in enumerate(asked):
+                await client.send(command, **fields | {"stream_id": stream_id})
+                waiting.add(stream_id)
+            while waiting:
+                command, items = await client.frame()
+                for item in items:
+                    if command == "MSG" or "error" in item or item.get("finish_reason"):
+                        waiting.discard(item["stream_id"])
+            await client.send("MODEL_INFO", stream_id="still there", model="it")
+            while (await client.message())["stream_id"] != "still there":
+                pass
+
+    talk()
+
+
+def _obliging(submit: wire.Submit) -> list[wire.StreamOut]:
+    """Scores what is to be scored, else says one token and EOS."""
+    scored = submit.score_from is not None
+    return list(scores(submit) if scored else tokens(11, EOS, reason=FinishReason.EOS)(submit))
+
+
+@run
+async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
+    outbox, sent = Outbox(), list[str]()
+    for number in range(6):
+        outbox.put("MSG" if number in (2, 3) else "TOKEN", messages.Answer(stream_id=Raw(str(number).encode())))
+
+    async def send(text: str) -> None:
+        sent.append(text)
+        if len(sent) == 3:
+            raise EOFError
+
+    with pytest.raises(EOFError):
+        await outbox.send_to(send)
+    assert [(text.split()[0], [item["stream_id"] for item in json.loads(text.split(" ", 1)[1])]) for text in sent] == [
+        ("TOKEN", [0, 1]),
+        ("MSG", [2, 3]),
+        ("TOKEN", [4, 5]),
+    ]
+
+
+def test_a_page_for_who_looks() -> None:
+    with TestClient(create_app(service_over(FakeEngine()))) as client:
+        page = client.get("/")
+        assert page.status_code == 200
+        assert "Language Model Transport Protocol" in page.text
+        assert client.get("/lmtp").status_code == 426
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://testserver", 101), ("https://mine.example", 101), ("https://evil.example", 403), ("null", 403)],
+)
+def test_pages_of_other_origins_are_kept_out(origin: str, status: int) -> None:
+    app = create_app(service_over(FakeEngine()), cors_origins=["https://mine.example"])
+    with TestClient(app) as client:
+        try:
+            with client.websocket_connect("/lmtp", headers={"origin": origin}) as socket:
+                assert "ready" in socket.receive_text()
+                found = 101
+        except WebSocketDenialResponse as refused:
+            found = refused.status_code
+    assert found == status
+
+
+def test_the_document_names_every_field_and_code() -> None:
+    document = (Path(messages.__file__).parent / "README.md").read_text()
+    structs = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Struct)]
+    fields = {field for struct in structs for field in struct.__struct_fields__}
+    errors = (UsageError, NotFoundError, RuntimeDiedError, UnavailableError, TimedOutError, ForbiddenError)
+    errors += (OverloadedError, ControllerError, CancelledStreamError, AiciError)
+    codes = {error.code for error in errors}
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]+)`", document.replace("```", "")))))
+    assert fields | codes <= named
+    table = document.partition("### GENERATE")[2].partition("### SCORE")[0]
+    told = set(re.findall(r"`([a-z_]+)`", " ".join(re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE))))
+    assert told == set(messages.Generate.__struct_fields__) - {"stream_id"}
