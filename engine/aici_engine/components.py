@@ -29,7 +29,7 @@ from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.sampler import HostSampler, Sampler
 from aici_engine.sample.torch_pipeline import TensorMasks
 from aici_engine.scheduler import Scheduler
-from aici_runtime.memory.worker_slots import NUM_SLOTS
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 
 if TYPE_CHECKING:
     from aici_engine.model.runner import Model
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _GUESTS_AHEAD = 16
 """So many guests start, or are ready and wait, while every slot is taken."""
-_MOST_GUESTS = NUM_SLOTS // 2 * 3 // 4
+_MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
 """Half of the runtime's slots are for requests, and those of guests that have just ended stay taken for a moment."""
 
 

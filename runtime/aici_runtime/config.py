@@ -45,7 +45,7 @@ class RuntimeConfig:
             f"--tokenizer={self.tokenizer}",
             f"--json-size={self.json_size_mib}",
             f"--bin-size={self.bin_size_mib}",
-            "--proto=doc",
+            "--proto=v1",
             "--bias-dtype=bool",
             "--cap-fork",
             "--cap-backtrack",

@@ -38,14 +38,15 @@ def _add_wire(group: "argparse._ArgumentGroup", protos: Sequence[str]) -> None:
     add("--logits-size", metavar="N", type=_positive, help="pad the vocabulary to that size (by 200 at most)")
     add("-s", "--server", action="store_true", help="serve an engine over shared memory")
     add("-n", "--name", metavar="PREFIX", default="/aici0-", help="of the shared objects (default: %(default)s)")
-    add("--proto", choices=protos, help="doc: pre, mid, post; head: mid alone (default: as the first message is)")
+    add("--proto", type=_proto, choices=protos,
+        help="v1: pre, mid, post; v2: mid alone (default: as the first message is)")  # fmt: skip
     add("--futex", action="store_true", help="futexes instead of named semaphores")
-    add("--json-size", metavar="MB", type=_positive, help="of a channel (default: 128; --proto doc: 8)")
-    add("--bin-size", metavar="MB", type=_positive, help="of the masks (default: 64; --proto doc: 16)")
+    add("--json-size", metavar="MB", type=_positive, help="of a channel (default: 128; --proto v1: 8)")
+    add("--bin-size", metavar="MB", type=_positive, help="of the masks (default: 64; --proto v1: 16)")
     add("--bias-dtype", metavar="TYPE", help="of the masks: f32, f16, bf16, or bool, a bit per token (default: f32)")
-    add("--cap-fork", action="store_true", help="the engine can fork (--proto head)")
-    add("--cap-backtrack", action="store_true", help="the engine can take tokens back (--proto head)")
-    add("--cap-ff-tokens", action="store_true", help="the engine can append tokens unsampled (--proto head)")
+    add("--cap-fork", action="store_true", help="the engine can fork (--proto v2)")
+    add("--cap-backtrack", action="store_true", help="the engine can take tokens back (--proto v2)")
+    add("--cap-ff-tokens", action="store_true", help="the engine can append tokens unsampled (--proto v2)")
     add("--busy-wait-time", metavar="MS", type=_count, default=0, help="spin first, on 8 cores or more (default: 0)")
 
 
@@ -57,11 +58,11 @@ def _add_limits(group: "argparse._ArgumentGroup") -> None:
     add("--wasm-max-memory", "MB", 64, "linear memory")
     add("--wasm-max-pre-step-time", "MS", 4, "post and pre")
     group.add_argument(
-        "--wasm-max-step-time", metavar="MS", type=_positive, help="mid (default: 25; --proto doc: 150)"
+        "--wasm-max-step-time", metavar="MS", type=_positive, help="mid (default: 25; --proto v1: 150)"
     )  # fmt: skip
     group.add_argument(
         "--wasm-max-timeout-steps", metavar="N", type=_count,
-        help="steps in which a late guest does nothing, before it is killed (default: 10; --proto doc: 0)",
+        help="steps in which a late guest does nothing, before it is killed (default: 10; --proto v1: 0)",
     )  # fmt: skip
     add("--wasm-max-init-time", "MS", 1000, "instantiate")
     group.add_argument(
@@ -104,6 +105,11 @@ def _add_ours(group: "argparse._ArgumentGroup", placements: Sequence[str]) -> No
     add("--worker-user", metavar="USER", help="whom guests run as (needs root; default: whoever starts the runtime)")
     add("--verbose", action="store_true", help="log what happens, not only warnings, to standard error")
     add("--engine-pid", metavar="PID", type=int, help="end when that process ends (default: the parent)")
+
+
+def _proto(text: str) -> str:
+    """Return v1 or v2. `doc` and `head` are other names of these protocols and stay accepted."""
+    return {"doc": "v1", "head": "v2"}.get(text, text)
 
 
 def _positive(text: str) -> int:

@@ -13,6 +13,7 @@ from aici_runtime.channels.channel import MIB
 from aici_runtime.flag_table import flag_parser
 from aici_runtime.memory.mask_region import DTYPES, Dtype
 from aici_runtime.quota import Quota
+from aici_runtime.wire import Proto
 
 _MAX_LOG_KIB = 64
 _MAX_NAME_BYTES = 200
@@ -22,9 +23,6 @@ _NOT_BEHAVIOUR = (
     *("tokenizer", "server", "name", "futex", "busy_wait_time", "module", "tags", "run", "run_arg", "save_tokenizer"),
     *("cache_dir", "trace", "engine_pid", "unbound_timeout", "worker_user", "verbose"),
 )
-
-Proto = Literal["doc", "head"]
-"""The protocol of early 2024, with callbacks pre, mid and post; and the later one, with mid alone."""
 
 Placement = Literal["process", "pool"]
 """Each guest in a process of its own, or several in one."""
@@ -46,11 +44,11 @@ class Limits:
     table_elements: int
 
     def step_limit_s(self, proto: Proto) -> float:
-        default = 0.150 if proto == "doc" else 0.025
+        default = 0.150 if proto == "v1" else 0.025
         return default if self.step_s is None else self.step_s
 
     def late_rounds(self, proto: Proto) -> int:
-        default = 0 if proto == "doc" else 10
+        default = 0 if proto == "v1" else 10
         return default if self.timeout_steps is None else self.timeout_steps
 
     def timeout_text(self, op: str, proto: Proto) -> str:
@@ -145,9 +143,9 @@ def parse(argv: Sequence[str] | None) -> Settings:
     if flags.bench:
         raise UsageError("--bench has a command of its own", hint="`aici bench rt` measures the runtime")
     capabilities = _capabilities(flags)
-    of_head = bool(flags.bias_dtype or flags.logits_size or capabilities)
-    assumed: Proto = flags.proto or ("head" if of_head else "doc")
-    json_size, bin_size = (8, 16) if flags.proto == "doc" else (128, 64)
+    needs_v2 = bool(flags.bias_dtype or flags.logits_size or capabilities)
+    assumed: Proto = flags.proto or ("v2" if needs_v2 else "v1")
+    json_size, bin_size = (8, 16) if flags.proto == "v1" else (128, 64)
     return Settings(
         tokenizer=flags.tokenizer,
         logits_size=flags.logits_size,

@@ -23,20 +23,20 @@ from aici_runtime.flags import Settings
 from aici_runtime.guests import wasmtime_engine
 from aici_runtime.memory import shm
 from aici_runtime.memory.mask_region import MaskRegion
-from aici_runtime.memory.worker_slots import NUM_SLOTS, SlotTable
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, WorkerSlotTable
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.registry import Registry
 from aici_runtime.protocol.stepper import Stepper
 from aici_runtime.recordings.trace import MaskReader, NoTrace, Recorder, Trace
 from aici_runtime.supervision import side_process, spawner
-from aici_runtime.supervision.service_processes import Parts
+from aici_runtime.supervision.service_processes import ServiceProcesses
 from aici_runtime.supervision.side_process import SideConfig
 from aici_runtime.supervision.spawner import SpawnerConfig, SpawnerSockets
 from aici_runtime.supervision.templates import Templates
-from aici_runtime.supervision.worker_supervisor import Roster
+from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.tokenizer import vocabulary
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
-from aici_runtime.workers.guest_transfer import Transfer
+from aici_runtime.workers.guest_transfer import GuestTransfer
 
 _STOP_GRACE_S = 1.0
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def _run(settings: Settings) -> int:
     if settings.run:
         return jobs.run(settings, loaded, module_id)
     if settings.save_tokenizer is not None:
-        settings.save_tokenizer.write_bytes(loaded.tries["v1" if settings.assumed_proto == "doc" else "v2"])
+        settings.save_tokenizer.write_bytes(loaded.tries[settings.assumed_proto])
         return 0
     return _serve(settings, loaded)
 
@@ -104,12 +104,12 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     trace = _trace(settings, loaded, bin_region)
-    table = SlotTable(settings.instances)
-    transfer = Transfer(settings.limits.memory_bytes)
+    table = WorkerSlotTable(settings.instances)
+    transfer = GuestTransfer(settings.limits.memory_bytes)
     pool_size = 0 if settings.placement == "process" else settings.pool_size or os.cpu_count() or 1
-    table.set_head(settings.assumed_proto == "head")
+    table.protocol = settings.assumed_proto
     sockets = SpawnerSockets()
-    roster = Roster(table, unbound_s=settings.unbound_s)
+    supervisor = WorkerSupervisor(table, unbound_s=settings.unbound_s)
     registry = Registry(
         settings.store_dir,
         cache_key=wasmtime_engine.cache_key(),
@@ -118,11 +118,11 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
         stored_mib=settings.stored_mib,
         compile=partial(compile_module, timeout_s=settings.limits.compile_s),
     )
-    parts = Parts(_leave)
+    services = ServiceProcesses(_leave)
 
     def begin(body: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
-            roster.close_descriptors()
+            supervisor.close_descriptors()
             body()
 
         return run
@@ -131,7 +131,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
         config = SpawnerConfig(
             table=table,
             transfer=transfer,
-            news=roster.news,
+            reports=supervisor.reports,
             masks=masks,
             vocabulary=loaded,
             limits=settings.limits,
@@ -139,10 +139,10 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             timer_resolution_us=settings.timer_resolution_us,
             worker_user=settings.worker_user,
             store_dir=settings.store_dir,
-            memory_bytes=settings.limits.memory_bytes * (NUM_SLOTS if pool_size else 1),
+            memory_bytes=settings.limits.memory_bytes * (NUM_WORKER_SLOTS if pool_size else 1),
             stepper_pidfd=own_pidfd,
         )
-        parts.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)
+        services.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)
 
     def start_side(generation: int = 0, owed: Sequence[str | None] = ()) -> None:
         config = SideConfig(
@@ -151,7 +151,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             table=table,
             registry=registry,
             spawner=sockets,
-            news=roster.news,
+            reports=supervisor.reports,
             generation=generation,
             owed=owed,
             vocab_size=loaded.vocab_size,
@@ -161,20 +161,20 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
             trace=trace,
         )
-        parts.start(
+        services.start(
             side_process.PROCESS_NAME,
             begin(lambda: side_process.main(config)),
-            lambda: start_side(*roster.side_process_died()),
+            lambda: start_side(*supervisor.side_process_died()),
         )
 
-    roster.watch(engine_pidfd, _leave)
-    _on_signals(roster, {signal.SIGTERM: _leave, signal.SIGCHLD: parts.reap})
+    supervisor.watch(engine_pidfd, _leave)
+    _on_signals(supervisor, {signal.SIGTERM: _leave, signal.SIGCHLD: services.reap})
     start_spawner()
     start_side()
-    roster.start()
+    supervisor.start()
     stepper = Stepper(
         table=table,
-        roster=roster,
+        supervisor=supervisor,
         masks=masks,
         vocabulary=loaded,
         limits=settings.limits,
@@ -212,7 +212,7 @@ def _open_engine(pid: int | None) -> int:
         raise UsageError(f"the engine (process {pid}) is gone") from error
 
 
-def _on_signals(roster: Roster, handlers: Mapping[int, Callable[[], None]]) -> None:
+def _on_signals(supervisor: WorkerSupervisor, handlers: Mapping[int, Callable[[], None]]) -> None:
     """In the roster's thread. Python's handler in C writes to the pipe even while this thread sleeps in a semaphore."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -226,7 +226,7 @@ def _on_signals(roster: Roster, handlers: Mapping[int, Callable[[], None]]) -> N
         for number in set(os.read(read_end, 4096)) & handlers.keys():
             handlers[number]()
 
-    roster.watch(read_end, handle)
+    supervisor.watch(read_end, handle)
 
 
 def _leave(code: int = 0) -> NoReturn:

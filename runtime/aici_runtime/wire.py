@@ -5,11 +5,14 @@ Sequence ids are JSON numbers in requests and string keys in responses. This fil
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from aici_base.ids import SeqId, TokenId
 
 T = TypeVar("T")
+
+Proto = Literal["v1", "v2"]
+"""Protocol v1 has the callbacks pre, mid and post; protocol v2 has mid alone."""
 
 
 class PostOp(NamedTuple):

@@ -50,7 +50,7 @@ def test_rt(tmp_path: Path) -> None:
         tuple(row[name] for name in ("proto", "placement", "sync", "mask", "sequences", "gap_ms")) for row in steps
     } == {
         (proto, placement, sync, mask, 2, gap)
-        for proto in ("doc", "head")
+        for proto in ("v1", "v2")
         for placement, sync in (("process", "semaphore"), ("process", "futex"), ("pool", "semaphore"))
         for mask in ("sparse", "full")
         for gap in (0, 3)

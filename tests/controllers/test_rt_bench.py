@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary, open_vocabulary
-from aici_controllers.rt_bench.fleet import DocFleet
+from aici_controllers.rt_bench.fleet import V1Fleet
 from aici_controllers.rt_bench.measure import VARIANTS, full, open_runtime, sparse
 from aici_runtime.wire import MidOp
 from tests.support.vocabulary import write_tokenizer
@@ -25,7 +25,7 @@ def test_their_masks(tmp_path: Path) -> None:
             (sparse, [{b"0", b"01", b"_", b""}, {b"1", b"12", b"_"}, {b"2", b"_"}]),  # the empty token is EOS
             (full, [inside, inside, inside]),
         ):
-            with DocFleet(runtime, make(runtime, vocabulary), 1) as fleet:
+            with V1Fleet(runtime, make(runtime, vocabulary), 1) as fleet:
                 fleet.mid()
                 for number, expected in enumerate(masks):
                     assert _allowed(vocabulary, runtime.mask_rows(1)) == expected, (make.__name__, number)
@@ -35,7 +35,7 @@ def test_their_masks(tmp_path: Path) -> None:
 def test_interrupted_between_a_message_and_its_answer(tmp_path: Path) -> None:
     vocabulary = open_vocabulary("test", write_tokenizer(tmp_path, _TOKENS))
     with open_runtime(vocabulary, VARIANTS[0]) as runtime:
-        fleet = DocFleet(runtime, sparse(runtime, vocabulary), 1)
+        fleet = V1Fleet(runtime, sparse(runtime, vocabulary), 1)
         runtime.send_mid([MidOp(seq_id) for seq_id in fleet.ids])
         fleet.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
         assert len(runtime.recv_mid().seqs) == 1

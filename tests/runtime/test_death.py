@@ -17,7 +17,7 @@ from aici_base.errors import AiciError, RuntimeDiedError, UnavailableError
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.memory import shm
-from aici_runtime.memory.worker_slots import NUM_SLOTS
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.leak import num_used_slots
@@ -72,10 +72,10 @@ def spinning() -> bytes:
 def test_names_of_processes(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
     parent = bind(runtime, 1, wat.plain())
-    assert sorted(members(runtime.pid).values()) == ["aicirt", "aicirt-forker", "aicirt-seq", "aicirt-side"]
+    assert sorted(members(runtime.pid).values()) == ["aicirt", "aicirt-spawner", "aicirt-seq", "aicirt-side"]
     fork(runtime, parent, 2)  # from now on there are variables to share
     assert sorted(members(runtime.pid).values()) == [
-        "aicirt", "aicirt-comms", "aicirt-forker", "aicirt-seq", "aicirt-seq", "aicirt-side"
+        "aicirt", "aicirt-comms", "aicirt-spawner", "aicirt-seq", "aicirt-seq", "aicirt-side"
     ]  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def replaced(runtime: Runtime, name: str) -> int:
     return one(runtime, name)
 
 
-@pytest.mark.parametrize("victim", ["aicirt-forker", "aicirt-side"])
+@pytest.mark.parametrize("victim", ["aicirt-spawner", "aicirt-side"])
 def test_a_killed_part_is_replaced(start_runtime: Callable[..., Runtime], victim: str) -> None:
     runtime = start_runtime(max_step_time_ms=400)
     good, bad = bind(runtime, 1, wat.plain()), bind(runtime, 2, spinning())
@@ -132,7 +132,7 @@ def test_a_killed_part_is_replaced(start_runtime: Callable[..., Runtime], victim
     runtime.send_mid([MidOp(good), MidOp(SeqId(5), good), MidOp(after), MidOp(SeqId(6), after), MidOp(SeqId(4))])
     assert {answer.error for answer in runtime.recv_mid().seqs.values()} == {""}
     runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[SeqId(n) for n in range(1, 7)])
-    parts = ["aicirt", "aicirt-forker", "aicirt-side"]
+    parts = ["aicirt", "aicirt-spawner", "aicirt-side"]
     wait_until(lambda: sorted(members(runtime.pid, states="RSDTtZ").values()) == parts)  # nor a zombie
     as_new = descriptors(start_runtime().pid)
     wait_until(lambda: descriptors(runtime.pid) == as_new)
@@ -142,7 +142,7 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-@pytest.mark.parametrize("name", ["aicirt-forker", "aicirt-side", "aicirt-seq"])
+@pytest.mark.parametrize("name", ["aicirt-spawner", "aicirt-side", "aicirt-seq"])
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT])
 def test_crashes(start_runtime: Callable[..., Runtime], name: str, number: signal.Signals) -> None:
     """wasmtime takes a first SIGSEGV that is sent and not earned; nobody survives a second one."""
@@ -167,9 +167,9 @@ def test_requests_wait_for_the_next_spawner(start_runtime: Callable[..., Runtime
     """Only the one that the spawner had taken could fail, and a spawner that is stopped has taken none."""
     runtime = start_runtime()
     module_id = runtime.mk_module(wat.plain()).module_id
-    os.kill(one(runtime, "aicirt-forker"), signal.SIGSTOP)
+    os.kill(one(runtime, "aicirt-spawner"), signal.SIGSTOP)
     futures = [runtime.instantiate(req_id=f"r{n}", prompt=[], module_id=module_id, module_arg="") for n in range(20)]
-    replaced(runtime, "aicirt-forker")
+    replaced(runtime, "aicirt-spawner")
     for future in futures:
         future.result(PATIENCE_S)
 
@@ -193,12 +193,12 @@ def test_what_the_side_process_had_taken_fails(start_runtime: Callable[..., Runt
 
 def test_parts_that_die_again_and_again(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
-    for name in ("aicirt-forker", "aicirt-side") * 2:
+    for name in ("aicirt-spawner", "aicirt-side") * 2:
         replaced(runtime, name)
     runtime.get_tags()
-    os.kill(one(runtime, "aicirt-forker"), signal.SIGKILL)
+    os.kill(one(runtime, "aicirt-spawner"), signal.SIGKILL)
     assert runtime.wait_ended(PATIENCE_S)
-    with pytest.raises(RuntimeDiedError, match=r"error: aicirt-forker was killed \(signal 9\), the 5th of such"):
+    with pytest.raises(RuntimeDiedError, match=r"error: aicirt-spawner was killed \(signal 9\), the 5th of such"):
         runtime.get_tags()
 
 
@@ -294,7 +294,7 @@ def test_variables_that_are_gone_fail_the_fork_only(start_runtime: Callable[...,
 
 
 def test_a_dead_parent_takes_no_slot(start_runtime: Callable[..., Runtime]) -> None:
-    forks = NUM_SLOTS // 2
+    forks = NUM_WORKER_SLOTS // 2
     runtime = start_runtime(max_step_time_ms=10_000, extra_args=(f"--wasm-max-forks={forks + 1}",))
     dead = bind(runtime, 1, wat.plain())
     os.kill(one(runtime, "aicirt-seq"), signal.SIGKILL)

@@ -44,7 +44,7 @@ class Engine:
         return {"id": seq_id, "req_id": f"r{seq_id}", "backtrack": 0, "tokens": [], "sampled": None}
 
     def step(self, *ops: dict[str, object], freed: Sequence[int] = ()) -> dict[int, list[tuple[int, int]]]:
-        """Slot and first word of each mask, by sequence."""
+        """Mask row and first word of each mask, by sequence."""
         data = self.raw.call(op="mid_process", ops=ops, freed=freed)["data"]
 
         def word(slot: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 from aici_base.errors import ControllerError, QuotaError, UsageError
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.memory.worker_slots import SlotTable, owner_id
+from aici_runtime.memory.worker_slots import WorkerSlotTable, owner_id
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
@@ -153,7 +153,7 @@ class TestOfUsers:
 
 
 def test_slots_of_both_kinds_have_an_end() -> None:
-    table = SlotTable()
+    table = WorkerSlotTable()
     for half, kind in ((table.side, "guests"), (table.branches, "forks")):
         slots = [table.take(half, owner_id(f"user {n}")) for n in range(len(half))]
         assert {slot.index for slot in slots} == set(half)

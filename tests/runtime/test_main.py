@@ -65,26 +65,31 @@ def test_guests_of_our_engine_wait_as_long_as_its_requests_do() -> None:
 def test_defaults_are_the_originals() -> None:
     settings = flags.parse(["-t", "x"])
     assert (settings.name, settings.json_size_bytes, settings.bin_size_bytes) == ("/aici0-", 128 << 20, 64 << 20)
-    assert (settings.proto, settings.assumed_proto, settings.bias_dtype) == (None, "doc", "f32")
+    assert (settings.proto, settings.assumed_proto, settings.bias_dtype) == (None, "v1", "f32")
     limits = settings.limits
     assert (limits.forks, limits.memory_bytes, limits.log_bytes) == (16, 64 << 20, 64 << 10)
     assert (limits.pre_step_s, limits.init_s, limits.table_elements) == (0.004, 1.0, 100_000)
-    assert (limits.step_limit_s("doc"), limits.late_rounds("doc")) == (0.15, 0)
-    assert (limits.step_limit_s("head"), limits.late_rounds("head")) == (0.025, 10)
+    assert (limits.step_limit_s("v1"), limits.late_rounds("v1")) == (0.15, 0)
+    assert (limits.step_limit_s("v2"), limits.late_rounds("v2")) == (0.025, 10)
 
 
-def test_the_earlier_protocol_has_smaller_regions() -> None:
-    settings = flags.parse(["--proto", "doc"])
+def test_protocol_v1_has_smaller_regions() -> None:
+    settings = flags.parse(["--proto", "v1"])
     assert (settings.json_size_bytes, settings.bin_size_bytes) == (8 << 20, 16 << 20)
-    assert flags.parse(["--proto=doc", "--json-size=9"]).json_size_bytes == 9 << 20
+    assert flags.parse(["--proto=v1", "--json-size=9"]).json_size_bytes == 9 << 20
 
 
 @pytest.mark.parametrize(
     "flag", ["--cap-fork", "--cap-backtrack", "--cap-ff-tokens", "--bias-dtype=f32", "--logits-size=300"]
 )
-def test_flags_that_only_the_later_protocol_has(flag: str) -> None:
-    assert flags.parse([flag]).assumed_proto == "head"
-    assert flags.parse([flag, "--proto=doc"]).assumed_proto == "doc"
+def test_flags_of_protocol_v2_alone(flag: str) -> None:
+    assert flags.parse([flag]).assumed_proto == "v2"
+    assert flags.parse([flag, "--proto=v1"]).assumed_proto == "v1"
+
+
+@pytest.mark.parametrize(("given", "proto"), [("doc", "v1"), ("head", "v2"), ("v1", "v1"), ("v2", "v2")])
+def test_both_names_of_a_protocol_are_accepted(given: str, proto: str) -> None:
+    assert flags.parse([f"--proto={given}"]).proto == proto
 
 
 def test_unknown_flags_are_refused() -> None:

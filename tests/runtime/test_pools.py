@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.memory.worker_slots import NUM_SLOTS
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support import scripted, wat
 from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, TurnEngine
@@ -163,7 +163,7 @@ def test_a_killed_pool_leaves_nothing(runtime: Runtime) -> None:
 
 def test_a_guest_that_leaves_gives_back_its_place(runtime: Runtime) -> None:
     keeper = bind(runtime, wat.plain())
-    for _ in range(NUM_SLOTS // 2 // 8 + 1):
+    for _ in range(NUM_WORKER_SLOTS // 2 // 8 + 1):
         some = [bind(runtime, wat.plain()) for _ in range(8)]
         assert mid(runtime, keeper, *some) == dict.fromkeys((keeper, *some), "")
         free(runtime, *some)

@@ -154,7 +154,7 @@ def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp
     """By hand, with the later protocol; two runtimes write to one file."""
     path = tmp_path / "trace.jsonl"
     for _ in range(2):
-        flags = ("--proto=head", "--cap-ff-tokens", "--bias-dtype=f16", *GENEROUS, f"--trace={path}")
+        flags = ("--proto=v2", "--cap-ff-tokens", "--bias-dtype=f16", *GENEROUS, f"--trace={path}")
         raw = RawEngine(byte_level, cache_dir, *flags)
         try:
             binary = base64.b64encode(wat.plain()).decode()

@@ -104,7 +104,7 @@ def test_every_process_of_guests_is_inside(start_runtime: Callable[..., Runtime]
             assert ("NoNewPrivs:\t1" in status) == (name not in ("aicirt", "aicirt-side"))
         runtime.send_mid([MidOp(seq_id)])
         assert "call stack exhausted" in runtime.recv_mid().seqs[seq_id].error
-        replaced(runtime, "aicirt-forker")
+        replaced(runtime, "aicirt-spawner")
 
 
 @needs_root

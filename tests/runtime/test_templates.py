@@ -145,7 +145,7 @@ class TestStarts:
 class TestLaterProtocol:
     @pytest.fixture
     def raw(self, byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
-        engine = RawEngine(byte_level, cache_dir, "--proto=head", "--wasm-max-step-time=5000")
+        engine = RawEngine(byte_level, cache_dir, "--proto=v2", "--wasm-max-step-time=5000")
         yield engine
         engine.close()
 

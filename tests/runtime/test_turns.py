@@ -101,7 +101,7 @@ def test_what_is_refused_changes_nothing(two: RawEngine, changes: dict[str, Any]
 
 
 def test_it_is_of_the_earlier_protocol(byte_level: Path, cache_dir: Path) -> None:
-    raw = RawEngine(byte_level, cache_dir, "--proto=head")
+    raw = RawEngine(byte_level, cache_dir, "--proto=v2")
     try:
         refused = raw.call(op="turn_process", post_ops=[], pre_ops=[], asked=[], ops=[], freed=[])
         assert "turn_process is not of the protocol" in refused["error"]

@@ -10,9 +10,9 @@ from aici_base.ids import SeqId
 from aici_runtime.guests.driver import GuestDriver
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.memory.mask_region import MaskRegion
-from aici_runtime.memory.worker_slots import SlotTable, owner_id
+from aici_runtime.memory.worker_slots import WorkerSlotTable, owner_id
 from aici_runtime.workers import worker_replies, worker_requests
-from aici_runtime.workers.guest_server import Seat
+from aici_runtime.workers.guest_server import GuestServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,18 +47,18 @@ class World:
     """A worker and its stepper in one thread. `memory`: the mask region, one bit a token."""
 
     def __init__(self) -> None:
-        table = SlotTable()
+        table = WorkerSlotTable()
         self.slot = table.take(table.side, owner_id("somebody"))
         self.memory = mmap(-1, 1 << 16)
         masks = MaskRegion(self.memory, dtype="bool", vocab_size=32)
         guest = cast("Guest", SimpleNamespace(abi="v1"))
         self.guest = Allows()
-        self._seat = Seat(self.slot, guest, self.guest, GuestState(), masks, threading.Lock())
+        self._server = GuestServer(self.slot, guest, self.guest, GuestState(), masks, threading.Lock())
 
     def compute(self) -> bytes:
         """What the worker is about to answer."""
         self.slot.send_request(worker_requests.mid(ROW, [SeqId(1)]))
-        return self._seat.answer(self.slot.wait_request())
+        return self._server.answer(self.slot.wait_request())
 
     def detach(self) -> bool:
         return self.slot.detach(time.monotonic())

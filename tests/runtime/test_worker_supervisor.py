@@ -11,29 +11,29 @@ from contextlib import contextmanager
 import pytest
 
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.memory.worker_slots import Slot, SlotTable, owner_id
-from aici_runtime.supervision.worker_supervisor import Roster
+from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
+from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 
 OWNER = owner_id("somebody")
 
 
 class World:
-    """A roster whose turns the test takes, and processes that announce themselves to it."""
+    """A supervisor whose turns the test takes, and processes that announce themselves to it."""
 
     def __init__(self) -> None:
-        self.table = SlotTable()
-        self.roster = Roster(self.table, unbound_s=60.0)
+        self.table = WorkerSlotTable()
+        self.supervisor = WorkerSupervisor(self.table, unbound_s=60.0)
         self._children: list[int] = []
 
-    def take(self, *, branch: bool = False) -> Slot:
+    def take(self, *, branch: bool = False) -> WorkerSlot:
         return self.table.take(self.table.branches if branch else self.table.side, OWNER)
 
-    def birth(self, slot: Slot, generation: int = 0) -> int:
+    def birth(self, slot: WorkerSlot, generation: int = 0) -> int:
         """A process that has announced itself, and sleeps."""
         read_end, write_end = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self.roster.news.born(slot, generation)
+            self.supervisor.reports.born(slot, generation)
             os.close(write_end)
             signal.pause()
         os.close(write_end)
@@ -56,13 +56,13 @@ class World:
         deadline = time.monotonic() + 10
         while not what():
             assert time.monotonic() < deadline
-            self.roster.news.discard("nobody")  # so that a turn never waits
-            self.roster.turn()
+            self.supervisor.reports.discard("nobody")  # so that a turn never waits
+            self.supervisor.turn()
 
     def close(self) -> None:
         for pid in list(self._children):
             self.kill(pid)
-        self.roster.close_descriptors()
+        self.supervisor.close_descriptors()
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def world() -> Iterator[World]:
 def test_a_slot_is_free_when_its_worker_is_gone(world: World) -> None:
     slot = world.take()
     pid = world.birth(slot)
-    world.roster.news.ready("a", slot)
-    (worker,) = world.roster.bind(["a"])
-    world.roster.release(worker)
+    world.supervisor.reports.ready("a", slot)
+    (worker,) = world.supervisor.bind(["a"])
+    world.supervisor.release(worker)
     assert not slot.is_free()
     world.until(lambda: slot.is_free() and world.has_ended(pid))
 
@@ -86,7 +86,7 @@ def test_a_slot_is_free_when_its_worker_is_gone(world: World) -> None:
 def test_a_guest_that_did_not_come_up(world: World, is_born: bool) -> None:
     slot = world.take()
     pid = world.birth(slot) if is_born else 0
-    world.roster.news.failed(slot)
+    world.supervisor.reports.failed(slot)
     world.until(lambda: slot.is_free() and (not is_born or world.has_ended(pid)))
 
 
@@ -95,13 +95,13 @@ def test_what_a_side_process_had_in_its_hands(world: World) -> None:
     unborn, starting, ready, bound = (world.take() for _ in range(4))
     pids = {slot.index: world.birth(slot) for slot in (starting, ready, bound)}
     for slot, req_id in ((ready, "ready"), (bound, "bound")):
-        world.roster.news.ready(req_id, slot)
-    world.roster.bind(["bound"])
-    world.roster.news.begin(1, "rid 1", None)
-    world.roster.news.begin(2, None, "ready")
-    world.roster.news.begin(3, "rid 3", "unheard of")
-    world.roster.news.end(1)
-    generation, owed = world.roster.side_process_died()
+        world.supervisor.reports.ready(req_id, slot)
+    world.supervisor.bind(["bound"])
+    world.supervisor.reports.begin(1, "rid 1", None)
+    world.supervisor.reports.begin(2, None, "ready")
+    world.supervisor.reports.begin(3, "rid 3", "unheard of")
+    world.supervisor.reports.end(1)
+    generation, owed = world.supervisor.side_process_died()
     assert (generation, owed) == (1, [None, "rid 3"])
     assert unborn.is_free()
     world.until(lambda: starting.is_free() and world.has_ended(pids[starting.index]))
@@ -109,20 +109,20 @@ def test_what_a_side_process_had_in_its_hands(world: World) -> None:
     assert not bound.is_free()
     assert not world.has_ended(pids[bound.index])
     with pytest.raises(RequestError, match="invalid req_id ready"):
-        world.roster.bind(["ready"])
+        world.supervisor.bind(["ready"])
 
 
 def test_who_is_born_too_late_harms_nobody(world: World) -> None:
     """It was asked for by a side process that has died, and its slot is somebody else's by now."""
     slot = world.take()
-    world.roster.side_process_died()
+    world.supervisor.side_process_died()
     again = world.take()
     assert again.index == slot.index
     own = world.birth(again, generation=1)
     late = world.birth(slot, generation=0)
     world.until(lambda: world.has_ended(late))
-    world.roster.news.ready("own", again)
-    (worker,) = world.roster.bind(["own"])
+    world.supervisor.reports.ready("own", again)
+    (worker,) = world.supervisor.bind(["own"])
     assert not worker.dead
     assert not world.has_ended(own)
 
@@ -133,14 +133,14 @@ def test_two_births_in_one_slot(world: World) -> None:
     first = world.birth(slot)
     second = world.birth(slot)
     world.kill(first)
-    world.roster.news.ready("second", slot)
-    (worker,) = world.roster.bind(["second"])
+    world.supervisor.reports.ready("second", slot)
+    (worker,) = world.supervisor.bind(["second"])
     slot.send_request(b"{}")
     for _ in range(10):
-        world.roster.news.discard("nobody")
-        world.roster.turn()
+        world.supervisor.reports.discard("nobody")
+        world.supervisor.turn()
     assert slot.wait_response(time.monotonic()) is None  # not dead
-    world.roster.release(worker)
+    world.supervisor.release(worker)
     world.until(lambda: slot.is_free() and world.has_ended(second))
 
 
@@ -150,12 +150,12 @@ def test_branches_announce_themselves(world: World, known_first: bool) -> None:
     pid = world.birth(slot)
     if known_first:
         world.until(lambda: True)
-    worker = world.roster.adopt_branch(slot, pid)
-    assert worker is world.roster.adopt_branch(slot, pid)
+    worker = world.supervisor.adopt_branch(slot, pid)
+    assert worker is world.supervisor.adopt_branch(slot, pid)
     world.kill(pid)
     world.until(lambda: worker.dead)
     assert not slot.is_free()
-    world.roster.release(worker)
+    world.supervisor.release(worker)
     assert slot.is_free()
 
 
@@ -178,16 +178,16 @@ def test_a_guest_that_no_descriptor_is_left_for(world: World, has_answered: bool
     slot = world.take()
     pid = world.birth(slot)
     if has_answered:
-        world.roster.news.ready("a", slot)
+        world.supervisor.reports.ready("a", slot)
         with no_descriptors():
-            (worker,) = world.roster.bind(["a"])
+            (worker,) = world.supervisor.bind(["a"])
         worker.ask(b"{}")
         assert worker.wait_response(time.monotonic() + 10) == b""
-        world.roster.release(worker)
+        world.supervisor.release(worker)
     else:
-        world.roster.news.failed(slot)
+        world.supervisor.reports.failed(slot)
         with no_descriptors():
-            world.roster.bind([])
+            world.supervisor.bind([])
     world.until(lambda: slot.is_free() and world.has_ended(pid))
 
 
@@ -198,22 +198,22 @@ def test_a_branch_that_no_descriptor_is_left_for(world: World, announces: bool) 
     if not announces:
         world.until(lambda: True)
     with no_descriptors():
-        branch = world.roster.adopt_branch(slot, pid)
+        branch = world.supervisor.adopt_branch(slot, pid)
     assert slot.wait_response(time.monotonic() + 10) == b""
-    world.roster.release(branch)
+    world.supervisor.release(branch)
     world.until(lambda: slot.is_free() and world.has_ended(pid))
 
 
 def test_a_time_that_another_thread_has_heard_of() -> None:
     """The roster's own, which is to keep it, does not even wake if all news have been read before it runs."""
-    roster = Roster(SlotTable(), unbound_s=60.0)
-    slot = Slot(SlotTable(), 0)
+    supervisor = WorkerSupervisor(WorkerSlotTable(), unbound_s=60.0)
+    slot = WorkerSlot(WorkerSlotTable(), 0)
     cpus = os.sched_getaffinity(0)
     sleeps_on: list[bool] = []
 
     def take_a_turn() -> None:
         os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
-        roster.turn()
+        supervisor.turn()
 
     os.sched_setaffinity(0, {min(cpus)})  # for both
     try:
@@ -221,20 +221,20 @@ def test_a_time_that_another_thread_has_heard_of() -> None:
             thread = threading.Thread(target=take_a_turn)
             thread.start()
             time.sleep(0.05)
-            roster.abandon(slot)
-            roster.bind([])
+            supervisor.abandon(slot)
+            supervisor.bind([])
             thread.join(2)
             sleeps_on.append(thread.is_alive())
-            roster.news.discard("nobody")
+            supervisor.reports.discard("nobody")
             thread.join()
     finally:
         os.sched_setaffinity(0, cpus)
-        roster.close_descriptors()
+        supervisor.close_descriptors()
     assert not any(sleeps_on)
 
 
 def test_a_branch_that_nobody_waits_for(world: World) -> None:
     slot = world.take(branch=True)
-    world.roster.abandon(slot)
+    world.supervisor.abandon(slot)
     pid = world.birth(slot)
     world.until(lambda: slot.is_free() and world.has_ended(pid))

@@ -73,7 +73,7 @@ class Fleet(ABC):
             self._free()
 
 
-class HeadFleet(Fleet):
+class V2Fleet(Fleet):
     """By the op set of mid alone."""
 
     def _bind(self, names: Mapping[SeqId, str]) -> None:
@@ -97,7 +97,7 @@ class HeadFleet(Fleet):
         self._call([], self.ids)
 
 
-class DocFleet(Fleet):
+class V1Fleet(Fleet):
     """By the op set of pre, mid and post."""
 
     def _bind(self, names: Mapping[SeqId, str]) -> None:

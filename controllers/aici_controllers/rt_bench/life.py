@@ -9,7 +9,7 @@ from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 from aici_controllers.memory import pss_bytes
 from aici_controllers.rt_bench import guests
-from aici_controllers.rt_bench.fleet import DocFleet, Program, start
+from aici_controllers.rt_bench.fleet import Program, V1Fleet, start
 from aici_controllers.rt_bench.floor import Floor
 from aici_controllers.rt_bench.measure import APART, POOLED, SYNCS, Budget, Variant, burst, open_runtime, sparse
 from aici_runtime.channels.mailbox import Sync
@@ -75,7 +75,7 @@ def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callabl
     add("instantiate, cold", _instantiate(runtime, program))
     for _ in range(_PER_ROUND):
         add("instantiate, again", _instantiate(runtime, program))
-    with DocFleet(runtime, program, 1) as fleet:
+    with V1Fleet(runtime, program, 1) as fleet:
         fleet.mid()
         for _ in range(_PER_ROUND):
             # In turn: what a fork adds to the step that it happens in.
@@ -84,7 +84,7 @@ def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callabl
     for name, mid, limit_s in (("trap", guests.TRAP, 0.0), ("runaway, over its limit", guests.SPIN, _LIMIT_MS / 1000)):
         failing = Program(name, runtime.mk_module(guests.guest(mid)).module_id, "", program.tokens)
         for _ in range(_PER_ROUND if name == "trap" else 1):
-            with DocFleet(runtime, failing, 1) as fleet:
+            with V1Fleet(runtime, failing, 1) as fleet:
                 add(name, fleet.failing_mid() - limit_s)
 
 
@@ -99,10 +99,10 @@ def _memory(vocabulary: BenchVocabulary, variant: Variant, num_idle: int) -> int
     """By how much idle sequences let the runtime grow: what is shared counts once (proportional set size)."""
     with open_runtime(vocabulary, variant) as runtime:
         program = sparse(runtime, vocabulary)
-        with DocFleet(runtime, program, 1):
+        with V1Fleet(runtime, program, 1):
             pass
         before = pss_bytes(runtime.pid)
-        with DocFleet(runtime, program, num_idle) as fleet:
+        with V1Fleet(runtime, program, num_idle) as fleet:
             fleet.mid()
             return pss_bytes(runtime.pid) - before
 

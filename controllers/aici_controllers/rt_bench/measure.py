@@ -12,11 +12,12 @@ from aici_controllers.catalog import guest_path
 from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 from aici_controllers.rt_bench import guests
-from aici_controllers.rt_bench.fleet import DocFleet, Fleet, HeadFleet, Program, StepTimes
+from aici_controllers.rt_bench.fleet import Fleet, Program, StepTimes, V1Fleet, V2Fleet
 from aici_controllers.rt_bench.floor import Floor
 from aici_runtime.channels.mailbox import Sync
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.flags import Placement, Proto
+from aici_runtime.flags import Placement
+from aici_runtime.wire import Proto
 
 T = TypeVar("T")
 
@@ -44,12 +45,12 @@ class Variant:
     placement: Placement = "process"
 
 
-PROTOS: Final[tuple[Proto, ...]] = ("doc", "head")
+PROTOS: Final[tuple[Proto, ...]] = ("v1", "v2")
 SYNCS: Final[tuple[Sync, ...]] = ("semaphore", "futex")
 APART: Final = tuple(Variant(proto=proto, sync=sync) for proto in PROTOS for sync in SYNCS)
 POOLED: Final = tuple(Variant(proto=proto, sync="semaphore", placement="pool") for proto in PROTOS)
 VARIANTS: Final = (*APART, *POOLED)
-FLEETS: Final[Mapping[Proto, type[Fleet]]] = {"doc": DocFleet, "head": HeadFleet}
+FLEETS: Final[Mapping[Proto, type[Fleet]]] = {"v1": V1Fleet, "v2": V2Fleet}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,9 @@ from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
 from aici_base.errors import QuotaError
 from aici_runtime.memory.futex import Futex
 from aici_runtime.quota import Quota
+from aici_runtime.wire import Proto
 
-NUM_SLOTS = 512
+NUM_WORKER_SLOTS = 512
 HEADER_BYTES = 64
 RESPONSE_AT = 128 * 1024
 RESPONSE_MAX = 896 * 1024
@@ -50,14 +51,14 @@ CANCEL_SIGNAL = signal.SIGUSR2
 DEAD = 0xFFFFFFFF
 _FREE, _USED = 0, 1
 _LEAVING, _LEFT = 1, 2
-_HEAD_AT = NUM_SLOTS * SLOT_BYTES
-_OWNERS_AT = _HEAD_AT + 64
+_PROTOCOL_AT = NUM_WORKER_SLOTS * SLOT_BYTES
+_OWNERS_AT = _PROTOCOL_AT + 64
 _MAP_NORESERVE = 0x4000
 _STAMP_MAX = 0x7FFFFFFF
 
 
 _HINT = "wait until others have ended"
-NO_QUOTA = Quota("guests", "--max-instances", NUM_SLOTS, NUM_SLOTS)
+NO_QUOTA = Quota("guests", "--max-instances", NUM_WORKER_SLOTS, NUM_WORKER_SLOTS)
 
 
 def owner_id(user: str) -> int:
@@ -67,33 +68,36 @@ def owner_id(user: str) -> int:
 
 def used_slots(behind: bytes) -> int:
     """How many have an owner, by what is behind the last slot."""
-    start = _OWNERS_AT - _HEAD_AT
-    return NUM_SLOTS - memoryview(behind)[start : start + 4 * NUM_SLOTS].cast("I").tolist().count(0)
+    start = _OWNERS_AT - _PROTOCOL_AT
+    return NUM_WORKER_SLOTS - memoryview(behind)[start : start + 4 * NUM_WORKER_SLOTS].cast("I").tolist().count(0)
 
 
-class SlotTable:
+class WorkerSlotTable:
     """Owns the mapping; inherited by fork. `side` and `branches` are the two halves."""
 
     def __init__(self, quota: Quota = NO_QUOTA) -> None:
         self._quota = quota
-        self.memory = mmap(-1, _HEAD_AT + PAGESIZE, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
+        self.memory = mmap(-1, _PROTOCOL_AT + PAGESIZE, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
         self.words = Futex(self.memory)
-        self.side = range(NUM_SLOTS // 2)
-        self.branches = range(NUM_SLOTS // 2, NUM_SLOTS)
-        self._owners = memoryview(self.memory)[_OWNERS_AT : _OWNERS_AT + 4 * NUM_SLOTS].cast("I")
+        self.side = range(NUM_WORKER_SLOTS // 2)
+        self.branches = range(NUM_WORKER_SLOTS // 2, NUM_WORKER_SLOTS)
+        self._owners = memoryview(self.memory)[_OWNERS_AT : _OWNERS_AT + 4 * NUM_WORKER_SLOTS].cast("I")
 
-    def set_head(self, is_head: bool) -> None:
-        """By the stepper: what the engine was found to speak."""
-        self.words.store(_HEAD_AT, int(is_head))
+    @property
+    def protocol(self) -> Proto:
+        """The protocol that the engine speaks."""
+        return "v2" if self.words.load(_PROTOCOL_AT) == 1 else "v1"
 
-    def is_head(self) -> bool:
-        return self.words.load(_HEAD_AT) == 1
+    @protocol.setter
+    def protocol(self, protocol: Proto) -> None:
+        """Set by the stepper's process alone."""
+        self.words.store(_PROTOCOL_AT, int(protocol == "v2"))
 
-    def take(self, half: range, owner: int) -> "Slot":
+    def take(self, half: range, owner: int) -> "WorkerSlot":
         """A free slot of `half`, for a user (`owner_id`). Called by one thread at a time of the process that has this
         half. QuotaError when there are too many; where both processes take the last one at once, there is one more."""
         owners = self._owners.tolist()
-        self._quota.check(1 + NUM_SLOTS - owners.count(0), 1 + owners.count(owner), hint=_HINT)
+        self._quota.check(1 + NUM_WORKER_SLOTS - owners.count(0), 1 + owners.count(owner), hint=_HINT)
         for index in half:
             slot = self.at(index)
             if slot.claim():
@@ -102,22 +106,22 @@ class SlotTable:
         kind = "forks" if half is self.branches else "guests"
         raise QuotaError(f"all {len(half)} slots for {kind} are taken", hint=_HINT)
 
-    def owner(self, slot: "Slot") -> int:
+    def owner(self, slot: "WorkerSlot") -> int:
         return self._owners[slot.index]
 
-    def free(self, slot: "Slot") -> None:
+    def free(self, slot: "WorkerSlot") -> None:
         """Only in the stepper's process, when nobody can touch it any more."""
         self._owners[slot.index] = 0
         slot.free()
 
-    def at(self, index: int) -> "Slot":
-        return Slot(self, index)
+    def at(self, index: int) -> "WorkerSlot":
+        return WorkerSlot(self, index)
 
 
-class Slot:
+class WorkerSlot:
     """A view of one slot, for either end."""
 
-    def __init__(self, table: SlotTable, index: int) -> None:
+    def __init__(self, table: WorkerSlotTable, index: int) -> None:
         self.index = index
         self._words = table.words
         self._memory = table.memory
@@ -162,7 +166,7 @@ class Slot:
         self._words.store(self._base + 44, (self._words.load(self._base + 44) + 1) & 0x7FFFFFFF)
         self._words.wake(self._base + 44)
 
-    def wait_response_in(self, pool: "Slot", deadline: float) -> bytes | None:
+    def wait_response_in(self, pool: "WorkerSlot", deadline: float) -> bytes | None:
         """As `wait_response`, for a guest in that pool, which tells of many answers at once."""
         while True:
             told = pool.num_told()

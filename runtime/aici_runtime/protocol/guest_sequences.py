@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.flags import Limits, Proto
+from aici_runtime.flags import Limits
 from aici_runtime.guests.driver import encode_result
-from aici_runtime.memory.worker_slots import REQUEST_MAX, SlotTable
-from aici_runtime.supervision.pools import Pools
-from aici_runtime.supervision.worker_supervisor import Roster, WorkerHandle
+from aici_runtime.memory.worker_slots import REQUEST_MAX, WorkerSlotTable
+from aici_runtime.supervision.pools import GuestPools
+from aici_runtime.supervision.worker_supervisor import WorkerHandle, WorkerSupervisor
 from aici_runtime.workers import worker_requests
-from aici_runtime.workers.worker_replies import Answer
+from aici_runtime.workers.worker_replies import WorkerReply
 
 _KILL_GRACE_S = 0.1
 """Between interrupting a guest and killing its process."""
@@ -27,7 +27,7 @@ _FORK_S = 2.0
 
 
 @dataclass(slots=True)
-class Late:
+class Lateness:
     """A worker has not answered in time, and still works on it. `rounds`: how often that has been said."""
 
     since: float
@@ -36,15 +36,15 @@ class Late:
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
+class GuestSequence:
     """`failure`: why its worker is no more; empty while it lives. `ready`: an answer that came too late to be given.
     `asked`: the latest op. `masks_in_pre`: its guest computes them then."""
 
     req_id: str
     worker: WorkerHandle | None
     failure: str = ""
-    late: Late | None = None
-    ready: Answer | None = None
+    late: Lateness | None = None
+    ready: WorkerReply | None = None
     asked: int = worker_requests.PRE
     masks_in_pre: bool = False
 
@@ -57,23 +57,25 @@ class Sequence:
         return None if self.worker is None else self.worker.slot.mid_began()
 
 
-class Sequences:
+class GuestSequences:
     """By id. `ask` sends to many workers at once, `collect` takes what comes before a deadline."""
 
-    def __init__(self, *, table: SlotTable, roster: Roster, pools: Pools, limits: Limits) -> None:
+    def __init__(
+        self, *, table: WorkerSlotTable, supervisor: WorkerSupervisor, pools: GuestPools, limits: Limits
+    ) -> None:
         self._table = table
-        self._roster = roster
+        self._supervisor = supervisor
         self._pools = pools
         self._limits = limits
-        self._by_id: dict[SeqId, Sequence] = {}
+        self._by_id: dict[SeqId, GuestSequence] = {}
 
     def __contains__(self, seq_id: SeqId) -> bool:
         return seq_id in self._by_id
 
-    def __getitem__(self, seq_id: SeqId) -> Sequence:
+    def __getitem__(self, seq_id: SeqId) -> GuestSequence:
         return self._by_id[seq_id]
 
-    def items(self) -> Iterator[tuple[SeqId, Sequence]]:
+    def items(self) -> Iterator[tuple[SeqId, GuestSequence]]:
         return iter(self._by_id.items())
 
     def bind(self, req_ids: Mapping[SeqId, str]) -> None:
@@ -83,9 +85,9 @@ class Sequences:
         for seq_id in req_ids:
             if seq_id in self._by_id:
                 raise RequestError(f"duplicate id {seq_id}")
-        workers = self._roster.bind(list(req_ids.values()))
+        workers = self._supervisor.bind(list(req_ids.values()))
         for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
-            sequence = self._by_id[seq_id] = Sequence(req_id, worker, masks_in_pre=worker.slot.masks_in_pre())
+            sequence = self._by_id[seq_id] = GuestSequence(req_id, worker, masks_in_pre=worker.slot.masks_in_pre())
             if lost := self._pools.settle(worker, {pool for pool, _ in self._late_in_pools()}):
                 self.fail(sequence, f"Worker: {lost}")
 
@@ -121,19 +123,21 @@ class Sequences:
             for seq_id in missing:
                 worker = self._by_id[seq_id].worker
                 if worker is not None:
-                    self._roster.interrupt(worker)
+                    self._supervisor.interrupt(worker)
             more, missing = self.collect(missing, time.monotonic() + _KILL_GRACE_S)
             answers |= more
         for seq_id in missing:
             self._fail_for_time(self._by_id[seq_id])
         return answers
 
-    def _fail_for_time(self, sequence: Sequence) -> None:
+    def _fail_for_time(self, sequence: GuestSequence) -> None:
         if sequence.worker is not None and sequence.worker.pool is not None:
-            self._roster.release(sequence.worker.pool)  # it cannot be interrupted, and its others never get their turn
+            self._supervisor.release(
+                sequence.worker.pool
+            )  # it cannot be interrupted, and its others never get their turn
         in_mid = sequence.asked in (worker_requests.MID, worker_requests.STEP) or sequence.mid_began() is not None
         op = "mid" if sequence.masks_in_pre or in_mid else "pre"
-        self.fail(sequence, self._limits.timeout_text(op, "head" if self._table.is_head() else "doc"))
+        self.fail(sequence, self._limits.timeout_text(op, self._table.protocol))
 
     def detach(self, seq_id: SeqId, deadline: float) -> None:
         """Afterwards the worker does not touch its row any more, or is gone: a mask that it still makes comes with its
@@ -156,29 +160,29 @@ class Sequences:
         else:
             try:
                 worker = self._fork(parent, parent.worker, seq_id)
-                self._by_id[seq_id] = Sequence(parent.req_id, worker, masks_in_pre=parent.masks_in_pre)
+                self._by_id[seq_id] = GuestSequence(parent.req_id, worker, masks_in_pre=parent.masks_in_pre)
                 return ""
             except (AiciError, _ForkError) as error:
                 reason = str(error)
-        self._by_id[seq_id] = Sequence("", None, f"Worker: {reason}")
+        self._by_id[seq_id] = GuestSequence("", None, f"Worker: {reason}")
         return reason
 
-    def fail(self, sequence: Sequence, failure: str) -> None:
+    def fail(self, sequence: GuestSequence, failure: str) -> None:
         if sequence.worker is not None:
-            self._roster.release(sequence.worker)
+            self._supervisor.release(sequence.worker)
         sequence.worker = None
         sequence.late = sequence.ready = None
         sequence.failure = failure
 
-    def free(self, freed: Iterable[SeqId]) -> list[Sequence]:
+    def free(self, freed: Iterable[SeqId]) -> list[GuestSequence]:
         """Returns those that were there."""
         gone = [self._by_id.pop(seq_id) for seq_id in dict.fromkeys(freed) if seq_id in self._by_id]
         for sequence in gone:
             if sequence.worker is not None:
-                self._roster.release(sequence.worker)
+                self._supervisor.release(sequence.worker)
         return gone
 
-    def _send(self, sequence: Sequence, request: bytes) -> bool:
+    def _send(self, sequence: GuestSequence, request: bytes) -> bool:
         worker = sequence.worker
         if worker is None:
             return False
@@ -189,7 +193,7 @@ class Sequences:
         worker.ask(request)
         return True
 
-    def _fork(self, parent: Sequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
+    def _fork(self, parent: GuestSequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
         if worker.dead:
             self.fail(parent, "Worker: died")
             raise _ForkError("died")
@@ -201,21 +205,21 @@ class Sequences:
         deadline = time.monotonic() + _FORK_S
         answer = worker.slot.wait_response(deadline)
         if not answer:
-            self._roster.abandon(slot)
+            self._supervisor.abandon(slot)
             self.fail(parent, "Worker: timeout" if answer is None else "Worker: died")
             raise _ForkError(parent.failure.removeprefix("Worker: "))
         if not answer.isdigit():
             self._table.free(slot)
             raise _ForkError(answer.decode())
-        branch = self._roster.adopt_branch(slot, int(answer))
+        branch = self._supervisor.adopt_branch(slot, int(answer))
         if slot.wait_response(deadline) != b"ok":
-            self._roster.release(branch)
+            self._supervisor.release(branch)
             raise _ForkError("the branch did not start")
         return branch
 
     def _wait_for(self, pool: WorkerHandle) -> None:
         """Until its late guests have answered, as they must before it forks another; or have been late for too long."""
-        proto: Proto = "head" if self._table.is_head() else "doc"
+        proto = self._table.protocol
         patience_s = self._limits.late_rounds(proto) * self._limits.step_limit_s(proto)
         for seq_id in [seq_id for other, seq_id in self._late_in_pools() if other is pool]:
             late = self._by_id[seq_id].late

@@ -7,16 +7,17 @@ import orjson
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import Request, RequestError
-from aici_runtime.flags import Limits, Proto
+from aici_runtime.flags import Limits
 from aici_runtime.memory.mask_region import MaskRegion
-from aici_runtime.memory.worker_slots import SlotTable
-from aici_runtime.protocol.guest_sequences import Sequences
-from aici_runtime.protocol.v1_ops import DocOps
-from aici_runtime.protocol.v2_ops import HeadOps
+from aici_runtime.memory.worker_slots import WorkerSlotTable
+from aici_runtime.protocol.guest_sequences import GuestSequences
+from aici_runtime.protocol.v1_ops import V1Ops
+from aici_runtime.protocol.v2_ops import V2Ops
 from aici_runtime.recordings.trace import Recorder
-from aici_runtime.supervision.pools import Pools
-from aici_runtime.supervision.worker_supervisor import Roster
+from aici_runtime.supervision.pools import GuestPools
+from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
+from aici_runtime.wire import Proto
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +28,8 @@ class Stepper:
     def __init__(
         self,
         *,
-        table: SlotTable,
-        roster: Roster,
+        table: WorkerSlotTable,
+        supervisor: WorkerSupervisor,
         masks: MaskRegion,
         vocabulary: LoadedVocabulary,
         limits: Limits,
@@ -41,9 +42,9 @@ class Stepper:
         self._masks = masks
         self._vocabulary = vocabulary
         self._limits = limits
-        pools = Pools(table=table, roster=roster, size=pool_size)
-        self._sequences = Sequences(table=table, roster=roster, pools=pools, limits=limits)
-        self._ops: DocOps | HeadOps | None = None
+        pools = GuestPools(table=table, supervisor=supervisor, size=pool_size)
+        self._sequences = GuestSequences(table=table, supervisor=supervisor, pools=pools, limits=limits)
+        self._ops: V1Ops | V2Ops | None = None
         if proto is not None:
             self._choose(proto)
 
@@ -77,26 +78,26 @@ class Stepper:
 
     def _run(self, request: Request) -> bytes:
         if request.op == "mid_process":
-            ops = self._ops or self._choose("head" if "freed" in request.body else "doc")
+            ops = self._ops or self._choose("v2" if "freed" in request.body else "v1")
             return ops.mid(request.body)
         if request.op == "post_pre_process":
-            return self._doc_ops(request.op).post_pre(request.body)
+            return self._v1_ops(request.op).post_pre(request.body)
         if request.op == "turn_process":
-            return self._doc_ops(request.op).turn(request.body)
+            return self._v1_ops(request.op).turn(request.body)
         if request.op == "tokens":
             return orjson.dumps({"vocab_size": self._vocabulary.vocab_size, "eos_token_id": self._vocabulary.eos_token})
         if request.op == "ping":
             return b'{"pong":1}'
         raise RequestError("bad op")
 
-    def _doc_ops(self, op: str) -> DocOps:
-        ops = self._ops or self._choose("doc")
-        if isinstance(ops, HeadOps):
+    def _v1_ops(self, op: str) -> V1Ops:
+        ops = self._ops or self._choose("v1")
+        if isinstance(ops, V2Ops):
             raise RequestError(f"bad op: {op} is not of the protocol that this runtime speaks (see --proto)")
         return ops
 
-    def _choose(self, proto: Proto) -> DocOps | HeadOps:
-        self._table.set_head(proto == "head")
-        kind = DocOps if proto == "doc" else HeadOps
+    def _choose(self, proto: Proto) -> V1Ops | V2Ops:
+        self._table.protocol = proto
+        kind = V1Ops if proto == "v1" else V2Ops
         self._ops = kind(self._sequences, self._masks, self._limits)
         return self._ops

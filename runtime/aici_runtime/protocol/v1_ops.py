@@ -22,7 +22,7 @@ from aici_runtime.flags import Limits
 from aici_runtime.guests.driver import CONTINUE, encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import PostPreCommand, parse_mid, parse_post_pre, parse_turn
-from aici_runtime.protocol.guest_sequences import Late, Sequence, Sequences, failed
+from aici_runtime.protocol.guest_sequences import GuestSequence, GuestSequences, Lateness, failed
 from aici_runtime.wire import MidOp, PostOp
 from aici_runtime.workers import worker_replies, worker_requests
 from aici_runtime.workers.guest_server import split_post_pre, split_turn
@@ -36,12 +36,12 @@ _LATE: dict[str, object] = CONTINUE | {"suspend": True, "late": True}
 _NOTHING: dict[str, object] = {"ff_tokens": [], "backtrack": 1, "late": True}
 
 
-class DocOps:
-    def __init__(self, sequences: Sequences, masks: MaskRegion, limits: Limits) -> None:
+class V1Ops:
+    def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
         self._masks = masks
-        self._step_s = limits.step_limit_s("doc")
-        self._patience_s = limits.late_rounds("doc") * self._step_s
+        self._step_s = limits.step_limit_s("v1")
+        self._patience_s = limits.late_rounds("v1") * self._step_s
         grace = 0.0 if self._patience_s else _GRACE_S
         self._pre_limit_s = limits.pre_step_s + grace
         self._mid_limit_s = self._step_s + grace
@@ -160,7 +160,7 @@ class DocOps:
                 self._sequences.detach(seq_id, started + self._patience_s)
         got, late = self._sequences.collect(seq_ids, started)
         for seq_id in late:
-            self._sequences[seq_id].late = Late(started)
+            self._sequences[seq_id].late = Lateness(started)
         return got
 
     def _look_at(self, waiting: list[SeqId], deadline: float) -> dict[SeqId, bytes]:
@@ -168,14 +168,14 @@ class DocOps:
         got, missing = self._sequences.collect(waiting, deadline)
         return got | self._sequences.give_up([s for s in missing if self._is_overdue(self._sequences[s])])
 
-    def _is_overdue(self, sequence: Sequence) -> bool:
+    def _is_overdue(self, sequence: GuestSequence) -> bool:
         return sequence.late is not None and time.monotonic() - sequence.late.since > self._patience_s
 
-    def _refuse_news(self, sequence: Sequence, op: PostOp | None) -> None:
+    def _refuse_news(self, sequence: GuestSequence, op: PostOp | None) -> None:
         if op is not None and (op.tokens or op.backtrack > 1):
             self._sequences.fail(sequence, "Worker: a post op for a sequence that is still computing")
 
-    def _post_pre_results(self, sequence: Sequence, message: bytes | None) -> tuple[bytes, bytes]:
+    def _post_pre_results(self, sequence: GuestSequence, message: bytes | None) -> tuple[bytes, bytes]:
         late = sequence.late
         if sequence.failure:
             return (failed(sequence.failure),) * 2
@@ -198,7 +198,7 @@ class DocOps:
             return result
         sequence = self._sequences[seq_id]
         if answer is not None:
-            decoded: worker_replies.Answer | None = worker_replies.decode(answer)
+            decoded: worker_replies.WorkerReply | None = worker_replies.decode(answer)
         else:
             decoded, sequence.ready = sequence.ready, None
         if decoded is None and sequence.late is None:

@@ -16,7 +16,7 @@ from aici_runtime.flags import Limits
 from aici_runtime.guests.driver import encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import parse_steps
-from aici_runtime.protocol.guest_sequences import Late, Sequences, failed
+from aici_runtime.protocol.guest_sequences import GuestSequences, Lateness, failed
 from aici_runtime.wire import StepOp
 from aici_runtime.workers import worker_replies, worker_requests
 
@@ -30,12 +30,12 @@ _NOTHING = {
 }
 
 
-class HeadOps:
-    def __init__(self, sequences: Sequences, masks: MaskRegion, limits: Limits) -> None:
+class V2Ops:
+    def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
         self._masks = masks
-        self._limit_s = limits.step_limit_s("head")
-        self._max_rounds = limits.late_rounds("head")
+        self._limit_s = limits.step_limit_s("v2")
+        self._max_rounds = limits.late_rounds("v2")
         self._leaving: list[tuple[WorkerHandle, int]] = []
         """Workers that were late when they were freed, and the slots that they may write to until they are gone."""
         masks.begin_slots()
@@ -129,7 +129,7 @@ class HeadOps:
         given_up = []
         for seq_id in missing:
             sequence = self._sequences[seq_id]
-            sequence.late = sequence.late or Late(started, row=slots[seq_id])
+            sequence.late = sequence.late or Lateness(started, row=slots[seq_id])
             sequence.late.rounds += 1
             if sequence.late.rounds > self._max_rounds:
                 given_up.append(seq_id)
@@ -150,7 +150,7 @@ class HeadOps:
             return answer.result, slot if answer.num_masks else -1
         return self._with_more_masks(answer, slot, spare)
 
-    def _nothing(self, late: Late, started: float) -> bytes:
+    def _nothing(self, late: Lateness, started: float) -> bytes:
         limit_ms = self._limit_s * 1000
         return encode_result(
             result=_NOTHING,
@@ -160,7 +160,9 @@ class HeadOps:
             micros=int((time.monotonic() - started) * 1e6),
         )
 
-    def _with_more_masks(self, answer: worker_replies.Answer, slot: int, spare: Iterator[int]) -> tuple[bytes, int]:
+    def _with_more_masks(
+        self, answer: worker_replies.WorkerReply, slot: int, spare: Iterator[int]
+    ) -> tuple[bytes, int]:
         """One slot was handed out before; a guest with a mask for each of its branches gets the others now."""
         numbers = {slot: slot}
         for k, bits in enumerate(answer.loose, 1):

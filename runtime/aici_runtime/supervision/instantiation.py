@@ -11,24 +11,24 @@ import orjson
 from aici_base.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.channels import socket_frames
 from aici_runtime.channels.envelope import Request, RequestError, field, uints
-from aici_runtime.memory.worker_slots import Slot, SlotTable, owner_id
+from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.modules.registry import Registry
 from aici_runtime.supervision.spawner import SpawnerSockets
-from aici_runtime.supervision.templates import Pair, Template, Templates
-from aici_runtime.supervision.worker_supervisor import News
+from aici_runtime.supervision.templates import Template, TemplateKey, Templates
+from aici_runtime.supervision.worker_supervisor import WorkerReports
 from aici_runtime.workers.startup import NO_SLOT
 
 GRACE_S = 0.2
 
 
-class Births:
+class Instantiator:
     def __init__(
         self,
         *,
-        table: SlotTable,
+        table: WorkerSlotTable,
         registry: Registry,
         spawner: SpawnerSockets,
-        news: News,
+        reports: WorkerReports,
         generation: int,
         vocab_size: int,
         max_init_s: float,
@@ -37,7 +37,7 @@ class Births:
         self._table = table
         self._registry = registry
         self._spawner = spawner
-        self._news = news
+        self._reports = reports
         self._generation = generation
         self._vocab_size = vocab_size
         self._max_init_s = max_init_s
@@ -55,12 +55,12 @@ class Births:
         try:
             answer = self._bring_up(slot, order)
             # In the later protocol, a guest that has failed is there all the same, and says so at each step.
-            if answer["error"] and not (order.request["head"] and "reply" in answer):
+            if answer["error"] and not (order.request["protocol"] == "v2" and "reply" in answer):
                 raise ControllerError(answer["error"])
         except BaseException:
-            self._news.failed(slot)
+            self._reports.failed(slot)
             raise
-        self._news.ready(req_id, slot, has_failed=bool(answer["error"]))
+        self._reports.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
 
     def _order(self, request: Request) -> "_Order":
@@ -75,31 +75,31 @@ class Births:
         compiled = self._registry.compiled(module_id)
         module_arg = _module_arg(request.body.get("module_arg"))
         return _Order(
-            Pair.of(module_id, module_arg),
+            TemplateKey.of(module_id, module_arg),
             {"compiled": str(compiled), "module_arg": module_arg},
-            {"prompt": prompt, "head": self._table.is_head(), "seed": _seed(request.body)},
+            {"prompt": prompt, "protocol": self._table.protocol, "seed": _seed(request.body)},
         )
 
-    def _bring_up(self, slot: Slot, order: "_Order") -> dict[str, Any]:
-        template = self._templates.find(order.pair, lambda: self._make_template(order))
+    def _bring_up(self, slot: WorkerSlot, order: "_Order") -> dict[str, Any]:
+        template = self._templates.find(order.key, lambda: self._make_template(order))
         if template is not None:
             sock = self._fork_of(template, slot, orjson.dumps(order.request))
             if sock is not None:
                 return self._await(sock)
-            self._templates.drop(order.pair, template)
+            self._templates.drop(order.key, template)
         sock = self._worker(slot)
         try:
             answer = self._await(sock, orjson.dumps(order.guest | order.request))
         except ControllerError:
-            self._templates.forget(order.pair)
+            self._templates.forget(order.key)
             raise
         if answer["error"]:
-            self._templates.forget(order.pair)
+            self._templates.forget(order.key)
         elif not answer["may_be_template"]:
-            self._templates.refuse(order.pair)
+            self._templates.refuse(order.key)
         return answer
 
-    def _worker(self, slot: Slot) -> socket.socket:
+    def _worker(self, slot: WorkerSlot) -> socket.socket:
         """A socket to one that lives."""
         ours = _ask(self._spawner, slot.index, self._generation)
         refusal = socket_frames.receive(ours)
@@ -110,7 +110,7 @@ class Births:
             raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
         raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
 
-    def _fork_of(self, template: Template, slot: Slot, message: bytes) -> socket.socket | None:
+    def _fork_of(self, template: Template, slot: WorkerSlot, message: bytes) -> socket.socket | None:
         """A socket to a worker that lives and has its order. None: there is none for `slot`, nor will there be. A
         template as slow as a guest may be that starts afresh is of no use."""
         try:
@@ -170,9 +170,9 @@ class Births:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """`guest`: what all guests of the pair have in common; `request`: what is this one's own."""
+    """`guest`: what all guests of the key have in common; `request`: what is this one's own."""
 
-    pair: Pair
+    key: TemplateKey
     guest: dict[str, object]
     request: dict[str, object]
 

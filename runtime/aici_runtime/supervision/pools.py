@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 
 from aici_base.errors import ControllerError, QuotaError
 from aici_base.ids import SeqId
-from aici_runtime.memory.worker_slots import SlotTable, owner_id
-from aici_runtime.supervision.worker_supervisor import Roster, WorkerHandle
+from aici_runtime.memory.worker_slots import WorkerSlotTable, owner_id
+from aici_runtime.supervision.worker_supervisor import WorkerHandle, WorkerSupervisor
 from aici_runtime.workers import worker_requests
 
 _OWNER = owner_id("aicirt-pool")
@@ -16,12 +16,12 @@ _ANSWER_S = 5.0
 _TOO_LATE = f"no answer within {_ANSWER_S:.0f} s"
 
 
-class Pools:
+class GuestPools:
     """At most `size` of them, begun when there is a guest for another. With 0, guests stay where they are born."""
 
-    def __init__(self, *, table: SlotTable, roster: Roster, size: int) -> None:
+    def __init__(self, *, table: WorkerSlotTable, supervisor: WorkerSupervisor, size: int) -> None:
         self._table = table
-        self._roster = roster
+        self._supervisor = supervisor
         self._size = size
         self._pools: list[WorkerHandle] = []
 
@@ -34,12 +34,12 @@ class Pools:
         # Whoever was given up on must not be asked: its slot is another's as soon as it is gone.
         if pool is None or pool in busy or worker.released or self._ask(worker, worker_requests.move()) != "moved":
             return _TOO_LATE if worker.released else ""
-        self._roster.move(worker, pool)
+        self._supervisor.move(worker, pool)
         answer = self._ask(pool, worker_requests.adopt(worker.slot.index))
         if answer == "ok":
             return ""
         if not pool.released:  # else the slot is the pool's for as long as that lives
-            self._roster.evict(worker)
+            self._supervisor.evict(worker)
         return f"cannot move into a pool: {answer}"
 
     def clone(self, parent: WorkerHandle, pool: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
@@ -47,9 +47,9 @@ class Pools:
         slot = self._table.take(self._table.branches, self._table.owner(parent.slot))
         answer = self._ask(pool, worker_requests.clone(seq_id, parent.slot.index, slot.index))
         if answer == "ok":
-            return self._roster.adopt_member(slot, pool)
+            return self._supervisor.adopt_member(slot, pool)
         if pool.released:
-            self._roster.release(self._roster.adopt_member(slot, pool))
+            self._supervisor.release(self._supervisor.adopt_member(slot, pool))
         else:
             self._table.free(slot)
         raise ControllerError(answer)
@@ -77,13 +77,13 @@ class Pools:
         answer = self._ask(worker, worker_requests.found(slot.index))
         if not answer.isdigit():
             if worker.released or worker.dead:
-                self._roster.abandon(slot)
+                self._supervisor.abandon(slot)
             else:
                 self._table.free(slot)
             return None
-        pool = self._roster.adopt_pool(slot, int(answer))
+        pool = self._supervisor.adopt_pool(slot, int(answer))
         if slot.wait_response(time.monotonic() + _ANSWER_S) != b"ok":
-            self._roster.release(pool)
+            self._supervisor.release(pool)
             return None
         self._pools.append(pool)
         return pool
@@ -95,6 +95,6 @@ class Pools:
             worker.slot.mark_dead()
         answer = worker.slot.wait_response(time.monotonic() + _ANSWER_S)
         if answer is None:
-            self._roster.release(worker)  # whatever it does: it is not to answer later
+            self._supervisor.release(worker)  # whatever it does: it is not to answer later
             return _TOO_LATE
         return answer.decode() or "its process has died"

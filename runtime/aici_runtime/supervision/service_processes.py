@@ -18,7 +18,7 @@ _MAX_DEATHS = 5
 _WITHIN_S = 10.0
 
 
-class Parts:
+class ServiceProcesses:
     """`leave` ends the runtime with an exit code. Used by one thread once the first parts have been started."""
 
     def __init__(self, leave: Callable[[int], NoReturn]) -> None:

@@ -17,13 +17,13 @@ from aici_runtime import process
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import Request, RequestError, field
-from aici_runtime.memory.worker_slots import SlotTable
+from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.modules.registry import Registry
 from aici_runtime.recordings.trace import Recorder
-from aici_runtime.supervision.instantiation import Births
+from aici_runtime.supervision.instantiation import Instantiator
 from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Templates
-from aici_runtime.supervision.worker_supervisor import News
+from aici_runtime.supervision.worker_supervisor import WorkerReports
 
 PROCESS_NAME = "aicirt-side"
 _NUM_THREADS = 16
@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 class SideConfig:
     requests: Mailbox
     responses: Mailbox
-    table: SlotTable
+    table: WorkerSlotTable
     registry: Registry
     spawner: SpawnerSockets
-    news: News
+    reports: WorkerReports
     generation: int
     owed: Sequence[str | None]
     vocab_size: int
@@ -82,11 +82,11 @@ class _Side:
     def __init__(self, config: SideConfig) -> None:
         self._config = config
         self._responses_lock = threading.Lock()
-        self._births = Births(
+        self._instantiator = Instantiator(
             table=config.table,
             registry=config.registry,
             spawner=config.spawner,
-            news=config.news,
+            reports=config.reports,
             generation=config.generation,
             vocab_size=config.vocab_size,
             max_init_s=config.max_init_s,
@@ -105,7 +105,7 @@ class _Side:
         }
 
     def accept(self, message: bytes, pool: Executor) -> None:
-        """One request, in the order of arrival: what depends on that order happens here, the rest in the pool."""
+        """One request, in the order of startup: what depends on that order happens here, the rest in the pool."""
         try:
             request = envelope.parse(message)
         except envelope.BadMessageError as error:
@@ -121,7 +121,7 @@ class _Side:
         req_id = request.body.get("req_id") if request.op in ("instantiate", "discard") else None
         refusal = self._register(request.op, req_id) if isinstance(req_id, str) else ""
         is_birth = request.op == "instantiate" and isinstance(req_id, str) and not refusal
-        self._config.news.begin(number, request.rid, req_id if is_birth else None)
+        self._config.reports.begin(number, request.rid, req_id if is_birth else None)
         pool.submit(self._serve, number, message, request, refusal)
 
     def _register(self, op: str, req_id: str) -> str:
@@ -145,21 +145,21 @@ class _Side:
         with self._in_flight_lock:
             discarded = self._in_flight.pop(req_id)
         if discarded:
-            self._config.news.discard(req_id)
+            self._config.reports.discard(req_id)
 
     def _discard(self, req_id: str) -> None:
         with self._in_flight_lock:
             if req_id in self._in_flight:
                 self._in_flight[req_id] = True
                 return
-        self._config.news.discard(req_id)
+        self._config.reports.discard(req_id)
 
     def _serve(self, number: int, message: bytes, request: Request, refusal: str) -> None:
         request = self._config.trace.before(request, self._config.registry)
         response = envelope.failure(request.rid, refusal, is_user_error=False) if refusal else self._run(request)
         self._config.trace.record("-side", message, response, request.body)
         self.respond(response)
-        self._config.news.end(number)
+        self._config.reports.end(number)
 
     def _run(self, request: Request) -> bytes:
         try:
@@ -204,7 +204,7 @@ class _Side:
     def _instantiate(self, request: Request) -> bytes:
         req_id = field(request.body, "req_id", str)  # `accept` has registered it
         try:
-            return self._births.instantiate(req_id, request)
+            return self._instantiator.instantiate(req_id, request)
         finally:
             self._end(req_id)
 

@@ -1,4 +1,4 @@
-"""The `aicirt-forker` process: single-threaded, never compiles, forks a worker for every request.
+"""The `aicirt-spawner` process: single-threaded, never compiles, forks a worker for every request.
 
 Its memory is what every worker starts with, so it prepares all that workers have in common: the wasmtime engine, the
 linker, the tokenizer. Then it enters the sandbox, and all of them with it. It is the parent of branches whose own
@@ -25,24 +25,24 @@ from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker
 from aici_runtime.memory.mask_region import MaskRegion
-from aici_runtime.memory.worker_slots import SlotTable
-from aici_runtime.supervision.worker_supervisor import News
+from aici_runtime.memory.worker_slots import WorkerSlotTable
+from aici_runtime.supervision.worker_supervisor import WorkerReports
 from aici_runtime.tokenizer import host_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 from aici_runtime.workers import sandbox, worker
-from aici_runtime.workers.guest_setup import WorkerWorld
-from aici_runtime.workers.guest_transfer import Transfer
+from aici_runtime.workers.guest_setup import WorkerContext
+from aici_runtime.workers.guest_transfer import GuestTransfer
 
-PROCESS_NAME = "aicirt-forker"
+PROCESS_NAME = "aicirt-spawner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnerConfig:
     """`memory_bytes`: of all guests that one process may have."""
 
-    table: SlotTable
-    transfer: Transfer
-    news: News
+    table: WorkerSlotTable
+    transfer: GuestTransfer
+    reports: WorkerReports
     masks: MaskRegion
     vocabulary: LoadedVocabulary
     limits: Limits
@@ -80,7 +80,7 @@ class SpawnerSockets:
 def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     process.set_name(PROCESS_NAME)
     process.adopt_orphans()
-    world = _prepare(config)
+    context = _prepare(config)
     sandbox.enter(memory_bytes=config.memory_bytes, user=config.worker_user, modules=config.store_dir)
     # Never collected, never written: the pages stay shared with every worker.
     gc.collect()
@@ -100,10 +100,10 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
             os._exit(0)
         message, fds, _, _ = socket.recv_fds(sockets.requests, 64, 1)
         with socket.socket(fileno=fds[0]) as setup:
-            _spawn(world, sockets, orjson.loads(message), setup)
+            _spawn(context, sockets, orjson.loads(message), setup)
 
 
-def _prepare(config: SpawnerConfig) -> WorkerWorld:
+def _prepare(config: SpawnerConfig) -> WorkerContext:
     engine = wasmtime_engine.new_engine()
     tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json, config.vocabulary.tries["v2"])
     host = HostFunctions(
@@ -113,7 +113,7 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
     linker, offset_linker = Linker(engine, host.on_failure), Linker(engine, host.on_failure)
     host.define(linker)
     host.define(offset_linker, returns_offset=True)
-    return WorkerWorld(
+    return WorkerContext(
         engine=engine,
         linker=linker,
         offset_linker=offset_linker,
@@ -121,7 +121,7 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
         capabilities=config.capabilities,
         table=config.table,
         transfer=config.transfer,
-        news=config.news,
+        reports=config.reports,
         masks=config.masks,
         vocabulary=config.vocabulary,
         limits=config.limits,
@@ -129,13 +129,13 @@ def _prepare(config: SpawnerConfig) -> WorkerWorld:
     )
 
 
-def _spawn(world: WorkerWorld, sockets: SpawnerSockets, request: tuple[int, int], setup: socket.socket) -> None:
+def _spawn(context: WorkerContext, sockets: SpawnerSockets, request: tuple[int, int], setup: socket.socket) -> None:
     slot, generation = request
 
     def serve_guest() -> None:
         sockets.close()
         with contextlib.suppress(BrokenPipeError):  # the one who asked was killed
-            worker.main(world, slot, generation, setup)
+            worker.main(context, slot, generation, setup)
 
     try:
         process.fork_child(serve_guest)

@@ -1,7 +1,7 @@
 """Which guests are kept as templates: those of a module and an argument that are asked for again.
 
-A template stands where its guest first needs to know its request, and is forked there (see `arrival.py`). It has no
-slot, no user and no sequence. The side process makes it when the pair is asked for the second time; it lives as long as
+A template stands where its guest first needs to know its request, and is forked there (see `startup.py`). It has no
+slot, no user and no sequence. The side process makes it when the key is asked for the second time; it lives as long as
 that process holds the socket to it.
 """
 
@@ -27,12 +27,12 @@ _MAX_PAIRS = 1000
 """Of module and argument that are remembered as seen."""
 
 
-class Pair(NamedTuple):
+class TemplateKey(NamedTuple):
     module_id: str
     arg_hash: bytes
 
     @classmethod
-    def of(cls, module_id: str, module_arg: str) -> "Pair":
+    def of(cls, module_id: str, module_arg: str) -> "TemplateKey":
         return cls(module_id, sha256(module_arg.encode("utf-8", "surrogatepass")).digest())
 
 
@@ -62,7 +62,7 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A pair that was seen. Whoever has the turn may make its template; `over`: nobody may any more."""
+    """A key that was seen. Whoever has the turn may make its template; `over`: nobody may any more."""
 
     turn: threading.Lock = field(default_factory=threading.Lock)
     template: Template | None = None
@@ -76,66 +76,66 @@ class Templates:
         self._limit = limit
         self._memory_max_bytes = memory_max_bytes
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Pair, _Entry] = OrderedDict()  # by last use
+        self._entries: OrderedDict[TemplateKey, _Entry] = OrderedDict()  # by last use
 
-    def find(self, pair: Pair, make: Callable[[], Template | None]) -> Template | None:
-        """The template for a pair that is asked for again, made now if there is none. None: start without one.
+    def find(self, key: TemplateKey, make: Callable[[], Template | None]) -> Template | None:
+        """The template for a key that is asked for again, made now if there is none. None: start without one.
 
         Many who ask at once wait for one of them to make it: that is sooner than as many guests that start at once.
         """
         with self._lock:
-            entry = self._entries.get(pair)
+            entry = self._entries.get(key)
             if entry is None:
-                self._entries[pair] = _Entry(over=self._limit == 0)
+                self._entries[key] = _Entry(over=self._limit == 0)
                 if len(self._entries) > _MAX_PAIRS:
                     self._forget(next(iter(self._entries)))
                 return None
-            self._entries.move_to_end(pair)
+            self._entries.move_to_end(key)
         if not entry.turn.acquire(timeout=_PATIENCE_S):
             return None
         try:
             if entry.template is None and not entry.over:
                 entry.template = make()
-                self._settle(pair, entry)
+                self._settle(key, entry)
             return entry.template
         finally:
             entry.turn.release()
 
-    def refuse(self, pair: Pair) -> None:
+    def refuse(self, key: TemplateKey) -> None:
         """No template can be made of it."""
         with self._lock:
-            if pair in self._entries:
-                self._forget(pair)
-            self._entries[pair] = _Entry(over=True)
+            if key in self._entries:
+                self._forget(key)
+            self._entries[key] = _Entry(over=True)
 
-    def forget(self, pair: Pair) -> None:
+    def forget(self, key: TemplateKey) -> None:
         """No guest of it has come up: it counts as never seen."""
         with self._lock:
-            if pair in self._entries and self._entries[pair].template is None:
-                self._forget(pair)
+            if key in self._entries and self._entries[key].template is None:
+                self._forget(key)
 
-    def drop(self, pair: Pair, template: Template) -> None:
-        """It has failed: another one is made when the pair is asked for again."""
+    def drop(self, key: TemplateKey, template: Template) -> None:
+        """It has failed: another one is made when the key is asked for again."""
         with self._lock:
-            if pair in self._entries and self._entries[pair].template is template:
-                self._entries[pair] = _Entry()
+            if key in self._entries and self._entries[key].template is template:
+                self._entries[key] = _Entry()
         template.end()
 
     def drop_modules(self, is_gone: Callable[[str], bool]) -> None:
         with self._lock:
-            gone = {module_id for module_id in {pair.module_id for pair in self._kept()} if is_gone(module_id)}
-            for pair in [pair for pair in self._entries if pair.module_id in gone]:
-                self._forget(pair)
+            gone = {module_id for module_id in {key.module_id for key in self._kept()} if is_gone(module_id)}
+            for key in [key for key in self._entries if key.module_id in gone]:
+                self._forget(key)
 
-    def _settle(self, pair: Pair, entry: _Entry) -> None:
-        """Make room for a new template, or forget the pair of which none could be made. It may have been forgotten
+    def _settle(self, key: TemplateKey, entry: _Entry) -> None:
+        """Make room for a new template, or forget the key of which none could be made. It may have been forgotten
         meanwhile."""
         with self._lock:
-            is_known = self._entries.get(pair) is entry
+            is_known = self._entries.get(key) is entry
             if entry.template is None or not is_known:
                 entry.over = True
                 if is_known:
-                    self._forget(pair)
+                    self._forget(key)
                 elif entry.template is not None:
                     entry.template.end()
                 return
@@ -145,11 +145,11 @@ class Templates:
             while (kept := self._kept()) and (len(kept) > self._limit or sum(kept.values()) > self._memory_max_bytes):
                 self._forget(next(iter(kept)))
 
-    def _kept(self) -> dict[Pair, int]:
+    def _kept(self) -> dict[TemplateKey, int]:
         """Memory of each template, in the order of last use."""
-        return {pair: entry.template.memory_bytes for pair, entry in self._entries.items() if entry.template}
+        return {key: entry.template.memory_bytes for key, entry in self._entries.items() if entry.template}
 
-    def _forget(self, pair: Pair) -> None:
-        template = self._entries.pop(pair).template
+    def _forget(self, key: TemplateKey) -> None:
+        template = self._entries.pop(key).template
         if template is not None:
             template.end()

@@ -5,10 +5,11 @@ A thread sleeps on the pidfd of every worker, on the news and on whatever else i
 thread waits on futexes only, and this thread wakes it when the worker it waits for has died.
 
 A slot of the side process's half is in one of three hands: that of the side process, from `take` until it says `ready`
-or `failed`; that of the roster, until the engine binds the guest; that of the stepper. News are in order, and have been
-sent before their sender dies: when the side process is dead and all news are read, the slots in its hand are those
-without a bound or ready worker. A newborn of a dead side process (an older `generation`) has no claim to its slot, and
-has not touched it: it writes there only when asked, and reads it only when its answer to the side process was accepted.
+or `failed`; that of the supervisor, until the engine binds the guest; that of the stepper. Reports are in order, and
+have been sent before their sender dies: when the side process is dead and all reports are read, the slots in its hand
+are those without a bound or ready worker. A newborn of a dead side process (an older `generation`) has no claim to its
+slot, and has not touched it: it writes there only when asked, and reads it only when its answer to the side process was
+accepted.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ import orjson
 
 from aici_runtime import process
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, Slot, SlotTable
+from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, WorkerSlot, WorkerSlotTable
 
 _UNBORN_S = 5.0
 """A child runs within milliseconds of its fork."""
@@ -50,7 +51,7 @@ class WorkerHandle:
     is nobody's once it is gone.
     """
 
-    slot: Slot
+    slot: WorkerSlot
     pidfd: int
     dead: bool = False
     released: bool = False
@@ -70,7 +71,7 @@ class WorkerHandle:
         else:
             self.slot.put_request(request)
         if self.dead:
-            # The roster may have said so before the request cleared the word.
+            # The supervisor may have said so before the request cleared the word.
             self.slot.mark_dead()
 
     def wait_response(self, deadline: float) -> bytes | None:
@@ -79,13 +80,13 @@ class WorkerHandle:
         return self.slot.wait_response_in(self.pool.slot, deadline)
 
 
-class News:
-    """What the roster is told, from any process and thread. Each is one datagram: whole or not at all."""
+class WorkerReports:
+    """What the supervisor is told, from any process and thread. Each is one datagram: whole or not at all."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
-    def born(self, slot: Slot, generation: int) -> None:
+    def born(self, slot: WorkerSlot, generation: int) -> None:
         """A worker's first act: from here on it cannot be lost."""
         pidfd = os.pidfd_open(os.getpid())
         try:
@@ -93,19 +94,19 @@ class News:
         finally:
             os.close(pidfd)
 
-    def ready(self, req_id: str, slot: Slot, *, has_failed: bool = False) -> None:
+    def ready(self, req_id: str, slot: WorkerSlot, *, has_failed: bool = False) -> None:
         """`has_failed`: its engine knows, and should have no use for it."""
         self._send({"ready": slot.index, "req_id": req_id, "failed": has_failed})
 
-    def failed(self, slot: Slot) -> None:
+    def failed(self, slot: WorkerSlot) -> None:
         """No guest came up in the slot. Its worker, if there ever was one, is ended."""
         self._send({"failed": slot.index})
 
-    def abandoned(self, slot: Slot) -> None:
+    def abandoned(self, slot: WorkerSlot) -> None:
         """Nobody knows whether a branch will still come up in it."""
         self._send({"abandoned": slot.index})
 
-    def left(self, slot: Slot) -> None:
+    def left(self, slot: WorkerSlot) -> None:
         """A guest that was released is no more in its pool."""
         self._send({"left": slot.index})
 
@@ -123,14 +124,14 @@ class News:
         socket.send_fds(self._sock, [orjson.dumps(message)], fds)
 
 
-class Roster:
+class WorkerSupervisor:
     """`unbound_s`: how long a guest that came up is kept for an engine that does not bind it."""
 
-    def __init__(self, table: SlotTable, *, unbound_s: float) -> None:
+    def __init__(self, table: WorkerSlotTable, *, unbound_s: float) -> None:
         self._table = table
         self._heard, said = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._heard.setblocking(False)  # recv_fds drops its flags in Python 3.11
-        self.news = News(said)
+        self.reports = WorkerReports(said)
         self._unbound_s = unbound_s
         self._lock = threading.Lock()
         self._workers: dict[int, WorkerHandle] = {}  # by slot; all whose slot is not free
@@ -197,7 +198,7 @@ class Roster:
                     raise RequestError(f"invalid req_id {req_id}")
             return [self._unbound.pop(req_id)[0] for req_id in req_ids]
 
-    def adopt_branch(self, slot: Slot, pid: int) -> WorkerHandle:
+    def adopt_branch(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
         """One that may have announced itself already. Dead where there is no descriptor to watch it by."""
         self._catch_up()
         with self._lock:
@@ -213,7 +214,7 @@ class Roster:
         with self._lock:
             return self._add(slot, pidfd)
 
-    def adopt_pool(self, slot: Slot, pid: int) -> WorkerHandle:
+    def adopt_pool(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
         pool = self.adopt_branch(slot, pid)
         with self._lock:
             pool.is_pool = True
@@ -221,9 +222,9 @@ class Roster:
                 self._release(pool)
         return pool
 
-    def abandon(self, slot: Slot) -> None:
+    def abandon(self, slot: WorkerSlot) -> None:
         """A branch that may still come up in it is ended; else the slot is free after a while in which none has."""
-        self.news.abandoned(slot)
+        self.reports.abandoned(slot)
 
     def move(self, worker: WorkerHandle, pool: WorkerHandle) -> None:
         """Its own process ends, and has nothing to do with its slot any more."""
@@ -241,7 +242,7 @@ class Roster:
             worker.dead, worker.pool = True, None
             worker.slot.mark_dead()
 
-    def adopt_member(self, slot: Slot, pool: WorkerHandle) -> WorkerHandle:
+    def adopt_member(self, slot: WorkerSlot, pool: WorkerHandle) -> WorkerHandle:
         """A guest that was cloned in its pool."""
         with self._lock:
             worker = WorkerHandle(slot, -1, dead=pool.dead, pool=pool)
@@ -278,7 +279,7 @@ class Roster:
                     self._discard(req_id)
             return self._generation, [rid for rid, _ in owed]
 
-    def _add(self, slot: Slot, pidfd: int) -> WorkerHandle:
+    def _add(self, slot: WorkerSlot, pidfd: int) -> WorkerHandle:
         worker = WorkerHandle(slot, pidfd, dead=pidfd < 0)
         self._workers[slot.index] = worker
         if worker.dead:
@@ -334,7 +335,7 @@ class Roster:
         worker.pidfd = -1
 
     def _drain(self) -> bool:
-        """Whether there were any news."""
+        """Whether there were any reports."""
         num_heard = 0
         with self._lock, contextlib.suppress(BlockingIOError):
             while True:
@@ -348,8 +349,8 @@ class Roster:
         if self._drain():
             os.eventfd_write(self._alarm, 1)
 
-    def _hear(self, news: dict[str, object], fds: list[int]) -> None:
-        match news:
+    def _hear(self, reports: dict[str, object], fds: list[int]) -> None:
+        match reports:
             case {"born": int(index), "generation": int(generation), "pid": int(pid)}:
                 self._hear_born(self._table.at(index), generation, pid, fds[0] if fds else -1)
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
@@ -379,7 +380,7 @@ class Roster:
             case {"end": int(number)}:
                 del self._owed[number]
 
-    def _hear_born(self, slot: Slot, generation: int, pid: int, pidfd: int) -> None:
+    def _hear_born(self, slot: WorkerSlot, generation: int, pid: int, pidfd: int) -> None:
         """`pidfd`: -1 if it did not fit; then the worker is known, and dead."""
         if slot.index in self._table.branches and slot.index in self._workers:
             if pidfd >= 0:

@@ -8,20 +8,26 @@ from aici_runtime.guests.driver import GO_ON, NO_STOP, GuestDriver, encode_resul
 from aici_runtime.guests.guest import Guest
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.memory.mask_region import MaskRegion, Rows
-from aici_runtime.memory.worker_slots import RESPONSE_MAX, TOLD_MAX, Slot
+from aici_runtime.memory.worker_slots import RESPONSE_MAX, TOLD_MAX, WorkerSlot
 from aici_runtime.workers import worker_replies, worker_requests
 
 _LENGTH = struct.Struct("<I")
 
 
-class Seat:
+class GuestServer:
     """Who is too late for its row is *detached* (see `Slot.detach`), and then its mask comes with the answer.
 
     `lock` guards `is_busy`: at work on a request, and to be interrupted if that is wanted.
     """
 
     def __init__(
-        self, slot: Slot, guest: Guest, driver: GuestDriver, state: GuestState, masks: MaskRegion, lock: threading.Lock
+        self,
+        slot: WorkerSlot,
+        guest: Guest,
+        driver: GuestDriver,
+        state: GuestState,
+        masks: MaskRegion,
+        lock: threading.Lock,
     ) -> None:
         self.guest = guest
         self.driver = driver
@@ -31,7 +37,7 @@ class Seat:
         self._masks = masks
         self.sit(slot)
 
-    def sit(self, slot: Slot) -> None:
+    def sit(self, slot: WorkerSlot) -> None:
         self.slot = slot
         if self.guest.abi == "v2":
             slot.set_masks_in_pre()

@@ -20,15 +20,15 @@ from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker, returns_offset
 from aici_runtime.memory.mask_region import MaskRegion
-from aici_runtime.memory.worker_slots import SlotTable
-from aici_runtime.supervision.worker_supervisor import News
+from aici_runtime.memory.worker_slots import WorkerSlotTable
+from aici_runtime.supervision.worker_supervisor import WorkerReports
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
-from aici_runtime.workers.guest_transfer import Transfer
-from aici_runtime.workers.startup import Arrival
+from aici_runtime.workers.guest_transfer import GuestTransfer
+from aici_runtime.workers.startup import WorkerStartup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerWorld:
+class WorkerContext:
     """What the spawner prepares once and every worker inherits."""
 
     engine: wasmtime.Engine
@@ -37,56 +37,56 @@ class WorkerWorld:
     """For modules that want `aici_host_return_logit_bias` to have a result."""
     host: HostFunctions
     capabilities: frozenset[str]
-    table: SlotTable
-    transfer: Transfer
-    news: News
+    table: WorkerSlotTable
+    transfer: GuestTransfer
+    reports: WorkerReports
     masks: MaskRegion
     vocabulary: LoadedVocabulary
     limits: Limits
     stepper_pidfd: int
 
 
-def load(world: WorkerWorld, order: Mapping[str, Any], arrival: Arrival) -> tuple[Guest, GuestDriver]:
+def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:
     """Raises SetupError for a module that cannot be instantiated."""
-    state = world.host.guest
+    state = context.host.guest
     state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
     compiled = Path(order["compiled"])
     try:
-        guest = make_guest(world, load_module(world.engine, compiled))
+        guest = make_guest(context, load_module(context.engine, compiled))
     except (GuestError, wasmtime.WasmtimeError) as error:
         reason = error if compiled.is_file() else "the controller was removed while it was started"
-        raise SetupError(f"Error (setup): {reason}{_flag_of(str(reason), world.limits)}") from error
+        raise SetupError(f"Error (setup): {reason}{_flag_of(str(reason), context.limits)}") from error
     state.memory = guest.memory
-    state.identify = lambda: (arrival.request(guest.memory)["seed"], arrival.asked_ns)
-    state.trie = world.vocabulary.tries[guest.abi]
-    return guest, make_driver(world, guest, state)
+    state.identify = lambda: (startup.request(guest.memory)["seed"], startup.asked_ns)
+    state.trie = context.vocabulary.tries[guest.abi]
+    return guest, make_driver(context, guest, state)
 
 
-def make_guest(world: WorkerWorld, module: wasmtime.Module) -> Guest:
+def make_guest(context: WorkerContext, module: wasmtime.Module) -> Guest:
     """Raises GuestError."""
-    linker = world.offset_linker if returns_offset(module) else world.linker
+    linker = context.offset_linker if returns_offset(module) else context.linker
     return Guest(
-        engine=world.engine,
+        engine=context.engine,
         linker=linker.wasmtime,
         module=module,
-        memory_max_bytes=world.limits.memory_bytes,
-        max_table_elements=world.limits.table_elements,
+        memory_max_bytes=context.limits.memory_bytes,
+        max_table_elements=context.limits.table_elements,
     )
 
 
-def make_driver(world: WorkerWorld, guest: Guest, state: GuestState) -> GuestDriver:
+def make_driver(context: WorkerContext, guest: Guest, state: GuestState) -> GuestDriver:
     kind = DriverV1 if guest.abi == "v1" else DriverV2
     return kind(
         guest=guest,
-        host=world.host,
+        host=context.host,
         state=state,
         context=DriverContext(
-            masks=world.masks,
-            vocab_size=world.vocabulary.vocab_size,
-            eos_token=world.vocabulary.eos_token,
-            max_forks=world.limits.forks,
-            capabilities=world.capabilities,
-            timeout_text=lambda op: world.limits.timeout_text(op, "head" if world.table.is_head() else "doc"),
+            masks=context.masks,
+            vocab_size=context.vocabulary.vocab_size,
+            eos_token=context.vocabulary.eos_token,
+            max_forks=context.limits.forks,
+            capabilities=context.capabilities,
+            timeout_text=lambda op: context.limits.timeout_text(op, context.table.protocol),
         ),
     )
 
@@ -98,32 +98,32 @@ def _flag_of(reason: str, limits: Limits) -> str:
     return f" (--wasm-max-table: {limits.table_elements})" if reason.endswith("exceeds table limits") else ""
 
 
-def bring_up(world: WorkerWorld, guest: Guest, driver: GuestDriver, arrival: Arrival) -> dict[str, object]:
+def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup: WorkerStartup) -> dict[str, object]:
     """Everything before the first step. Returns what the side process is to know; `reply` is for the engine.
 
     An engine of the earlier protocol looks for the log in the first step, and is told at once that there will be none.
     In the later one, a guest that has failed is one that says so at each step.
     """
     may_be_template = not guest.has_export(NO_TEMPLATE_EXPORT)
-    if arrival.is_template and not may_be_template:
+    if startup.is_template and not may_be_template:
         return {"error": f"the controller exports {NO_TEMPLATE_EXPORT}"}
     error, prompt = "", None
     try:
         driver.create()
-        prompt = driver.init_prompt(lambda: _prompt(world.host, arrival.request(guest.memory)["prompt"]))
+        prompt = driver.init_prompt(lambda: _prompt(context.host, startup.request(guest.memory)["prompt"]))
     except SetupError as failure:
         error = str(failure)
-    if arrival.is_template:
+    if startup.is_template:
         return {"error": error}  # it was in no fork that it failed
     result = None if error else {"prompt": prompt, "suspend": False, "num_forks": 1, "ff_tokens": []}
-    state, is_head = world.host.guest, arrival.request(guest.memory)["head"]
-    logs = state.take_log() if is_head else ""
+    state, is_v2 = context.host.guest, startup.request(guest.memory)["protocol"] == "v2"
+    logs = state.take_log() if is_v2 else ""
     reply = encode_result(
         result=result,
         error=error,
-        storage=state.take_written() if is_head else [],
+        storage=state.take_written() if is_v2 else [],
         logs=f"{logs}\n{error}" if error else logs,
-        micros=(time.perf_counter_ns() - arrival.asked_ns) // 1000,
+        micros=(time.perf_counter_ns() - startup.asked_ns) // 1000,
     )
     return {
         "error": error,

@@ -18,7 +18,7 @@ _DOCUMENT_MAX_BYTES = 8 << 20
 _MAP_NORESERVE = 0x4000
 
 
-class Transfer:
+class GuestTransfer:
     def __init__(self, memory_max_bytes: int) -> None:
         size = memory_max_bytes + _DOCUMENT_MAX_BYTES
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)

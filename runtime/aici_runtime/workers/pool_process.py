@@ -16,27 +16,27 @@ from aici_runtime import process
 from aici_runtime.guests.driver import GuestDriver
 from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.memory.worker_slots import Slot
+from aici_runtime.memory.worker_slots import WorkerSlot
 from aici_runtime.workers import worker_requests
-from aici_runtime.workers.guest_server import Seat
-from aici_runtime.workers.guest_setup import WorkerWorld, make_driver, make_guest
+from aici_runtime.workers.guest_server import GuestServer
+from aici_runtime.workers.guest_setup import WorkerContext, make_driver, make_guest
 from aici_runtime.workers.request_variables import RequestVariables
 from aici_runtime.workers.watchdog import Watchdog
 
 PROCESS_NAME = "aicirt-pool"
 
 
-class Pool:
-    def __init__(self, world: WorkerWorld, slot: Slot, watchdog: Watchdog) -> None:
-        self._world = world
+class PoolProcess:
+    def __init__(self, context: WorkerContext, slot: WorkerSlot, watchdog: Watchdog) -> None:
+        self._context = context
         self._slot = slot
         self._watchdog = watchdog
-        self._seats: dict[int, Seat] = {}
+        self._servers: dict[int, GuestServer] = {}
         self._modules: dict[str, wasmtime.Module] = {}
 
     def serve(self) -> NoReturn:
         process.set_name(PROCESS_NAME)
-        self._watchdog.seats = self._seats
+        self._watchdog.servers = self._servers
         self._watchdog.start()
         self._slot.send_response(b"ok")
         heard = 0
@@ -44,71 +44,73 @@ class Pool:
             heard = self._slot.wait_bell(heard)
             if self._slot.has_request():
                 self._slot.send_response(self._obey(self._slot.wait_request()))
-            for seat in list(self._seats.values()):
-                if seat.slot.is_leaving():  # first: nobody rings for it again, nor waits for its answer
-                    self._drop(seat)
-                elif seat.slot.has_request():
-                    self._serve(seat)
+            for server in list(self._servers.values()):
+                if server.slot.is_leaving():  # first: nobody rings for it again, nor waits for its answer
+                    self._drop(server)
+                elif server.slot.has_request():
+                    self._serve(server)
             self._slot.tell()
 
-    def _serve(self, seat: Seat) -> None:
-        with seat.lock:
-            seat.is_busy = True
-            request = seat.slot.wait_request()
-        seat.slot.put_response(seat.answer(request))
+    def _serve(self, server: GuestServer) -> None:
+        with server.lock:
+            server.is_busy = True
+            request = server.slot.wait_request()
+        server.slot.put_response(server.answer(request))
 
-    def _drop(self, seat: Seat) -> None:
+    def _drop(self, server: GuestServer) -> None:
         with self._watchdog.lock:
-            del self._seats[seat.slot.index]
-        seat.guest.close()
-        seat.slot.leave()
-        self._world.news.left(seat.slot)
+            del self._servers[server.slot.index]
+        server.guest.close()
+        server.slot.leave()
+        self._context.reports.left(server.slot)
 
     def _obey(self, request: bytes) -> bytes:
         op, seq_id, number, parent = worker_requests.HEAD.unpack_from(request)
-        slot = self._world.table.at(number)
+        slot = self._context.table.at(number)
         try:
             if op == worker_requests.ADOPT:
                 self._adopt(slot)
             else:
-                self._clone(self._seats[parent], slot, seq_id)
+                self._clone(self._servers[parent], slot, seq_id)
         except (GuestError, wasmtime.WasmtimeError) as error:
             return str(error).encode()
         return b"ok"
 
-    def _adopt(self, slot: Slot) -> None:
-        document = self._world.transfer.document()
-        guest = make_guest(self._world, self._module(document["compiled"]))
+    def _adopt(self, slot: WorkerSlot) -> None:
+        document = self._context.transfer.document()
+        guest = make_guest(self._context, self._module(document["compiled"]))
         try:
-            self._world.transfer.take(document["guest"], guest)
+            self._context.transfer.take(document["guest"], guest)
         finally:
-            self._world.transfer.clear()
-        state = GuestState(log_max_bytes=self._world.limits.log_bytes)
+            self._context.transfer.clear()
+        state = GuestState(log_max_bytes=self._context.limits.log_bytes)
         state.restore(document["state"])
         state.memory = guest.memory
-        state.trie = self._world.vocabulary.tries[guest.abi]
-        variables = state.storage = RequestVariables(self._world.stepper_pidfd)
+        state.trie = self._context.vocabulary.tries[guest.abi]
+        variables = state.storage = RequestVariables(self._context.stepper_pidfd)
         variables.restore(document["variables"])
-        driver = make_driver(self._world, guest, state)
+        driver = make_driver(self._context, guest, state)
         driver.handle = document["handle"]
         self._sit(slot, guest, driver, state)
 
-    def _clone(self, parent: Seat, slot: Slot, seq_id: int) -> None:
+    def _clone(self, parent: GuestServer, slot: WorkerSlot, seq_id: int) -> None:
         memory = parent.guest.memory
-        guest = make_guest(self._world, parent.guest.module)
+        guest = make_guest(self._context, parent.guest.module)
         pages = {number: memory.page(number) for number in memory.pages()}
         guest.take_over(memory.size_bytes(), pages, parent.guest.globals())
         state = parent.state.cloned(guest.memory)
         state.seq_id = seq_id
         self._sit(slot, guest, parent.driver.cloned(guest, state), state)
 
-    def _sit(self, slot: Slot, guest: Guest, driver: GuestDriver, state: GuestState) -> None:
+    def _sit(self, slot: WorkerSlot, guest: Guest, driver: GuestDriver, state: GuestState) -> None:
         with self._watchdog.lock:
-            self._seats[slot.index] = Seat(slot, guest, driver, state, self._world.masks, self._watchdog.lock)
+            self._servers[slot.index] = GuestServer(
+                slot, guest, driver, state, self._context.masks, self._watchdog.lock
+            )
 
     def _module(self, compiled: str) -> wasmtime.Module:
         """Kept: a mapped file, and there are few."""
         module = self._modules.get(compiled)
         if module is None:
-            module = self._modules[compiled] = load_module(self._world.engine, Path(compiled))
+            module = self._modules[compiled] = load_module(self._context.engine, Path(compiled))
         return module

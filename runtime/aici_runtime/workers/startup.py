@@ -15,29 +15,31 @@ import orjson
 from aici_runtime import process
 from aici_runtime.channels import socket_frames
 from aici_runtime.guests.guest import Memory
-from aici_runtime.memory.worker_slots import Slot, SlotTable
+from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable
 from aici_runtime.supervision.templates import REQUEST
-from aici_runtime.supervision.worker_supervisor import News
+from aici_runtime.supervision.worker_supervisor import WorkerReports
 
 TEMPLATE_NAME = "aicirt-template"
 WORKER_NAME = "aicirt-seq"
 NO_SLOT = -1
 
 
-class Watch(Protocol):
+class WatchThread(Protocol):
     """A thread of this process that no fork inherits. The end of `control` ends this process."""
 
     def start(self, control: socket.socket | None = None) -> None: ...
 
 
-class Arrival:
+class WorkerStartup:
     """Owns `setup`, the socket to the side process. `asked_ns`: when the request came (time.perf_counter_ns)."""
 
-    def __init__(self, setup: socket.socket, *, table: SlotTable, news: News, watch: Watch) -> None:
+    def __init__(
+        self, setup: socket.socket, *, table: WorkerSlotTable, reports: WorkerReports, watch: WatchThread
+    ) -> None:
         self._setup = setup
-        self._slot: Slot | None = None
+        self._slot: WorkerSlot | None = None
         self._table = table
-        self._news = news
+        self._reports = reports
         self._watch = watch
         self._request: dict[str, Any] | None = None
         self.asked_ns = 0
@@ -56,7 +58,7 @@ class Arrival:
     def _begin(self, slot: int, generation: int) -> dict[str, Any]:
         process.set_name(WORKER_NAME)
         self._slot = self._table.at(slot)
-        self._news.born(self._slot, generation)
+        self._reports.born(self._slot, generation)
         socket_frames.send(self._setup, b"")
         self._request = self._receive()
         self.asked_ns = time.perf_counter_ns()
@@ -74,7 +76,7 @@ class Arrival:
         return self._slot is None
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> WorkerSlot:
         if self._slot is None:
             raise AssertionError("a template has no slot")
         return self._slot

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 from aici_runtime import process
 from aici_runtime.memory.worker_slots import CANCEL_SIGNAL
-from aici_runtime.workers.guest_server import Seat
+from aici_runtime.workers.guest_server import GuestServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 class Watchdog:
-    """`seats`: the guests of this process; one of them is at work at a time."""
+    """`servers`: the guests of this process; one of them is at work at a time."""
 
     def __init__(self, stepper_pidfd: int) -> None:
         self._stepper_pidfd = stepper_pidfd
         self._pipe: tuple[int, int] | None = None
         self.lock = threading.Lock()
-        self.seats: Mapping[int, Seat] = {}
+        self.servers: Mapping[int, GuestServer] = {}
 
     def start(self, control: socket.socket | None = None) -> None:
         """Also after a fork: the thread, the pipe and the lock are the parent's, and useless here.
@@ -39,8 +39,8 @@ class Watchdog:
             for fd in self._pipe:
                 os.close(fd)
         self.lock = threading.Lock()
-        for seat in self.seats.values():
-            seat.lock = self.lock
+        for server in self.servers.values():
+            server.lock = self.lock
         read_end, write_end = self._pipe = os.pipe()
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -58,12 +58,12 @@ class Watchdog:
                     os._exit(0)
                 os.read(fd, 64)
                 with self.lock:
-                    self._look(list(self.seats.values()))
+                    self._look(list(self.servers.values()))
 
-    def _look(self, seats: list[Seat]) -> None:
+    def _look(self, servers: list[GuestServer]) -> None:
         """What comes too late must not hit the next request."""
-        for seat in seats:
-            if seat.is_busy and seat.slot.is_cancelled():
-                for other in seats:
+        for server in servers:
+            if server.is_busy and server.slot.is_cancelled():
+                for other in servers:
                     other.guest.rearm()
-                seat.guest.interrupt()
+                server.guest.interrupt()

@@ -10,7 +10,7 @@ _HEAD = struct.Struct("<HHI")
 _ONE_IN_ITS_ROW = _HEAD.pack(1, 1, 0)[:4]
 
 
-class Answer(NamedTuple):
+class WorkerReply(NamedTuple):
     """`num_masks`: of the result; `loose`: bits of the last of them, which the stepper has to write."""
 
     result: bytes
@@ -28,11 +28,11 @@ def only_result(message: bytes) -> bytes:
     return message[_HEAD.size :] if message.startswith(_ONE_IN_ITS_ROW) else b""
 
 
-def decode(message: bytes) -> Answer:
+def decode(message: bytes) -> WorkerReply:
     num_masks, num_written, length = _HEAD.unpack_from(message)
     end = _HEAD.size + length
     if num_masks == num_written:
-        return Answer(message[_HEAD.size : end], num_masks, ())
+        return WorkerReply(message[_HEAD.size : end], num_masks, ())
     size = (len(message) - end) // (num_masks - num_written)
     loose = [message[k : k + size] for k in range(end, len(message), size)]
-    return Answer(message[_HEAD.size : end], num_masks, loose)
+    return WorkerReply(message[_HEAD.size : end], num_masks, loose)

@@ -1,11 +1,11 @@
 """What the stepper asks a worker for: an operation, three numbers, and JSON that the guest reads as it is.
 
-mid    row, fork_group                    → an Answer; the mask goes to the row
+mid    row, fork_group                    → an WorkerReply; the mask goes to the row
 pre    id                                 → the result of pre, as `post`
 post   id, backtrack, tokens              → u32 length of the post result, post result, pre result
-turn   id, row, backtrack, tokens         → u32 length of the response as to post or pre, that, and an Answer as to mid
+turn   id, row, backtrack, tokens         → u32 length of the response as to post or pre, that, and a reply as to mid
                                             if they were to go on; no tokens, not even []: as to pre
-step   id, row, argument                  → an Answer; its first mask goes to the row
+step   id, row, argument                  → an WorkerReply; its first mask goes to the row
 fork   id, slot                           → pid of the branch, which answers `ok` on its own slot; or an error
 
 With `--placement pool` (see `pool.py`):

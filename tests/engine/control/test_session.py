@@ -25,7 +25,7 @@ from aici_engine.events import (
     TokenEvent,
 )
 from aici_engine.request import ControllerCall, Request, RequestHandle
-from aici_runtime.memory.worker_slots import NUM_SLOTS
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 from aici_runtime.wire import Pre, Splice
 from tests.engine.support import (
     EOS,
@@ -410,7 +410,7 @@ def test_a_crowd_of_guests_starts_in_turn(engine: Engine, runtime: ScriptedRunti
 
 def test_more_sequences_may_run_than_the_runtime_has_room_for(tiny_model: Path) -> None:
     runtime = ScriptedRuntime(dict(GUESTS))
-    runtime.max_guests = NUM_SLOTS // 2
+    runtime.max_guests = NUM_WORKER_SLOTS // 2
     runtime.hold.clear()
     config = EngineConfig(model_dir=tiny_model, num_pages=700, max_num_seqs=300, max_batch_tokens=4000)
     with Engine(config, runtime=runtime) as engine:

@@ -28,14 +28,14 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.memory.worker_slots import NUM_SLOTS, SLOT_BYTES, used_slots
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, SLOT_BYTES, used_slots
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import tokenizer, wat
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-PARTS = ("aicirt", "aicirt-forker", "aicirt-side")
+PARTS = ("aicirt", "aicirt-spawner", "aicirt-side")
 TEMPLATE = "aicirt-template"
 POOL = "aicirt-pool"
 _PATIENCE_S = 60.0
@@ -115,10 +115,10 @@ def num_used_slots(pid: int) -> int:
     """Read in the memory of the stepper: its table is the one shared mapping of that size."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-        if 0 < end - begin - NUM_SLOTS * SLOT_BYTES < SLOT_BYTES and "rw-s" in line:
+        if 0 < end - begin - NUM_WORKER_SLOTS * SLOT_BYTES < SLOT_BYTES and "rw-s" in line:
             with Path(f"/proc/{pid}/mem").open("rb") as memory:
-                memory.seek(begin + NUM_SLOTS * SLOT_BYTES)
-                return used_slots(memory.read(end - begin - NUM_SLOTS * SLOT_BYTES))
+                memory.seek(begin + NUM_WORKER_SLOTS * SLOT_BYTES)
+                return used_slots(memory.read(end - begin - NUM_WORKER_SLOTS * SLOT_BYTES))
     raise AssertionError("the runtime has no table of slots")
 
 
@@ -278,7 +278,7 @@ class Storm:
     def _kill(self) -> None:
         if self._choose.random() < 0.05 and time.monotonic() > self._part_dies_at:
             self._part_dies_at = time.monotonic() + _PART_DIES_EVERY_S
-            names = {"aicirt-forker", "aicirt-side"}
+            names = {"aicirt-spawner", "aicirt-side"}
         else:
             names = {"aicirt-seq", "aicirt-comms", TEMPLATE, POOL}
         victims = [(pid, name) for pid, name in members(self._runtime.pid, "RSD").items() if name in names]
