@@ -117,7 +117,7 @@ def engine(
 def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequence[str] | None) -> "list[Entry]":
     from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
     from aici_cli.bench.engines.race import OURS, Entry
-    from aici_engine.native.levels import levels
+    from aici_engine.native.cpu_levels import levels
 
     for dtype in dtypes or []:
         if dtype not in (*WEIGHT_BITS, "none"):

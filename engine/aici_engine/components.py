@@ -17,9 +17,9 @@ from aici_engine.config import EngineConfig
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.loop import Loop
-from aici_engine.model.place import Place, choose_place
+from aici_engine.model.compute_device import ComputeDevice, choose_device
 from aici_engine.model_files import read_settings, read_tokenizer
-from aici_engine.native.choice import make_model
+from aici_engine.native.backend import make_model
 from aici_engine.native.library import load
 from aici_engine.output import Output
 from aici_engine.prefill_budget import PrefillBudget
@@ -32,7 +32,7 @@ from aici_engine.scheduler import Scheduler
 from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 
 if TYPE_CHECKING:
-    from aici_engine.model.runner import Model
+    from aici_engine.model.interface import Model
 
 
 _GUESTS_AHEAD = 16
@@ -59,8 +59,8 @@ def build_components(
     """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `runtime`."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    place = choose_place(config, has_gpu=torch.cuda.is_available())
-    model = make_model(config, place)
+    compute = choose_device(config, has_gpu=torch.cuda.is_available())
+    model = make_model(config, compute)
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
     tokenizer = read_tokenizer(path)
@@ -70,9 +70,9 @@ def build_components(
             hint="start the runtime with the tokenizer of the model",
         )
     context = min(model.context, config.max_context or model.context)
-    num_pages = config.num_pages or _num_pages(config, place, model, context)
-    storage = model.make_storage(num_pages=num_pages, page_size=place.page_size)
-    cache = KVCache(num_pages=num_pages, page_size=place.page_size, copier=storage, prefix_cache=config.prefix_cache)
+    num_pages = config.num_pages or _num_pages(config, compute, model, context)
+    storage = model.make_storage(num_pages=num_pages, page_size=compute.page_size)
+    cache = KVCache(num_pages=num_pages, page_size=compute.page_size, copier=storage, prefix_cache=config.prefix_cache)
     eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
     if runtime.vocab_size:
         eos_tokens |= {runtime.eos_token}
@@ -101,18 +101,20 @@ def build_components(
             new_id=new_id,
             calm_rounds=config.calm_rounds,
         ),
-        sampler=_sampler(runtime, eos_tokens, model.vocab_size, place),
+        sampler=_sampler(runtime, eos_tokens, model.vocab_size, compute),
         output=output,
         eos_tokens=eos_tokens,
         eos_for_guests=runtime.eos_token,
         kept_eos=_space(vocabulary.token_bytes),
     )
-    max_len = min(context, num_pages * place.page_size)
+    max_len = min(context, num_pages * compute.page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
     return EngineComponents(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
 
 
-def _sampler(runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, place: Place) -> Sampler[Any]:
+def _sampler(
+    runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, compute: ComputeDevice
+) -> Sampler[Any]:
     library = load()
     native = None if library is None else NativeSampling(library, num_logits)
     masks = MaskApplier(
@@ -123,22 +125,22 @@ def _sampler(runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_log
         close=None if native is None else native.mask,
     )
     sampler = HostSampler(masks) if native is None else HostSampler(masks, native.choose, native.log_softmax)
-    if place.on_cpu:
+    if compute.on_cpu:
         return sampler
     there = TensorMasks(
         vocab_size=runtime.vocab_size,
         eos_token=runtime.eos_token,
         all_eos=eos_tokens,
         num_logits=num_logits,
-        device=place.device,
+        device=compute.device,
     )
-    return DeviceSampler(sampler, there, place.device)
+    return DeviceSampler(sampler, there, compute.device)
 
 
-def _num_pages(config: EngineConfig, place: Place, model: "Model", context: int) -> int:
-    page_bytes = model.token_bytes * place.page_size
-    affordable = int(config.memory_fraction * place.free_bytes() / page_bytes)
-    useful = config.max_num_seqs * -(-context // place.page_size)
+def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model", context: int) -> int:
+    page_bytes = model.token_bytes * compute.page_size
+    affordable = int(config.memory_fraction * compute.free_bytes() / page_bytes)
+    useful = config.max_num_seqs * -(-context // compute.page_size)
     return max(1, min(affordable, useful))
 
 

@@ -25,7 +25,7 @@ from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestAnswer, GuestSession, NewFork
 from aici_engine.events import FinishReason, TokenScore
 from aici_engine.model.batch import Chunk
-from aici_engine.model.runner import Model
+from aici_engine.model.interface import Model
 from aici_engine.output import Output
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows

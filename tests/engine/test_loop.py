@@ -18,7 +18,7 @@ from aici_engine.control.session import GuestSession
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
-from aici_engine.model.runner import Model
+from aici_engine.model.interface import Model
 from aici_engine.output import Output
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall

@@ -1,4 +1,4 @@
-"""Paged attention in plain torch, in the shape in which transformers calls an attention function."""
+"""StepContext attention in plain torch, in the shape in which transformers calls an attention function."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from torch.nn import functional
 from aici_engine.cache import view
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import StepBatch
-from aici_engine.model.steps import PaddedBatch
+from aici_engine.model.cuda_graphs import PaddedBatch
 
 IMPLEMENTATION = "aici_paged"
 """The name under which transformers knows `paged_attention`."""
 
 
-class Kernel(Protocol):
+class AttentionKernel(Protocol):
     """Attends on pages of a multiple of `page_size` tokens where they lie. It alone reads what it wrote there."""
 
     @property
@@ -38,7 +38,7 @@ class Kernel(Protocol):
         """Write this step's `keys` and `values` (T, Hkv, D); what `queries` (T, Hq, D) find, likewise."""
 
 
-class Paged:
+class StepContext:
     """What one step hands to every layer: travels as the keyword `aici` through the model's forward."""
 
     __slots__ = ("batch", "kernel", "layers", "storage")
@@ -48,7 +48,7 @@ class Paged:
         storage: KVStorage,
         batch: StepBatch | PaddedBatch,
         layers: Sequence[LayerShape],
-        kernel: Kernel | None = None,
+        kernel: AttentionKernel | None = None,
     ) -> None:
         self.storage = storage
         self.batch = batch
@@ -63,7 +63,7 @@ def paged_attention(
     value: torch.Tensor,
     attention_mask: object,  # noqa: ARG001 the batch knows who sees whom
     *,
-    aici: Paged,
+    aici: StepContext,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -84,7 +84,7 @@ def paged_attention(
     assert isinstance(batch, StepBatch), "padded batches are for kernels that read pages"
     view.write(storage, layer, batch.write_slots, keys, values)
     num_heads, num_kv_heads, num_tokens = query.shape[1], key.shape[1], query.shape[2]
-    maths = _Maths(
+    softmax = _Softmax(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         softcap=softcap,
         sinks=None if s_aux is None else s_aux.view(num_kv_heads, -1, 1, 1),
@@ -95,16 +95,16 @@ def paged_attention(
     for group in batch.decodes:
         keys, values = view.gather(storage, layer, group.slots)
         rows = slice(group.first, group.last)
-        out[rows] = _decode(grouped[rows], keys, values, group.mask(sliding_window), maths)
+        out[rows] = _decode(grouped[rows], keys, values, group.mask(sliding_window), softmax)
     for chunk in batch.chunks:
         keys, values = view.gather(storage, layer, chunk.slots)
         rows = slice(chunk.first, chunk.last)
-        out[rows] = _chunk(grouped[rows], keys, values, chunk.mask(sliding_window), maths)
+        out[rows] = _chunk(grouped[rows], keys, values, chunk.mask(sliding_window), softmax)
     return out.flatten(1, 2)[None], None
 
 
 @dataclass(frozen=True, slots=True)
-class _Maths:
+class _Softmax:
     """`sinks` (Hkv, G, 1, 1)."""
 
     scale: float
@@ -117,38 +117,38 @@ class _Maths:
 
 
 def _decode(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, maths: _Maths
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, softmax: _Softmax
 ) -> torch.Tensor:
     """`queries` (rows, Hkv, G, D); `keys`, `values` (rows * L, Hkv, D); `mask` (rows, 1, 1, L)."""
     rows = len(queries)
     keys = keys.view(rows, -1, *keys.shape[1:]).transpose(1, 2)  # (rows, Hkv, L, D)
     values = values.view(rows, -1, *values.shape[1:]).transpose(1, 2)
-    if maths.plain:
+    if softmax.plain:
         # The heads of a group stand where a prompt's tokens would: no key is repeated.
-        return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=maths.scale)
+        return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=softmax.scale)
     wide = None if mask is None else mask[:, None]
-    return _attend(queries[:, :, :, None], keys[:, :, None], values[:, :, None], wide, maths)[:, :, :, 0]
+    return _attend(queries[:, :, :, None], keys[:, :, None], values[:, :, None], wide, softmax)[:, :, :, 0]
 
 
 def _chunk(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, maths: _Maths
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, softmax: _Softmax
 ) -> torch.Tensor:
     """`queries` (q, Hkv, G, D); `keys`, `values` (L, Hkv, D); `mask` (q, L), None if causal and q == L."""
     keys, values = keys.transpose(0, 1), values.transpose(0, 1)  # (Hkv, L, D)
-    if maths.plain:
+    if softmax.plain:
         out = functional.scaled_dot_product_attention(
             queries.flatten(1, 2).transpose(0, 1)[None],
             keys[None],
             values[None],
             attn_mask=mask,
             is_causal=mask is None,
-            scale=maths.scale,
+            scale=softmax.scale,
             enable_gqa=queries.shape[2] > 1,
         )
         return out[0].transpose(0, 1).reshape(*queries.shape[:3], -1)
     if mask is None:
         mask = torch.ones(len(queries), len(queries), dtype=torch.bool, device=queries.device).tril()
-    return _attend(queries.permute(1, 2, 0, 3), keys[:, None], values[:, None], mask, maths).permute(2, 0, 1, 3)
+    return _attend(queries.permute(1, 2, 0, 3), keys[:, None], values[:, None], mask, softmax).permute(2, 0, 1, 3)
 
 
 def _attend(
@@ -156,17 +156,17 @@ def _attend(
     k: torch.Tensor,
     v: torch.Tensor,
     mask: torch.Tensor | None,
-    maths: _Maths,
+    softmax: _Softmax,
 ) -> torch.Tensor:
     """q (..., Hkv, G, Tq, D), k and v (..., Hkv, 1, L, D), mask broadcastable to (..., Hkv, G, Tq, L)."""
-    logits = (q @ k.transpose(-1, -2)).float() * maths.scale
-    if maths.softcap is not None:
-        logits = maths.softcap * torch.tanh(logits / maths.softcap)
+    logits = (q @ k.transpose(-1, -2)).float() * softmax.scale
+    if softmax.softcap is not None:
+        logits = softmax.softcap * torch.tanh(logits / softmax.softcap)
     if mask is not None:
         logits = logits.masked_fill(~mask, float("-inf"))
-    if maths.sinks is None:
+    if softmax.sinks is None:
         weights = logits.softmax(-1)
     else:
-        sink = maths.sinks.float().expand(*logits.shape[:-1], 1)
+        sink = softmax.sinks.float().expand(*logits.shape[:-1], 1)
         weights = torch.cat([logits, sink], -1).softmax(-1)[..., :-1]
     return weights.to(v.dtype) @ v

@@ -15,8 +15,8 @@ from aici_base.ids import TokenId
 from aici_engine.cache.storage import LayerShape
 from aici_engine.config import Dtype
 from aici_engine.model import attention, probe
-from aici_engine.model.attention import Kernel
-from aici_engine.model.runner import HuggingFaceModel
+from aici_engine.model.attention import AttentionKernel
+from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model_files import read_settings
 
 _one_at_a_time = threading.Lock()
@@ -24,7 +24,7 @@ _one_at_a_time = threading.Lock()
 
 
 def load_model(
-    folder: Path, *, dtype: Dtype, device: torch.device | None = None, kernel: Kernel | None = None
+    folder: Path, *, dtype: Dtype, device: torch.device | None = None, kernel: AttentionKernel | None = None
 ) -> HuggingFaceModel:
     """`kernel`: as in HuggingFaceModel.
 
@@ -61,7 +61,11 @@ def load_model(
 
 
 def adopt(
-    module: Any, *, eos_tokens: frozenset[TokenId], device: torch.device | None = None, kernel: Kernel | None = None
+    module: Any,
+    *,
+    eos_tokens: frozenset[TokenId],
+    device: torch.device | None = None,
+    kernel: AttentionKernel | None = None,
 ) -> HuggingFaceModel:
     """Take over a transformers model in memory; its attention implementation is changed for good.
 

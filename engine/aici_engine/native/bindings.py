@@ -37,31 +37,31 @@ class CLayer(Structure):
         ("gate_up", CMatrix),
         ("down", CMatrix),
         ("window", c_int32),
-        ("rotation", c_int32),
+        ("rope", c_int32),
     )
 
 
-class CLlama(Structure):
+class CDecoder(Structure):
     _fields_ = (
         ("num_layers", c_int32),
-        ("hidden", c_int32),
-        ("inner", c_int32),
-        ("query_heads", c_int32),
-        ("key_heads", c_int32),
-        ("width", c_int32),
-        ("num_rotations", c_int32),
-        ("turned", c_int32),
-        ("joint_norms", c_int32),
-        ("centered", c_int32),
-        ("gated", c_int32),
-        ("epsilon", c_float),
+        ("hidden_size", c_int32),
+        ("intermediate_size", c_int32),
+        ("num_heads", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("num_ropes", c_int32),
+        ("rotary_dim", c_int32),
+        ("joint_qk_norms", c_int32),
+        ("layer_norm", c_int32),
+        ("gated_mlp", c_int32),
+        ("norm_eps", c_float),
         ("embedding_scale", c_float),
         ("query_scale", c_float),
-        ("gate_linear", c_float),
-        ("gate_cubic", c_float),
-        ("score_cap", c_float),
-        ("logit_cap", c_float),
-        ("frequencies", c_void_p),
+        ("activation_linear", c_float),
+        ("activation_cubic", c_float),
+        ("attention_softcap", c_float),
+        ("logit_softcap", c_float),
+        ("inv_freqs", c_void_p),
         ("rope_scales", c_void_p),
         ("norm", c_void_p),
         ("embedding", CMatrix),
@@ -86,9 +86,9 @@ class CBatch(Structure):
         ("num_chunks", c_int32),
         ("num_logits", c_int32),
         ("tokens", c_void_p),
-        ("first", c_void_p),
-        ("start", c_void_p),
-        ("page_at", c_void_p),
+        ("query_starts", c_void_p),
+        ("start_positions", c_void_p),
+        ("page_starts", c_void_p),
         ("pages", c_void_p),
         ("logit_rows", c_void_p),
     )
@@ -100,8 +100,8 @@ class CCache(Structure):
         ("values", c_void_p),
         ("format", c_int32),
         ("page_size", c_int32),
-        ("heads", c_int32),
-        ("width", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
     )
 
 
@@ -112,9 +112,9 @@ class CAttention(Structure):
         ("queries", c_void_p),
         ("keys", c_void_p),
         ("values", c_void_p),
-        ("group", c_int32),
+        ("queries_per_kv", c_int32),
         ("window", c_int32),
-        ("cap", c_float),
+        ("softcap", c_float),
         ("out", c_void_p),
     )
 
@@ -129,16 +129,16 @@ def declare(library: ctypes.CDLL) -> None:
     library.aici_linear_memory.restype = c_size_t
     library.aici_linear.argtypes = [c_void_p, POINTER(CMatrix), c_void_p, c_int32, c_void_p, c_void_p]
     library.aici_linear.restype = None
-    library.aici_llama_memory.argtypes = [POINTER(CLlama), c_int32]
-    library.aici_llama_memory.restype = c_size_t
-    library.aici_llama_step.argtypes = [
+    library.aici_decoder_memory.argtypes = [POINTER(CDecoder), c_int32]
+    library.aici_decoder_memory.restype = c_size_t
+    library.aici_decoder_step.argtypes = [
         c_void_p,
-        POINTER(CLlama),
+        POINTER(CDecoder),
         POINTER(CStorage),
         POINTER(CBatch),
         c_void_p,
         c_void_p,
     ]
-    library.aici_llama_step.restype = None
+    library.aici_decoder_step.restype = None
     library.aici_attend.argtypes = [c_void_p, POINTER(CAttention)]
     library.aici_attend.restype = None

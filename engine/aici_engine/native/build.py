@@ -10,7 +10,7 @@ from aici_base.cache_files import write_atomically
 from aici_controllers import zig
 from aici_controllers.compilers import Command, run_all
 from aici_controllers.objects import digest
-from aici_engine.native.levels import LIBRARIES, SOURCES, Level, abi, levels, source_files
+from aici_engine.native.cpu_levels import LIBRARIES, SOURCES, CpuLevel, abi, levels, source_files
 
 GLIBC: Final = "2.28"
 """The oldest that is served: torch's wheels need it too."""
@@ -49,7 +49,7 @@ def wheel_tag() -> str:
     return f"py3-none-manylinux_{GLIBC.replace('.', '_')}_{platform.machine()}"
 
 
-def _compile(level: Level, folder: Path) -> Command:
+def _compile(level: CpuLevel, folder: Path) -> Command:
     target = ("-target", f"{platform.machine()}-linux-gnu.{GLIBC}", f"-mcpu={level.cpu}")
     sources = [str(path) for path in source_files() if path.suffix == ".c"]
     names = (f"-ffile-prefix-map={SOURCES}=.", f"-DAICI_NATIVE_ABI={abi()}")
@@ -57,16 +57,16 @@ def _compile(level: Level, folder: Path) -> Command:
     return zig.command(wrong, "cc", *target, *FLAGS, *names, *sources, "-lm", "-o", str(folder / level.library))
 
 
-def _state(level: Level) -> str:
+def _state(level: CpuLevel) -> str:
     return f"{digest(source_files(), SOURCES)[:16]} {zig.version()} {GLIBC} {FLAGS} {level.cpu}\n"
 
 
-def _built(level: Level, out: Path) -> str:
+def _built(level: CpuLevel, out: Path) -> str:
     note = _note(level, out)
     return note.read_text() if note.exists() and (out / level.library).exists() else ""
 
 
-def _note(level: Level, out: Path) -> Path:
+def _note(level: CpuLevel, out: Path) -> Path:
     return (out / level.library).with_suffix(".hash")
 
 

@@ -9,14 +9,14 @@ from typing import Final
 
 from aici_base.errors import UsageError
 from aici_engine.native.bindings import declare
-from aici_engine.native.levels import LIBRARIES, Level, abi, features, levels
+from aici_engine.native.cpu_levels import LIBRARIES, CpuLevel, abi, features, levels
 
 VARIABLE: Final = "AICI_NATIVE"
 _BUILD: Final = "`make kernels` in a checkout, or `python -m aici_engine.native.build`, builds them"
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
+class NativeLibrary:
     """`library` of `level`; or None, `why`, and what to do about it."""
 
     library: ctypes.CDLL | None
@@ -40,17 +40,19 @@ def of_level(name: str) -> ctypes.CDLL:
     return library
 
 
-def describe() -> Native:
+def describe() -> NativeLibrary:
     """What `load` returns, and why."""
     return _find(os.environ.get(VARIABLE, ""))
 
 
 @cache
-def _find(wanted: str) -> Native:
+def _find(wanted: str) -> NativeLibrary:
     if wanted == "off":
-        return Native(None, why=f"switched off by {VARIABLE}")
+        return NativeLibrary(None, why=f"switched off by {VARIABLE}")
     if not levels():
-        return Native(None, why=f"there are none for {platform.machine()} ({platform.libc_ver()[0] or 'no glibc'})")
+        return NativeLibrary(
+            None, why=f"there are none for {platform.machine()} ({platform.libc_ver()[0] or 'no glibc'})"
+        )
     able = [level for level in levels() if level.needs <= features()]
     if wanted:
         chosen = _named(wanted, able)
@@ -59,11 +61,11 @@ def _find(wanted: str) -> Native:
             raise UsageError(f"{VARIABLE} is {wanted}, but {found.why}", hint=found.hint)
         return found
     if not able:
-        return Native(None, why=f"the processor has not what the least of them needs ({levels()[0].name})")
+        return NativeLibrary(None, why=f"the processor has not what the least of them needs ({levels()[0].name})")
     return _open(able[-1])
 
 
-def _named(wanted: str, able: list[Level]) -> Level:
+def _named(wanted: str, able: list[CpuLevel]) -> CpuLevel:
     known = {level.name: level for level in levels()}
     names = ", ".join(["off", *(level.name for level in able)])
     if wanted not in known:
@@ -74,16 +76,16 @@ def _named(wanted: str, able: list[Level]) -> Level:
     return known[wanted]
 
 
-def _open(level: Level) -> Native:
+def _open(level: CpuLevel) -> NativeLibrary:
     path = LIBRARIES / level.library
     if not path.is_file():
-        return Native(None, why=f"{path.name} is not built", hint=_BUILD)
+        return NativeLibrary(None, why=f"{path.name} is not built", hint=_BUILD)
     try:
         library = ctypes.CDLL(str(path))
         is_current = library.aici_native_abi() == abi()
     except (OSError, AttributeError) as error:
-        return Native(None, why=f"{path.name} cannot be loaded: {error}", hint=_BUILD)
+        return NativeLibrary(None, why=f"{path.name} cannot be loaded: {error}", hint=_BUILD)
     if not is_current:
-        return Native(None, why=f"{path.name} was built from other sources", hint=_BUILD)
+        return NativeLibrary(None, why=f"{path.name} was built from other sources", hint=_BUILD)
     declare(library)
-    return Native(library, level=level.name)
+    return NativeLibrary(library, level=level.name)

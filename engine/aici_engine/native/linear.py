@@ -8,14 +8,14 @@ import torch
 
 from aici_engine.model.quantize import is_grouped
 from aici_engine.native.bindings import Format
-from aici_engine.native.pool import Pool
-from aici_engine.native.weights import matrix, pack
+from aici_engine.native.matrix_layout import matrix, pack
+from aici_engine.native.thread_pool import ThreadPool
 
 
 class NativeLinear(torch.nn.Module):
     """`weight` (N, K), `bias` (N,) or None. Not packed again when they change."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, form: Format, pool: Pool) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, form: Format, pool: ThreadPool) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self._parts = pack(weight, form, bias)
@@ -32,7 +32,7 @@ class NativeLinear(torch.nn.Module):
         return out[:, : self.out_features].view(*x.shape[:-1], -1)
 
 
-def use_integers(module: Any, form: Format, pool: Pool) -> None:
+def use_integers(module: Any, form: Format, pool: ThreadPool) -> None:
     """Replace the linear layers of a transformers model, but those whose inputs are no whole groups. The head is int8;
     an embedding stays as it is."""
     head = module.get_output_embeddings()

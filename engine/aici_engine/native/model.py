@@ -10,20 +10,20 @@ import torch
 
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import Chunk
-from aici_engine.native.attention import CACHE_FORMATS
-from aici_engine.native.bindings import CBatch, CLayer, CLlama, CMatrix, CStorage, Format
-from aici_engine.native.packed import Packed
-from aici_engine.native.pool import Pool
-from aici_engine.native.weights import matrix
+from aici_engine.native.bindings import CBatch, CDecoder, CLayer, CMatrix, CStorage, Format
+from aici_engine.native.matrix_layout import matrix
+from aici_engine.native.packed_weights import PackedWeights
+from aici_engine.native.paged_attention import CACHE_FORMATS
+from aici_engine.native.thread_pool import ThreadPool
 
 FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
 _NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp", "query_norm", "key_norm")
-_SAME: Final = (
-    *("hidden", "inner", "query_heads", "key_heads", "width", "turned"),
-    *("joint_norms", "centered", "gated"),
-    *("epsilon", "embedding_scale", "query_scale", "score_cap", "logit_cap"),
+_SAME_NAMES: Final = (
+    *("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "rotary_dim"),
+    *("joint_qk_norms", "layer_norm", "gated_mlp"),
+    *("norm_eps", "embedding_scale", "query_scale", "attention_softcap", "logit_softcap"),
 )
-"""What the kernels call as Shape does."""
+"""What the kernels call as DecoderConfig does."""
 
 
 class NativeModel:
@@ -36,14 +36,14 @@ class NativeModel:
 
     device = torch.device("cpu")
 
-    def __init__(self, packed: Packed, pool: Pool) -> None:
-        shape = packed.shape
-        self.name = shape.name
-        self.vocab_size = shape.vocab_size
-        self.context = shape.context
-        self.eos_tokens = frozenset(shape.eos_tokens)
-        self.dtype = torch.float32 if shape.weights is Format.F32 else torch.bfloat16
-        self.layers = [LayerShape(shape.key_heads, shape.width, shape.width)] * len(shape.windows)
+    def __init__(self, packed: PackedWeights, pool: ThreadPool) -> None:
+        config = packed.config
+        self.name = config.name
+        self.vocab_size = config.vocab_size
+        self.context = config.context
+        self.eos_tokens = frozenset(config.eos_tokens)
+        self.dtype = torch.float32 if config.weight_format is Format.F32 else torch.bfloat16
+        self.layers = [LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)] * len(config.windows)
         self._packed = packed
         self._c = _structure(packed)
         self._storages: dict[int, tuple[KVStorage, CStorage]] = {}
@@ -83,8 +83,8 @@ class NativeModel:
         batch = CBatch(len(tokens), len(chunks), len(rows), *(array.ctypes.data for array in arrays))
         logits = self._logits_for(len(rows))
         c_storage, library = self._storages[id(storage)][1], self._pool.library
-        memory = self._pool.scratch(library.aici_llama_memory(self._c, len(tokens)))
-        library.aici_llama_step(self._pool.pointer, self._c, c_storage, batch, memory, logits.data_ptr())
+        memory = self._pool.scratch(library.aici_decoder_memory(self._c, len(tokens)))
+        library.aici_decoder_step(self._pool.pointer, self._c, c_storage, batch, memory, logits.data_ptr())
         return logits[:, : self.vocab_size]
 
     def _logits_for(self, num_rows: int) -> torch.Tensor:
@@ -94,9 +94,9 @@ class NativeModel:
         return self._logits[:num_rows]
 
 
-def _structure(packed: Packed) -> CLlama:
+def _structure(packed: PackedWeights) -> CDecoder:
     """Points into `packed`."""
-    shape, tensors = packed.shape, packed.tensors
+    config, tensors = packed.config, packed.tensors
 
     def vector(name: str) -> int | None:
         return tensors[name].data_ptr() if name in tensors else None
@@ -107,24 +107,24 @@ def _structure(packed: Packed) -> CLlama:
     layers = [
         CLayer(
             **{name: vector(f"layers.{i}.{name}") for name in _NORMS},
-            **{name: whole(f"layers.{i}.{name}", shape.weights) for name in ("qkv", "out", "gate_up", "down")},
+            **{name: whole(f"layers.{i}.{name}", config.weight_format) for name in ("qkv", "out", "gate_up", "down")},
             window=window,
-            rotation=rotation,
+            rope=rope,
         )
-        for i, (window, rotation) in enumerate(zip(shape.windows, shape.rotations, strict=True))
+        for i, (window, rope) in enumerate(zip(config.windows, config.ropes, strict=True))
     ]
-    return CLlama(
+    return CDecoder(
         num_layers=len(layers),
-        **{name: getattr(shape, name) for name in _SAME},
-        num_rotations=len(shape.rope_scales),
-        gate_linear=shape.gate[0],
-        gate_cubic=shape.gate[1],
-        frequencies=vector("frequencies"),
+        **{name: getattr(config, name) for name in _SAME_NAMES},
+        num_ropes=len(config.rope_scales),
+        activation_linear=config.activation[0],
+        activation_cubic=config.activation[1],
+        inv_freqs=vector("inv_freqs"),
         rope_scales=vector("rope_scales"),
         norm=vector("norm"),
-        embedding=whole("head" if shape.tied else "embedding", shape.outer),
+        embedding=whole("head" if config.tied_embeddings else "embedding", config.embedding_format),
         positions=whole("positions", Format.F32) if packed.parts("positions") else CMatrix(),
-        head=whole("head", shape.outer),
+        head=whole("head", config.embedding_format),
         layers=(CLayer * len(layers))(*layers),
     )
 

@@ -24,7 +24,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
-from aici_engine.model.runner import Model
+from aici_engine.model.interface import Model
 from aici_engine.output import Output
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall, Request

@@ -14,15 +14,15 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.view import KVCacheView
 from aici_engine.model.batch import Chunk
+from aici_engine.model.interface import Model
 from aici_engine.model.load import adopt, load_model
-from aici_engine.model.runner import Model
-from aici_engine.native.attention import PagedKernel
+from aici_engine.native.backend import unsupported_reason
 from aici_engine.native.bindings import Format
-from aici_engine.native.choice import obstacle
 from aici_engine.native.library import load
 from aici_engine.native.model import NativeModel
-from aici_engine.native.packed import Packed
-from aici_engine.native.pool import Pool
+from aici_engine.native.packed_weights import PackedWeights
+from aici_engine.native.paged_attention import PagedKernel
+from aici_engine.native.thread_pool import ThreadPool
 
 SMALL: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -152,11 +152,11 @@ def sequences() -> list[list[TokenId]]:
     return [[TokenId(t) for t in torch.randint(3, 97, (n,), generator=generator).tolist()] for n in LENGTHS]
 
 
-def pool() -> Pool:
+def pool() -> ThreadPool:
     library = load()
     if library is None:
         pytest.skip("no kernels for this processor")
-    return Pool(library, 2)
+    return ThreadPool(library, 2)
 
 
 class CountedKernel(PagedKernel):
@@ -184,8 +184,8 @@ def test_logits_are_those_of_eager_attention(family: str, by: str, tmp_path: Pat
         wanted = [module(torch.tensor([prompt]), use_cache=False).logits[0] for prompt in prompts]
     kernel = CountedKernel(pool()) if by == "both" else None
     theirs = load_model(tmp_path, dtype="float32", kernel=kernel)
-    assert (obstacle(theirs, page_size=PAGE_SIZE) is None) == (family in NATIVE)
-    model = NativeModel(Packed.of(theirs, Format.F32), pool()) if by == "kernels" else theirs
+    assert (unsupported_reason(theirs, page_size=PAGE_SIZE) is None) == (family in NATIVE)
+    model = NativeModel(PackedWeights.of(theirs, Format.F32), pool()) if by == "kernels" else theirs
 
     alone = Runner(model)
     for i, prompt in enumerate(prompts):

@@ -15,12 +15,12 @@ import pytest
 from aici_base.errors import UsageError
 from aici_controllers import zig
 from aici_controllers.compilers import run_all
-from aici_engine.native import build, levels, library
+from aici_engine.native import build, cpu_levels, library
 
 ROOT = Path(__file__).parents[3]
-PACKAGE = Path(levels.__file__).parent
-HERE = [level.name for level in levels.levels()]
-ABLE = [level.name for level in levels.levels() if level.needs <= levels.features()]
+PACKAGE = Path(cpu_levels.__file__).parent
+HERE = [level.name for level in cpu_levels.levels()]
+ABLE = [level.name for level in cpu_levels.levels() if level.needs <= cpu_levels.features()]
 pytestmark = pytest.mark.skipif(not HERE, reason="no kernels for this kind of machine")
 
 
@@ -49,14 +49,14 @@ def test_a_level_that_cannot_run_here_is_refused_with_what_can(monkeypatch: pyte
         assert error.value.hint == f"it may be {', '.join(['off', *ABLE])}"
 
 
-@pytest.mark.parametrize("machine", set(levels.LEVELS) - {platform.machine()})
+@pytest.mark.parametrize("machine", set(cpu_levels.LEVELS) - {platform.machine()})
 def test_other_machines_compile_the_same_sources(machine: str, tmp_path: Path) -> None:
     """Neither optimized nor linked, which would take as long as all else."""
     ends = ("-DAICI_NATIVE_ABI=1", "-O0", "-fno-sanitize=all", "-Wno-unused-command-line-argument", "-c", "-o")
     commands = []
-    for level in levels.LEVELS[machine]:
+    for level in cpu_levels.LEVELS[machine]:
         flags = ("-target", f"{machine}-linux-gnu.{build.GLIBC}", f"-mcpu={level.cpu}", *build.FLAGS, *ends)
-        for source in (path for path in levels.source_files() if path.suffix == ".c"):
+        for source in (path for path in cpu_levels.source_files() if path.suffix == ".c"):
             out = tmp_path / f"{level.name}-{source.stem}.o"
             commands.append(zig.command(f"{source.name} not for {level.name}", "cc", str(source), *flags, str(out)))
     run_all(commands)
@@ -78,7 +78,7 @@ def test_what_is_up_to_date_is_not_built_again_and_what_is_not_is(tmp_path: Path
     for path in (stale, *fresh):
         path.write_bytes(b"")
     assert build.build(tmp_path) == [stale, *fresh]
-    assert stale.read_bytes() == (levels.LIBRARIES / stale.name).read_bytes()
+    assert stale.read_bytes() == (cpu_levels.LIBRARIES / stale.name).read_bytes()
     assert [path.read_bytes() for path in fresh] == [b""] * len(fresh)
 
 

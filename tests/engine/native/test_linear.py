@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from aici_base.ids import SeqId
 from aici_engine.config import EngineConfig
-from aici_engine.model.place import Place
+from aici_engine.model.compute_device import ComputeDevice
+from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8, round_weights
-from aici_engine.model.runner import HuggingFaceModel
 from aici_engine.native import library
+from aici_engine.native.backend import make_model
 from aici_engine.native.bindings import Format
-from aici_engine.native.choice import make_model
 from aici_engine.native.linear import NativeLinear, use_integers
-from aici_engine.native.pool import Pool
+from aici_engine.native.thread_pool import ThreadPool
 from tests.engine.model.test_models import Runner, build, sequences
 from tests.engine.native.test_native_model import ABLE
 
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
 
 
-def pool(num_threads: int = 1, level: str = "") -> Pool:
-    return Pool(library.of_level(level or ABLE[-1]), num_threads)
+def pool(num_threads: int = 1, level: str = "") -> ThreadPool:
+    return ThreadPool(library.of_level(level or ABLE[-1]), num_threads)
 
 
 def as_weighed(weight: torch.Tensor, form: Format) -> torch.Tensor:
@@ -131,7 +131,7 @@ def test_a_family_that_the_kernels_run_in_part_keeps_its_integers_and_attends_by
     module = build("phi")
     round_weights(module, bits=8)
     module.save_pretrained(tmp_path)
-    model = make_model(EngineConfig(model_dir=tmp_path), Place(torch.device("cpu"), 16))
+    model = make_model(EngineConfig(model_dir=tmp_path), ComputeDevice(torch.device("cpu"), 16))
     assert isinstance(model, HuggingFaceModel)
     assert isinstance(model.module.model.layers[0].mlp.fc1, NativeLinear)
     assert model.make_storage(num_pages=1, page_size=16).keys[0].dtype is torch.bfloat16

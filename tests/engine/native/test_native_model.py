@@ -17,12 +17,12 @@ from aici_engine.cache.view import KVCacheView
 from aici_engine.model.batch import Chunk
 from aici_engine.model.load import adopt
 from aici_engine.native import library
+from aici_engine.native.backend import unsupported_reason
 from aici_engine.native.bindings import Format
-from aici_engine.native.choice import obstacle
-from aici_engine.native.levels import features, levels
+from aici_engine.native.cpu_levels import features, levels
 from aici_engine.native.model import NativeModel
-from aici_engine.native.packed import Packed
-from aici_engine.native.pool import Pool
+from aici_engine.native.packed_weights import PackedWeights
+from aici_engine.native.thread_pool import ThreadPool
 
 ABLE = [level.name for level in levels() if level.needs <= features()]
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
@@ -84,8 +84,8 @@ def module_of(family: str) -> Any:
 def native(module: Any, weights: Format, *, level: str = "", num_threads: int = 1) -> NativeModel:
     found = library.of_level(level or ABLE[-1])
     model = adopt(module, eos_tokens=frozenset({TokenId(2)}))
-    assert obstacle(model, page_size=PAGE_SIZE) is None
-    return NativeModel(Packed.of(model, weights), Pool(found, num_threads))
+    assert unsupported_reason(model, page_size=PAGE_SIZE) is None
+    return NativeModel(PackedWeights.of(model, weights), ThreadPool(found, num_threads))
 
 
 class Sequence:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from aici_engine.native import build, levels, library
+from aici_engine.native import build, cpu_levels, library
 from aici_engine.sample.native import NativeSampling
 
-ABLE = [level.name for level in levels.levels() if level.needs <= levels.features()]
+ABLE = [level.name for level in cpu_levels.levels() if level.needs <= cpu_levels.features()]
 
 
 @pytest.fixture(scope="module", params=["numpy", *ABLE])

@@ -18,14 +18,14 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from aici_base.errors import UnavailableError, UsageError
 from aici_base.ids import SeqId
 from aici_engine.config import EngineConfig
+from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.load import load_model
-from aici_engine.model.place import Place
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8
 from aici_engine.native import library
+from aici_engine.native.backend import make_model
 from aici_engine.native.bindings import Format
-from aici_engine.native.choice import make_model
 from aici_engine.native.model import NativeModel
-from aici_engine.native.packed import Packed
+from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.gguf_config import mend
 from tests.engine.model.test_models import NEAR, Runner, build, sequences
@@ -127,10 +127,10 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
     write_gguf(tmp_path / "model.gguf", build(family, query_pre_attn_scalar=16), family, kind=GGMLQuantizationType.Q4_0)
     convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
     [prompt] = [prompt for prompt in sequences() if len(prompt) == 43]
-    model = make_model(EngineConfig(model_dir=tmp_path / "model"), Place(torch.device("cpu"), 16))
+    model = make_model(EngineConfig(model_dir=tmp_path / "model"), ComputeDevice(torch.device("cpu"), 16))
     assert isinstance(model, NativeModel)
     [packed] = (tmp_path / "cache/packed").iterdir()
-    assert Packed.read(packed).shape.weights is Format.INT4
+    assert PackedWeights.read(packed).config.weight_format is Format.INT4
     got, wanted = (
         Runner(each).step([(SeqId(1), prompt, 0, len(prompt))])[0]
         for each in (model, load_model(tmp_path / "model", dtype="float32"))

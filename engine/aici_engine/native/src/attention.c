@@ -5,7 +5,7 @@
 
 #include "simd.h"
 
-enum { MAX_WIDTH = 256, BLOCK = 64, TILES = BLOCK / LANES };
+enum { MAX_HEAD_DIM = 256, BLOCK = 64, TILES = BLOCK / LANES };
 /* Sums at once, as the registers allow: of ROWS rows FEWEST vectors, and of few rows MOST. */
 #if defined(__AVX512F__)
 enum { ROWS = 8, FEWEST = 2, MOST = 4 };
@@ -19,22 +19,22 @@ INLINE int in_lane(const int format) { return format == BF16 ? 2 : 1; }
 /* In lanes: where sixteen keys, or values, of a head begin (a tile). */
 static size_t tile_at(const kv_cache *c, int page, int offset, int head) {
   const size_t tile = (size_t)page * (size_t)(c->page_size / LANES) + (size_t)(offset / LANES);
-  return (tile * (size_t)c->heads + (size_t)head) * (size_t)(c->width * LANES / in_lane(c->format));
+  return (tile * (size_t)c->num_kv_heads + (size_t)head) * (size_t)(c->head_dim * LANES / in_lane(c->format));
 }
 
 void kv_write(const kv_cache *c, int page, int offset, const float *keys, const float *values) {
-  const int own = offset % LANES, width = c->width;
-  for (int head = 0; head < c->heads; head++) {
+  const int own = offset % LANES, head_dim = c->head_dim;
+  for (int head = 0; head < c->num_kv_heads; head++) {
     const size_t at = tile_at(c, page, offset, head);
     if (c->format == F32) {
-      float *key = (float *)c->keys + at + own, *value = (float *)c->values + at + own * width;
-      for (int d = 0; d < width; d++) key[d * LANES] = *keys++;
-      for (int d = 0; d < width; d++) value[d] = *values++;
+      float *key = (float *)c->keys + at + own, *value = (float *)c->values + at + own * head_dim;
+      for (int d = 0; d < head_dim; d++) key[d * LANES] = *keys++;
+      for (int d = 0; d < head_dim; d++) value[d] = *values++;
     } else {
       uint16_t *key = (uint16_t *)c->keys + 2 * (at + (size_t)own);
-      uint16_t *value = (uint16_t *)c->values + 2 * (at + (size_t)(own / 2 * width)) + own % 2;
-      for (int d = 0; d < width; d++) key[d / 2 * 2 * LANES + d % 2] = to_bf16(splat(*keys++))[0];
-      for (int d = 0; d < width; d++) value[2 * d] = to_bf16(splat(*values++))[0];
+      uint16_t *value = (uint16_t *)c->values + 2 * (at + (size_t)(own / 2 * head_dim)) + own % 2;
+      for (int d = 0; d < head_dim; d++) key[d / 2 * 2 * LANES + d % 2] = to_bf16(splat(*keys++))[0];
+      for (int d = 0; d < head_dim; d++) value[2 * d] = to_bf16(splat(*values++))[0];
     }
   }
 }
@@ -42,18 +42,18 @@ void kv_write(const kv_cache *c, int page, int offset, const float *keys, const 
 typedef struct {
   const kv_cache *cache;
   const int32_t *pages;
-  int head, group, window, start;
-  float cap;
+  int head, queries_per_kv, window, start;
+  float softcap;
   const float *queries;
   int stride;
   float *out;
   int out_stride;
-} piece;
+} work_item;
 
 typedef struct { const uint32_t *keys[TILES], *values[TILES]; } block;
 
 /* The block that begins at position `at`. Tiles behind that of `last` may not be there: that one stands for them. */
-INLINE block find(const piece *p, int at, int last) {
+INLINE block find(const work_item *p, int at, int last) {
   const kv_cache *c = p->cache;
   block b;
   for (int t = 0; t < TILES; t++, at += LANES) {
@@ -66,9 +66,9 @@ INLINE block find(const piece *p, int at, int last) {
 }
 
 /* What lanes of the cache are multiplied by: a row's query, or its weights. */
-typedef union { float floats[MAX_WIDTH]; narrow narrow[MAX_WIDTH]; } operand;
+typedef union { float floats[MAX_HEAD_DIM]; narrow narrow[MAX_HEAD_DIM]; } operand;
 
-INLINE void take_in(operand *to, int index, f32x16 x, const int format) {
+INLINE void store_operand(operand *to, int index, f32x16 x, const int format) {
   if (format == F32) store(to->floats + index, x);
   else store_narrow(to->narrow + index, x);
 }
@@ -83,10 +83,10 @@ INLINE u32x16 load_lanes(const uint32_t *p) { u32x16 v; memcpy(&v, p, sizeof v);
    cache, since the first takes so many requests at a time and no more. */
 
 /* Of `tiles` tiles. */
-INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, const operand *query, int width,
+INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, const operand *query, int head_dim,
                   const int count, const int tiles, const int format, float (*scores)[BLOCK], int to) {
   f32x16 sum[ROWS][MOST] = {};
-  for (int k = 0; k < width / in_lane(format); k++) {
+  for (int k = 0; k < head_dim / in_lane(format); k++) {
     u32x16 key[MOST];
     for (int u = 0; u < tiles; u++) key[u] = load_lanes(keys[u] + k * LANES);
     for (int u = 0; u < tiles; u++) __builtin_prefetch(next[u] + k * LANES, 0, 2);
@@ -98,13 +98,13 @@ INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, cons
 }
 
 /* The block's first `keys` values, each by its weight: `vectors` vectors of each row's sums, from number d on. */
-INLINE void add_values(const block *now, const block *next, const operand *weights, int keys, int width, const int count,
-                       const int vectors, const int format, float (*sums)[MAX_WIDTH], int d) {
+INLINE void add_values(const block *now, const block *next, const operand *weights, int keys, int head_dim, const int count,
+                       const int vectors, const int format, float (*sums)[MAX_HEAD_DIM], int d) {
   f32x16 sum[ROWS][MOST];
   for (int i = 0; i < count; i++)
     for (int u = 0; u < vectors; u++) sum[i][u] = load(sums[i] + d + u * LANES);
   for (int k = 0; k < keys; k += in_lane(format)) {
-    const int at = k % LANES / in_lane(format) * width + d;
+    const int at = k % LANES / in_lane(format) * head_dim + d;
     for (int u = 0; u < vectors; u++) {
       u32x16 value = load_lanes(now->values[k / LANES] + at + u * LANES);
       __builtin_prefetch(next->values[k / LANES] + at + u * LANES, 0, 2);
@@ -120,14 +120,14 @@ INLINE void add_values(const block *now, const block *next, const operand *weigh
 typedef struct { f32x16 total; float most; int position; } row_state;
 
 /* Scores become weights; what was summed up so far shrinks when there is a new maximum. */
-INLINE void weigh(const piece *p, int at, int tiles, float *scores, row_state *row, float *sums, operand *weights,
+INLINE void weigh(const work_item *p, int at, int tiles, float *scores, row_state *row, float *sums, operand *weights,
                   const int format) {
   const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const int from = p->window && row->position >= p->window ? row->position - p->window + 1 : 0;
   f32x16 high = splat(-INFINITY);
   for (int t = 0; t < tiles; t++) {
     f32x16 x = load(scores + t * LANES);
-    if (p->cap > 0) x = tanh16(x / p->cap) * p->cap;
+    if (p->softcap > 0) x = tanh16(x / p->softcap) * p->softcap;
     /* What was never written may be anything, NaN too: it is replaced, not added to. */
     const int first = at + t * LANES;
     if (first < from || first + LANES > row->position + 1) {
@@ -142,30 +142,30 @@ INLINE void weigh(const piece *p, int at, int tiles, float *scores, row_state *r
     const float shrink = exp16(splat(row->most - most))[0];
     row->most = most;
     row->total *= shrink;
-    for (int d = 0; d < p->cache->width; d += LANES) store(sums + d, load(sums + d) * shrink);
+    for (int d = 0; d < p->cache->head_dim; d += LANES) store(sums + d, load(sums + d) * shrink);
   }
   f32x16 total = row->total;
   for (int t = 0; t < tiles; t++) {
     /* Nothing was seen yet: -infinity less -infinity is no number. */
     const f32x16 x = row->most == -INFINITY ? (f32x16){} : exp16(load(scores + t * LANES) - row->most);
     total += x;
-    take_in(weights, t * LANES, x, format);
+    store_operand(weights, t * LANES, x, format);
   }
   row->total = total;
 }
 
-/* Rows `row` to `row + count - 1` of a chunk and a head of keys; row r is query r / group, head r % group. */
-INLINE void attend_rows(const piece *p, int row, const int count, const int format) {
-  const int width = p->cache->width, vectors = 2 * count <= ROWS ? MOST : FEWEST;
-  float sums[ROWS][MAX_WIDTH], scores[ROWS][BLOCK];
+/* Rows `row` to `row + count - 1` of a chunk and a head of keys; row r is query r / queries_per_kv, head r % queries_per_kv. */
+INLINE void attend_rows(const work_item *p, int row, const int count, const int format) {
+  const int head_dim = p->cache->head_dim, vectors = 2 * count <= ROWS ? MOST : FEWEST;
+  float sums[ROWS][MAX_HEAD_DIM], scores[ROWS][BLOCK];
   operand query[ROWS], weights[ROWS];
   row_state rows[ROWS];
   for (int i = 0; i < count; i++) {
-    const int token = (row + i) / p->group, head = p->head * p->group + (row + i) % p->group;
-    const float *own = p->queries + (size_t)token * (size_t)p->stride + (size_t)head * (size_t)width;
-    for (int d = 0; d < width; d += LANES) take_in(&query[i], d, load(own + d), format);
+    const int token = (row + i) / p->queries_per_kv, head = p->head * p->queries_per_kv + (row + i) % p->queries_per_kv;
+    const float *own = p->queries + (size_t)token * (size_t)p->stride + (size_t)head * (size_t)head_dim;
+    for (int d = 0; d < head_dim; d += LANES) store_operand(&query[i], d, load(own + d), format);
     rows[i] = (row_state){.most = -INFINITY, .position = p->start + token};
-    memset(sums[i], 0, (size_t)width * 4);
+    memset(sums[i], 0, (size_t)head_dim * 4);
   }
   const int first = rows[0].position, last = rows[count - 1].position;
   int at = p->window && first >= p->window ? (first - p->window + 1) / BLOCK * BLOCK : 0;
@@ -175,22 +175,22 @@ INLINE void attend_rows(const piece *p, int row, const int count, const int form
     if (at + BLOCK <= last) next = find(p, at + BLOCK, last);
     const int keys = last - at + 1 < BLOCK ? last - at + 1 : BLOCK, tiles = (keys + LANES - 1) / LANES;
     for (int t = 0; t < tiles; t += vectors)
-      score(now.keys + t, next.keys + t, query, width, count, vectors, format, scores, t * LANES);
+      score(now.keys + t, next.keys + t, query, head_dim, count, vectors, format, scores, t * LANES);
     for (int i = 0; i < count; i++) weigh(p, at, tiles, scores[i], &rows[i], sums[i], &weights[i], format);
     int d = 0;
-    for (; d + vectors * LANES <= width; d += vectors * LANES)
-      add_values(&now, &next, weights, keys, width, count, vectors, format, sums, d);
-    for (; d < width; d += LANES) add_values(&now, &next, weights, keys, width, count, 1, format, sums, d);
+    for (; d + vectors * LANES <= head_dim; d += vectors * LANES)
+      add_values(&now, &next, weights, keys, head_dim, count, vectors, format, sums, d);
+    for (; d < head_dim; d += LANES) add_values(&now, &next, weights, keys, head_dim, count, 1, format, sums, d);
   }
   for (int i = 0; i < count; i++) {
-    const int token = (row + i) / p->group, head = p->head * p->group + (row + i) % p->group;
-    float *out = p->out + (size_t)token * (size_t)p->out_stride + (size_t)head * (size_t)width;
+    const int token = (row + i) / p->queries_per_kv, head = p->head * p->queries_per_kv + (row + i) % p->queries_per_kv;
+    float *out = p->out + (size_t)token * (size_t)p->out_stride + (size_t)head * (size_t)head_dim;
     const float total = sum16(rows[i].total);
-    for (int d = 0; d < width; d += LANES) store(out + d, load(sums[i] + d) / total);
+    for (int d = 0; d < head_dim; d += LANES) store(out + d, load(sums[i] + d) / total);
   }
 }
 
-static void attend_some(const piece *p, int row, int count) {
+static void attend_some(const work_item *p, int row, int count) {
   switch (p->cache->format * 16 + count) {
 #define CASE(format, count) case format * 16 + count: attend_rows(p, row, count, format); break;
 #define CASES(format)                                                                                                  \
@@ -203,22 +203,22 @@ static void attend_some(const piece *p, int row, int count) {
   }
 }
 
-void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride, int group,
-            int window, float cap, float *out, int out_stride) {
-  /* A piece: up to ROWS rows of a chunk and a head of keys. All threads count them in the same order. */
+void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
+            int queries_per_kv, int window, float softcap, float *out, int out_stride) {
+  /* A work item: up to ROWS rows of a chunk and a head of keys. All threads count them in the same order. */
   int mine = pool_take(pool, 1), number = 0;
   for (int chunk = batch->num_chunks - 1; chunk >= 0; chunk--) { /* prompts stand last, and take longest */
-    const int first = batch->first[chunk], rows = (batch->first[chunk + 1] - first) * group;
-    const int pieces = (rows + ROWS - 1) / ROWS * cache->heads;
-    for (; mine < number + pieces; mine = pool_take(pool, 1)) {
-      const int row = (mine - number) / cache->heads * ROWS;
-      const piece p = {
-          .cache = cache, .pages = batch->pages + batch->page_at[chunk], .head = (mine - number) % cache->heads,
-          .group = group, .window = window, .cap = cap, .start = batch->start[chunk],
+    const int first = batch->query_starts[chunk], rows = (batch->query_starts[chunk + 1] - first) * queries_per_kv;
+    const int items = (rows + ROWS - 1) / ROWS * cache->num_kv_heads;
+    for (; mine < number + items; mine = pool_take(pool, 1)) {
+      const int row = (mine - number) / cache->num_kv_heads * ROWS;
+      const work_item p = {
+          .cache = cache, .pages = batch->pages + batch->page_starts[chunk], .head = (mine - number) % cache->num_kv_heads,
+          .queries_per_kv = queries_per_kv, .window = window, .softcap = softcap, .start = batch->start_positions[chunk],
           .queries = queries + (size_t)first * (size_t)stride, .stride = stride,
           .out = out + (size_t)first * (size_t)out_stride, .out_stride = out_stride};
       attend_some(&p, row, rows - row < ROWS ? rows - row : ROWS);
     }
-    number += pieces;
+    number += items;
   }
 }

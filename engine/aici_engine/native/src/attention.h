@@ -1,33 +1,35 @@
-/* Attention over pages, where they lie. */
+/* Attention that reads keys and values from the pages of the KV cache, without a copy. */
 #pragma once
 #include "native.h"
 #include "pool.h"
 
-/* Which tokens a step computes: those of chunk c are `first[c]` to `first[c + 1] - 1`, at positions `start[c]`, ... of
-   its sequence, whose pages are `pages[page_at[c]]`, ... */
+/* The tokens of a step. Chunk c has the tokens query_starts[c] to query_starts[c + 1] - 1, at the positions
+   start_positions[c], start_positions[c] + 1, ... of its sequence. The sequence's pages begin at pages[page_starts[c]]. */
 typedef struct {
   int32_t num_tokens, num_chunks, num_logits;
-  const int32_t *tokens;      /* (num_tokens) */
-  const int32_t *first;       /* (num_chunks + 1) */
-  const int32_t *start;       /* (num_chunks) */
-  const int32_t *page_at;     /* (num_chunks) */
+  const int32_t *tokens;          /* (num_tokens) */
+  const int32_t *query_starts;    /* (num_chunks + 1) */
+  const int32_t *start_positions; /* (num_chunks) */
+  const int32_t *page_starts;     /* (num_chunks) */
   const int32_t *pages;
-  const int32_t *logit_rows;  /* (num_logits): tokens whose logits are wanted */
+  const int32_t *logit_rows;      /* (num_logits): tokens whose logits are requested */
 } aici_batch;
 
-/* One layer's cache. A page has `page_size` tokens, a multiple of 16, and `heads` heads of `width` numbers, a multiple
-   of 16. In it, keys lie as (page_size / 16, heads, width, 16), so that sixteen of them are scored at once, and values
-   as (page_size / 16, heads, 16, width). `format`: F32; or BF16, in pairs that are multiplied at once: keys as
-   (page_size / 16, heads, width / 2, 16, 2), values as (page_size / 16, heads, 8, width, 2). */
+/* The KV cache of one layer. page_size (tokens) and head_dim are multiples of 16. Layout of a page, with H = num_kv_heads
+   and D = head_dim:
+     F32   keys (page_size / 16, H, D, 16): sixteen keys are scored at once;   values (page_size / 16, H, 16, D)
+     BF16  keys (page_size / 16, H, D / 2, 16, 2);                             values (page_size / 16, H, 8, D, 2)
+   BF16 stores pairs side by side because dot_bf16 multiplies two numbers per lane. */
 typedef struct {
   void *keys, *values;
-  int32_t format, page_size, heads, width;
+  int32_t format, page_size, num_kv_heads, head_dim;
 } kv_cache;
 
 void kv_write(const kv_cache *cache, int page, int offset, const float *keys, const float *values);
 
-/* `queries`, `out`: rows of a token, `stride` apart, (heads * group, width): `group` query heads share a head of keys;
-   queries are scaled already. `window`: how many tokens each sees, itself too; 0 for all. `cap`: scores come no further
-   than this from 0, through tanh; 0 for no such limit. Called by all threads of a job, with a barrier after it. */
-void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride, int group,
-            int window, float cap, float *out, int out_stride);
+/* `queries`, `out`: one row per token, `stride` (`out_stride`) floats apart, of (num_kv_heads * queries_per_kv, head_dim).
+   queries_per_kv query heads share one key head. Queries are scaled already. `window`: tokens that a query sees, its own
+   included; 0: all. `softcap`: score = softcap * tanh(score / softcap); 0: no cap. All threads of a job call this
+   function; a barrier must follow. */
+void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
+            int queries_per_kv, int window, float softcap, float *out, int out_stride);

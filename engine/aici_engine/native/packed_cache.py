@@ -12,7 +12,7 @@ from aici_base.errors import UnavailableError
 from aici_controllers.objects import digest
 from aici_engine.config import Dtype
 from aici_engine.native.bindings import Format
-from aici_engine.native.packed import Packed
+from aici_engine.native.packed_weights import PackedWeights
 
 _ABANDONED_S = 3600
 _UNUSED_S = 30 * 24 * 3600
@@ -20,11 +20,11 @@ _UNUSED_S = 30 * 24 * 3600
 _log = logging.getLogger(__name__)
 
 
-def find(folder: Path, dtype: Dtype) -> Packed | None:
+def load(folder: Path, dtype: Dtype) -> PackedWeights | None:
     """Those of a model's folder as it is now; None if they are not there, or cannot be read."""
     path = _path(folder, dtype)
     try:
-        packed = Packed.read(path)
+        packed = PackedWeights.read(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -35,9 +35,9 @@ def find(folder: Path, dtype: Dtype) -> Packed | None:
     return packed
 
 
-def keep(packed: Packed, folder: Path, dtype: Dtype) -> None:
+def save(packed: PackedWeights, folder: Path, dtype: Dtype) -> None:
     """In place of those of the folder as it was. Weights that are no integers are as fast to pack as to read."""
-    if packed.shape.weights not in (Format.INT8, Format.INT4):
+    if packed.config.weight_format not in (Format.INT8, Format.INT4):
         return
     path = _path(folder, dtype)
     try:

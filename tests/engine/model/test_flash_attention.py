@@ -15,11 +15,11 @@ from aici_engine.cache.storage import LayerShape
 from aici_engine.cache.view import KVCacheView
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
-from aici_engine.model import flash
+from aici_engine.model import flash_attention
 from aici_engine.model.batch import Chunk
+from aici_engine.model.cuda_graphs import Record, Run
+from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.load import adopt
-from aici_engine.model.runner import HuggingFaceModel
-from aici_engine.model.steps import Record, Run
 from aici_engine.request import Request
 from tests.engine.model.test_models import NEAR, PAGE_SIZE, Runner, build, sequences
 from tests.engine.support import encode
@@ -60,11 +60,11 @@ class Reference:
 
 
 def with_kernel(
-    model: HuggingFaceModel, attend: flash.Attend, *, page_size: int = PAGE_SIZE, record: Record | None = None
+    model: HuggingFaceModel, attend: flash_attention.Attend, *, page_size: int = PAGE_SIZE, record: Record | None = None
 ) -> HuggingFaceModel:
     return HuggingFaceModel(
         model.module, layers=model.layers, vocab_size=model.vocab_size, context=model.context, eos_tokens=frozenset(),
-        name=model.name, kernel=flash.FlashKernel(attend, page_size), record=record,
+        name=model.name, kernel=flash_attention.FlashKernel(attend, page_size), record=record,
     )  # fmt: skip
 
 
@@ -107,11 +107,11 @@ def test_pages_of_a_size_that_the_kernel_does_not_read_are_gathered() -> None:
     ],
 )
 def test_what_flash_attention_serves(dtype: torch.dtype, shapes: list[tuple[int, int]], suits: bool) -> None:
-    assert flash.suits(dtype, [LayerShape(2, *widths) for widths in shapes]) is suits
+    assert flash_attention.suits(dtype, [LayerShape(2, *widths) for widths in shapes]) is suits
 
 
 def test_on_the_cpu_there_is_no_such_kernel() -> None:
-    assert flash.kernel_for(torch.device("cpu"), torch.bfloat16, [LayerShape(2, 64, 64)]) is None
+    assert flash_attention.kernel_for(torch.device("cpu"), torch.bfloat16, [LayerShape(2, 64, 64)]) is None
 
 
 NOWHERE = torch.device("meta")

@@ -15,7 +15,7 @@ LIBRARIES: Final = Path(__file__).resolve().parent / "lib"
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CpuLevel:
     """`cpu` is the compiler's name for what the kernel of Linux calls `needs`."""
 
     name: str
@@ -27,13 +27,13 @@ class Level:
         return f"aici-native-{self.name}.so"
 
 
-def _level(name: str, cpu: str, needs: str) -> Level:
-    return Level(name, cpu, frozenset(needs.split()))
+def _level(name: str, cpu: str, needs: str) -> CpuLevel:
+    return CpuLevel(name, cpu, frozenset(needs.split()))
 
 
 _V3: Final = "avx avx2 bmi1 bmi2 f16c fma abm movbe"
 _V4: Final = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
-LEVELS: Final[Mapping[str, Sequence[Level]]] = {
+LEVELS: Final[Mapping[str, Sequence[CpuLevel]]] = {
     "x86_64": (
         _level("avx2", "x86_64_v3", _V3),
         _level("avx512", "x86_64_v4", _V4),
@@ -48,7 +48,7 @@ LEVELS: Final[Mapping[str, Sequence[Level]]] = {
 """By machine, the best last."""
 
 
-def levels() -> Sequence[Level]:
+def levels() -> Sequence[CpuLevel]:
     """Those of this machine's kind of processor; none where the C library is another than glibc."""
     return LEVELS.get(platform.machine(), ()) if platform.libc_ver()[0] == "glibc" else ()
 

@@ -14,10 +14,10 @@ from typing import Final, Self
 import torch
 
 from aici_base.cache_files import write_atomically
-from aici_engine.model.runner import HuggingFaceModel
-from aici_engine.native import decoder
+from aici_engine.model.huggingface import HuggingFaceModel
+from aici_engine.native import from_transformers
 from aici_engine.native.bindings import Format
-from aici_engine.native.decoder import Shape
+from aici_engine.native.from_transformers import DecoderConfig
 
 _ALIGNED: Final = 64
 _TRAILER: Final = struct.Struct("<QQI")
@@ -25,32 +25,32 @@ _TRAILER: Final = struct.Struct("<QQI")
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """`tensors` by name, as `decoder.take` gives them: views of `memory`."""
+class PackedWeights:
+    """`tensors` by name, as `from_transformers.extract` gives them: views of `memory`."""
 
-    shape: Shape
+    config: DecoderConfig
     tensors: Mapping[str, torch.Tensor]
     memory: mmap.mmap
 
     @classmethod
     def of(cls, model: HuggingFaceModel, weights: Format) -> Self:
-        """Of a model that has no `obstacle`."""
-        return cls._lay_out(*decoder.take(model, weights))
+        """Of a model that has no `unsupported_reason`."""
+        return cls._lay_out(*from_transformers.extract(model, weights))
 
     @classmethod
-    def _lay_out(cls, shape: Shape, tensors: dict[str, torch.Tensor]) -> Self:
+    def _lay_out(cls, config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Self:
         """Takes `tensors` out one by one: weights are never there twice."""
-        places, end = {}, 0
+        layout, end = {}, 0
         for name, tensor in tensors.items():
-            places[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end)
+            layout[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end)
             end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
-        text = json.dumps({"shape": dataclasses.asdict(shape), "places": places}).encode()
+        text = json.dumps({"config": dataclasses.asdict(config), "tensors": layout}).encode()
         memory = _memory(end + len(text) + _TRAILER.size)
         memory[end:] = text + _TRAILER.pack(len(memory), len(text), zlib.crc32(text))
-        views = _views(memory, places)
+        views = _views(memory, layout)
         for name, view in views.items():
             view.copy_(tensors.pop(name).detach())
-        return cls(shape, views, memory)
+        return cls(config, views, memory)
 
     def write(self, path: Path) -> None:
         write_atomically(path, memoryview(self.memory))
@@ -66,9 +66,9 @@ class Packed:
         text = memory[len(memory) - _TRAILER.size - length : -_TRAILER.size]
         if size != len(memory) or checksum != zlib.crc32(text):
             raise ValueError(f"{path} is damaged")
-        told = json.loads(text)
-        shape = Shape(**{**told["shape"], "weights": Format(told["shape"]["weights"])})
-        return cls(shape, _views(memory, told["places"]), memory)
+        description = json.loads(text)
+        config = description["config"] | {"weight_format": Format(description["config"]["weight_format"])}
+        return cls(DecoderConfig(**config), _views(memory, description["tensors"]), memory)
 
     def parts(self, name: str) -> dict[str, torch.Tensor]:
         """Of a matrix."""
@@ -86,9 +86,9 @@ def _memory(num_bytes: int) -> mmap.mmap:
     return memory
 
 
-def _views(memory: mmap.mmap, places: Mapping[str, tuple[str, list[int], int]]) -> dict[str, torch.Tensor]:
+def _views(memory: mmap.mmap, layout: Mapping[str, tuple[str, list[int], int]]) -> dict[str, torch.Tensor]:
     views = {}
-    for name, (dtype, shape, at) in places.items():
+    for name, (dtype, shape, at) in layout.items():
         kind: torch.dtype = getattr(torch, dtype)
         count = torch.Size(shape).numel()
         views[name] = torch.frombuffer(memory, dtype=kind, count=count, offset=at).view(shape)

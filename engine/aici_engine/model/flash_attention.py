@@ -9,14 +9,14 @@ import torch
 from aici_engine.cache import view
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import StepBatch
-from aici_engine.model.steps import PaddedBatch
+from aici_engine.model.cuda_graphs import PaddedBatch
 
 Attend = Callable[..., Any]
 """With the arguments of torch.nn.attention.varlen.varlen_attn."""
 
 PAGE_SIZE: Final = 256
 """FlashAttention 2 reads pages of a multiple of it."""
-_MAX_WIDTH: Final = 256
+_MAX_HEAD_DIM: Final = 256
 _AMPERE: Final = (8, 0)
 
 
@@ -80,5 +80,5 @@ def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerS
 
 def suits(dtype: torch.dtype, layers: Sequence[LayerShape]) -> bool:
     return dtype in (torch.bfloat16, torch.float16) and all(
-        shape.key_dim == shape.value_dim <= _MAX_WIDTH and shape.key_dim % 8 == 0 for shape in layers
+        shape.key_dim == shape.value_dim <= _MAX_HEAD_DIM and shape.key_dim % 8 == 0 for shape in layers
     )

@@ -7,10 +7,10 @@ from aici_base.ids import SeqId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.view import KVCacheView
 from aici_engine.model.batch import Chunk
+from aici_engine.model.cuda_graphs import Record, Run, record
+from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.load import adopt
-from aici_engine.model.runner import HuggingFaceModel
-from aici_engine.model.steps import Record, Run, record
-from tests.engine.model.test_flash import GPU, Reference, with_kernel
+from tests.engine.model.test_flash_attention import GPU, Reference, with_kernel
 from tests.engine.model.test_models import LENGTHS, NEAR, PAGE_SIZE, Runner, build, sequences
 
 NUM_PAGES = 64

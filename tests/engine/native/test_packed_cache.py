@@ -16,11 +16,11 @@ from aici_engine.cache.ids import PageId
 from aici_engine.cache.view import KVCacheView
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.batch import Chunk
-from aici_engine.model.place import Place
+from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.quantize import dequantize, is_grouped, quantize_int4
-from aici_engine.native import kept
+from aici_engine.native import packed_cache
+from aici_engine.native.backend import make_model
 from aici_engine.native.bindings import Format
-from aici_engine.native.choice import make_model
 from aici_engine.native.model import NativeModel
 from tests.engine.native.test_native_model import ABLE, module_of
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def logits(folder: Path, dtype: Dtype) -> torch.Tensor:
-    model = make_model(EngineConfig(model_dir=folder, dtype=dtype), Place(torch.device("cpu"), 16))
+    model = make_model(EngineConfig(model_dir=folder, dtype=dtype), ComputeDevice(torch.device("cpu"), 16))
     assert isinstance(model, NativeModel)
     storage = model.make_storage(num_pages=2, page_size=16)
     tokens = [TokenId(token) for token in range(3, 20)]
@@ -49,11 +49,11 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 def test_what_is_read_is_what_was_packed(folder: Path, dtype: Dtype) -> None:
-    assert kept.find(folder, dtype) is None
+    assert packed_cache.load(folder, dtype) is None
     first = logits(folder, dtype)
-    packed = kept.find(folder, dtype)
+    packed = packed_cache.load(folder, dtype)
     assert packed is not None
-    assert packed.shape.eos_tokens == [2]
+    assert packed.config.eos_tokens == [2]
     assert torch.equal(logits(folder, dtype), first)
     assert len(files(folder)) == 1
 
@@ -76,19 +76,19 @@ def test_a_model_that_changed_is_packed_again_and_the_old_file_goes(folder: Path
         lambda content: content[4096:],
         lambda content: b"",
         lambda content: content.replace(b"before_mlp", b"before_map"),
-        lambda content: content.replace(b'"hidden": 64', b'"hidden": 96'),
+        lambda content: content.replace(b'"hidden_size": 64', b'"hidden_size": 96'),
         lambda content: bytes(len(content)),
     ],
-    ids=["cut", "its beginning lost", "empty", "another name", "another width", "zeros"],
+    ids=["cut", "its beginning lost", "empty", "another name", "another hidden size", "zeros"],
 )
 def test_a_damaged_file_is_made_again(folder: Path, damage: Callable[[bytes], bytes]) -> None:
     first = logits(folder, "int8")
     [name] = files(folder)
     path = folder.parent / "cache/packed" / name
     path.write_bytes(damage(path.read_bytes()))
-    assert kept.find(folder, "int8") is None
+    assert packed_cache.load(folder, "int8") is None
     assert torch.equal(logits(folder, "int8"), first)
-    assert kept.find(folder, "int8") is not None
+    assert packed_cache.load(folder, "int8") is not None
 
 
 def test_what_cannot_be_removed_is_no_failure_and_what_a_killed_process_left_goes(folder: Path) -> None:
@@ -112,14 +112,14 @@ def test_auto_looks_at_every_matrix(folder: Path) -> None:
     on_grid = {name: dequantize(*quantize_int4(each)) for name, each in weights.items() if is_grouped(each)}
     save_file(weights | on_grid, folder / "model.safetensors", {"format": "pt"})
     logits(folder, "auto")
-    packed = kept.find(folder, "auto")
+    packed = packed_cache.load(folder, "auto")
     assert packed is not None
-    assert packed.shape.weights is Format.INT4
+    assert packed.config.weight_format is Format.INT4
     # One matrix that no grid holds.
     name = "model.layers.1.mlp.up_proj.weight"
     save_file(weights | on_grid | {name: weights[name]}, folder / "model.safetensors", {"format": "pt"})
     logits(folder, "auto")
-    assert kept.find(folder, "auto") is None  # floats are not kept
+    assert packed_cache.load(folder, "auto") is None  # floats are not kept
 
 
 def test_floats_are_not_kept_and_another_folder_is_another_model(folder: Path) -> None:
@@ -128,7 +128,7 @@ def test_floats_are_not_kept_and_another_folder_is_another_model(folder: Path) -
     logits(folder, "int8")
     other = folder.parent / "elsewhere/model"
     shutil.copytree(folder, other)
-    assert kept.find(other, "int8") is None
+    assert packed_cache.load(other, "int8") is None
 
 
 def test_what_nobody_reads_for_a_month_goes(folder: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_nobody_reads_for_a_month_goes(folder: Path) -> None:
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="a kernel without huge pages")
 def test_weights_lie_where_the_kernel_may_use_huge_pages(folder: Path) -> None:
     logits(folder, "int8")
-    packed = kept.find(folder, "int8")
+    packed = packed_cache.load(folder, "int8")
     assert packed is not None
     address = next(iter(packed.tensors.values())).data_ptr()
     maps = re.split(r"^([0-9a-f]+)-([0-9a-f]+) ", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)[1:]

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 
-def renamed(module: Any) -> Any:
+def with_llama_names(module: Any) -> Any:
     decoder = module.transformer
     return SimpleNamespace(
         config=module.config,

@@ -7,125 +7,125 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from aici_base.ids import TokenId
-from aici_engine.model.runner import HuggingFaceModel
-from aici_engine.native import gpt2
+from aici_engine.model.huggingface import HuggingFaceModel
+from aici_engine.native import gpt2_names
 from aici_engine.native.bindings import Format
-from aici_engine.native.weights import LANES, pack
+from aici_engine.native.matrix_layout import LANES, pack
 
 
-class Gate(NamedTuple):
+class Activation(NamedTuple):
     """What the gate makes of x: x / (1 + exp(-(linear x + cubic x^3)))."""
 
     linear: float
     cubic: float
 
 
-_GATES: Final = (Gate(1.0, 0.0), Gate(1.5957691216, 0.0713548163))
+_ACTIVATIONS: Final = (Activation(1.0, 0.0), Activation(1.5957691216, 0.0713548163))
 """SiLU, and GELU by tanh: 0.5 x (1 + tanh(y)) is x / (1 + exp(-2 y)), its y being sqrt(2 / pi) (x + 0.044715 x^3)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DecoderConfig:
     """`width`: of a head; `turned`: how much of it is. `windows`, `rotations`: of each layer. `rope_scales`: of each
-    rotation. The rest as in `aici_llama` (`src/llama.c`), and in Model."""
+    rotation. The rest as in `aici_decoder` (`src/decoder.c`), and in Model."""
 
     name: str
-    weights: Format
-    hidden: int
-    inner: int
-    query_heads: int
-    key_heads: int
-    width: int
-    turned: int
+    weight_format: Format
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rotary_dim: int
     windows: list[int]
-    rotations: list[int]
+    ropes: list[int]
     rope_scales: list[float]
-    joint_norms: bool
-    centered: bool
-    gated: bool
-    epsilon: float
+    joint_qk_norms: bool
+    layer_norm: bool
+    gated_mlp: bool
+    norm_eps: float
     embedding_scale: float
     query_scale: float
-    gate: list[float]
-    score_cap: float
-    logit_cap: float
+    activation: list[float]
+    attention_softcap: float
+    logit_softcap: float
     vocab_size: int
     context: int
     eos_tokens: list[TokenId]
-    tied: bool
+    tied_embeddings: bool
 
     @property
-    def outer(self) -> Format:
+    def embedding_format(self) -> Format:
         """Of the embedding and the head: half a byte is too coarse where each number stands for a whole token."""
-        return Format.INT8 if self.weights is Format.INT4 else self.weights
+        return Format.INT8 if self.weight_format is Format.INT4 else self.weight_format
 
 
-def take(model: HuggingFaceModel, weights: Format) -> tuple[Shape, dict[str, torch.Tensor]]:
-    """Of a model that has no `obstacle`: norms and `frequencies` as they are, matrices by their parts
+def extract(model: HuggingFaceModel, weights: Format) -> tuple[DecoderConfig, dict[str, torch.Tensor]]:
+    """Of a model that has no `unsupported_reason`: norms and `inv_freqs` as they are, matrices by their parts
     (`layers.0.qkv.values`)."""
     decoder = text_decoder(model.module)
     config, head, embedding, first = decoder.config, model.module.lm_head.weight, decoder.embed_tokens, model.layers[0]
-    rotations, of_layers = _rotations(decoder)
-    gate = gate_of(decoder.layers[0].mlp)
-    assert gate is not None
+    ropes, of_layers = _ropes(decoder)
+    activation = activation_of(decoder.layers[0].mlp)
+    assert activation is not None
     # Granite multiplies what its branches add: states that are so much smaller come to the same.
     branch_scale = getattr(config, "residual_multiplier", 1.0)
     embedding_scale = float(getattr(embedding, "embed_scale", 1.0)) * getattr(config, "embedding_multiplier", 1.0)
-    shape = Shape(
+    decoder_config = DecoderConfig(
         name=model.name,
-        weights=weights,
-        hidden=config.hidden_size,
-        inner=decoder.layers[0].mlp.down_proj.weight.shape[1],
-        query_heads=config.num_attention_heads,
-        key_heads=first.num_kv_heads,
-        width=first.key_dim,
-        turned=2 * len(rotations[0][0]),
+        weight_format=weights,
+        hidden_size=config.hidden_size,
+        intermediate_size=decoder.layers[0].mlp.down_proj.weight.shape[1],
+        num_heads=config.num_attention_heads,
+        num_kv_heads=first.num_kv_heads,
+        head_dim=first.key_dim,
+        rotary_dim=2 * len(ropes[0][0]),
         windows=[layer.window for layer in model.layers],
-        rotations=of_layers,
-        rope_scales=[scale for _, scale in rotations],
-        joint_norms=_has_joint_norms(decoder.layers[0].self_attn, first.key_dim),
-        centered=isinstance(decoder.norm, torch.nn.LayerNorm),
-        gated=_is_gated(decoder.layers[0].mlp),
-        epsilon=_epsilon(decoder.norm) / branch_scale**2,
+        ropes=of_layers,
+        rope_scales=[scale for _, scale in ropes],
+        joint_qk_norms=_has_joint_qk_norms(decoder.layers[0].self_attn, first.key_dim),
+        layer_norm=isinstance(decoder.norm, torch.nn.LayerNorm),
+        gated_mlp=_is_gated(decoder.layers[0].mlp),
+        norm_eps=_epsilon(decoder.norm) / branch_scale**2,
         embedding_scale=embedding_scale / branch_scale,
         query_scale=first.scale,
-        gate=list(gate),
-        score_cap=first.cap,
-        logit_cap=getattr(config, "final_logit_softcapping", None) or 0.0,
+        activation=list(activation),
+        attention_softcap=first.cap,
+        logit_softcap=getattr(config, "final_logit_softcapping", None) or 0.0,
         vocab_size=model.vocab_size,
         context=model.context,
         eos_tokens=sorted(model.eos_tokens),
-        tied=embedding.weight is head,
+        tied_embeddings=embedding.weight is head,
     )
     tensors = {
-        "frequencies": torch.tensor([frequencies for frequencies, _ in rotations]),
-        "rope_scales": torch.tensor(shape.rope_scales),
+        "inv_freqs": torch.tensor([inv_freqs for inv_freqs, _ in ropes]),
+        "rope_scales": torch.tensor(decoder_config.rope_scales),
         "norm": _norm(decoder.norm) / getattr(config, "logits_scaling", 1.0),
     }
     for i, layer in enumerate(decoder.layers):
         tensors |= {f"layers.{i}.{name}": tensor for name, tensor in _layer(layer, weights).items()}
     if hasattr(decoder, "embed_positions"):
         tensors |= _named("positions", pack(decoder.embed_positions.weight, Format.F32))
-    tensors |= _named("head", pack(head, shape.outer))
-    if not shape.tied:
-        tensors |= _named("embedding", pack(embedding.weight, shape.outer))
-    return shape, tensors
+    tensors |= _named("head", pack(head, decoder_config.embedding_format))
+    if not decoder_config.tied_embeddings:
+        tensors |= _named("embedding", pack(embedding.weight, decoder_config.embedding_format))
+    return decoder_config, tensors
 
 
 def text_decoder(module: Any) -> Any:
     """Of a model that sees pictures, too; its parts have the names that Llama's have."""
     if hasattr(module, "transformer"):
-        return gpt2.renamed(module)
+        return gpt2_names.with_llama_names(module)
     return getattr(module.model, "language_model", module.model)
 
 
-def gate_of(mlp: Any) -> Gate | None:
+def activation_of(mlp: Any) -> Activation | None:
     """Found by what it gives, whatever it is called; None if the kernels do not know it."""
     act = mlp.act_fn if hasattr(mlp, "act_fn") else mlp.activation_fn
     x = torch.linspace(-6, 6, 97)
-    for gate in _GATES:
-        if torch.allclose(act(x), x * (gate.linear * x + gate.cubic * x**3).sigmoid(), atol=1e-5):
-            return gate
+    for activation in _ACTIVATIONS:
+        if torch.allclose(act(x), x * (activation.linear * x + activation.cubic * x**3).sigmoid(), atol=1e-5):
+            return activation
     return None
 
 
@@ -185,30 +185,30 @@ def _epsilon(norm: Any) -> float:
     return float(norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps)
 
 
-def _has_joint_norms(attention: Any, width: int) -> bool:
-    return hasattr(attention, "q_norm") and len(attention.q_norm.weight) != width
+def _has_joint_qk_norms(attention: Any, head_dim: int) -> bool:
+    return hasattr(attention, "q_norm") and len(attention.q_norm.weight) != head_dim
 
 
-Rotation = tuple[tuple[float, ...], float]
+Rope = tuple[tuple[float, ...], float]
 """Frequencies, and what cosines and sines are multiplied by."""
 
 
-def _rotations(decoder: Any) -> tuple[list[Rotation], list[int]]:
+def _ropes(decoder: Any) -> tuple[list[Rope], list[int]]:
     """Those that there are, and each layer's."""
-    found: dict[Rotation, int] = {}
-    of_layers = [found.setdefault(_rotation(decoder, i), len(found)) for i in range(len(decoder.layers))]
+    found: dict[Rope, int] = {}
+    of_layers = [found.setdefault(_rope(decoder, i), len(found)) for i in range(len(decoder.layers))]
     return list(found), of_layers
 
 
-def _rotation(decoder: Any, layer: int) -> Rotation:
+def _rope(decoder: Any, layer: int) -> Rope:
     if not hasattr(decoder, "rotary_emb"):
         return (0.0,), 1.0
     rotary, kinds = decoder.rotary_emb, getattr(decoder.config, "layer_types", None)
     prefix = f"{kinds[layer]}_" if kinds and hasattr(rotary, f"{kinds[layer]}_inv_freq") else ""
-    frequencies = tuple(getattr(rotary, f"{prefix}inv_freq").tolist())
+    inv_freqs = tuple(getattr(rotary, f"{prefix}inv_freq").tolist())
     if not getattr(decoder.layers[layer].self_attn, "use_rope", True):
-        return (0.0,) * len(frequencies), 1.0
-    return frequencies, float(getattr(rotary, f"{prefix}attention_scaling"))
+        return (0.0,) * len(inv_freqs), 1.0
+    return inv_freqs, float(getattr(rotary, f"{prefix}attention_scaling"))
 
 
 def _named(name: str, parts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

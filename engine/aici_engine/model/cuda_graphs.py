@@ -69,7 +69,7 @@ class PaddedBatch:
         self._numbers.copy_(copy_to_device(numbers, self._numbers.device))
 
 
-class Steps:
+class RecordedSteps:
     """`run`: the model, over one batch. Sizes are recorded when they first come."""
 
     def __init__(

@@ -9,9 +9,9 @@ import torch
 from aici_base.errors import UsageError
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
-from aici_engine.model.place import Place, choose_place
+from aici_engine.model.compute_device import ComputeDevice, choose_device
 
-CPU, GPU = Place(torch.device("cpu"), 16), Place(torch.device("cuda"), 256)
+CPU, GPU = ComputeDevice(torch.device("cpu"), 16), ComputeDevice(torch.device("cuda"), 256)
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,22 @@ CPU, GPU = Place(torch.device("cpu"), 16), Place(torch.device("cuda"), 256)
         ({"dtype": "bfloat16"}, CPU, GPU),
         ({"dtype": "int8"}, CPU, CPU),
         ({"dtype": "int4"}, CPU, CPU),
-        ({"page_size": 32}, Place(CPU.device, 32), Place(GPU.device, 32)),
+        ({"page_size": 32}, ComputeDevice(CPU.device, 32), ComputeDevice(GPU.device, 32)),
     ],
 )
-def test_auto_is_a_gpu_that_can_compute_with_the_weights(asked: Any, without: Place, with_gpu: Place) -> None:
+def test_auto_is_a_gpu_that_can_compute_with_the_weights(
+    asked: Any, without: ComputeDevice, with_gpu: ComputeDevice
+) -> None:
     config = EngineConfig(model_dir=Path("model"), **asked)
-    assert choose_place(config, has_gpu=False) == without
-    assert choose_place(config, has_gpu=True) == with_gpu
+    assert choose_device(config, has_gpu=False) == without
+    assert choose_device(config, has_gpu=True) == with_gpu
 
 
 def test_a_gpu_that_is_not_there_is_an_error_that_says_what_is(tiny_model: Path) -> None:
     config = EngineConfig(model_dir=tiny_model, device="cuda")
-    assert choose_place(config, has_gpu=True) == GPU
+    assert choose_device(config, has_gpu=True) == GPU
     with pytest.raises(UsageError, match="torch sees no GPU") as caught:
-        choose_place(config, has_gpu=False)
+        choose_device(config, has_gpu=False)
     assert torch.__version__ in str(caught.value.hint)
     if not torch.cuda.is_available():
         with pytest.raises(UsageError, match="torch sees no GPU"):

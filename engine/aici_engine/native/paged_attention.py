@@ -7,13 +7,13 @@ import torch
 
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import StepBatch
-from aici_engine.model.steps import PaddedBatch
+from aici_engine.model.cuda_graphs import PaddedBatch
 from aici_engine.native.bindings import CAttention, CBatch, CCache, Format
-from aici_engine.native.pool import Pool
-from aici_engine.native.weights import LANES
+from aici_engine.native.matrix_layout import LANES
+from aici_engine.native.thread_pool import ThreadPool
 
 CACHE_FORMATS: Final = {torch.float32: Format.F32, torch.bfloat16: Format.BF16}
-MAX_WIDTH: Final = 256
+MAX_HEAD_DIM: Final = 256
 """Of a head."""
 
 
@@ -22,7 +22,7 @@ class PagedKernel:
 
     page_size = LANES
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: ThreadPool) -> None:
         self._pool = pool
         self._told: tuple[object, CBatch, list[torch.Tensor]] | None = None
 
@@ -77,4 +77,4 @@ class PagedKernel:
 
 def fits(width: int) -> bool:
     """Whether the kernels attend with heads that are so wide."""
-    return width % LANES == 0 and width <= MAX_WIDTH
+    return width % LANES == 0 and width <= MAX_HEAD_DIM

@@ -8,13 +8,13 @@ import torch
 from aici_base.errors import UsageError
 from aici_engine.cache.memory import available_bytes
 from aici_engine.config import EngineConfig
-from aici_engine.model import flash
+from aici_engine.model import flash_attention
 
 CPU_PAGE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ComputeDevice:
     """`page_size`: of the cache, in tokens."""
 
     device: torch.device
@@ -29,7 +29,7 @@ class Place:
         return available_bytes() if self.on_cpu else torch.cuda.mem_get_info(self.device)[0]
 
 
-def choose_place(config: EngineConfig, *, has_gpu: bool) -> Place:
+def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
     """UsageError if a GPU is asked for where there is none."""
     if config.device == "cuda" and not has_gpu:
         version = torch.version.cuda
@@ -39,6 +39,7 @@ def choose_place(config: EngineConfig, *, has_gpu: bool) -> Place:
             + (f"for CUDA {version}: does nvidia-smi list a GPU?" if version else "for the CPU alone: install another"),
         )
     is_gpu = has_gpu and config.device != "cpu" and config.dtype not in ("int8", "int4")
-    return Place(
-        torch.device("cuda" if is_gpu else "cpu"), config.page_size or (flash.PAGE_SIZE if is_gpu else CPU_PAGE)
+    return ComputeDevice(
+        torch.device("cuda" if is_gpu else "cpu"),
+        config.page_size or (flash_attention.PAGE_SIZE if is_gpu else CPU_PAGE),
     )

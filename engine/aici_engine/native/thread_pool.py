@@ -7,7 +7,7 @@ import torch
 _ALIGNED = 64
 
 
-class Pool:
+class ThreadPool:
     """Of one model: used by one thread at a time. The threads end with it."""
 
     def __init__(self, library: ctypes.CDLL, num_threads: int) -> None:

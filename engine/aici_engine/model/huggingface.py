@@ -1,47 +1,18 @@
-"""One forward pass over a ragged batch."""
+"""A transformers decoder as a Model."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage, LayerShape
-from aici_engine.model import flash, steps
-from aici_engine.model.attention import Kernel, Paged
+from aici_engine.model import cuda_graphs, flash_attention
+from aici_engine.model.attention import AttentionKernel, StepContext
 from aici_engine.model.batch import Chunk, StepBatch
-from aici_engine.model.steps import PaddedBatch, Record, Steps
-
-
-class Model(Protocol):
-    """Knows nothing of sequences or pages beyond one step's chunks.
-
-    `layers`, `dtype`: of the cache. `eos_tokens`: any of them ends a sequence. `context`: positions that it was made
-    for.
-    """
-
-    layers: list[LayerShape]
-    vocab_size: int
-    context: int
-    eos_tokens: frozenset[TokenId]
-    name: str
-    dtype: torch.dtype
-    device: torch.device
-
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of cache that a token takes, over all layers."""
-
-    def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage: ...
-
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
-        """Logits (R, vocabulary) in f32, on `device`: `num_logits` rows for each chunk, in order; the caller may change
-        them until the next call.
-
-        The keys and values of all chunks are in `storage` afterwards.
-        """
+from aici_engine.model.cuda_graphs import PaddedBatch, Record, RecordedSteps
 
 
 class HuggingFaceModel:
@@ -56,7 +27,7 @@ class HuggingFaceModel:
         context: int,
         eos_tokens: frozenset[TokenId],
         name: str,
-        kernel: Kernel | None = None,
+        kernel: AttentionKernel | None = None,
         record: Record | None = None,
     ) -> None:
         """`kernel` attends in the layers that it serves; `record` makes steps that are replayed: by default as suits
@@ -69,9 +40,9 @@ class HuggingFaceModel:
         self.dtype: torch.dtype = module.dtype
         self.device: torch.device = module.device
         self.module = module
-        self._kernel = kernel or flash.kernel_for(self.device, self.dtype, self.layers)
-        self._record = record or (steps.record if self.device.type == "cuda" else None)
-        self._steps: dict[int, Steps] = {}
+        self._kernel = kernel or flash_attention.kernel_for(self.device, self.dtype, self.layers)
+        self._record = record or (cuda_graphs.record if self.device.type == "cuda" else None)
+        self._steps: dict[int, RecordedSteps] = {}
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
         kernel = self._kernel
@@ -90,7 +61,7 @@ class HuggingFaceModel:
             new = partial(
                 PaddedBatch, max_pages=max_pages, page_size=page_size, spare=PageId(num_pages), device=self.device
             )
-            self._steps[id(storage)] = Steps(partial(self._run_padded, storage), new, self._record)
+            self._steps[id(storage)] = RecordedSteps(partial(self._run_padded, storage), new, self._record)
         return storage
 
     @property
@@ -109,7 +80,7 @@ class HuggingFaceModel:
             position_ids=batch.position_ids,
             use_cache=False,
             logits_to_keep=batch.logit_rows,
-            aici=Paged(storage, batch, self.layers, self._kernel),
+            aici=StepContext(storage, batch, self.layers, self._kernel),
         )
         logits: torch.Tensor = output.logits[0]
         return logits.float()

@@ -1,0 +1,271 @@
+/* One step of a decoder (Llama and its relatives, GPT-2): from token ids to logits. Differences between model families are
+   data in `aici_decoder` and `aici_layer`. Constant factors were folded into the weights when the weights were packed
+   (`../from_transformers.py`). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "attention.h"
+#include "linear.h"
+#include "simd.h"
+
+typedef struct {
+  const float *before_attention, *after_attention, *before_mlp, *after_mlp; /* norm weights; null: no norm here */
+  const float *query_norm, *key_norm;   /* (head_dim), or (heads * head_dim) with `joint_qk_norms`; null: no norm */
+  aici_matrix qkv, out;                 /* rows of qkv: queries, keys, values */
+  aici_matrix gate_up, down;            /* rows of gate_up: 16 of gate, the same 16 of up, and so on; or up alone */
+  int32_t window;                       /* sliding window in tokens, the query included; 0: no window */
+  int32_t rope;                         /* index into `inv_freqs` and `rope_scales` */
+} aici_layer;
+
+typedef struct {
+  int32_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim;
+  int32_t num_ropes;                    /* different rotary embeddings in the model */
+  int32_t rotary_dim;                   /* how many of the head_dim numbers RoPE rotates */
+  int32_t joint_qk_norms;               /* 1: one norm over all query heads, one over all key heads; 0: one per head */
+  int32_t layer_norm;                   /* 1: LayerNorm, weights followed by biases; 0: RMSNorm */
+  int32_t gated_mlp;                    /* 1: down(activation(gate) * up); 0: down(activation(up)), gate_up holds up */
+  float norm_eps, embedding_scale, query_scale;
+  float activation_linear, activation_cubic; /* activation(x) = x / (1 + exp(-(linear x + cubic x^3))) */
+  float attention_softcap, logit_softcap; /* 0: no cap */
+  const float *inv_freqs;               /* (num_ropes, rotary_dim / 2) */
+  const float *rope_scales;             /* (num_ropes): factor of cosines and sines */
+  const float *norm;                    /* (hidden_size), or (2, hidden_size) with layer_norm, as in every layer */
+  aici_matrix embedding, positions, head; /* positions: learned, added to the embedding; null values: none */
+  const aici_layer *layers;
+} aici_decoder;
+
+typedef struct {
+  void *const *keys, *const *values;    /* one pointer per layer */
+  int32_t format, page_size;
+} aici_storage;
+
+typedef struct {
+  const aici_decoder *model;
+  const aici_storage *storage;
+  const aici_batch *batch;
+  float *logits;                        /* (num_logits, rows of the head) */
+  int32_t *positions;                   /* (tokens): position of each token in its sequence */
+  int32_t *cache_rows;                  /* (tokens): where the token's keys go: page * page_size + offset */
+  float *states, *qkv, *attended, *mlp;
+  float *branch;                        /* output of attention or MLP that passes a norm before the residual sum */
+  float *angles;                        /* (tokens, num_ropes, rotary_dim) */
+  activations hidden_input;             /* input of matrices from hidden_size, and of `out` */
+  activations mlp_input;                /* input of `down`, from intermediate_size */
+} step;
+
+static void normalize(const aici_decoder *m, const float *x, const float *weight, int n, float *to) {
+  f32x16 sum = {}, squares = {};
+  for (int i = 0; m->layer_norm && i < n; i += LANES) sum += load(x + i);
+  const float mean = sum16(sum) / (float)n;
+  for (int i = 0; i < n; i += LANES) squares = fma16(load(x + i) - mean, load(x + i) - mean, squares);
+  const float by = 1.0f / sqrtf(sum16(squares) / (float)n + m->norm_eps);
+  for (int i = 0; i < n; i += LANES) {
+    const f32x16 normal = (load(x + i) - mean) * by * load(weight + i);
+    store(to + i, m->layer_norm ? normal + load(weight + n + i) : normal);
+  }
+}
+
+/* Rotate x in place: number i with number i + rotary_dim / 2. `angles`: cosines, then sines. */
+static void rotate(float *x, const float *angles, int rotary_dim) {
+  const int half = rotary_dim / 2;
+  for (int i = 0; i < half; i++) {
+    const float a = x[i], b = x[i + half], c = angles[i], s = angles[i + half];
+    x[i] = a * c - b * s;
+    x[i + half] = b * c + a * s;
+  }
+}
+
+typedef struct { int first, last; } range;
+
+static range share(int count, int thread, int threads) {
+  return (range){(int)((int64_t)count * thread / threads), (int)((int64_t)count * (thread + 1) / threads)};
+}
+
+static void prepare_input(const step *s, const float *norm, int format, range tokens) {
+  const aici_decoder *m = s->model;
+  float normal[m->hidden_size];
+  for (int t = tokens.first; t < tokens.last; t++) {
+    const float *state = s->states + (size_t)t * (size_t)m->hidden_size;
+    if (norm) normalize(m, state, norm, m->hidden_size, normal);
+    activate(&s->hidden_input, t, norm ? normal : state, format);
+  }
+}
+
+/* Residual sum: states += norm(w x), or states += w x without a norm. */
+static void add_projection(aici_pool *pool, const step *s, const aici_matrix *w, const activations *x, const float *norm,
+                           range tokens) {
+  const int n = s->model->hidden_size;
+  linear(pool, w, x, s->batch->num_tokens, norm ? s->branch : s->states, n, !norm);
+  pool_barrier(pool);
+  if (!norm) return;
+  for (int t = tokens.first; t < tokens.last; t++) {
+    float *state = s->states + (size_t)t * (size_t)n, *branch = s->branch + (size_t)t * (size_t)n;
+    normalize(s->model, branch, norm, n, branch);
+    for (int i = 0; i < n; i += LANES) store(state + i, load(state + i) + load(branch + i));
+  }
+}
+
+static void norm_heads(const aici_decoder *m, const float *weight, float *heads, int count) {
+  const int n = m->joint_qk_norms ? count * m->head_dim : m->head_dim;
+  for (int i = 0; weight && i < count * m->head_dim; i += n) normalize(m, heads + i, weight, n, heads + i);
+}
+
+static int qkv_size(const aici_decoder *m) { return (m->num_heads + 2 * m->num_kv_heads) * m->head_dim; }
+
+static void rotate_and_write(const step *s, const aici_layer *layer, const kv_cache *cache, range tokens) {
+  const aici_decoder *m = s->model;
+  for (int t = tokens.first; t < tokens.last; t++) {
+    const float *angles = s->angles + ((size_t)t * (size_t)m->num_ropes + (size_t)layer->rope) * (size_t)m->rotary_dim;
+    float *queries = s->qkv + (size_t)t * (size_t)qkv_size(m), *keys = queries + m->num_heads * m->head_dim;
+    norm_heads(m, layer->query_norm, queries, m->num_heads);
+    norm_heads(m, layer->key_norm, keys, m->num_kv_heads);
+    for (int i = 0; i < m->num_heads + m->num_kv_heads; i++) rotate(queries + i * m->head_dim, angles, m->rotary_dim);
+    for (int i = 0; i < m->num_heads * m->head_dim; i++) queries[i] *= m->query_scale;
+    const int row = s->cache_rows[t];
+    kv_write(cache, row / cache->page_size, row % cache->page_size, keys, keys + m->num_kv_heads * m->head_dim);
+  }
+}
+
+static int gate_up_size(const aici_decoder *m) { return m->gated_mlp ? 2 * m->intermediate_size : m->intermediate_size; }
+
+static void gate(const step *s, int format, range tokens) {
+  const int n = s->model->intermediate_size, parts = s->model->gated_mlp ? 2 : 1;
+  const f32x16 slope = splat(s->model->activation_linear), cubic = splat(s->model->activation_cubic);
+  float gated[n];
+  for (int t = tokens.first; t < tokens.last; t++) {
+    const float *from = s->mlp + (size_t)t * (size_t)gate_up_size(s->model);
+    for (int i = 0; i < n; i += LANES, from += parts * LANES) {
+      const f32x16 x = load(from), up = parts == 2 ? load(from + LANES) : splat(1.0f);
+      /* exp16 is defined up to 88. Beyond 87 the quotient rounds to 0 anyway. */
+      const f32x16 e = exp16(__builtin_elementwise_min(-x * fma16(cubic, x * x, slope), splat(87.0f)));
+      store(gated + i, x / (e + 1.0f) * up);
+    }
+    activate(&s->mlp_input, t, gated, format);
+  }
+}
+
+static void angles(const step *s, range tokens) {
+  const aici_decoder *m = s->model;
+  const int half = m->rotary_dim / 2;
+  float *to = s->angles + (size_t)tokens.first * (size_t)m->num_ropes * (size_t)m->rotary_dim;
+  for (int t = tokens.first; t < tokens.last; t++)
+    for (int r = 0; r < m->num_ropes; r++, to += m->rotary_dim)
+      for (int i = 0; i < half; i++) {
+        const float angle = (float)s->positions[t] * m->inv_freqs[r * half + i];
+        to[i] = cosf(angle) * m->rope_scales[r];
+        to[half + i] = sinf(angle) * m->rope_scales[r];
+      }
+}
+
+static void embed(const step *s, range tokens) {
+  const aici_decoder *m = s->model;
+  for (int t = tokens.first; t < tokens.last; t++) {
+    float *state = s->states + (size_t)t * (size_t)m->hidden_size;
+    matrix_row(&m->embedding, s->batch->tokens[t], state);
+    for (int i = 0; i < m->hidden_size; i++) state[i] *= m->embedding_scale;
+    if (!m->positions.values) continue;
+    float position[m->hidden_size];
+    matrix_row(&m->positions, s->positions[t], position);
+    for (int i = 0; i < m->hidden_size; i++) state[i] += position[i];
+  }
+}
+
+static void softcap_logits(const step *s, range lanes) {
+  const float softcap = s->model->logit_softcap;
+  float *logits = s->logits + (size_t)lanes.first * LANES;
+  for (int i = lanes.first; i < lanes.last; i++, logits += LANES) store(logits, tanh16(load(logits) / softcap) * softcap);
+}
+
+static void run(aici_pool *pool, int thread, void *argument) {
+  const step *s = argument;
+  const aici_decoder *m = s->model;
+  const aici_batch *batch = s->batch;
+  const int count = batch->num_tokens, threads = pool_size(pool);
+  const range own = share(count, thread, threads);
+  embed(s, own);
+  angles(s, own);
+  const int attended = m->num_heads * m->head_dim;
+  activations from_attention = s->hidden_input;
+  from_attention.columns = attended;
+  for (int i = 0; i < m->num_layers; i++) {
+    const aici_layer *layer = &m->layers[i];
+    const kv_cache cache = {s->storage->keys[i], s->storage->values[i], s->storage->format, s->storage->page_size,
+                            m->num_kv_heads, m->head_dim};
+    prepare_input(s, layer->before_attention, layer->qkv.format, own);
+    pool_barrier(pool);
+    linear(pool, &layer->qkv, &s->hidden_input, count, s->qkv, qkv_size(m), 0);
+    pool_barrier(pool);
+    rotate_and_write(s, layer, &cache, own);
+    pool_barrier(pool);
+    attend(pool, &cache, batch, s->qkv, qkv_size(m), m->num_heads / m->num_kv_heads, layer->window,
+           m->attention_softcap, s->attended, attended);
+    pool_barrier(pool);
+    for (int t = own.first; t < own.last; t++)
+      activate(&from_attention, t, s->attended + (size_t)t * (size_t)attended, layer->out.format);
+    pool_barrier(pool);
+    add_projection(pool, s, &layer->out, &from_attention, layer->after_attention, own);
+    prepare_input(s, layer->before_mlp, layer->gate_up.format, own);
+    pool_barrier(pool);
+    linear(pool, &layer->gate_up, &s->hidden_input, count, s->mlp, gate_up_size(m), 0);
+    pool_barrier(pool);
+    gate(s, layer->down.format, own);
+    pool_barrier(pool);
+    add_projection(pool, s, &layer->down, &s->mlp_input, layer->after_mlp, own);
+  }
+  pool_barrier(pool);
+  /* Only the requested rows pass the head. */
+  float normal[m->hidden_size];
+  const range rows = share(batch->num_logits, thread, threads);
+  for (int r = rows.first; r < rows.last; r++) {
+    const float *state = s->states + (size_t)batch->logit_rows[r] * (size_t)m->hidden_size;
+    normalize(m, state, m->norm, m->hidden_size, normal);
+    activate(&s->hidden_input, r, normal, m->head.format);
+  }
+  pool_barrier(pool);
+  linear(pool, &m->head, &s->hidden_input, batch->num_logits, s->logits, m->head.rows, 0);
+  if (!m->logit_softcap) return;
+  pool_barrier(pool);
+  softcap_logits(s, share(batch->num_logits * (m->head.rows / LANES), thread, threads));
+}
+
+static void *carve(char **memory, size_t bytes) {
+  void *at = *memory;
+  *memory += (bytes + 63) & ~(size_t)63;
+  return at;
+}
+
+/* Bytes of scratch `memory` for a step of `num_tokens` tokens. */
+AICI_EXPORT size_t aici_decoder_memory(const aici_decoder *m, int32_t num_tokens) {
+  const int attended = m->num_heads * m->head_dim, wide = attended > m->hidden_size ? attended : m->hidden_size;
+  const size_t floats = (size_t)(2 * m->hidden_size + qkv_size(m) + attended + gate_up_size(m) + m->num_ropes * m->rotary_dim);
+  return (size_t)num_tokens * (floats * 4 + 8) + 9 * 64 + activations_size(num_tokens, wide) +
+         activations_size(num_tokens, m->intermediate_size);
+}
+
+/* `memory`: aici_decoder_memory bytes, aligned to 64; scratch, free to reuse after the call. The caller guarantees: token
+   ids are rows of the embedding; each chunk has pages for all positions; num_logits is at most num_tokens. */
+AICI_EXPORT void aici_decoder_step(aici_pool *pool, const aici_decoder *m, const aici_storage *storage, const aici_batch *batch,
+                            char *memory, float *logits) {
+  const size_t n = (size_t)batch->num_tokens;
+  const int attended = m->num_heads * m->head_dim, wide = attended > m->hidden_size ? attended : m->hidden_size;
+  step s = {.model = m, .storage = storage, .batch = batch, .logits = logits};
+  s.positions = carve(&memory, n * 4);
+  s.cache_rows = carve(&memory, n * 4);
+  s.states = carve(&memory, n * (size_t)m->hidden_size * 4);
+  s.qkv = carve(&memory, n * (size_t)qkv_size(m) * 4);
+  s.attended = carve(&memory, n * (size_t)attended * 4);
+  s.mlp = carve(&memory, n * (size_t)gate_up_size(m) * 4);
+  s.branch = carve(&memory, n * (size_t)m->hidden_size * 4);
+  s.angles = carve(&memory, n * (size_t)(m->num_ropes * m->rotary_dim) * 4);
+  s.hidden_input = activations_at(carve(&memory, activations_size(batch->num_tokens, wide)), batch->num_tokens, wide);
+  s.hidden_input.columns = m->hidden_size;
+  s.mlp_input = activations_at(memory, batch->num_tokens, m->intermediate_size);
+  for (int chunk = 0; chunk < batch->num_chunks; chunk++)
+    for (int t = batch->query_starts[chunk]; t < batch->query_starts[chunk + 1]; t++) {
+      const int position = batch->start_positions[chunk] + t - batch->query_starts[chunk];
+      s.positions[t] = position;
+      s.cache_rows[t] = batch->pages[batch->page_starts[chunk] + position / storage->page_size] * storage->page_size +
+                   position % storage->page_size;
+    }
+  pool_run(pool, run, &s);
+}
