@@ -63,7 +63,7 @@ def serve(
     """Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
     from aici_engine.config import EngineConfig
     from aici_engine.server.api.serve import serve as run_server
-    from aici_engine.server.config import Limits, ServerConfig
+    from aici_engine.server.config import RequestLimits, ServerConfig
     from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
 
@@ -95,7 +95,7 @@ def serve(
         api_key_file=api_key_file,
         max_queue=max_queue,
         max_forks=max_forks,
-        limits=Limits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
+        limits=RequestLimits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         drain_timeout_s=drain_timeout,
         cors_origins=tuple(cors_origin or ()),
         modules=_modules(controllers),

@@ -27,7 +27,7 @@ from aici_engine.request import Request
 from aici_engine.server.api.app import create_app
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.protocols import lmtp
-from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.service.vocabulary import ModelVocabulary
 from tests.support.cli import AICI, aici
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over
@@ -39,7 +39,7 @@ from tests.support.server import Server, serving
 
 pytestmark = pytest.mark.e2e
 
-VOCABULARY = Vocabulary(default_model_dir())
+VOCABULARY = ModelVocabulary(default_model_dir())
 
 
 def greedy(engine: Engine, prompt: list[int], max_tokens: int) -> list[int]:

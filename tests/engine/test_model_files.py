@@ -11,7 +11,7 @@ from aici_engine.chat_template import ChatTemplate, chat_prompt
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
 from aici_engine.model_files import read_settings
-from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.service.vocabulary import ModelVocabulary
 from tests.engine.support import EOS, write_tiny_model, write_tokenizer
 
 
@@ -32,7 +32,7 @@ def test_a_broken_file_is_named(name: str, content: bytes, folder: Path) -> None
         Engine(EngineConfig(model_dir=folder))
     if name.startswith("tokenizer"):
         with pytest.raises(UsageError):
-            Vocabulary(folder)
+            ModelVocabulary(folder)
 
 
 @pytest.mark.parametrize("bos", [3, ["a"], {"x": 1}, {"content": 4}, "none such"])
@@ -68,7 +68,7 @@ def test_a_token_of_an_impossible_number_is_refused(tmp_path: Path) -> None:
     added = read_settings(tmp_path / "tokenizer.json")["added_tokens"]
     change(tmp_path / "tokenizer.json", added_tokens=[*added, added[0] | {"id": 1 << 40, "content": "x"}])
     with pytest.raises(UsageError, match="1099511627776"):
-        Vocabulary(tmp_path)
+        ModelVocabulary(tmp_path)
 
 
 def test_a_model_without_layers_is_refused(folder: Path) -> None:

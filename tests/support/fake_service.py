@@ -4,10 +4,10 @@ from copy import copy
 from functools import cache
 
 from aici_engine.chat_template import ChatTemplate
-from aici_engine.server.config import Limits
+from aici_engine.server.config import RequestLimits
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.service import Service
-from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.service.vocabulary import ModelVocabulary
 from aici_engine.server.telemetry.metrics import Metrics
 from tests.support.fake_engine import FakeEngine, Script
 from tests.support.model import default_model_dir
@@ -26,14 +26,14 @@ def _service() -> Service:
     return Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
 
 
-def vocabulary() -> Vocabulary:
+def vocabulary() -> ModelVocabulary:
     return _service().vocabulary
 
 
-def service_over(engine: FakeEngine, *, capacity: int = 8, limits: Limits | None = None) -> Service:
+def service_over(engine: FakeEngine, *, capacity: int = 8, limits: RequestLimits | None = None) -> Service:
     service = copy(_service())
     service.client, service.admission, service.metrics = engine.client, Admission(capacity), Metrics()
-    service.limits = limits or Limits()
+    service.limits = limits or RequestLimits()
     return service
 
 

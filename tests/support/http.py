@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
-from aici_engine.server.gateway.http_server import Http, Server, config
+from aici_engine.server.gateway.http_server import HttpProtocol, Server, config
 
 
 @contextlib.asynccontextmanager
-async def listening(app: FastAPI, http: type[Http] = Http) -> AsyncIterator[int]:
+async def listening(app: FastAPI, http: type[HttpProtocol] = HttpProtocol) -> AsyncIterator[int]:
     """The port."""
     server = Server(config(app, http=http))
     serving = asyncio.create_task(server.serve())

@@ -14,7 +14,7 @@ A request comes in at the top and goes down; events come back up the same way.
     both processes
       telemetry/        logs; in the API process also metrics, traces and the record of a request
       errors.py         errors that only a server has, and each protocol's shape of an error
-      config.py         ServerConfig and Limits
+      config.py         ServerConfig and RequestLimits
 
 Import rules (checked by import-linter, pyproject.toml): each room imports only rooms below it, in the order
 api > protocols > gateway > service > errors > telemetry > link > config; engine_process imports telemetry, link and

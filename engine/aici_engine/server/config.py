@@ -12,7 +12,7 @@ LogFormat: TypeAlias = Literal["json", "text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """Of one request. `body_timeout_s`: until all of its body has come; `request_timeout_s`: from then on, its time in
     the queue included. Sequences end by that clock, in their protocol's words; `grace_s` later all else does: what is
     no sequence, and clients that do not read."""
@@ -45,7 +45,7 @@ class ServerConfig:
     api_key_file: Path | None = None
     max_queue: int = 256
     max_forks: int = 16
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     drain_timeout_s: float = 30.0
     cors_origins: tuple[str, ...] = ()
     modules: Mapping[str, Path] = field(default_factory=dict)

@@ -15,10 +15,10 @@ from starlette.middleware.cors import CORSMiddleware
 
 from aici_engine.server import errors
 from aici_engine.server.api import health, openapi
-from aici_engine.server.gateway.access_log import Access, AccessLog, Observer
+from aici_engine.server.gateway.access_log import AccessLog, AccessLogMiddleware, Observer
 from aici_engine.server.gateway.api_keys import Keys
-from aici_engine.server.gateway.authentication import Gate
-from aici_engine.server.gateway.request_limits import Bounds
+from aici_engine.server.gateway.authentication import AuthenticationMiddleware
+from aici_engine.server.gateway.request_limits import RequestLimitsMiddleware
 from aici_engine.server.protocols.anthropic import routes as anthropic
 from aici_engine.server.protocols.lmtp import routes as lmtp
 from aici_engine.server.protocols.openai import routes as openai
@@ -37,8 +37,8 @@ def create_app(
     """Without `keys` everybody may do all. `observers`: beside the log and the metrics."""
     app = _App(title="aici", version=version("aici"), docs_url=None, redoc_url=None, redirect_slashes=False)
     # The last added is the first that a request meets.
-    app.add_middleware(Bounds, limits=service.limits)
-    app.add_middleware(Gate, keys=keys or Keys(), admission=service.admission)
+    app.add_middleware(RequestLimitsMiddleware, limits=service.limits)
+    app.add_middleware(AuthenticationMiddleware, keys=keys or Keys(), admission=service.admission)
     if cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -47,7 +47,7 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["x-request-id", "retry-after"],
         )
-    app.add_middleware(Access, observers=[AccessLog(), service.metrics, *observers])
+    app.add_middleware(AccessLogMiddleware, observers=[AccessLog(), service.metrics, *observers])
     errors.install(app)
     app.include_router(health.router(service))
     app.include_router(controllers.router(service))

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import zmq
 
 
-class Outbox:
+class FrameSender:
     """Collects what the threads have to say, and sends it in one frame a step."""
 
     def __init__(self, socket: "zmq.Socket[bytes]") -> None:

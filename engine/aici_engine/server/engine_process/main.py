@@ -15,7 +15,7 @@ import zmq
 from aici_base.errors import AiciError
 from aici_engine.engine import Engine, import_engine
 from aici_engine.server.engine_process.engine_server import EngineServer
-from aici_engine.server.engine_process.frame_sender import Outbox
+from aici_engine.server.engine_process.frame_sender import FrameSender
 from aici_engine.server.engine_process.runtime_keeper import RuntimeKeeper
 from aici_engine.server.link import wire
 from aici_engine.server.link.process_config import ProcessConfig
@@ -43,19 +43,19 @@ def main() -> None:
         socket.linger = 1000
     requests.connect(config.requests)
     events.connect(config.events)
-    outbox = Outbox(events)
+    sender = FrameSender(events)
     try:
-        _serve(config, requests, outbox)
+        _serve(config, requests, sender)
     except AiciError as error:
-        outbox.send(wire.Reply(0, failure=wire.Failure.of(error)))
-        outbox.flush()
+        sender.send(wire.Reply(0, failure=wire.Failure.of(error)))
+        sender.flush()
         requests.close()
         events.close()
         context.term()
         sys.exit(error.exit_code)
 
 
-def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox) -> None:
+def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSender) -> None:
     with contextlib.ExitStack() as stack:
         wanted = RuntimeConfig(
             tokenizer=config.engine.model_dir, json_size_mib=_JSON_SIZE_MIB, max_forks=config.max_forks
@@ -65,15 +65,15 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", outbox: Outbox)
         # Torch is imported while the runtime comes up on the other core.
         import_engine()
         runtime = keeper.wait_ready()
-        engine = stack.enter_context(Engine(config.engine, runtime=runtime, on_step=outbox.flush))
-        server = EngineServer(engine, send=outbox.send, flush=outbox.flush)
+        engine = stack.enter_context(Engine(config.engine, runtime=runtime, on_step=sender.flush))
+        server = EngineServer(engine, send=sender.send, flush=sender.flush)
         stack.callback(server.close)
         threading.Thread(target=keeper.keep, args=(engine.use_runtime,), name="aici-keeper", daemon=True).start()
         info = wire.EngineInfo(
             engine.vocab_size, engine.max_len, config.engine.max_num_seqs, tuple(sorted(engine.eos_tokens))
         )
-        outbox.send(wire.Ready(info))
-        outbox.flush()
+        sender.send(wire.Ready(info))
+        sender.flush()
         while True:
             for message in wire.decode_to_engine(requests.recv()):
                 server.handle(message)

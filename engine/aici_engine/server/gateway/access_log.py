@@ -23,7 +23,7 @@ class Observer(Protocol):
     def ended(self, record: Record) -> None: ...
 
 
-class Access:
+class AccessLogMiddleware:
     """What a route does not catch is a bug: it is logged, and answered with 500."""
 
     def __init__(self, app: ASGIApp, *, observers: Sequence[Observer]) -> None:

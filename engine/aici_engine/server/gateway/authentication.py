@@ -17,7 +17,7 @@ _FREE = {"/stats", "/metrics"}
 _POLICY_VIOLATION = 1008
 
 
-class Gate:
+class AuthenticationMiddleware:
     """Puts the Principal where `who` finds it. A WebSocket counts as one request here; its messages are its route's."""
 
     def __init__(self, app: ASGIApp, *, keys: Keys, admission: Admission) -> None:

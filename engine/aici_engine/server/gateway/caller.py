@@ -1,11 +1,17 @@
-"""Who sends a request: for routes, as `Depends(who)`. The gate has let them in."""
+"""The caller of a route: a parameter `caller: Caller` receives the Principal of the request's API key."""
 
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from aici_engine.server.service.admission import Principal
 
 
-def who(connection: HTTPConnection) -> Principal:
-    """Of an HTTP request or a WebSocket."""
+def caller(connection: HTTPConnection) -> Principal:
+    """Return the Principal that `AuthenticationMiddleware` found for an HTTP request or a WebSocket."""
     principal: Principal = connection.scope["state"]["who"]
     return principal
+
+
+Caller: TypeAlias = Annotated[Principal, Depends(caller)]

@@ -31,7 +31,7 @@ class Server(uvicorn.Server):
         yield
 
 
-class Http(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """Closes a connection whose next request does not begin and get past its headers in time."""
 
     head_timeout_s = 30.0
@@ -80,7 +80,7 @@ class Http(HttpToolsProtocol):
             self._timer = None
 
 
-def config(app: FastAPI, *, http: type[Http] = Http, port: int = 0) -> uvicorn.Config:
+def config(app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int = 0) -> uvicorn.Config:
     """`port` counts only where no socket is given."""
     return uvicorn.Config(
         app,

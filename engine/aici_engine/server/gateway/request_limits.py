@@ -7,15 +7,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aici_base.errors import AiciError, TimedOutError
-from aici_engine.server.config import Limits
+from aici_engine.server.config import RequestLimits
 from aici_engine.server.errors import ParameterError, TooLargeError
 from aici_engine.server.gateway.authentication import refuse
 
 
-class Bounds:
+class RequestLimitsMiddleware:
     """Reads the body before the route is called, so that one place decides. WebSockets are bounded by their server."""
 
-    def __init__(self, app: ASGIApp, *, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, *, limits: RequestLimits) -> None:
         self._app = app
         self._limits = limits
 

@@ -11,12 +11,12 @@ from aici_controllers.store import Store
 from aici_engine.chat_template import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.request import ControllerCall
-from aici_engine.server.config import Limits
+from aici_engine.server.config import RequestLimits
 from aici_engine.server.link.client import EngineClient, Stream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
 from aici_engine.server.service.constraints import Constraints
-from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.service.vocabulary import ModelVocabulary
 from aici_engine.server.telemetry.metrics import Metrics
 
 _SHORT_TEXT = 16 << 10
@@ -45,17 +45,17 @@ class Service:
         name: str,
         admission: Admission,
         aliases: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
         store: Store | None = None,
     ) -> None:
         self.client = client
         self.name = name
         self.admission = admission
         self.metrics = Metrics()
-        self.limits = limits or Limits()
+        self.limits = limits or RequestLimits()
         self.store = store or Store()
         self.constraints = Constraints(self.store.fixed)
-        self.vocabulary = Vocabulary(model_dir)
+        self.vocabulary = ModelVocabulary(model_dir)
         self.template = ChatTemplate.of(model_dir)
         self._names = {name, str(model_dir), "default", *aliases}
 

@@ -15,7 +15,7 @@ _PLAIN = "\ue000"
 """Stands before the name of a special token that is meant as text."""
 
 
-class Vocabulary:
+class ModelVocabulary:
     """`token_bytes[id]`: empty for special tokens. `longest_token`: in bytes.
 
     `eos_token`, `bos_token`: as the tokenizer's configuration says.

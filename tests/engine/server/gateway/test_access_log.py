@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 from aici_engine.events import FinishReason
 from aici_engine.server.api.app import create_app
 from aici_engine.server.gateway.access_log import Observer
-from aici_engine.server.gateway.caller import who
+from aici_engine.server.gateway.caller import caller
 from aici_engine.server.link import wire
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation
@@ -35,7 +35,7 @@ def make_app(*, observers: Sequence[Observer] = ()) -> FastAPI:
         raise ZeroDivisionError
 
     @app.post("/things/{thing}")
-    async def thing(thing: str, principal: Principal = Depends(who)) -> str:  # noqa: B008
+    async def thing(thing: str, principal: Principal = Depends(caller)) -> str:  # noqa: B008
         async with service.open(principal, [Generation(prompt=[1, 2, 3])]) as [stream]:
             return "".join([event.text async for event in stream if isinstance(event, wire.TokenOut)])
 

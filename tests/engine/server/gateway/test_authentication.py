@@ -10,10 +10,10 @@ from fastapi import Depends, FastAPI, Request, WebSocket
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from aici_engine.server.api.app import create_app
-from aici_engine.server.config import Limits
+from aici_engine.server.config import RequestLimits
 from aici_engine.server.gateway.api_keys import Keys
-from aici_engine.server.gateway.caller import who
-from aici_engine.server.gateway.http_server import MAX_HEAD_BYTES, Http
+from aici_engine.server.gateway.caller import caller
+from aici_engine.server.gateway.http_server import MAX_HEAD_BYTES, HttpProtocol
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation
 from tests.engine.server.gateway.test_api_keys import ALICE, key_file
@@ -22,14 +22,14 @@ from tests.support.fake_service import service_over
 from tests.support.http import exchange, listening
 
 
-def make_app(*, keys: Keys | None = None, limits: Limits | None = None, cors: tuple[str, ...] = ()) -> FastAPI:
+def make_app(*, keys: Keys | None = None, limits: RequestLimits | None = None, cors: tuple[str, ...] = ()) -> FastAPI:
     """With routes for the tests: /echo gives the body back, /slow waits for ever, /stream for its sequence."""
     engine = FakeEngine([silent], calls={"stats": {}})
     service = service_over(engine, limits=limits)
     app = create_app(service, keys=keys, cors_origins=cors)
 
     @app.post("/echo")
-    async def echo(request: Request, principal: Principal = Depends(who)) -> dict[str, object]:  # noqa: B008
+    async def echo(request: Request, principal: Principal = Depends(caller)) -> dict[str, object]:  # noqa: B008
         return {"who": principal.name, "size": len(await request.body())}
 
     @app.post("/slow")
@@ -37,7 +37,7 @@ def make_app(*, keys: Keys | None = None, limits: Limits | None = None, cors: tu
         await asyncio.Event().wait()
 
     @app.post("/sequence")
-    async def sequence(principal: Principal = Depends(who)) -> None:  # noqa: B008
+    async def sequence(principal: Principal = Depends(caller)) -> None:  # noqa: B008
         async with service.open(principal, [Generation(prompt=[1])]) as [stream]:
             async for _ in stream:
                 pass
@@ -46,7 +46,7 @@ def make_app(*, keys: Keys | None = None, limits: Limits | None = None, cors: tu
         raise stream.finish.failure.error()
 
     @app.websocket("/socket")
-    async def socket(websocket: WebSocket, principal: Principal = Depends(who)) -> None:  # noqa: B008
+    async def socket(websocket: WebSocket, principal: Principal = Depends(caller)) -> None:  # noqa: B008
         await websocket.accept()
         await websocket.send_text(principal.name)
         await websocket.close()
@@ -109,7 +109,7 @@ def test_who_sends_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_that_is_too_large_is_refused(chunked: bool) -> None:
-    app = make_app(limits=Limits(max_body_bytes=1000))
+    app = make_app(limits=RequestLimits(max_body_bytes=1000))
 
     async def pieces(num_bytes: int) -> AsyncIterator[bytes]:
         for _ in range(num_bytes // 100):
@@ -125,7 +125,7 @@ def test_a_body_that_is_too_large_is_refused(chunked: bool) -> None:
 
 
 def test_a_connection_goes_on_after_a_refused_body() -> None:
-    app = make_app(limits=Limits(max_body_bytes=1000))
+    app = make_app(limits=RequestLimits(max_body_bytes=1000))
     large = b"POST /echo HTTP/1.1\r\nHost: it\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
     chunk = (
         b"POST /echo HTTP/1.1\r\nHost: it\r\nTransfer-Encoding: chunked\r\n\r\n800\r\n" + b"x" * 2048 + b"\r\n0\r\n\r\n"
@@ -143,7 +143,7 @@ def test_a_connection_goes_on_after_a_refused_body() -> None:
 
 
 def test_a_body_that_never_comes_is_given_up() -> None:
-    app = make_app(limits=Limits(body_timeout_s=0.05))
+    app = make_app(limits=RequestLimits(body_timeout_s=0.05))
 
     async def main() -> None:
         async with listening(app) as port:
@@ -155,7 +155,7 @@ def test_a_body_that_never_comes_is_given_up() -> None:
 
 
 def test_headers_have_bounds() -> None:
-    class Hasty(Http):
+    class Hasty(HttpProtocol):
         head_timeout_s = 0.05
 
     long = b"GET /health HTTP/1.1\r\nHost: it\r\nX-Long: "
@@ -173,7 +173,7 @@ def test_headers_have_bounds() -> None:
 
 
 def test_a_sequence_that_takes_too_long_is_ended() -> None:
-    app = make_app(limits=Limits(request_timeout_s=0.05))
+    app = make_app(limits=RequestLimits(request_timeout_s=0.05))
 
     async def main() -> None:
         async with client(app) as http:
@@ -186,7 +186,7 @@ def test_a_sequence_that_takes_too_long_is_ended() -> None:
 
 def test_whatever_takes_too_long_is_ended() -> None:
     async def main() -> None:
-        async with client(make_app(limits=Limits(request_timeout_s=0.02, grace_s=0.02))) as http:
+        async with client(make_app(limits=RequestLimits(request_timeout_s=0.02, grace_s=0.02))) as http:
             answer = await http.post("/slow")
             assert answer.status_code == 408
             assert answer.headers["connection"] == "close"

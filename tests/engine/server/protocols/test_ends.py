@@ -9,7 +9,7 @@ import pytest
 
 from aici_base.errors import UnavailableError
 from aici_engine.server.api.app import create_app
-from aici_engine.server.config import Limits
+from aici_engine.server.config import RequestLimits
 from aici_engine.server.link import wire
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over
@@ -31,7 +31,7 @@ def hangs(submit: wire.Submit) -> Iterable[wire.StreamOut]:
 def ask(path: str, body: dict[str, object], *, lost: bool) -> tuple[int, str]:
     """The answer when the sequence takes too long, or when the engine is lost."""
     engine = FakeEngine([hangs])
-    limits = Limits(request_timeout_s=600 if lost else 0.05)
+    limits = RequestLimits(request_timeout_s=600 if lost else 0.05)
     service = service_over(engine, limits=limits)
 
     async def main() -> tuple[int, str]:

@@ -29,7 +29,7 @@ from aici_engine.server.errors import OverloadedError
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.lmtp import messages
 from aici_engine.server.protocols.lmtp.connection import MAX_STREAMS, CancelledStreamError
-from aici_engine.server.protocols.lmtp.send_queue import Outbox
+from aici_engine.server.protocols.lmtp.send_queue import SendQueue
 from tests.support.fake_engine import FakeEngine, fails, silent
 from tests.support.fake_service import service_over
 from tests.support.lmtp import EOS, connected, run, scores, tokens
@@ -604,9 +604,9 @@ def _obliging(submit: wire.Submit) -> list[wire.StreamOut]:
 
 @run
 async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
-    outbox, sent = Outbox(), list[str]()
+    queue, sent = SendQueue(), list[str]()
     for number in range(6):
-        outbox.put("MSG" if number in (2, 3) else "TOKEN", messages.Answer(stream_id=Raw(str(number).encode())))
+        queue.put("MSG" if number in (2, 3) else "TOKEN", messages.CommandReply(stream_id=Raw(str(number).encode())))
 
     async def send(text: str) -> None:
         sent.append(text)
@@ -614,7 +614,7 @@ async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
             raise EOFError
 
     with pytest.raises(EOFError):
-        await outbox.send_to(send)
+        await queue.send_to(send)
     assert [(text.split()[0], [item["stream_id"] for item in json.loads(text.split(" ", 1)[1])]) for text in sent] == [
         ("TOKEN", [0, 1]),
         ("MSG", [2, 3]),

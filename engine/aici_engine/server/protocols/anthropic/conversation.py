@@ -4,17 +4,22 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from aici_engine.server.errors import ParameterError
-from aici_engine.server.protocols.anthropic.schema import CountRequest, TextBlock, ToolResultBlock, ToolUseBlock
-from aici_engine.server.protocols.anthropic.schema import Message as MessageParam
-from aici_engine.server.protocols.chat.prompt import Message, chat_prompt
-from aici_engine.server.protocols.chat.tools import Call, Tool
+from aici_engine.server.protocols.anthropic.schema import (
+    CountRequest,
+    MessageParam,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from aici_engine.server.protocols.chat.prompt import PromptMessage, chat_prompt
+from aici_engine.server.protocols.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
 from aici_engine.server.service.service import Service
 
 
 async def prompt_of(service: Service, body: CountRequest) -> list[int]:
     """If the last message is the assistant's, the answer goes on from there."""
-    said = [Message(role="system", content=_joined(body.system))] if body.system else []
+    said = [PromptMessage(role="system", content=_joined(body.system))] if body.system else []
     for number, message in enumerate(body.messages):
         said.extend(_said(message, f"messages.{number}"))
     messages = list(_in_turn(said))
@@ -49,16 +54,16 @@ def choice_of(body: CountRequest) -> ToolChoice:
     return "required" if choice.type == "any" else choice.type
 
 
-def _said(message: MessageParam, where: str) -> Iterator[Message]:
+def _said(message: MessageParam, where: str) -> Iterator[PromptMessage]:
     for number, block in enumerate(message.content or [TextBlock(type="text", text="")]):
         match block:
             case TextBlock():
-                yield Message(role=message.role, content=block.text)
+                yield PromptMessage(role=message.role, content=block.text)
             case ToolUseBlock() if message.role == "assistant":
-                yield Message(role="assistant", calls=[Call(block.id, block.name, block.input)])
+                yield PromptMessage(role="assistant", calls=[PastCall(block.id, block.name, block.input)])
             case ToolResultBlock() if message.role == "user":
                 text = _joined(block.content)
-                yield Message(
+                yield PromptMessage(
                     role="tool", content=f"Error: {text}" if block.is_error else text, call_id=block.tool_use_id
                 )
             case _:
@@ -66,14 +71,14 @@ def _said(message: MessageParam, where: str) -> Iterator[Message]:
                 raise ParameterError(field, f"{field}: a {message.role} message has no blocks of type {block.type}")
 
 
-def _in_turn(said: Sequence[Message]) -> Iterator[Message]:
+def _in_turn(said: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
     for role, group in itertools.groupby(said, key=lambda message: message.role):
         if role == "tool":
             yield from group
         else:
             parts = list(group)
             content = "\n".join(part.content for part in parts if part.content)
-            yield Message(role=role, content=content, calls=[call for part in parts for call in part.calls])
+            yield PromptMessage(role=role, content=content, calls=[call for part in parts for call in part.calls])
 
 
 def _joined(texts: Sequence[TextBlock]) -> str:

@@ -10,7 +10,7 @@ import orjson
 from aici_base.errors import AiciError
 from aici_engine.server.errors import anthropic_body, status_of
 from aici_engine.server.gateway import sse
-from aici_engine.server.protocols.chat.collect import answers
+from aici_engine.server.protocols.chat.collect import collect_turns
 from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd
 
@@ -36,7 +36,7 @@ async def whole(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens:
 
     The input of a call that the limit cut short is empty: half a value would be a wrong one.
     """
-    [answer] = await answers([turn])
+    [answer] = await collect_turns([turn])
     assert answer.end is not None
     content: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
     for call in answer.calls:

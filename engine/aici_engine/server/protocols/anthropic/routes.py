@@ -3,17 +3,16 @@
 import contextlib
 import json
 from collections.abc import AsyncGenerator
-from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from aici_base.errors import UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.request import ControllerCall
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.gateway import sse
-from aici_engine.server.gateway.caller import who as asker
+from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.protocols.anthropic.conversation import choice_of, prompt_of, tools_of
 from aici_engine.server.protocols.anthropic.response import opening, streamed, whole
 from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
@@ -22,14 +21,12 @@ from aici_engine.server.protocols.constraint_fields import controller_call
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
-Who = Annotated[Principal, Depends(asker)]
-
 
 def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1/messages", tags=["anthropic"])
 
     @routes.post("")
-    async def create(request: Request, body: MessagesRequest, who: Who) -> Response:
+    async def create(request: Request, body: MessagesRequest, who: Caller) -> Response:
         """The next message of a conversation."""
         service.check_model(body.model)
         turn = await sse.unless_gone(request, _turn_request(service, who, body))

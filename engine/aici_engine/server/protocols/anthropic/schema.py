@@ -94,7 +94,7 @@ class ToolResultBlock(_Body):
 Block: TypeAlias = Annotated[TextBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
 
 
-class Message(_Body):
+class MessageParam(_Body):
     role: Literal["user", "assistant", "system"]
     content: Annotated[list[Block], BeforeValidator(_blocks)]
 
@@ -155,7 +155,7 @@ class CountRequest(_Body):
     """What decides the prompt, and what the protocol lets stand beside it."""
 
     model: str
-    messages: list[Message] = Field(min_length=1, max_length=_MAX_MESSAGES)
+    messages: list[MessageParam] = Field(min_length=1, max_length=_MAX_MESSAGES)
     system: Texts = []
     tools: list[ToolParam] = []
     tool_choice: Annotated[Choice | NamedChoice, Field(discriminator="type")] | None = None

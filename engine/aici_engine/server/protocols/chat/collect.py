@@ -11,7 +11,7 @@ from aici_engine.server.protocols.chat.turn import Delta, Removed, Scores, Text,
 
 
 @dataclass(slots=True)
-class CallMade:
+class CollectedCall:
     """`arguments`: JSON text; cut off where the answer reached its limit."""
 
     call_id: str
@@ -20,13 +20,13 @@ class CallMade:
 
 
 @dataclass(slots=True)
-class Answer:
+class CollectedTurn:
     """What the deltas of a turn come to. `tokens`: of the text, also those of a stop string and EOS."""
 
     text: str = ""
     tokens: list[TokenOut] = field(default_factory=list)
     scores: Sequence[Score] = ()
-    calls: list[CallMade] = field(default_factory=list)
+    calls: list[CollectedCall] = field(default_factory=list)
     end: TurnEnd | None = None
 
     @property
@@ -44,14 +44,14 @@ class Answer:
             case Scores(scores):
                 self.scores = scores
             case CallStart(call_id, name):
-                self.calls.append(CallMade(call_id, name))
+                self.calls.append(CollectedCall(call_id, name))
             case CallArguments(text):
                 self.calls[-1].arguments += text
             case TurnEnd():
                 self.text, self.end = delta.text, delta
 
 
-async def together(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGenerator[tuple[int, Delta], None]:
+async def merge_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGenerator[tuple[int, Delta], None]:
     """Every delta of every turn with the turn's number, as they come. The first failure ends them all.
 
     The turns are closed when this generator is.
@@ -84,9 +84,9 @@ async def together(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGenerat
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def answers(turns: Sequence[AsyncGenerator[Delta, None]]) -> list[Answer]:
-    collected = [Answer() for _ in turns]
-    async with contextlib.aclosing(together(turns)) as deltas:
+async def collect_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> list[CollectedTurn]:
+    collected = [CollectedTurn() for _ in turns]
+    async with contextlib.aclosing(merge_turns(turns)) as deltas:
         async for number, delta in deltas:
             collected[number].add(delta)
     return collected

@@ -11,22 +11,22 @@ from typing import Any, Literal
 
 from aici_base.errors import UsageError
 from aici_engine.chat_template import ChatTemplate
-from aici_engine.server.protocols.chat.tools import CLOSE, OPEN, Call, Tool, written
+from aici_engine.server.protocols.chat.tools import CLOSE, OPEN, PastCall, Tool, written
 from aici_engine.server.service.service import Service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class PromptMessage:
     """`calls`: of an assistant, after its `content`. A tool's `content` is the result of the call `call_id`."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
-    calls: Sequence[Call] = ()
+    calls: Sequence[PastCall] = ()
     call_id: str = ""
 
 
 async def chat_prompt(
-    service: Service, messages: Sequence[Message], tools: Sequence[Tool] = (), *, answer: str = ""
+    service: Service, messages: Sequence[PromptMessage], tools: Sequence[Tool] = (), *, answer: str = ""
 ) -> list[int]:
     """`answer`: how the assistant's answer begins. UsageError for what the template refuses, or what does not fit."""
     template = service.template
@@ -47,7 +47,7 @@ async def chat_prompt(
     return prompt
 
 
-def _render(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+def _render(template: ChatTemplate, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> str:
     names = _names_of_calls(messages)
     if template.takes_tools:
         shaped = [_known(message, names) for message in messages]
@@ -55,7 +55,7 @@ def _render(template: ChatTemplate, messages: Sequence[Message], tools: Sequence
     return template.render(_plain(messages, tools))
 
 
-def _names_of_calls(messages: Sequence[Message]) -> Mapping[str, str]:
+def _names_of_calls(messages: Sequence[PromptMessage]) -> Mapping[str, str]:
     """Call id → tool. UsageError for the result of a call that was not made before."""
     names: dict[str, str] = {}
     for message in messages:
@@ -68,7 +68,7 @@ def _names_of_calls(messages: Sequence[Message]) -> Mapping[str, str]:
     return names
 
 
-def _known(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
+def _known(message: PromptMessage, names: Mapping[str, str]) -> dict[str, Any]:
     shaped: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         shaped["tool_calls"] = [
@@ -88,7 +88,7 @@ def _described(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
-def _plain(messages: Sequence[Message], tools: Sequence[Tool]) -> list[dict[str, str]]:
+def _plain(messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[dict[str, str]]:
     shaped: list[dict[str, str]] = []
     after_result = False
     for message in messages:

@@ -21,7 +21,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PastCall:
     """`call_id` is what its result names it by."""
 
     call_id: str
@@ -42,7 +42,7 @@ class CallArguments:
     text: str
 
 
-def written(call: Call) -> str:
+def written(call: PastCall) -> str:
     return f"{OPEN}{_json({'name': call.name, 'arguments': call.arguments})}{CLOSE}"
 
 

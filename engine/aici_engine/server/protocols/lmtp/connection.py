@@ -12,22 +12,22 @@ from aici_base.errors import AiciError, UsageError
 from aici_engine.server.errors import OverloadedError
 from aici_engine.server.protocols.lmtp.messages import (
     COMMANDS,
-    Answer,
     BacktrackItem,
     Buffer,
     Cancel,
+    CommandReply,
     ErrorItem,
-    Event,
     Generate,
     MessageError,
     ModelInfo,
     Score,
+    ServerEvent,
     TokenItem,
     parse,
 )
 from aici_engine.server.protocols.lmtp.prompts import Buffers, tokens_of
-from aici_engine.server.protocols.lmtp.send_queue import Outbox
-from aici_engine.server.protocols.lmtp.streams import Player
+from aici_engine.server.protocols.lmtp.send_queue import SendQueue
+from aici_engine.server.protocols.lmtp.streams import StreamRunner
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
@@ -48,9 +48,9 @@ class Connection:
         self._socket = socket
         self._service = service
         self._who = who
-        self._outbox = Outbox()
+        self._send_queue = SendQueue()
         self._buffers = Buffers()
-        self._player = Player(service, who, say=self._say, queued=self._queued)
+        self._runner = StreamRunner(service, who, say=self._say, queued=self._queued)
         self._streams: dict[bytes, asyncio.Task[None]] = {}
         self._cancelled: set[bytes] = set()
         self._tasks = asyncio.TaskGroup()
@@ -60,7 +60,7 @@ class Connection:
         await self._socket.accept()
         try:
             async with self._tasks:
-                self._tasks.create_task(self._outbox.send_to(self._send))
+                self._tasks.create_task(self._send_queue.send_to(self._send))
                 self._tasks.create_task(self._tell_of_engine())
                 self._tasks.create_task(self._tell_of_end())
                 await self._read()
@@ -77,7 +77,7 @@ class Connection:
     async def _read(self) -> None:
         while True:
             # A client that sends and does not read has to wait, too.
-            await self._outbox.room()
+            await self._send_queue.room()
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(message["code"])
@@ -87,7 +87,7 @@ class Connection:
                 await self._handle(text)
             except MessageError as error:
                 is_last = error.opens_stream and bytes(error.stream_id) not in self._streams
-                self._outbox.put("TOKEN" if is_last else "MSG", ErrorItem.of(error.stream_id, error))
+                self._send_queue.put("TOKEN" if is_last else "MSG", ErrorItem.of(error.stream_id, error))
             # Others get their turn, and a stream has begun before the next message can cancel it.
             await asyncio.sleep(0)
 
@@ -101,11 +101,13 @@ class Connection:
                     self._cancel(message)
                 case ModelInfo():
                     self._check_model(message.model)
-                    self._outbox.put("MSG", Answer(stream_id=message.stream_id, model_info=self._model_info()))
+                    self._send_queue.put(
+                        "MSG", CommandReply(stream_id=message.stream_id, model_info=self._model_info())
+                    )
                 case Buffer():
                     await self._set_buffer(message)
         except AiciError as error:
-            self._outbox.put("MSG", ErrorItem.of(message.stream_id, error))
+            self._send_queue.put("MSG", ErrorItem.of(message.stream_id, error))
 
     # Streams.
 
@@ -117,7 +119,7 @@ class Connection:
         try:
             playing = self._prepare(message)
         except AiciError as error:
-            self._outbox.put("TOKEN", ErrorItem.of(message.stream_id, error))
+            self._send_queue.put("TOKEN", ErrorItem.of(message.stream_id, error))
         else:
             self._streams[key] = self._tasks.create_task(playing)
 
@@ -134,9 +136,9 @@ class Connection:
             self._buffers.write(message.buffer)
         tokens: list[int] = []
         if isinstance(message, Generate):
-            playing = self._player.generate(message, prompt, tokens)
+            playing = self._runner.generate(message, prompt, tokens)
         else:
-            playing = self._player.score(message, prompt, scored, tokens)
+            playing = self._runner.score(message, prompt, scored, tokens)
         return self._play(message, playing, tokens)
 
     async def _play(
@@ -163,12 +165,12 @@ class Connection:
         del self._streams[key]
         if message.buffer is not None:
             self._buffers.written(message.buffer, None if failed else tokens)
-        self._outbox.put("TOKEN", last)
+        self._send_queue.put("TOKEN", last)
 
     def _say(self, item: TokenItem | BacktrackItem) -> None:
-        if self._outbox.is_full:
+        if self._send_queue.is_full:
             raise OverloadedError("the client does not read what it is sent", retry_after_s=_RETRY_AFTER_S)
-        self._outbox.put("TOKEN", item)
+        self._send_queue.put("TOKEN", item)
 
     def _cancel(self, message: Cancel) -> None:
         key = bytes(message.stream_id)
@@ -176,7 +178,7 @@ class Connection:
         if task is not None:
             self._cancelled.add(key)
             task.cancel()
-        self._outbox.put("MSG", Answer(stream_id=message.stream_id, cancelled=task is not None))
+        self._send_queue.put("MSG", CommandReply(stream_id=message.stream_id, cancelled=task is not None))
 
     # The rest.
 
@@ -184,14 +186,16 @@ class Connection:
         """Awaited before the next message is read, which may name the buffer."""
         if message.prompt is None:
             self._buffers.forget(message.buffer)
-            self._outbox.put("MSG", Answer(stream_id=message.stream_id, buffer=message.buffer))
+            self._send_queue.put("MSG", CommandReply(stream_id=message.stream_id, buffer=message.buffer))
             return
         max_len = self._service.info.max_len
         parts = self._buffers.look_up(message.prompt, max_len=max_len)
         tokens = await tokens_of(parts, self._service)
         self._buffers.write(message.buffer)
         self._buffers.written(message.buffer, tokens)
-        self._outbox.put("MSG", Answer(stream_id=message.stream_id, buffer=message.buffer, num_tokens=len(tokens)))
+        self._send_queue.put(
+            "MSG", CommandReply(stream_id=message.stream_id, buffer=message.buffer, num_tokens=len(tokens))
+        )
 
     def _check_model(self, name: str) -> None:
         self._service.check_model(name.removeprefix("llama.cpp:"))
@@ -210,17 +214,17 @@ class Connection:
         }
 
     def _queued(self, stream_id: Raw, position: int) -> None:
-        self._outbox.put("MSG", Event(event="queued", queued=stream_id, position=position))
+        self._send_queue.put("MSG", ServerEvent(event="queued", queued=stream_id, position=position))
 
     async def _tell_of_engine(self) -> None:
         client = self._service.client
         while True:
             if not client.is_ready:
-                self._outbox.put("MSG", Event(event="unavailable", retry_after_s=_RETRY_AFTER_S))
+                self._send_queue.put("MSG", ServerEvent(event="unavailable", retry_after_s=_RETRY_AFTER_S))
                 await client.up.wait()
-            self._outbox.put("MSG", Event(event="ready", model_info=self._model_info()))
+            self._send_queue.put("MSG", ServerEvent(event="ready", model_info=self._model_info()))
             await client.down.wait()
 
     async def _tell_of_end(self) -> None:
         await self._service.admission.drain_begun.wait()
-        self._outbox.put("MSG", Event(event="shutdown"))
+        self._send_queue.put("MSG", ServerEvent(event="shutdown"))

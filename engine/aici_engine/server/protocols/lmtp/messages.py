@@ -191,7 +191,7 @@ class ErrorItem(Struct, kw_only=True):
         )
 
 
-class Answer(Struct, kw_only=True):
+class CommandReply(Struct, kw_only=True):
     """A MSG item: what answers a message that opens no stream."""
 
     stream_id: Raw
@@ -201,7 +201,7 @@ class Answer(Struct, kw_only=True):
     num_tokens: int | UnsetType = UNSET
 
 
-class Event(Struct, kw_only=True):
+class ServerEvent(Struct, kw_only=True):
     """A MSG item that the server sends of itself: nobody asked."""
 
     stream_id: None = None
@@ -212,7 +212,7 @@ class Event(Struct, kw_only=True):
     retry_after_s: float | UnsetType = UNSET
 
 
-Item: TypeAlias = TokenItem | BacktrackItem | ErrorItem | Answer | Event
+Item: TypeAlias = TokenItem | BacktrackItem | ErrorItem | CommandReply | ServerEvent
 encode_item = msgspec.json.Encoder().encode
 
 

@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse
 
 from aici_base.errors import ForbiddenError
 from aici_engine.server import errors
-from aici_engine.server.gateway.caller import who
+from aici_engine.server.gateway.caller import caller
 from aici_engine.server.protocols.lmtp.connection import Connection
 from aici_engine.server.service.service import Service
 
@@ -44,7 +44,7 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
         if _is_foreign(socket, origins):
             why = ForbiddenError("this web page may not connect", hint="--cors-origin lets it")
             return await socket.send_denial_response(errors.response(socket.url.path, why))
-        return await Connection(socket, service, who(socket)).serve()
+        return await Connection(socket, service, caller(socket)).serve()
 
     return routes
 

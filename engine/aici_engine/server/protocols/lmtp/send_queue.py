@@ -14,7 +14,7 @@ _MAX_FRAME_BYTES = 1 << 20
 Command = Literal["TOKEN", "MSG"]
 
 
-class Outbox:
+class SendQueue:
     """`put` never blocks. Once it `is_full`, streams are to end; who reads more messages waits for `room` first."""
 
     def __init__(self, *, max_bytes: int = _MAX_BYTES) -> None:

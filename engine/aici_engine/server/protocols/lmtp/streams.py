@@ -22,7 +22,7 @@ Queued = Callable[[Raw, int], None]
 """Is told of a stream that has to wait, and of its place in the queue: 1 is the next."""
 
 
-class Player:
+class StreamRunner:
     """Plays the streams of one connection. To `tokens` goes what a stream's prompt and output become, as they come."""
 
     def __init__(self, service: Service, who: Principal, *, say: Say, queued: Queued) -> None:

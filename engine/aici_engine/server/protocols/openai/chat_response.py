@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from aici_engine.server.protocols.chat.collect import Answer, answers, together
+from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_turns, merge_turns
 from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.protocols.openai.logprobs import chat_logprobs
@@ -15,13 +15,13 @@ from aici_engine.server.service.service import Service
 
 async def chat_completion(service: Service, who: Principal, turns: Sequence[TurnRequest]) -> dict[str, Any]:
     with service.admission.admit(who, len(turns)):
-        done = await answers([run_turn(service, who, turn) for turn in turns])
+        done = await collect_turns([run_turn(service, who, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
     choices = [_choice(service, turns[0], i, answer) for i, answer in enumerate(done)]
     return head.body(choices, usage=usage([answer.ended for answer in done], len(turns)))
 
 
-def _choice(service: Service, turn: TurnRequest, index: int, answer: Answer) -> dict[str, Any]:
+def _choice(service: Service, turn: TurnRequest, index: int, answer: CollectedTurn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
     if answer.calls:
         message["content"] = answer.text or None
@@ -44,10 +44,10 @@ async def chat_chunks(
     """The choices' chunks as they come, each choice's role first; at last the usage, if it is wanted."""
     head = Head(prefix="chatcmpl", kind="chat.completion.chunk", model=service.name)
     more = {"usage": None} if with_usage else {}
-    choices = [_ChoiceStream(service, turn, i) for i, turn in enumerate(turns)]
+    choices = [_ChatChoice(service, turn, i) for i, turn in enumerate(turns)]
     ends: list[TurnEnd] = []
     with service.admission.admit(who, len(turns)):
-        async with contextlib.aclosing(together([run_turn(service, who, turn) for turn in turns])) as deltas:
+        async with contextlib.aclosing(merge_turns([run_turn(service, who, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
                     ends.append(delta)
@@ -57,7 +57,7 @@ async def chat_chunks(
         yield head.body([], usage=usage(ends, len(turns)))
 
 
-class _ChoiceStream:
+class _ChatChoice:
     def __init__(self, service: Service, turn: TurnRequest, index: int) -> None:
         self._vocabulary = service.vocabulary
         self._with_logprobs = turn.sampling.logprobs is not None

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from aici_engine.server.protocols.chat.collect import Answer, answers, together
+from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_turns, merge_turns
 from aici_engine.server.protocols.chat.turn import Delta, Scores, Text, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest, Prompt
 from aici_engine.server.protocols.openai.logprobs import CompletionLogprobs
@@ -21,7 +21,7 @@ async def completion(
     turns: Sequence[TurnRequest],
 ) -> dict[str, Any]:
     with service.admission.admit(who, len(turns)):
-        done = await answers([run_turn(service, who, turn) for turn in turns])
+        done = await collect_turns([run_turn(service, who, turn) for turn in turns])
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
     choices = []
     for i, prompt in enumerate(prompts):
@@ -33,14 +33,16 @@ async def completion(
     return head.body(choices, usage=usage([answer.ended for answer in done], request.num_made))
 
 
-def _logprob(answer: Answer) -> float:
+def _logprob(answer: CollectedTurn) -> float:
     """Of a token, on average."""
     logprobs = [token.logprob or 0.0 for token in answer.tokens]
     return sum(logprobs) / len(logprobs) if logprobs else 0.0
 
 
-def _choice(service: Service, request: CompletionRequest, prompt: Prompt, index: int, answer: Answer) -> dict[str, Any]:
-    stream = _ChoiceStream(service, request, prompt, index)
+def _choice(
+    service: Service, request: CompletionRequest, prompt: Prompt, index: int, answer: CollectedTurn
+) -> dict[str, Any]:
+    stream = _CompletionChoice(service, request, prompt, index)
     text = prompt.text + answer.text if request.echo else answer.text
     logprobs = stream.logprobs_of(answer)
     return stream.choice(text, logprobs, FINISH_REASONS[answer.ended.reason])
@@ -57,10 +59,10 @@ async def completion_chunks(
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
     with_usage = request.stream_options is not None and request.stream_options.include_usage
     more = {"usage": None} if with_usage else {}
-    choices = [_ChoiceStream(service, request, prompts[i // request.n], i) for i in range(len(turns))]
+    choices = [_CompletionChoice(service, request, prompts[i // request.n], i) for i in range(len(turns))]
     ends: dict[int, TurnEnd] = {}
     with service.admission.admit(who, len(turns)):
-        async with contextlib.aclosing(together([run_turn(service, who, turn) for turn in turns])) as deltas:
+        async with contextlib.aclosing(merge_turns([run_turn(service, who, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
                     ends[number] = delta
@@ -70,7 +72,7 @@ async def completion_chunks(
         yield head.body([], usage=usage([ends[number] for number in sorted(ends)], request.num_made))
 
 
-class _ChoiceStream:
+class _CompletionChoice:
     def __init__(self, service: Service, request: CompletionRequest, prompt: Prompt, index: int) -> None:
         self._index = index
         self._prompt = prompt
@@ -96,7 +98,7 @@ class _ChoiceStream:
                 choices.append(self.choice("", finish_reason=FINISH_REASONS[delta.reason]))
         return choices
 
-    def logprobs_of(self, answer: Answer) -> dict[str, Any] | None:
+    def logprobs_of(self, answer: CollectedTurn) -> dict[str, Any] | None:
         if self._logprobs is None:
             return None
         return self._logprobs.of([*answer.scores, *((t.token, t.logprob, t.top) for t in answer.tokens)])

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from aici_engine.server.link.wire import Score, TokenOut
-from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.service.vocabulary import ModelVocabulary
 
 
-def chat_logprobs(vocabulary: Vocabulary, tokens: Sequence[TokenOut]) -> dict[str, Any]:
+def chat_logprobs(vocabulary: ModelVocabulary, tokens: Sequence[TokenOut]) -> dict[str, Any]:
     """Of the text's tokens. EOS and other tokens without bytes are no content."""
 
     def entry(token: int, logprob: float | None) -> dict[str, Any]:
@@ -32,7 +32,7 @@ class CompletionLogprobs:
     `top`: whether to list the likeliest. `prompt`: the echoed text, in which special tokens may be written out.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, top: bool, prompt: str = "") -> None:
+    def __init__(self, vocabulary: ModelVocabulary, *, top: bool, prompt: str = "") -> None:
         self._vocabulary = vocabulary
         self._top = top
         self._prompt = prompt

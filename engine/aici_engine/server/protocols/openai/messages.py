@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from aici_engine.server.errors import ParameterError
-from aici_engine.server.protocols.chat.prompt import Message
-from aici_engine.server.protocols.chat.tools import Call, Tool
+from aici_engine.server.protocols.chat.prompt import PromptMessage
+from aici_engine.server.protocols.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
 from aici_engine.server.protocols.openai.fields import Strict
 
@@ -48,14 +48,14 @@ class ToolCall(Strict):
     type: Literal["function"] = "function"
     function: FunctionCall
 
-    def neutral(self, where: str) -> Call:
+    def neutral(self, where: str) -> PastCall:
         try:
             arguments = json.loads(self.function.arguments or "{}")
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
             raise ParameterError(f"{where}.function.arguments", f"{where}.function.arguments is no JSON of an object")
-        return Call(self.id, self.function.name, arguments)
+        return PastCall(self.id, self.function.name, arguments)
 
 
 class ChatMessage(Strict):
@@ -68,9 +68,9 @@ class ChatMessage(Strict):
     tool_call_id: str | None = None
     annotations: list[Any] = Field(default_factory=list, max_length=0)
 
-    def neutral(self, where: str) -> Message:
+    def neutral(self, where: str) -> PromptMessage:
         self._check(where)
-        return Message(
+        return PromptMessage(
             role="system" if self.role == "developer" else self.role,
             content=self.content or "",
             calls=[call.neutral(f"{where}.tool_calls.{i}") for i, call in enumerate(self.tool_calls)],
@@ -135,7 +135,7 @@ Choice = Annotated[
 ]
 
 
-def neutral_messages(messages: Sequence[ChatMessage]) -> list[Message]:
+def neutral_messages(messages: Sequence[ChatMessage]) -> list[PromptMessage]:
     return [message.neutral(f"messages.{i}") for i, message in enumerate(messages)]
 
 

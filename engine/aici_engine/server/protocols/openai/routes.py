@@ -1,22 +1,19 @@
 """The routes of the OpenAI protocol."""
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from aici_engine.server.gateway import sse
-from aici_engine.server.gateway.caller import who as asker
+from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.protocols.openai.chat_request import ChatRequest
 from aici_engine.server.protocols.openai.chat_response import chat_chunks, chat_completion
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest
 from aici_engine.server.protocols.openai.completion_response import completion, completion_chunks
 from aici_engine.server.protocols.openai.response import events
-from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
-
-Who = Annotated[Principal, Depends(asker)]
 
 
 def router(service: Service) -> APIRouter:
@@ -24,7 +21,7 @@ def router(service: Service) -> APIRouter:
     started = int(time.time())
 
     @routes.post("/chat/completions")
-    async def chat(request: Request, body: ChatRequest, who: Who) -> Response:
+    async def chat(request: Request, body: ChatRequest, who: Caller) -> Response:
         """A turn of a chat; with `stream`, server-sent events: chunks, then `[DONE]`."""
         turns = await sse.unless_gone(request, body.turns(service, who))
         if body.stream:
@@ -33,7 +30,7 @@ def router(service: Service) -> APIRouter:
         return JSONResponse(await sse.unless_gone(request, chat_completion(service, who, turns)))
 
     @routes.post("/completions")
-    async def complete(request: Request, body: CompletionRequest, who: Who) -> Response:
+    async def complete(request: Request, body: CompletionRequest, who: Caller) -> Response:
         """What follows each prompt; with `stream`, server-sent events: chunks, then `[DONE]`."""
         prompts = await sse.unless_gone(request, body.prompts(service))
         turns = await sse.unless_gone(request, body.turns(service, who, prompts))

@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from aici_engine.server.errors import ParameterError
-from aici_engine.server.gateway.caller import who as asker
+from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 from aici_runtime.channels.envelope import Auth
@@ -20,8 +20,6 @@ _MODULE: dict[int | str, dict[str, Any]] = {
     304: {"description": "The one that If-None-Match names"},
 }
 _COMPILERS = 2
-
-Who = Annotated[Principal, Depends(asker)]
 
 
 class TagsRequest(BaseModel):
@@ -41,7 +39,7 @@ def router(service: Service) -> APIRouter:
     compilers = asyncio.Semaphore(_COMPILERS)
 
     @routes.post("", openapi_extra=_UPLOAD)
-    async def upload(request: Request, who: Who) -> dict[str, Any]:
+    async def upload(request: Request, who: Caller) -> dict[str, Any]:
         """The body is a WebAssembly module. The same module again is no error: its id is the hash of its bytes."""
         who.check_upload()
         wasm = await request.body()
@@ -62,7 +60,7 @@ def router(service: Service) -> APIRouter:
         return {"tags": [asdict(tag) for tag in await asyncio.to_thread(store.tags)]}
 
     @routes.post("/tags")
-    async def set_tags(body: TagsRequest, who: Who) -> dict[str, Any]:
+    async def set_tags(body: TagsRequest, who: Caller) -> dict[str, Any]:
         """Answers with the tags that were set: all of those, or none and an error."""
         who.check_upload()
         if not body.tags:
@@ -72,14 +70,14 @@ def router(service: Service) -> APIRouter:
         return {"tags": [asdict(info) for info in infos]}
 
     @routes.delete("/tags/{tag}")
-    async def remove_tag(tag: str, who: Who) -> dict[str, Any]:
+    async def remove_tag(tag: str, who: Caller) -> dict[str, Any]:
         """The module stays."""
         who.check_upload()
         await asyncio.to_thread(store.remove_tag, tag, _auth(who))
         return {"tag": tag}
 
     @routes.get("/{name}", response_class=WasmResponse, responses=_MODULE)
-    async def module(name: str, who: Who, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+    async def module(name: str, who: Caller, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         """The bytes of the module that has this id or tag. ETag is its id."""
         who.check_controller(name)
         module_id = await asyncio.to_thread(store.resolve, name)
@@ -89,7 +87,7 @@ def router(service: Service) -> APIRouter:
         return WasmResponse(await asyncio.to_thread(store.read, module_id), headers=headers)
 
     @routes.delete("/{module_id}")
-    async def remove(module_id: str, who: Who, force: bool = False) -> dict[str, Any]:
+    async def remove(module_id: str, who: Caller, force: bool = False) -> dict[str, Any]:
         """By its uploader, or an admin. `force` removes its tags too, which otherwise keep it: 409."""
         who.check_upload()
         removed = await asyncio.to_thread(store.remove, module_id, _auth(who), force=force)

@@ -10,12 +10,12 @@ from aici_engine.config import SamplingParams
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
-from aici_engine.server.service.vocabulary import Vocabulary
+from aici_engine.server.service.vocabulary import ModelVocabulary
 
 NO_CONTROLLER = "none"
 
 
-class Message(BaseModel):
+class RunMessage(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     role: str
@@ -33,7 +33,7 @@ class RunRequest(BaseModel):
     controller: str
     controller_arg: Any
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: list[RunMessage] | None = None
     model: str | None = None
     temperature: float = 0.0
     top_p: float = 1.0
@@ -140,7 +140,7 @@ def _check(holds: bool, field: str, demand: str) -> None:
         raise ParameterError(field, f"{field} {demand}")
 
 
-def _plain(vocabulary: Vocabulary, message: Any) -> Any:
+def _plain(vocabulary: ModelVocabulary, message: Any) -> Any:
     """A message, or a part of one, whatever its shape, without special tokens."""
     if isinstance(message, str):
         return vocabulary.plain(message)

@@ -1,25 +1,20 @@
 """The route of AICI REST that runs controllers."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
 from aici_engine.server.gateway import sse
-from aici_engine.server.gateway.caller import who as asker
+from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.protocols.rest.request import RunRequest, generation_of
 from aici_engine.server.protocols.rest.run_events import run_events
-from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
-
-Who = Annotated[Principal, Depends(asker)]
 
 
 def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["aici"])
 
     @routes.post("/run")
-    async def run(request: Request, body: RunRequest, who: Who) -> StreamingResponse:
+    async def run(request: Request, body: RunRequest, who: Caller) -> StreamingResponse:
         """Server-sent events: an `initial-run`, then a `run` for each step, then `[DONE]`."""
         generation = await sse.unless_gone(request, generation_of(service, who, body))
         with_tokens = body.return_tokens or body.logprobs is not None

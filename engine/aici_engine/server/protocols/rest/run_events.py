@@ -33,7 +33,7 @@ async def run_events(
         _raise_failed_start(first[0])
         run_id, created = f"run-{uuid.uuid4()}", int(time.time())
         yield sse.event({"id": run_id, "object": "initial-run", "created": created, "model": service.name})
-        run = Run(stream, with_tokens)
+        run = RunView(stream, with_tokens)
         if run.take(first):
             yield sse.event(run.give())
         async for group in groups:
@@ -52,13 +52,13 @@ def _raise_failed_start(event: wire.StreamOut) -> None:
     raise error
 
 
-class Run:
+class RunView:
     """All of its forks. `take` adds up what happens, `give` answers with it and begins anew."""
 
     def __init__(self, stream: Stream, with_tokens: bool) -> None:
         self._stream = stream
         self._with_tokens = with_tokens
-        self._forks = [Fork(0, with_tokens)]
+        self._forks = [ForkView(0, with_tokens)]
 
     def take(self, events: list[wire.StreamOut]) -> bool:
         """False if there is nothing to tell of them."""
@@ -68,7 +68,7 @@ class Run:
     def _take(self, event: wire.StreamOut) -> bool:
         if isinstance(event, wire.ForkOut):
             if isinstance(event.event, wire.ForkedOut):
-                self._forks.append(Fork(event.fork, self._with_tokens, event.event.parent))
+                self._forks.append(ForkView(event.fork, self._with_tokens, event.event.parent))
             return self._forks[event.fork].take(event.event)
         if isinstance(event, wire.FinishOut):
             # What the server itself ends, ends with all of its forks.
@@ -94,7 +94,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Fork:
+class ForkView:
     """One sequence of a run; `parent`: the one that it was forked from. Its end is told once, and stays."""
 
     index: int

@@ -12,8 +12,8 @@ from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
 from aici_engine.server.link import wire
-from aici_engine.server.protocols.chat.collect import Answer, CallMade, answers
-from aici_engine.server.protocols.chat.tools import Call, Tool, calls_schema, written
+from aici_engine.server.protocols.chat.collect import CollectedCall, CollectedTurn, collect_turns
+from aici_engine.server.protocols.chat.tools import PastCall, Tool, calls_schema, written
 from aici_engine.server.protocols.chat.turn import Named, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import module_id
@@ -27,20 +27,20 @@ CALL = ('{"na', 'me":"weather","arg', 'uments":{"city":"B', 'onn"}', "}")
 MADE = ("weather", '{"city":"Bonn"}')
 
 
-def turn(*scripts: Script, **asked: object) -> tuple[Answer, FakeEngine]:
+def turn(*scripts: Script, **asked: object) -> tuple[CollectedTurn, FakeEngine]:
     service, engine = fake_service(*scripts)
     request = TurnRequest(**{"prompt": PROMPT, "sampling": SamplingParams(), "tools": TOOLS, **asked})  # type: ignore[arg-type]
-    [answer] = asyncio.run(answers([run_turn(service, Principal(), request)]))
+    [answer] = asyncio.run(collect_turns([run_turn(service, Principal(), request)]))
     assert service.client.num_streams == 0
     return answer, engine
 
 
-def end(answer: Answer) -> TurnEnd:
+def end(answer: CollectedTurn) -> TurnEnd:
     assert answer.end is not None
     return answer.end
 
 
-def made(calls: list[CallMade]) -> list[tuple[str, str]]:
+def made(calls: list[CollectedCall]) -> list[tuple[str, str]]:
     assert len({call.call_id for call in calls}) == len(calls)
     return [(call.name, call.arguments) for call in calls]
 
@@ -170,7 +170,7 @@ def test_a_schema_that_cannot_be_honoured_is_told_before_anything_is_said() -> N
     service, engine = fake_service()
     request = TurnRequest(prompt=PROMPT, sampling=SamplingParams(), tools=(*TOOLS, bad), tool_choice="auto")
     with pytest.raises(UsageError, match=r"the parameters of the tool bad: .*strin"):
-        asyncio.run(answers([run_turn(service, Principal(), request)]))
+        asyncio.run(collect_turns([run_turn(service, Principal(), request)]))
     assert engine.submitted == []
 
 
@@ -211,7 +211,7 @@ def test_the_schema_of_calls_allows_calls_of_the_tools_and_nothing_else() -> Non
 
 
 def test_what_is_written_of_a_call_is_what_a_call_says() -> None:
-    text = written(Call("c", "weather", {"city": "Bönn ↩"}))
+    text = written(PastCall("c", "weather", {"city": "Bönn ↩"}))
     assert text == '<tool_call>\n{"name":"weather","arguments":{"city":"Bönn ↩"}}\n</tool_call>'
 
 
@@ -219,7 +219,7 @@ def test_a_key_shares_what_was_computed_with_itself_alone() -> None:
     service, engine = fake_service()
     for name in ("alice", "bob", "alice"):
         who = Principal(name=name)
-        asyncio.run(answers([run_turn(service, who, TurnRequest(prompt=PROMPT, sampling=SamplingParams()))]))
+        asyncio.run(collect_turns([run_turn(service, who, TurnRequest(prompt=PROMPT, sampling=SamplingParams()))]))
     alice, bob, alice_too = (submit.salt for submit in engine.submitted)
     assert alice == alice_too != bob
 
