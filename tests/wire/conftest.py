@@ -1,6 +1,6 @@
 """One runtime for each version and synchronization; tests that break one start their own.
 
-`--aicirt PATH` tests another binary, `--wire doc,head` says which versions of the protocol it speaks and `--rtarg FLAG`
+`--aicirt PATH` tests another binary, `--wire v1,v2` says which versions of the protocol it speaks and `--rtarg FLAG`
 what else to tell it; `--fuzz N` tries N examples in each test of test_fuzz_*.py, at random.
 """
 
@@ -21,19 +21,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--aicirt", metavar="PATH", help="the runtime to test (default: this project's)")
     parser.addoption("--rtarg", action="append", default=[], metavar="FLAG", help="for each runtime that serves")
     parser.addoption("--fuzz", type=int, metavar="N", help="examples of each fuzz test, at random (default: a few)")
-    parser.addoption("--wire", default="doc,head", help="versions of the protocol that it speaks (default: doc,head)")
+    parser.addoption("--wire", default="v1,v2", help="versions of the protocol that it speaks (default: v1,v2)")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A file's VERSIONS says which it is about, if not both."""
     if "version" in metafunc.fixturenames:
-        versions = getattr(metafunc.module, "VERSIONS", ("doc", "head"))
+        versions = getattr(metafunc.module, "VERSIONS", ("v1", "v2"))
         metafunc.parametrize("version", [v for v in _spoken(metafunc.config) if v in versions], scope="session")
 
 
 def _spoken(config: pytest.Config) -> tuple[Version, ...]:
-    chosen = str(config.getoption("wire", "doc,head")).split(",")
-    every: tuple[Version, ...] = ("doc", "head")
+    chosen = str(config.getoption("wire", "v1,v2")).split(",")
+    every: tuple[Version, ...] = ("v1", "v2")
     return tuple(version for version in every if version in chosen)
 
 

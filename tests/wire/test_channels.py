@@ -169,7 +169,7 @@ class TestWakeUps:
 def test_tokens(either: Engine) -> None:
     reply = data(either.call("tokens"))
     assert reply["vocab_size"] == 261
-    if either.version == "head":
+    if either.version == "v2":
         assert reply == {"vocab_size": 261, "eos_token_id": 0}
 
 

@@ -18,7 +18,7 @@ from tests.wire.support.tries import GOLDEN, Trie
 
 @pytest.fixture
 def head_only(aicirt: Binary) -> None:
-    if "head" not in aicirt.versions:
+    if "v2" not in aicirt.versions:
         pytest.skip("flags of the later version")
 
 
@@ -51,10 +51,10 @@ class TestLogitsSize:
     """A model may have more logits than its tokenizer has tokens."""
 
     def test_it_pads(self, aicirt: Binary, head_only: None) -> None:
-        with Engine(aicirt, "head", extra=("--logits-size=300", *PATIENT["head"])) as engine:
+        with Engine(aicirt, "v2", extra=("--logits-size=300", *PATIENT["v2"])) as engine:
             assert data(engine.call("tokens"))["vocab_size"] == 300
             guests = Guests(engine)
-            usual = puppet.DEFAULTS["head"]["mid"]
+            usual = puppet.DEFAULTS["v2"]["mid"]
             trie = Trie(bytes.fromhex(guests.only_mid(puppet.dump(puppet.TRIE) + usual)["logs"]))
             assert (trie.vocab_size, trie.texts(10)[261:]) == (300, [b""] * 39)
 
@@ -100,7 +100,7 @@ class TestModule:
         assert b'{"steps":[]}' in (done := aicirt.run(*flags)).stdout + done.stderr
 
     def test_restricted(self, aicirt: Binary, head_only: None) -> None:
-        with Engine(aicirt, "head", extra=["--restricted"]) as engine:
+        with Engine(aicirt, "v2", extra=["--restricted"]) as engine:
             for op, fields in (("mk_module", {"binary": ""}), ("set_tags", {"module_id": "0" * 64, "tags": ["a"]})):
                 response = engine.side(op, **fields)
                 assert (response["type"], response["error"]) == ("error", "module upload disabled")
@@ -144,7 +144,7 @@ class TestSaveTokenizer:
             guests = Guests(engine)
             usual = puppet.DEFAULTS[version]["mid"]
             trie = guests.only_mid(puppet.dump(puppet.TRIE) + usual)["logs"]
-            assert trie == GOLDEN[10 if version == "head" else 8]
+            assert trie == GOLDEN[10 if version == "v2" else 8]
 
 
 class _Attached(SemaphoreBox):

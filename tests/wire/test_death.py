@@ -87,7 +87,7 @@ def test_who_is_freed_is_gone(aicirt: Binary, version: Version) -> None:
     with Engine(aicirt, version, extra=PATIENT[version]) as engine:
         guests = Guests(engine)
         parent, clone, failed = guests.bind(), fresh(), guests.bind(mid=puppet.TRAP)
-        how = {"clone_id": parent} | ({"clone_idx": 1} if guests.is_head else {})
+        how = {"clone_id": parent} | ({"clone_idx": 1} if guests.is_v2 else {})
         guests.step([{"id": parent}, {"id": clone} | how, {"id": failed}])
         assert len(members(engine.process.pid, "aicirt-seq")) >= 2
         guests.free(parent, clone, failed)

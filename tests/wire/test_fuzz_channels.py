@@ -99,7 +99,7 @@ class Model:
 
     def __init__(self, arena: Arena) -> None:
         self.arena, self.guests, self.engine = arena, arena.guests, arena.engine
-        self.is_head = arena.version == "head"
+        self.is_v2 = arena.version == "v2"
         self.unbound: list[str] = []
         self.live: dict[int, str] = {}
 
@@ -128,7 +128,7 @@ class Model:
     def bind(self) -> None:
         if self.unbound:
             seq_id, req_id = fresh(), self.unbound.pop()
-            if self.is_head:
+            if self.is_v2:
                 assert self.guests.step([{"id": seq_id, "req_id": req_id}])[seq_id]["error"] == ""
             else:
                 data = self.guests.post_pre(pre_ops=[{"id": seq_id, "req_id": req_id}])
@@ -146,7 +146,7 @@ class Model:
         assert not any(entry["error"] for entry in reply["data"]["seqs"].values()), reply
 
     def post_pre(self, chosen: random.Random) -> None:
-        if self.is_head:
+        if self.is_v2:
             return
         ops = [{"id": seq_id, "tokens": [1], "backtrack": 0} for seq_id in self.live if chosen.random() < 0.5]
         data = self.guests.post_pre(post_ops=ops)
@@ -158,7 +158,7 @@ class Model:
         if self.live:
             parent, child = chosen.choice(list(self.live)), fresh()
             family = sum(req_id == self.live[parent] for req_id in self.live.values())
-            op = {"id": child, "clone_id": parent} | ({"clone_idx": 1} if self.is_head else {})
+            op = {"id": child, "clone_id": parent} | ({"clone_idx": 1} if self.is_v2 else {})
             entry = self.guests.step([{"id": parent}, op])[child]
             if family < 16 and not entry["error"]:
                 self.live[child] = self.live[parent]
@@ -177,11 +177,11 @@ class Model:
         for req_id in [*self.unbound, *REQUESTS]:
             seq_id = fresh()
             bound = {"id": seq_id, "req_id": req_id}
-            response = self.guests.try_step([bound]) if self.is_head else self.guests.try_post_pre(pre_ops=[bound])
+            response = self.guests.try_step([bound]) if self.is_v2 else self.guests.try_post_pre(pre_ops=[bound])
             if response["type"] == "ok":
                 self.guests.free(seq_id)
         self.guests.free(*self.live, *SEQUENCES)
-        if not self.is_head:
+        if not self.is_v2:
             assert set(self.guests.post_pre()["pre_seqs"]) == {str(self.arena.neighbour)}
         self.arena.check_neighbour()
 

@@ -61,7 +61,7 @@ BRANCHES = some_fields(
     splices=st.lists(SPLICES, max_size=2),
 )
 RESULTS: dict[Version, dict[str, st.SearchStrategy[Any]]] = {
-    "doc": {
+    "v1": {
         "prompt": st.just({}) | JUNK,
         "pre": some_fields(suspend=st.booleans(), num_forks=COUNTS, ff_tokens=TOKEN_LISTS) | JUNK,
         "mid": st.one_of(
@@ -71,7 +71,7 @@ RESULTS: dict[Version, dict[str, st.SearchStrategy[Any]]] = {
         ),
         "post": some_fields(stop=st.booleans()) | JUNK,
     },
-    "head": {
+    "v2": {
         "prompt": some_fields(prompt=TOKEN_LISTS) | JUNK,
         "mid": some_fields(branches=st.lists(BRANCHES, max_size=3)) | JUNK,
     },
@@ -115,7 +115,7 @@ def actions(version: Version) -> st.SearchStrategy[str]:
         st.sampled_from([puppet.dump(puppet.TRIE), puppet.echo(4), puppet.SEQ_ID, puppet.EOS, puppet.spin(10_000)]),
         st.builds(instruction, st.just("g"), st.integers(0, 3), POINTERS),
     ]
-    if version == "head":
+    if version == "v2":
         mild.append(st.builds(puppet.config, st.sampled_from(["fork", "backtrack", "ff_tokens", "x", ""])))
     return st.one_of(*mild, *mild, *wild)
 
@@ -188,7 +188,7 @@ class Life:
             self.arena.check_neighbour()
             return False
         self._note(response["data"])
-        if not self.guests.is_head:
+        if not self.guests.is_v2:
             check_post_pre(reply := self.guests.post_pre(pre_ops=[bound]))
             self._note(reply["pre_seqs"][str(self.ids[0])])
             return True
@@ -197,18 +197,18 @@ class Life:
         if response["data"]["error"]:  # it is there all the same for a while, and of no use
             assert stepped["type"] == "error" or stepped["data"]["seqs"][str(self.ids[0])]["error"]
             return False
-        check_mid("head", reply := data(stepped), 2)
+        check_mid("v2", reply := data(stepped), 2)
         assert all(0 <= token < VOCAB for token in result["prompt"])
         self._note(reply["seqs"][str(self.ids[0])])
         return True
 
     def _step(self, number: int, step: dict[str, Any]) -> None:
         done = {"backtrack": step["backtrack"], "tokens": step["tokens"]}
-        told = done | {"sampled": (step["tokens"] or [None])[0]} if self.guests.is_head else {}
+        told = done | {"sampled": (step["tokens"] or [None])[0]} if self.guests.is_v2 else {}
         ops: list[dict[str, Any]] = [{"id": seq_id} | told for seq_id in self.ids]
         if step["forks"]:
             self.ids.append(10**9 + fresh())
-            index = {"clone_idx": 1} if self.guests.is_head else {}
+            index = {"clone_idx": 1} if self.guests.is_v2 else {}
             ops.append({"id": self.ids[-1], "clone_id": self.ids[0]} | index | told)
         reply = data(self.guests.try_step([*ops, self.arena.op()]))
         check_mid(self.arena.version, reply, len(ops) + 1)
@@ -216,7 +216,7 @@ class Life:
         for row, seq_id in enumerate(self.ids):
             self._note(entry := reply["seqs"][str(seq_id)])
             self.told.append([sorted(mask) for mask in masks(self.arena.engine, reply, entry, row)])
-        if not self.guests.is_head:
+        if not self.guests.is_v2:
             check_post_pre(reply := self.guests.post_pre(post_ops=[{"id": seq_id} | done for seq_id in self.ids]))
             for seq_id in self.ids:
                 self._note(reply["post_seqs"][str(seq_id)])

@@ -28,7 +28,7 @@ def arena_of(aicirt: Binary, version: Version, fuzz: Fuzz, *flags: str) -> Itera
 @pytest.fixture(scope="module")
 def late(aicirt: Binary, fuzz: Fuzz) -> Iterator[Arena]:
     """With a step of 25 ms and ten rounds."""
-    yield from arena_of(aicirt, "head", fuzz)
+    yield from arena_of(aicirt, "v2", fuzz)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def early(aicirt: Binary, fuzz: Fuzz) -> Iterator[Arena]:
     """The earlier protocol, in which the original kills who is late at once; ours may be told to wait for a second."""
     if not aicirt.few_templates():
         pytest.skip("it has no flag for that")
-    yield from arena_of(aicirt, "doc", fuzz, "--wasm-max-step-time=25", "--wasm-max-timeout-steps=40")
+    yield from arena_of(aicirt, "v1", fuzz, "--wasm-max-step-time=25", "--wasm-max-timeout-steps=40")
 
 
 def test_an_engine_of_the_earlier_protocol_waits(early: Arena) -> None:

@@ -72,7 +72,7 @@ class TestTrie:
     def test_the_guests_own_encoding(self, guests: Guests, aicirt: Binary) -> None:
         """Eight bits of length with `aici_pre_process`, ten without."""
         trie = Trie(bytes.fromhex(logs(guests, puppet.dump(puppet.TRIE))))
-        texts = trie.texts(10 if guests.is_head else 8)
+        texts = trie.texts(10 if guests.is_v2 else 8)
         assert (trie.vocab_size, trie.eos, texts[EOS]) == (VOCAB, EOS, b"")
         assert sorted(texts[1:257]) == [bytes([byte]) for byte in range(256)]
         assert texts[257:] == [b"he", b"hel", b" he", b"<note>"]
@@ -159,7 +159,7 @@ class TestVariables:
 
     def test_written_before_the_first_step(self, guests: Guests) -> None:
         entry = guests.first(prompt=write("a", "01") + puppet.DEFAULTS[guests.version]["prompt"])
-        if not guests.is_head:  # HEAD has said it in the answer to instantiate
+        if not guests.is_v2:  # HEAD has said it in the answer to instantiate
             assert [list(command) for command in entry["storage"]] == [["WriteVar"]]
 
     def test_another_request_has_its_own(self, guests: Guests) -> None:
@@ -194,7 +194,7 @@ class TestLog:
             + puppet.instruction("L", puppet.MASK_AT, 3)
         )
         seq_id = guests.bind(mid={0: body + usual(guests), 1: usual(guests)})
-        if guests.is_head:
+        if guests.is_v2:
             seq_id = fresh()
             entry = guests.step(
                 [{"id": seq_id, "req_id": guests.request(mid={0: body + usual(guests), 1: usual(guests)})}]
@@ -227,7 +227,7 @@ class TestWasi:
         assert len(one) == 32
 
     def test_time_stands_still(self, guests: Guests) -> None:
-        if guests.is_head:  # DOC's guests are told that there is no clock
+        if guests.is_v2:  # DOC's guests are told that there is no clock
             body = puppet.instruction("g", 1, puppet.MASK_AT) + puppet.dump_memory(puppet.MASK_AT, 8)
             assert logs(guests, body) == "0" + "00" * 8
             assert logs(guests, puppet.instruction("g", 0, puppet.MASK_AT)) == "63"
@@ -321,7 +321,7 @@ class TestFailures:
         bad = [guests.request(mid=body) for body in (puppet.TRAP, puppet.STOP, puppet.RECURSE, puppet.answer("{"))]
         seqs = {fresh(): req_id for req_id in bad}
         bound = [{"id": seq_id, "req_id": req_id} for seq_id, req_id in seqs.items()]
-        if not guests.is_head:
+        if not guests.is_v2:
             guests.post_pre(pre_ops=bound)
             bound = [{"id": seq_id} for seq_id in seqs]
         stepped = guests.step([{"id": good}, *bound])

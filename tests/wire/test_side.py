@@ -121,7 +121,7 @@ class TestTags:
 class TestInstantiate:
     def test_the_prompt_comes_back(self, guests: Guests) -> None:
         entry = guests.instantiate(f"r{fresh()}", [5, 6, 7])
-        if guests.is_head:
+        if guests.is_v2:
             assert (entry["error"], entry["result"]["prompt"]) == ("", [5, 6, 7])
             assert (entry["storage"], entry["logs"], entry["micros"] % 10) == ([], "", 0)
 
@@ -132,7 +132,7 @@ class TestInstantiate:
         bound = {"id": seq_id, "req_id": req_id}
         stepped = (
             guests.step([bound])[seq_id]
-            if guests.is_head
+            if guests.is_v2
             else guests.post_pre(pre_ops=[bound])["pre_seqs"][str(seq_id)]
         )
         # DOC says at the first step what was logged until then; HEAD has said it.
@@ -193,9 +193,9 @@ class TestInstantiate:
     def test_a_guest_that_fails(self, guests: Guests, body: puppet.Script) -> None:
         """DOC has it as the command's error, HEAD in the result."""
         response = guests.try_instantiate(f"r{fresh()}", prompt=puppet.log("before;") + body)
-        text = data(response)["error"] if guests.is_head else error(response)
+        text = data(response)["error"] if guests.is_v2 else error(response)
         assert text.startswith("Error (setup): before;")
-        if guests.is_head:
+        if guests.is_v2:
             assert response["data"]["logs"] == f"before;\n{text}"
         if not body:
             assert "aici_host_return_process_result not called" in text
@@ -212,9 +212,9 @@ class TestInstantiate:
         assert sorted(reply["$rid"] for reply in replies) == sorted(ids)
         seqs = {fresh(): req_id for req_id in ids}
         bound = [{"id": seq_id, "req_id": req_id} for seq_id, req_id in seqs.items()]
-        if not guests.is_head:
+        if not guests.is_v2:
             guests.post_pre(pre_ops=bound)
-        stepped = guests.step(bound if guests.is_head else [{"id": seq_id} for seq_id in seqs])
+        stepped = guests.step(bound if guests.is_v2 else [{"id": seq_id} for seq_id in seqs])
         assert {seq_id: entry["logs"] for seq_id, entry in stepped.items()} == seqs
         guests.free(*seqs)
 

@@ -23,69 +23,69 @@ def test_instantiate(aicirt: Binary, version: Version) -> None:
 
 
 @pytest.fixture(scope="module")
-def doc(aicirt: Binary) -> Any:
-    with Engine(aicirt, "doc", extra=("--wasm-max-pre-step-time=400", "--wasm-max-step-time=400")) as engine:
+def v1(aicirt: Binary) -> Any:
+    with Engine(aicirt, "v1", extra=("--wasm-max-pre-step-time=400", "--wasm-max-step-time=400")) as engine:
         yield Guests(engine)
 
 
 class TestDoc:
-    def test_a_runaway_in_mid(self, doc: Guests) -> None:
-        runaway, good = doc.bind(mid=spin()), doc.bind()
-        seqs = doc.step([{"id": runaway}, {"id": good}])
+    def test_a_runaway_in_mid(self, v1: Guests) -> None:
+        runaway, good = v1.bind(mid=spin()), v1.bind()
+        seqs = v1.step([{"id": runaway}, {"id": good}])
         assert seqs[runaway]["error"].startswith("Worker: timeout")
         assert seqs[runaway]["result"] is None
         assert seqs[good]["error"] == ""
-        assert doc.mid(runaway)["error"]
-        doc.free(runaway, good)
-        doc.engine.is_well()
+        assert v1.mid(runaway)["error"]
+        v1.free(runaway, good)
+        v1.engine.is_well()
 
-    def test_a_runaway_in_pre(self, doc: Guests) -> None:
-        runaway, good, req_id = fresh(), doc.bind(), doc.request(pre=spin())
-        seqs = doc.post_pre(pre_ops=[{"id": runaway, "req_id": req_id}])["pre_seqs"]
+    def test_a_runaway_in_pre(self, v1: Guests) -> None:
+        runaway, good, req_id = fresh(), v1.bind(), v1.request(pre=spin())
+        seqs = v1.post_pre(pre_ops=[{"id": runaway, "req_id": req_id}])["pre_seqs"]
         assert seqs[str(runaway)]["error"].startswith("Worker: timeout")
         assert seqs[str(runaway)]["result"] is None
         assert seqs[str(good)]["error"] == ""
-        doc.free(runaway, good)
-        doc.engine.is_well()
+        v1.free(runaway, good)
+        v1.engine.is_well()
 
-    def test_a_runaway_in_post(self, doc: Guests) -> None:
-        runaway, good = doc.bind(post=spin()), doc.bind()
-        reply = doc.post_pre(post_ops=[{"id": runaway, "tokens": [1]}], freed=[runaway])
+    def test_a_runaway_in_post(self, v1: Guests) -> None:
+        runaway, good = v1.bind(post=spin()), v1.bind()
+        reply = v1.post_pre(post_ops=[{"id": runaway, "tokens": [1]}], freed=[runaway])
         for entry in (reply["post_seqs"][str(runaway)], reply["pre_seqs"][str(runaway)]):
             assert entry["error"].startswith("Worker: timeout")
             assert entry["result"] is None
         assert reply["pre_seqs"][str(good)]["error"] == ""
-        doc.free(good)
-        doc.engine.is_well()
+        v1.free(good)
+        v1.engine.is_well()
 
 
 @pytest.fixture(scope="module")
-def head(aicirt: Binary) -> Any:
+def v2(aicirt: Binary) -> Any:
     """With the original's 25 ms and ten rounds. A guest that a busy machine made late has its rounds, too."""
-    with Engine(aicirt, "head") as engine:
+    with Engine(aicirt, "v2") as engine:
         yield Guests(engine)
 
 
 class TestHead:
-    def test_ten_rounds_and_the_end(self, head: Guests) -> None:
-        runaway, good = fresh(), head.bind()
-        ops: list[dict[str, Any]] = [{"id": runaway, "req_id": head.request(mid=spin())}, {"id": good}]
+    def test_ten_rounds_and_the_end(self, v2: Guests) -> None:
+        runaway, good = fresh(), v2.bind()
+        ops: list[dict[str, Any]] = [{"id": runaway, "req_id": v2.request(mid=spin())}, {"id": good}]
         for k in range(1, 11):
-            seqs = head.step(ops)
+            seqs = v2.step(ops)
             late = seqs[runaway]
             assert (late["error"], late["result"]) == ("", NOOP)
             assert late["logs"] == f"⏲ timeout [deadline: 25ms; step {k}/10]\n"
             assert seqs[good]["error"] == ""
             ops = [{"id": runaway}, {"id": good}]
-        end = head.step(ops)[runaway]
+        end = v2.step(ops)[runaway]
         assert end["error"].startswith("Worker: timeout")
         assert end["result"] is None
-        head.free(runaway, good)
-        head.engine.is_well()
+        v2.free(runaway, good)
+        v2.engine.is_well()
 
     def test_the_answer_may_come_later(self, aicirt: Binary) -> None:
         """One fork waits for what the other writes a step later. It is not asked anew."""
-        with Engine(aicirt, "head", extra=("--wasm-max-timeout-steps=1000",)) as engine:
+        with Engine(aicirt, "v2", extra=("--wasm-max-timeout-steps=1000",)) as engine:
             guests, parent, child = Guests(engine), fresh(), fresh()
             answer = puppet.await_variable("go") + puppet.log("done") + puppet.allow(5) + branches(masked())
             later = when(child, answer) + when(parent, branches(puppet.NOOP))
@@ -99,25 +99,25 @@ class TestHead:
             assert (came["error"], came["logs"]) == ("", "done")
             assert came["result"]["branches"][0]["sample_mask"] is not None
 
-    def test_who_is_late_is_not_told_more(self, head: Guests) -> None:
+    def test_who_is_late_is_not_told_more(self, v2: Guests) -> None:
         """The original aborts when an engine appends to a sequence whose guest still computes."""
         runaway = fresh()
-        head.step([{"id": runaway, "req_id": head.request(mid=spin())}])
-        response = head.try_step([{"id": runaway, "sampled": 1, "tokens": [1]}])
+        v2.step([{"id": runaway, "req_id": v2.request(mid=spin())}])
+        response = v2.try_step([{"id": runaway, "sampled": 1, "tokens": [1]}])
         assert response["type"] == "error" or response["data"]["seqs"][str(runaway)]["error"]
-        head.free(runaway)
-        head.engine.is_well()
+        v2.free(runaway)
+        v2.engine.is_well()
 
     def test_it_needs_no_capability(self, aicirt: Binary) -> None:
         """Though a splice of a guest's own does."""
-        with Engine(aicirt, "head", capabilities=()) as engine:
+        with Engine(aicirt, "v2", capabilities=()) as engine:
             guests, runaway = Guests(engine), fresh()
             late = guests.step([{"id": runaway, "req_id": guests.request(mid=spin())}])[runaway]
             assert (late["error"], late["result"]) == ("", NOOP)
 
-    def test_who_is_late_can_be_freed(self, head: Guests) -> None:
+    def test_who_is_late_can_be_freed(self, v2: Guests) -> None:
         runaway = fresh()
-        head.step([{"id": runaway, "req_id": head.request(mid=spin())}])
-        head.free(runaway)
-        reply = head.try_step([{"id": runaway}])
+        v2.step([{"id": runaway, "req_id": v2.request(mid=spin())}])
+        v2.free(runaway)
+        reply = v2.try_step([{"id": runaway}])
         assert error(reply) == f"invalid id {runaway}"

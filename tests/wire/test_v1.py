@@ -10,7 +10,7 @@ from tests.wire.support.engine import Engine, error, fresh
 from tests.wire.support.guests import Guests
 from tests.wire.support.puppet import ECHO, NO_STOP, PRE_GO, SAMPLE, answer, log
 
-VERSIONS = ("doc",)
+VERSIONS = ("v1",)
 VOCAB = 261
 GO = {"suspend": False, "num_forks": 1, "ff_tokens": []}
 

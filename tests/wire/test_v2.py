@@ -14,7 +14,7 @@ from tests.wire.support.engine import PATIENT, Binary, Engine, data, error, fres
 from tests.wire.support.guests import Guests
 from tests.wire.support.puppet import ECHO, allow, branches, log, masked, splice, unmasked
 
-VERSIONS = ("head",)
+VERSIONS = ("v2",)
 VOCAB = 261
 NUM_ELTS = (VOCAB + 1000) & ~63
 
@@ -48,7 +48,7 @@ def step(guests: Guests, body: puppet.Script | dict[int, puppet.Script]) -> tupl
 
 class TestResponse:
     def test_its_fields(self, guests: Guests) -> None:
-        reply, entry = step(guests, puppet.DEFAULTS["head"]["mid"])
+        reply, entry = step(guests, puppet.DEFAULTS["v2"]["mid"])
         assert set(reply) >= {"seqs", "dtype", "first_mask_byte_offset", "mask_num_bytes", "mask_num_elts", "num_masks"}
         assert entry.pop("micros") % 10 == 0
         (branch,) = entry.pop("result")["branches"]
@@ -58,7 +58,7 @@ class TestResponse:
 
     def test_the_region(self, guests: Guests) -> None:
         """Of 1 MiB for 261 tokens and f32: 1216 elements a slot, with the leeway that the format has."""
-        reply, _ = step(guests, puppet.DEFAULTS["head"]["mid"])
+        reply, _ = step(guests, puppet.DEFAULTS["v2"]["mid"])
         masks = Masks(guests.engine)
         assert NUM_ELTS == 1216
         assert (masks.magic, masks.stride, masks.dtype) == (0xF01291B7, 4 * NUM_ELTS, 1)
@@ -187,7 +187,7 @@ class TestBranches:
 
 class TestArgument:
     def test_the_guest_is_told(self, guests: Guests) -> None:
-        body = ECHO + puppet.DEFAULTS["head"]["mid"]
+        body = ECHO + puppet.DEFAULTS["v2"]["mid"]
         req_id, seq_id = guests.request(mid=body), fresh()
         first = guests.step([{"id": seq_id, "req_id": req_id}])[seq_id]
         assert json.loads(first["logs"]) == {"backtrack": 0, "tokens": [], "sampled": None, "fork_group": [seq_id]}
@@ -196,7 +196,7 @@ class TestArgument:
         guests.free(seq_id)
 
     def test_optional_fields(self, guests: Guests) -> None:
-        seq_id = guests.bind(mid=ECHO + puppet.DEFAULTS["head"]["mid"])
+        seq_id = guests.bind(mid=ECHO + puppet.DEFAULTS["v2"]["mid"])
         op = {"id": seq_id, "backtrack": 0, "tokens": [1], "req_id": None, "clone_id": None, "clone_idx": None}
         reply = data(guests.engine.call("mid_process", ops=[op], freed=[]))
         assert json.loads(reply["seqs"][str(seq_id)]["logs"])["sampled"] is None
@@ -228,7 +228,7 @@ class TestArgument:
 
     def test_config(self, guests: Guests) -> None:
         body = "".join(puppet.config(name) for name in ("fork", "backtrack", "ff_tokens", "nope", ""))
-        _, entry = step(guests, body + puppet.DEFAULTS["head"]["mid"])
+        _, entry = step(guests, body + puppet.DEFAULTS["v2"]["mid"])
         assert entry["logs"] == "11100"
 
 
@@ -237,7 +237,7 @@ class TestClone:
         """It goes on from its parent's memory, before the parent takes its own next op."""
         body = ECHO + puppet.SEQ_ID
         two = allow(1) + allow(2) + branches(masked(0), masked(1))
-        req_id, parent, child = guests.request(mid={0: two, 1: body + puppet.DEFAULTS["head"]["mid"]}), fresh(), fresh()
+        req_id, parent, child = guests.request(mid={0: two, 1: body + puppet.DEFAULTS["v2"]["mid"]}), fresh(), fresh()
         guests.step([{"id": parent, "req_id": req_id}])
         seqs = guests.step(
             [
@@ -256,7 +256,7 @@ class TestClone:
 
     def test_the_group_is_in_order_of_clone_idx(self, guests: Guests) -> None:
         """The parent first, whatever the order of ops."""
-        body = puppet.DEFAULTS["head"]["mid"]
+        body = puppet.DEFAULTS["v2"]["mid"]
         req_id, parent = guests.request(mid={0: branches(*[puppet.NOOP] * 3), 1: ECHO + body}), fresh()
         guests.step([{"id": parent, "req_id": req_id}])
         one, two = fresh(), fresh()
@@ -279,7 +279,7 @@ class TestClone:
         guests.free(parent, *clones)
 
     def test_a_parent_that_failed(self, guests: Guests) -> None:
-        parent, child = guests.bind(mid={0: puppet.DEFAULTS["head"]["mid"], 1: puppet.TRAP}), fresh()
+        parent, child = guests.bind(mid={0: puppet.DEFAULTS["v2"]["mid"], 1: puppet.TRAP}), fresh()
         guests.mid(parent)
         seqs = guests.step([{"id": parent}, {"id": child, "clone_id": parent, "clone_idx": 1}])
         assert seqs[child]["error"]
@@ -287,7 +287,7 @@ class TestClone:
 
     def test_variables_are_shared(self, guests: Guests) -> None:
         write = '{"WriteVar":{"name":"a","value":"01","op":"Append","when_version_is":null}}'
-        body = puppet.store(write) + puppet.DEFAULTS["head"]["mid"]
+        body = puppet.store(write) + puppet.DEFAULTS["v2"]["mid"]
         req_id, parent, child = guests.request(mid={0: branches(*[puppet.NOOP] * 2), 1: body}), fresh(), fresh()
         guests.step([{"id": parent, "req_id": req_id}])
         seqs = guests.step([{"id": parent}, {"id": child, "clone_id": parent, "clone_idx": 1}])
@@ -389,7 +389,7 @@ class TestRefused:
 @pytest.fixture(scope="module")
 def bare(aicirt: Binary) -> Iterator[Guests]:
     """A runtime of an engine that can do nothing of it."""
-    with Engine(aicirt, "head", extra=PATIENT["head"], capabilities=()) as engine:
+    with Engine(aicirt, "v2", extra=PATIENT["v2"], capabilities=()) as engine:
         yield Guests(engine)
 
 
@@ -397,14 +397,14 @@ class TestFirstOp:
     """Without a flag of either version, the first op says which it is."""
 
     def test_head(self, aicirt: Binary) -> None:
-        with Engine(aicirt, "head", capabilities=(), dtype="", extra=PATIENT["head"]) as engine:
+        with Engine(aicirt, "v2", capabilities=(), dtype="", extra=PATIENT["v2"]) as engine:
             _, entry = step(Guests(engine), allow(1) + branches(masked()))
             assert entry["result"]["branches"][0]["sample_mask"] == 0
             assert Masks(engine).magic == 0xF01291B7
             error(Guests(engine).try_post_pre())
 
     def test_doc(self, aicirt: Binary) -> None:
-        with Engine(aicirt, "doc", extra=PATIENT["doc"]) as engine:
+        with Engine(aicirt, "v1", extra=PATIENT["v1"]) as engine:
             guests = Guests(engine)
             assert guests.mid(guests.bind())["result"] is None
             assert set(struct.unpack_from(f"<{VOCAB}f", engine.bin)) == {0.0, -100.0}
@@ -436,7 +436,7 @@ class TestCapabilities:
 
     def test_config(self, bare: Guests) -> None:
         body = "".join(puppet.config(name) for name in ("fork", "backtrack", "ff_tokens"))
-        assert step(bare, body + puppet.DEFAULTS["head"]["mid"])[1]["logs"] == "000"
+        assert step(bare, body + puppet.DEFAULTS["v2"]["mid"])[1]["logs"] == "000"
 
 
 VALUES = {
@@ -450,7 +450,7 @@ class TestTypes:
     @pytest.mark.parametrize("dtype", sorted(VALUES))
     def test_floats(self, aicirt: Binary, dtype: str) -> None:
         letter, allowed, denied, size, number = VALUES[dtype]
-        with Engine(aicirt, "head", dtype=dtype, extra=PATIENT["head"]) as engine:
+        with Engine(aicirt, "v2", dtype=dtype, extra=PATIENT["v2"]) as engine:
             guests = Guests(engine)
             reply, _ = step(guests, allow(0, 2, 260) + branches(masked()))
             masks = Masks(engine)
@@ -463,7 +463,7 @@ class TestTypes:
 
     def test_bool(self, aicirt: Binary) -> None:
         """Never worked in the original: there each mask runs into an assertion."""
-        with Engine(aicirt, "head", dtype="bool", extra=PATIENT["head"]) as engine:
+        with Engine(aicirt, "v2", dtype="bool", extra=PATIENT["v2"]) as engine:
             reply, entry = step(Guests(engine), allow(0, 2, 260) + branches(masked()))
             assert (entry["error"], reply["dtype"], Masks(engine).dtype) == ("", "bool", 4)
             assert reply["mask_num_bytes"] >= (VOCAB + 7) // 8
@@ -475,8 +475,8 @@ class TestTypes:
 def test_the_golden_header(aicirt: Binary, tmp_path: Path) -> None:
     """Of a region of 64 MiB, for as many tokens as Llama has."""
     other = replace(aicirt, tokenizer=vocabularies.wide(tmp_path, 32_000))
-    with Engine(other, "head", bin_mib=64, extra=PATIENT["head"]) as engine:
-        reply, _ = step(Guests(engine), puppet.DEFAULTS["head"]["mid"])
+    with Engine(other, "v2", bin_mib=64, extra=PATIENT["v2"]) as engine:
+        reply, _ = step(Guests(engine), puppet.DEFAULTS["v2"]["mid"])
         assert engine.bin[:16].hex() == "b79112f000030200fc01000001000000"
         assert (reply["first_mask_byte_offset"], reply["mask_num_elts"]) == (2096, 32960)
         assert row(engine, reply, 0) == {1, 2}

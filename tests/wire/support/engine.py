@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 from tests.wire.support.mailbox import MIB, PATIENCE_S, FutexBox, Mailbox, SemaphoreBox, create_region, unlink
 
-Version = Literal["doc", "head"]
+Version = Literal["v1", "v2"]
 Sync = Literal["sem", "futex"]
 Side = Literal["", "-side"]
 SIDES: tuple[Side, ...] = ("", "-side")
 ADMIN = {"user": "root", "is_admin": True}
 
 PATIENT: dict[Version, tuple[str, ...]] = {
-    "doc": ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
-    "head": ("--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
+    "v1": ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
+    "v2": ("--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
 }
 """Flags of a runtime that is not to be late: a busy machine is no reason to fail."""
 
@@ -101,7 +101,7 @@ class Engine:
         ]
         flags += [f"--json-size={self.json_mib}", f"--bin-size={self.bin_mib}"]
         flags += ["--futex"] if self.sync == "futex" else []
-        if self.version == "head":
+        if self.version == "v2":
             flags += [f"--cap-{name}" for name in self.capabilities]
             flags += [f"--bias-dtype={self.dtype}"] if self.dtype else []
         return flags

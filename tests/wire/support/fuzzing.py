@@ -56,7 +56,7 @@ class Arena:
         entry = self.guests.mid(self.neighbour) if data is None else data["seqs"][str(self.neighbour)]
         result = check_entry(entry)
         assert (entry["error"], entry["logs"]) == ("", "")
-        if self.version == "doc":
+        if self.version == "v1":
             assert result is None
         else:
             (branch,) = result["branches"]

@@ -16,7 +16,7 @@ class Guests:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.version = engine.version
-        self.is_head = engine.version == "head"
+        self.is_v2 = engine.version == "v2"
 
     def request(self, **callbacks: Any) -> str:
         """The id of a request whose guest does what `callbacks` say."""
@@ -40,7 +40,7 @@ class Guests:
     def bind(self, **callbacks: Any) -> int:
         """A fresh sequence; with HEAD it is bound by its first step, which has been done."""
         seq_id, req_id = fresh(), self.request(**callbacks)
-        if self.is_head:
+        if self.is_v2:
             self.step([{"id": seq_id, "req_id": req_id}])
         else:
             self.post_pre(pre_ops=[{"id": seq_id, "req_id": req_id}])
@@ -51,7 +51,7 @@ class Guests:
         return {int(key): entry for key, entry in data(self.try_step(ops, freed))["seqs"].items()}
 
     def try_step(self, ops: list[dict[str, Any]], freed: list[int] | None = None) -> Any:
-        if self.is_head:
+        if self.is_v2:
             full = [{"backtrack": 0, "tokens": [], "sampled": None} | op for op in ops]
             return self.engine.call("mid_process", ops=full, freed=freed or [])
         return self.engine.call("mid_process", ops=ops)
@@ -69,14 +69,14 @@ class Guests:
         """The result of the first callback of a step (DOC: pre; HEAD: mid) of a guest that is freed again."""
         seq_id, req_id = fresh(), self.request(**callbacks)
         op = {"id": seq_id, "req_id": req_id}
-        entry = self.step([op])[seq_id] if self.is_head else self.post_pre(pre_ops=[op])["pre_seqs"][str(seq_id)]
+        entry = self.step([op])[seq_id] if self.is_v2 else self.post_pre(pre_ops=[op])["pre_seqs"][str(seq_id)]
         self.free(seq_id)
         return dict(entry)
 
     def only_mid(self, body: puppet.Script, **callbacks: Any) -> Entry:
         """The result of one mid callback that runs `body`, with either version."""
         req_id, seq_id = self.request(mid=body, **callbacks), fresh()
-        if self.is_head:
+        if self.is_v2:
             entry = self.step([{"id": seq_id, "req_id": req_id}])[seq_id]
         else:
             self.post_pre(pre_ops=[{"id": seq_id, "req_id": req_id}])
@@ -85,7 +85,7 @@ class Guests:
         return entry
 
     def free(self, *seq_ids: int) -> None:
-        if self.is_head:
+        if self.is_v2:
             self.step([], list(seq_ids))
         else:
             self.post_pre(freed=list(seq_ids))
@@ -93,7 +93,7 @@ class Guests:
 
 def masks(engine: Engine, reply: Any, entry: Any, row: int) -> list[set[int]]:
     """The tokens that each mask of a sequence allows; `row`: the place of its op in the request."""
-    if engine.version == "doc":
+    if engine.version == "v1":
         places = [] if entry["error"] else [row * 4 * VOCAB]
     else:
         start, stride = reply["first_mask_byte_offset"], reply["mask_num_bytes"]

@@ -143,8 +143,8 @@ def unmasked(splices: str) -> str:
 NOOP = unmasked(splice(0))
 
 DEFAULTS: dict[Version, dict[str, Script]] = {
-    "doc": {"create": "", "prompt": NOTHING, "pre": PRE_GO, "mid": allow(1, 2) + SAMPLE, "post": NO_STOP},
-    "head": {"create": "", "prompt": SAME_PROMPT, "mid": allow(1, 2) + branches(masked())},
+    "v1": {"create": "", "prompt": NOTHING, "pre": PRE_GO, "mid": allow(1, 2) + SAMPLE, "post": NO_STOP},
+    "v2": {"create": "", "prompt": SAME_PROMPT, "mid": allow(1, 2) + branches(masked())},
 }
 
 
@@ -209,8 +209,8 @@ _CASES = {
     "g": f"(call $log_number (call $clock {_A} (i64.const 1) {_B}))",
 }
 _BIAS: dict[Version, tuple[str, str]] = {
-    "doc": ("", f"(call $bias {_A})"),
-    "head": (
+    "v1": ("", f"(call $bias {_A})"),
+    "v2": (
         "(result i32)",
         f"""(i32.store (i32.add (i32.const 0x100) (i32.shl (global.get $masks) (i32.const 2))) (call $bias {_A}))
         (global.set $masks (i32.and (i32.add (global.get $masks) (i32.const 1)) (i32.const 7)))""",
@@ -222,7 +222,7 @@ def _text(version: Version) -> str:
     result, push = _BIAS[version]
     cases = _CASES | {"b": push}
     imports = exports = ""
-    if version == "head":
+    if version == "v2":
         imports = '(import "env" "aici_host_get_config" (func $config (param i32 i32) (result i32)))'
         cases["c"] = f"(call $log_number (call $config {_P} {_N}))"
     for name in DEFAULTS[version]:

@@ -41,7 +41,7 @@ def check_entry(entry: Any) -> Any:
 
 
 def check_mid(version: Version, data: Any, num_ops: int) -> None:
-    if version == "doc":
+    if version == "v1":
         assert data["num_seqs"] == num_ops
         for entry in data["seqs"].values():
             result = check_entry(entry)
