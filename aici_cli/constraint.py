@@ -10,6 +10,7 @@ from aici_base.errors import NotFoundError, UsageError
 from aici_cli.files import check_utf8, read_bytes, read_text
 from aici_cli.grammar import read_grammar
 from aici_cli.output import say
+from aici_runtime.modules.wasm_bytes import check_wasm
 
 if TYPE_CHECKING:
     from aici_controllers.constraints import Constraint
@@ -164,6 +165,5 @@ def _kept(name: str) -> bytes:
 
 def read_wasm(path: Path) -> bytes:
     wasm = read_bytes(path, f"controller {path}", MAX_WASM_BYTES)
-    if not wasm.startswith(b"\0asm"):
-        raise UsageError(f"{path} is no WebAssembly module", hint="name a .wasm file that was built as a controller")
+    check_wasm(wasm, str(path), hint="name a .wasm file that was built as a controller")
     return wasm

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aici_base.errors import UsageError
 from aici_cli import registry
 from aici_cli.constraint import MAX_WASM_BYTES
 from aici_cli.files import read_bytes
 from aici_cli.output import print_json, say
+from aici_runtime.modules.wasm_bytes import check_wasm
 
 if TYPE_CHECKING:
     from aici_controllers.case_runner import Outcome
@@ -128,8 +128,7 @@ def run_cases(
 
     file = read_cases(cases)
     module = read_bytes(wasm, "the controller", MAX_WASM_BYTES)
-    if not module.startswith(b"\0asm"):
-        raise UsageError(f"{wasm} is no WebAssembly module", hint="`aici ctrl build` makes one")
+    check_wasm(module, str(wasm))
     with contextlib.ExitStack() as stack:
         if tokenizer is None:
             from aici_controllers.byte_tokenizer import write_byte_tokenizer

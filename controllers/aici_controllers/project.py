@@ -14,6 +14,7 @@ from aici_controllers.build import build_guest
 from aici_controllers.rust import build_rust
 from aici_controllers.sdk import sdk_dir
 from aici_runtime.guests.abi_check import check_abi
+from aici_runtime.modules.wasm_bytes import check_wasm
 
 _SKIPPED: Final = {"node_modules", "target", "build", "dist", "tests"}
 
@@ -87,8 +88,8 @@ def _check_out(out: Path) -> None:
     if out.exists() and not out.is_file():
         what = "a folder" if out.is_dir() else "no file"
         raise UsageError(f"{out} is {what}", hint="--out is the module itself: NAME.wasm")
-    if out.is_file() and out.read_bytes()[:4] not in (b"", b"\0asm"):
-        raise UsageError(f"{out} is there and is no WebAssembly module", hint="nothing was replaced; name another file")
+    if out.is_file() and (content := out.read_bytes()):
+        check_wasm(content, f"the existing file {out}", hint="nothing was replaced; name another file")
 
 
 def _sources(folder: Path) -> list[Path]:

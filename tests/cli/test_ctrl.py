@@ -105,7 +105,7 @@ def test_a_starter_for_scripts(tmp_path: Path) -> None:
         (["new", "x", "--lang", "cobol"], 2, "cobol"),
         (["build", "nowhere"], 2, "does not exist"),
         (["test", "nowhere.wasm", "{cases}"], 2, "cannot be read"),
-        (["test", "{cases}", "{cases}"], 2, "no WebAssembly module"),
+        (["test", "{cases}", "{cases}"], 2, "not a WebAssembly module"),
         (["test", "nowhere.wasm", "nowhere.toml"], 2, "the cases cannot be read"),
         (["test", "/dev/zero", "{cases}"], 2, "the controller is larger than 128 MiB"),
         (["test", "nowhere.wasm", "/dev/zero"], 2, "/dev/zero is larger than 4 MiB"),

@@ -155,7 +155,7 @@ def test_ctrl_c_before_anything_is_open_is_silent(tmp_path: Path) -> None:
         ("run < /dev/null", 2, "the prompt is empty"),
         ("run $'p\\xff'", 2, "the prompt is not UTF-8 at character 1"),
         ("run --controller /dev/zero x", 2, "larger than"),
-        ("run --controller ./README.md x", 2, "no WebAssembly module"),
+        ("run --controller ./README.md x", 2, "not a WebAssembly module"),
         ("run --controller regex --controller-arg @/dev/zero x", 2, "larger than"),
         ("models", 2, "Usage: aici models"),
     ],

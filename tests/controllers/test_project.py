@@ -80,7 +80,7 @@ def test_only_a_module_is_replaced(tmp_path: Path) -> None:
     (folder / "a.c").write_text("no C")
     (folder / "deep").mkdir()
     os.mkfifo(folder / "pipe")
-    for out, says in ("a.c", "no WebAssembly module"), ("deep", "is a folder"), ("pipe", "is no file"):
+    for out, says in ("a.c", "not a WebAssembly module"), ("deep", "is a folder"), ("pipe", "is no file"):
         with pytest.raises(UsageError, match=says):
             build_project(find_project(folder / "a.c"), folder / out)
     assert (folder / "a.c").read_text() == "no C"

@@ -131,9 +131,7 @@ class TestInstantiate:
         entry = guests.instantiate(req_id, [5, 6], prompt=echo(PROCESS_ARG) + puppet.SEQ_ID + puppet.EOS + usual)
         bound = {"id": seq_id, "req_id": req_id}
         stepped = (
-            guests.step([bound])[seq_id]
-            if guests.is_v2
-            else guests.post_pre(pre_ops=[bound])["pre_seqs"][str(seq_id)]
+            guests.step([bound])[seq_id] if guests.is_v2 else guests.post_pre(pre_ops=[bound])["pre_seqs"][str(seq_id)]
         )
         # DOC says at the first step what was logged until then; HEAD has said it.
         assert entry.get("logs", "") + stepped["logs"] == '{"prompt":[5,6]}4242420'

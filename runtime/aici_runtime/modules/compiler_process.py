@@ -16,8 +16,8 @@ from aici_runtime import process
 from aici_runtime.guests import movable, wasmtime_engine
 from aici_runtime.guests.abi_check import check_module
 from aici_runtime.modules.compiler import NO_CONTROLLER
+from aici_runtime.modules.wasm_bytes import check_wasm
 
-_MAGIC = b"\0asm"
 _MAX_REASON_CHARS = 10_000
 """Names in the module may be longer than a pipe that nobody reads before we have ended."""
 
@@ -27,8 +27,7 @@ def main(source: Path, target: Path) -> int:
     process.start_thread(_end_with_stdin)
     try:
         engine, binary = wasmtime_engine.new_engine(parallel=True), source.read_bytes()
-        if not binary.startswith(_MAGIC):  # the library takes the text format as well
-            return _refuse("cannot compile the module: it does not begin as WebAssembly does (\\0asm)")
+        check_wasm(binary, "cannot compile the module: the file")  # wasmtime itself would accept the text format
         wasmtime.Module.validate(engine, binary)
         module = wasmtime.Module(engine, movable.prepare(binary))
         if problems := check_module(module):

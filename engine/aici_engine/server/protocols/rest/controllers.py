@@ -7,11 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict
 
+from aici_base.errors import UsageError
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 from aici_runtime.channels.envelope import Auth
+from aici_runtime.modules.wasm_bytes import check_wasm
 
 _WASM = {"type": "string", "format": "binary"}
 _UPLOAD = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _WASM}}}}
@@ -43,8 +45,10 @@ def router(service: Service) -> APIRouter:
         """The body is a WebAssembly module. The same module again is no error: its id is the hash of its bytes."""
         who.check_upload()
         wasm = await request.body()
-        if not wasm.startswith(b"\0asm"):
-            raise ParameterError("body", "the body is no WebAssembly module", hint="send the bytes of a .wasm file")
+        try:
+            check_wasm(wasm, "the body", hint="send the bytes of a .wasm file")
+        except UsageError as error:
+            raise ParameterError("body", error.message, hint=error.hint) from error
         async with compilers:
             module = asdict(await asyncio.to_thread(store.upload, wasm, _auth(who)))
         return {"time": module.pop("time_ms"), **module}

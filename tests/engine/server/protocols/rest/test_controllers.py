@@ -154,7 +154,7 @@ def test_what_keys_may(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("path", "given", "status", "said"),
     [
-        ("", {"content": b"#!/bin/sh"}, 400, "no WebAssembly module"),
+        ("", {"content": b"#!/bin/sh"}, 400, "not a WebAssembly module"),
         ("", {"content": b"\0asm\1\0\0\0junk"}, 400, "cannot compile the module"),
         ("", {"content": b"\0asm\1\0\0\0"}, 400, "the module is no controller; does not export its memory"),
         ("/tags", {"json": {"module_id": HEX, "tags": ["regex"]}}, 400, "regex is a name of aici's own"),
