@@ -1,0 +1,140 @@
+"""A loop on a thread of its own, with fakes for the model, the tensors and the controller runtime."""
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aici_base.ids import SeqId
+from aici_engine.cache.ids import PageId
+from aici_engine.cache.kvcache import KVCache
+from aici_engine.cache.storage import KVStorage
+from aici_engine.config import SamplingParams
+from aici_engine.control.session import GuestSession
+from aici_engine.events import Event, FinishEvent
+from aici_engine.loop import Loop
+from aici_engine.model.batch import Chunk
+from aici_engine.model.interface import Model
+from aici_engine.output import Output
+from aici_engine.prefill_budget import PrefillBudget
+from aici_engine.sample.masks import MaskApplier
+from aici_engine.sample.sampler import HostSampler, Sampler
+from aici_engine.scheduler import Scheduler
+from aici_engine.sequence import Sequence as EngineSequence
+from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
+
+SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}
+
+
+class NoTensors:
+    def copy_page(self, source: PageId, target: PageId) -> None: ...
+
+
+class TableModel(Model):
+    """A model whose logits depend on the last token alone."""
+
+    def __init__(self) -> None:
+        self.context = 256
+        self._table = 3 * torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
+
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
+        last = [token for chunk in chunks if chunk.num_logits for token in chunk.tokens[-chunk.num_logits :]]
+        return self._table[last].clone()
+
+
+def host_sampler() -> HostSampler:
+    return HostSampler(MaskApplier(**SIZES))
+
+
+def as_it_is(_name: str, part: Any) -> Any:
+    return part
+
+
+class LoopBench:
+    """Run requests on a loop, then check that the cache and the runtime hold nothing.
+
+    `wrap` is called with the name and the value of each part that the loop uses, and returns what the loop shall use.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        runtime: ScriptedRuntime,
+        sampler: Sampler[Any],
+        *,
+        num_pages: int = 64,
+        max_num_seqs: int = 8,
+        max_batch_tokens: int = 32,
+        calm_rounds: int = 8,
+        wrap: Callable[[str, Any], Any] = as_it_is,
+    ) -> None:
+        self.runtime = runtime
+        self.cache = KVCache(num_pages=num_pages, page_size=4, copier=NoTensors())
+        cache = wrap("cache", self.cache)
+        output = wrap("output", Output([bytes([byte]) for byte in range(256)]))
+        ids = itertools.count(100)
+        eos_tokens = frozenset({EOS})
+        self.loop = Loop(
+            model=wrap("model", model),
+            storage=KVStorage([], num_pages=num_pages, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
+            cache=cache,
+            scheduler=wrap(
+                "scheduler",
+                Scheduler(
+                    cache,
+                    max_num_seqs=max_num_seqs,
+                    max_batch_tokens=max_batch_tokens,
+                    prefill_budget=PrefillBudget(None),
+                ),
+            ),
+            session=wrap(
+                "session",
+                GuestSession(
+                    wrap("runtime", runtime),
+                    output,
+                    num_logits=VOCAB_SIZE,
+                    max_guests=8,
+                    eos_tokens=eos_tokens,
+                    calm_rounds=calm_rounds,
+                    new_id=lambda: SeqId(next(ids)),
+                ),
+            ),
+            sampler=wrap("sampler", sampler),
+            output=output,
+            eos_tokens=eos_tokens,
+            eos_for_guests=EOS,
+            kept_eos=None,
+        )
+
+    def run(self, requests: Sequence[dict[str, Any]]) -> list[list[Event]]:
+        """Return the events of each request, in the order of `requests`."""
+        told: list[queue.SimpleQueue[Event]] = [queue.SimpleQueue() for _ in requests]
+        for number, (request, events) in enumerate(zip(requests, told, strict=True)):
+            usual: Any = {
+                "prompt": encode("Hello"),
+                "sampling": SamplingParams(),
+                "controller": None,
+                "limit": min(100, 4 * self.cache.num_pages),
+                "submitted_at": 0.0,
+            }
+            self.loop.submit(EngineSequence(SeqId(1 + number), sink=events.put, **(usual | request)))
+        thread = threading.Thread(target=self.loop.run)
+        thread.start()
+        try:
+            return [_until_end(events) for events in told]
+        finally:
+            self.loop.stop()
+            thread.join()
+            self.cache.check_integrity()
+            assert self.cache.usage == 0.0
+            assert not self.runtime.live
+
+
+def _until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:
+    seen: list[Event] = []
+    while not seen or not isinstance(seen[-1], FinishEvent):
+        seen.append(events.get(timeout=10))
+    return seen
