@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
@@ -21,30 +21,13 @@ from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.profile import StepProfile
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
+from aici_engine.sampling_params import SamplingOptions
 from aici_engine.sequence import Sequence
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
-
-
-class SamplingOptions(TypedDict, total=False):
-    """The fields of SamplingParams, as keywords."""
-
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    seed: int | None
-    max_tokens: int | None
-    stop: tuple[str, ...]
-    logit_bias: Mapping[int, float]
-    logprobs: int | None
-    ignore_eos: bool
 
 
 class Stats(TypedDict):

@@ -1,38 +1,71 @@
-"""The one tree of errors. A traceback that a user sees means a bug in aici.
+"""The tree of errors: each class has a stable code and an exit code. A traceback that a user sees means a bug in aici.
 
-AiciError                     exit 1, HTTP 500
-├── UsageError                exit 2, HTTP 400   the caller can mend it: bad flag, bad regex, prompt too long
-│   ├── NotFoundError         exit 2, HTTP 404   unknown model, controller or tag
-│   ├── InUseError            exit 2, HTTP 409   what is to be removed is still needed
-│   └── QuotaError            exit 2, HTTP 429   a user, or all together, have as much as they may have
-├── ForbiddenError            exit 1, HTTP 403   it belongs to somebody else, or a key may not do it
-├── ControllerError           exit 1, HTTP 400   the guest trapped, stopped with an error, or broke a limit
-├── RuntimeDiedError          exit 1, HTTP 503   the controller runtime process is gone
-├── TimedOutError             exit 1, HTTP 408   it took longer than the server allows
-├── UnavailableError          exit 1, HTTP 503   this machine or installation lacks what is needed
-└── UnreachableError          exit 3, HTTP 502   a server could not be reached
+AiciError                   internal_error          exit 1   a failure that no class below describes
+├── UsageError              invalid_request_error   exit 2   the caller can correct it: a flag, a regex, a long prompt
+│   ├── NotFoundError       not_found_error         exit 2   unknown model, controller or tag
+│   ├── InUseError          in_use_error            exit 2   what should be removed is still needed
+│   └── QuotaError          quota_error             exit 2   a user, or all users together, have reached a limit
+├── ForbiddenError          permission_error        exit 1   the object belongs to somebody else, or the key may not
+├── ControllerError         controller_error        exit 1   the guest trapped, stopped with an error, or broke a limit
+├── RuntimeDiedError        runtime_died            exit 1   the controller runtime's process is gone
+├── TimedOutError           timeout_error           exit 1   the work took longer than a limit allows
+├── UnavailableError        unavailable             exit 1   this machine or installation lacks something
+└── UnreachableError        unreachable             exit 3   no connection to a server
+
+The server adds classes of its own and the HTTP statuses: `aici_engine.server.errors`.
+An exception class outside of this tree never leaves the package that defines it.
 """
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, Literal, Self, TypeAlias
+
+Audience: TypeAlias = Literal["http", "cli", "python"]
+"""Who reads a hint: a client of the server, a user of the command line, or a caller in Python."""
 
 
 class AiciError(Exception):
-    """An expected failure: `message` says what is so, `hint` what to do about it."""
+    """An expected failure: `message` states the fact, a hint says how to correct it.
+
+    `hint` is for every audience. `cli_hint` (which may name flags and commands) and `python_hint` take its place for
+    their audience; `hint_for` chooses.
+    """
 
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", cli_hint: str = "", python_hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.cli_hint = cli_hint
+        self.python_hint = python_hint
+
+    def hint_for(self, audience: Audience) -> str:
+        """Return the hint for an audience; empty if there is none."""
+        special = {"http": "", "cli": self.cli_hint, "python": self.python_hint}[audience]
+        return special or self.hint
+
+    def with_message(self, message: str) -> Self:
+        """Return a copy that says `message`; the class, the hints and all other fields stay."""
+        copy = type(self).__new__(type(self), message)
+        copy.__dict__.update(self.__dict__)
+        copy.message = message
+        return copy
 
 
 class UsageError(AiciError):
+    """`param`: the name of the parameter that is wrong, as the caller wrote it; empty if it is no single parameter."""
+
     exit_code = 2
     http_status = 400
     code = "invalid_request_error"
+
+    def __init__(
+        self, message: str, *, hint: str = "", cli_hint: str = "", python_hint: str = "", param: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, cli_hint=cli_hint, python_hint=python_hint)
+        self.param = param
 
 
 class NotFoundError(UsageError):
@@ -79,3 +112,10 @@ class UnreachableError(AiciError):
     exit_code = 3
     http_status = 502
     code = "unreachable"
+
+
+def classes(root: type[AiciError] = AiciError) -> Iterator[type[AiciError]]:
+    """Yield `root` and every class below it that has been imported, each class after its parent."""
+    yield root
+    for kind in root.__subclasses__():
+        yield from classes(kind)

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from aici_base.errors import AiciError
 from aici_base.ids import TokenId
-from aici_engine.config import MAX_LOGPROBS
 from aici_engine.sample import logprobs
 from aici_engine.sample.logprobs import LogSoftmax
 from aici_engine.sample.native import NativeSampling
+from aici_engine.sampling_params import MAX_LOGPROBS
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from aici_engine.config import MAX_STOPS
+from aici_engine.sampling_params import MAX_STOPS
 from aici_engine.server.protocols.constraint_fields import ConstraintFields
 
 _MAX_MESSAGES = 100_000

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from aici_base.errors import AiciError, UsageError
-from aici_engine.config import MAX_LOGPROBS
+from aici_engine.sampling_params import MAX_LOGPROBS
 from aici_engine.server.errors import OverloadedError, status_of, text_of
 
 _MAX_STREAM_ID_BYTES = 256
