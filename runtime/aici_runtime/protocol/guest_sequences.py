@@ -15,7 +15,8 @@ from aici_runtime.flags import Limits
 from aici_runtime.guests.driver import encode_result
 from aici_runtime.memory.worker_slots import REQUEST_MAX, WorkerSlotTable
 from aici_runtime.supervision.pools import GuestPools
-from aici_runtime.supervision.worker_supervisor import WorkerHandle, WorkerSupervisor
+from aici_runtime.supervision.worker_handle import WorkerHandle
+from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.worker_replies import WorkerReply
 

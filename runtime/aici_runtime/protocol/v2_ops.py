@@ -21,7 +21,7 @@ from aici_runtime.wire import StepOp
 from aici_runtime.workers import worker_replies, worker_requests
 
 if TYPE_CHECKING:
-    from aici_runtime.supervision.worker_supervisor import WorkerHandle
+    from aici_runtime.supervision.worker_handle import WorkerHandle
 
 _NOTHING = {
     "branches": [

@@ -15,8 +15,8 @@ from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_
 from aici_runtime.modules.registry import Registry
 from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Template, TemplateKey, Templates
-from aici_runtime.supervision.worker_supervisor import WorkerReports
 from aici_runtime.workers.startup import NO_SLOT
+from aici_runtime.workers.worker_reports import WorkerReports
 
 GRACE_S = 0.2
 

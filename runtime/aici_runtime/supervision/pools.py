@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from aici_base.errors import ControllerError, QuotaError
 from aici_base.ids import SeqId
 from aici_runtime.memory.worker_slots import WorkerSlotTable, owner_id
-from aici_runtime.supervision.worker_supervisor import WorkerHandle, WorkerSupervisor
+from aici_runtime.supervision.worker_handle import WorkerHandle
+from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.workers import worker_requests
 
 _OWNER = owner_id("aicirt-pool")

@@ -23,7 +23,7 @@ from aici_runtime.recordings.trace import Recorder
 from aici_runtime.supervision.instantiation import Instantiator
 from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Templates
-from aici_runtime.supervision.worker_supervisor import WorkerReports
+from aici_runtime.workers.worker_reports import WorkerReports
 
 PROCESS_NAME = "aicirt-side"
 _NUM_THREADS = 16

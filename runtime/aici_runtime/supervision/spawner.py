@@ -26,12 +26,12 @@ from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
-from aici_runtime.supervision.worker_supervisor import WorkerReports
 from aici_runtime.tokenizer import host_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 from aici_runtime.workers import sandbox, worker
 from aici_runtime.workers.guest_setup import WorkerContext
 from aici_runtime.workers.guest_transfer import GuestTransfer
+from aici_runtime.workers.worker_reports import WorkerReports
 
 PROCESS_NAME = "aicirt-spawner"
 

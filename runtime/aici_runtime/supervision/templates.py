@@ -7,7 +7,6 @@ that process holds the socket to it.
 
 import os
 import socket
-import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,9 +15,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from aici_runtime import process
-
-REQUEST = struct.Struct("<ii")
-"""What a template is asked with: slot and generation; the new guest's socket goes along."""
+from aici_runtime.workers.startup import SPAWN_REQUEST
 
 _PATIENCE_S = 1.0
 """With a template that another request makes. A guest may loop for as long as it may take to start."""
@@ -48,7 +45,7 @@ class Template:
     def spawn(self, slot: int, generation: int, setup: socket.socket) -> None:
         """As the spawner does it. Raises OSError when the template is gone."""
         with self._lock:
-            socket.send_fds(self._control, [REQUEST.pack(slot, generation)], [setup.fileno()])
+            socket.send_fds(self._control, [SPAWN_REQUEST.pack(slot, generation)], [setup.fileno()])
 
     def end(self) -> None:
         """Idempotent. For what it was asked before there is a fork already, or there will never be one: then `setup`

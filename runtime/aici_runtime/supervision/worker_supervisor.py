@@ -22,13 +22,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import orjson
 
 from aici_runtime import process
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, WorkerSlot, WorkerSlotTable
+from aici_runtime.supervision.worker_handle import WorkerHandle
+from aici_runtime.workers.worker_reports import WorkerReports
 
 _UNBORN_S = 5.0
 """A child runs within milliseconds of its fork."""
@@ -41,87 +42,6 @@ _log = logging.getLogger(__name__)
 _MAX_NEWS_BYTES = 64 * 1024
 _STACK_BYTES = 16 * 1024 * 1024
 """Processes are forked from this thread, and guests run on what they inherit. Only what is touched takes memory."""
-
-
-@dataclass(slots=True, eq=False)
-class WorkerHandle:
-    """`released`: the slot is to be freed as soon as the process is gone.
-
-    `pool`: the process that the guest has moved into. That one, `is_pool`, has `members`, and a slot of its own, which
-    is nobody's once it is gone.
-    """
-
-    slot: WorkerSlot
-    pidfd: int
-    dead: bool = False
-    released: bool = False
-    is_pool: bool = False
-    pool: "WorkerHandle | None" = None
-    members: set["WorkerHandle"] = field(default_factory=set)
-
-    @property
-    def process(self) -> int:
-        """A pidfd; -1 when it is gone."""
-        return self.pidfd if self.pool is None else self.pool.pidfd
-
-    def ask(self, request: bytes) -> None:
-        """In a pool, the bell is still to be rung."""
-        if self.pool is None:
-            self.slot.send_request(request)
-        else:
-            self.slot.put_request(request)
-        if self.dead:
-            # The supervisor may have said so before the request cleared the word.
-            self.slot.mark_dead()
-
-    def wait_response(self, deadline: float) -> bytes | None:
-        if self.pool is None:
-            return self.slot.wait_response(deadline)
-        return self.slot.wait_response_in(self.pool.slot, deadline)
-
-
-class WorkerReports:
-    """What the supervisor is told, from any process and thread. Each is one datagram: whole or not at all."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-
-    def born(self, slot: WorkerSlot, generation: int) -> None:
-        """A worker's first act: from here on it cannot be lost."""
-        pidfd = os.pidfd_open(os.getpid())
-        try:
-            self._send({"born": slot.index, "generation": generation, "pid": os.getpid()}, [pidfd])
-        finally:
-            os.close(pidfd)
-
-    def ready(self, req_id: str, slot: WorkerSlot, *, has_failed: bool = False) -> None:
-        """`has_failed`: its engine knows, and should have no use for it."""
-        self._send({"ready": slot.index, "req_id": req_id, "failed": has_failed})
-
-    def failed(self, slot: WorkerSlot) -> None:
-        """No guest came up in the slot. Its worker, if there ever was one, is ended."""
-        self._send({"failed": slot.index})
-
-    def abandoned(self, slot: WorkerSlot) -> None:
-        """Nobody knows whether a branch will still come up in it."""
-        self._send({"abandoned": slot.index})
-
-    def left(self, slot: WorkerSlot) -> None:
-        """A guest that was released is no more in its pool."""
-        self._send({"left": slot.index})
-
-    def discard(self, req_id: str) -> None:
-        self._send({"discard": req_id})
-
-    def begin(self, number: int, rid: str | None, req_id: str | None) -> None:
-        """The side process has taken a request, and owes an answer to `rid`; it may bring up the guest `req_id`."""
-        self._send({"begin": number, "rid": rid, "req_id": req_id})
-
-    def end(self, number: int) -> None:
-        self._send({"end": number})
-
-    def _send(self, message: dict[str, object], fds: Sequence[int] = ()) -> None:
-        socket.send_fds(self._sock, [orjson.dumps(message)], fds)
 
 
 class WorkerSupervisor:

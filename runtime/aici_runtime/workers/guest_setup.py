@@ -21,10 +21,10 @@ from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker, returns_offset
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
-from aici_runtime.supervision.worker_supervisor import WorkerReports
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 from aici_runtime.workers.guest_transfer import GuestTransfer
 from aici_runtime.workers.startup import WorkerStartup
+from aici_runtime.workers.worker_reports import WorkerReports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ asks stands behind `aici_init_prompt`. There it is forked, and each fork goes on
 
 import os
 import socket
+import struct
 import time
 from typing import Any, Protocol
 
@@ -16,12 +17,14 @@ from aici_runtime import process
 from aici_runtime.channels import socket_frames
 from aici_runtime.guests.guest import Memory
 from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable
-from aici_runtime.supervision.templates import REQUEST
-from aici_runtime.supervision.worker_supervisor import WorkerReports
+from aici_runtime.workers.worker_reports import WorkerReports
 
 TEMPLATE_NAME = "aicirt-template"
 WORKER_NAME = "aicirt-seq"
 NO_SLOT = -1
+
+SPAWN_REQUEST = struct.Struct("<ii")
+"""What a template is asked with: slot and generation; the new guest's socket goes along."""
 
 
 class WatchThread(Protocol):
@@ -115,7 +118,7 @@ class WorkerStartup:
         """In a fork. Whoever ends the keeper has ended it too, or it has taken what was asked before."""
         process.die_with_parent(keeper)
         self._watch.start()
-        message, fds, _, _ = socket.recv_fds(self._setup, REQUEST.size, 1)
+        message, fds, _, _ = socket.recv_fds(self._setup, SPAWN_REQUEST.size, 1)
         if not message:
             os._exit(0)
         process.outlive_parent()
@@ -124,7 +127,7 @@ class WorkerStartup:
         self._setup.close()
         self._setup = socket.socket(fileno=fds[0])
         try:
-            self._begin(*REQUEST.unpack(message))
+            self._begin(*SPAWN_REQUEST.unpack(message))
         except BrokenPipeError:
             os._exit(0)
 
