@@ -19,7 +19,7 @@ from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
 from aici_runtime.guests.wasmtime_engine import cache_key
 from aici_runtime.modules.registry import Registry
-from aici_runtime.supervision.templates import Pair, Template, Templates
+from aici_runtime.supervision.templates import TemplateKey, Template, Templates
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
@@ -312,7 +312,7 @@ class TestKeeping:
 
     def test_a_pair_must_have_been_seen(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=2, memory_max_bytes=100)
-        pair = Pair.of("module", "arg")
+        pair = TemplateKey.of("module", "arg")
         assert kept.find(pair, make) is None
         first = kept.find(pair, make)
         assert first is not None
@@ -325,12 +325,12 @@ class TestKeeping:
 
     def test_memory_is_bounded(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=10, memory_max_bytes=100)
-        pairs = [Pair.of("module", str(number)) for number in range(3)]
+        pairs = [TemplateKey.of("module", str(number)) for number in range(3)]
         for pair in pairs:
             kept.find(pair, make)
             assert kept.find(pair, lambda: make(40)) is not None
         assert kept.find(pairs[0], not_again) is None
-        large = Pair.of("large", "")
+        large = TemplateKey.of("large", "")
         kept.find(large, make)
         for _ in range(2):
             assert kept.find(large, lambda: make(101)) is None
@@ -338,7 +338,7 @@ class TestKeeping:
 
     def test_one_makes_it_and_the_others_wait(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=2, memory_max_bytes=100)
-        pair = Pair.of("module", "arg")
+        pair = TemplateKey.of("module", "arg")
         kept.find(pair, make)
         all_there = threading.Barrier(8)
 
@@ -351,7 +351,7 @@ class TestKeeping:
 
     def test_what_could_not_be_made_counts_as_never_seen(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=2, memory_max_bytes=100)
-        pair = Pair.of("module", "arg")
+        pair = TemplateKey.of("module", "arg")
         kept.find(pair, make)
         assert kept.find(pair, lambda: None) is None
         assert kept.find(pair, not_again) is None
@@ -359,7 +359,7 @@ class TestKeeping:
 
     def test_what_is_refused_is_not_tried_again(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=2, memory_max_bytes=100)
-        pair = Pair.of("module", "arg")
+        pair = TemplateKey.of("module", "arg")
         kept.find(pair, make)
         kept.refuse(pair)
         for _ in range(3):
@@ -367,7 +367,7 @@ class TestKeeping:
 
     def test_a_module_removed_while_a_template_is_made(self, make: Callable[..., Template]) -> None:
         kept = Templates(limit=2, memory_max_bytes=100)
-        first, second = Pair.of("first", ""), Pair.of("second", "")
+        first, second = TemplateKey.of("first", ""), TemplateKey.of("second", "")
         for pair in (first, second):
             kept.find(pair, make)
         kept.find(first, make)
