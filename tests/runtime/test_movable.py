@@ -9,7 +9,7 @@ from aici_base.errors import UsageError
 from aici_runtime.guests.guest import Guest, load_module
 from aici_runtime.guests.movable import MOVABLE, global_name, prepare
 from aici_runtime.guests.wasmtime_engine import new_engine
-from aici_runtime.workers.guest_transfer import Transfer
+from aici_runtime.workers.guest_transfer import GuestTransfer
 
 _EXPORTS = """(memory (export "memory") 1)
     (func (export "aici_init")) (func (export "aici_create") (result i32) (i32.const 1))
@@ -83,7 +83,7 @@ def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
             max_table_elements=10,
         )
 
-    old, new, transfer = start(), start(), Transfer(64 << 20)
+    old, new, transfer = start(), start(), GuestTransfer(64 << 20)
     old.call("aici_mid_process")
     assert transfer.put({}, old)
     old.call("aici_mid_process")

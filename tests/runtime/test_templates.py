@@ -19,7 +19,7 @@ from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
 from aici_runtime.guests.wasmtime_engine import cache_key
 from aici_runtime.modules.registry import Registry
-from aici_runtime.supervision.templates import TemplateKey, Template, Templates
+from aici_runtime.supervision.templates import Template, TemplateKey, Templates
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
