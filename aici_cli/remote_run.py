@@ -9,7 +9,6 @@ from aici_base.errors import AiciError, ControllerError, NotFoundError
 from aici_base.ids import TokenId
 from aici_cli.constraint import Control
 from aici_cli.remote import Remote, RemoteRun
-from aici_engine.config import SamplingParams
 from aici_engine.events import (
     ControlEvent,
     Event,
@@ -23,6 +22,8 @@ from aici_engine.events import (
     TokenEvent,
     Usage,
 )
+from aici_engine.parameter import Api
+from aici_engine.sampling_params import SamplingParams, to_request
 
 
 @contextlib.contextmanager
@@ -42,7 +43,7 @@ def started(
         request = {"controller": name, "controller_arg": control.argument}
     request |= {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
     request |= {"return_tokens": True} | ({} if model is None else {"model": model})
-    requests = [request | _fields(each) for each in sampling]
+    requests = [request | to_request(Api.REST, each) for each in sampling]
     with contextlib.ExitStack() as stack:
         first = _first(remote, requests[0], control)
         yield [stack.enter_context(run) for run in (first, *map(remote.start, requests[1:]))]
@@ -60,14 +61,6 @@ def _first(remote: Remote, request: Mapping[str, Any], control: Control | None) 
         remote.upload(control.wasm)
         return remote.start(request)
     return run
-
-
-def _fields(sampling: SamplingParams) -> dict[str, Any]:
-    fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "stop": list(sampling.stop)}
-    fields |= {"seed": sampling.seed, "logprobs": sampling.logprobs, "temperature": sampling.temperature}
-    if not sampling.greedy:
-        fields |= {"top_k": sampling.top_k or -1, "top_p": sampling.top_p}
-    return fields
 
 
 class RemoteEvents:

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +16,7 @@ from aici_cli.files import bounded, check_utf8
 from aici_cli.output import print_json, say
 from aici_cli.render import Answer, document, stream_text
 from aici_cli.report import report
+from aici_cli.sampling_flags import with_sampling_flags
 from aici_cli.script import script_from
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.schema_check import Whitespace
@@ -41,6 +42,7 @@ MAX_PROMPT_BYTES = 16 << 20
 PROMPT_HINT = "give it as an argument, or pipe it to stdin"
 
 
+@with_sampling_flags
 def run(
     argument: Annotated[
         str | None,
@@ -74,19 +76,10 @@ def run(
         str | None, typer.Option(help="A controller: FILE.wasm, or the name of one that ships.")
     ] = None,
     controller_arg: Annotated[str | None, typer.Option(help="The controller's argument: text, or @FILE.")] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many tokens (default: 256; of a script: the context).")
-    ] = None,
     max_forks: Annotated[
         int | None, typer.Option(min=1, max=256, help="Sequences that a controller may make of one (default: 16).")
     ] = None,
-    stop: Annotated[
-        list[str], typer.Option(metavar="<str>", help="End before this text, or that of another --stop.")
-    ] = [],  # noqa: B006
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token each time.")] = 0.0,
-    top_k: Annotated[int, typer.Option(help="Sample among the K likeliest tokens; 0: among all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Sample among the likeliest tokens of this total.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    sampling: Any = None,
     num_samples: Annotated[int, typer.Option(min=1, help="Answers to give, with seeds SEED, SEED + 1, ...")] = 1,
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
     server: Annotated[
@@ -97,9 +90,6 @@ def run(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
-    logprobs: Annotated[
-        int | None, typer.Option(help="With --json: log-probabilities, and the K likeliest tokens; 0: none of these.")
-    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Print what the controller logs, on stderr.")] = False,
 ) -> None:
     """Continue a prompt, under a constraint if one is given, or run a script that says what comes."""
@@ -122,33 +112,25 @@ def run(
         control = control_from(flags, on_server=server is not None)
         if prompt is not None and argument is not None:
             raise UsageError("there are two prompts, an argument and --prompt")
-    if logprobs is not None and not json:
+    if sampling["logprobs"] is not None and not json:
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
     here = Here(max_forks=max_forks, dtype=dtype, device=device, threads=threads)
     if server is not None:
         here.check_unused()
-    for each in stop:
+    for each in sampling["stop"]:
         check_utf8(each, "--stop")
     given = prompt if script is not None or argument is None else argument
     is_script = script is not None or controller in SCRIPT_GUESTS.values()
-    max_tokens = max_tokens or (None if is_script else DEFAULT_MAX_TOKENS)
+    sampling["max_tokens"] = sampling["max_tokens"] or (None if is_script else DEFAULT_MAX_TOKENS)
     text = "" if is_script and not given else _prompt(given)  # a script begins by itself
 
     from aici_engine.config import SamplingParams
 
-    sampling = [
-        SamplingParams(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=None if seed is None else seed + number,
-            max_tokens=max_tokens,
-            stop=tuple(stop),
-            logprobs=logprobs,
-        )
-        for number in range(num_samples)
+    seed = sampling["seed"]
+    samples_params = [
+        SamplingParams(**sampling | {"seed": None if seed is None else seed + number}) for number in range(num_samples)
     ]
-    job = Job(text, sampling, control=control, model=model, chat=chat)
+    job = Job(text, samples_params, control=control, model=model, chat=chat)
     with _on_server(job, server) if server is not None else _here(job, here) as (name, samples):
         answers = _write(samples, quiet=json)
         shown = document(text, name(), answers)

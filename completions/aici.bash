@@ -7,7 +7,7 @@ _aici() {
     done
     case "$at" in
         "aici") words="run serve lmtp rt doctor models ctrl bench grammar --version --debug --help" ;;
-        "aici run") words="--prompt --regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-tokens --max-forks --stop --temperature --top-k --top-p --seed --num-samples --model --server --dtype --device --threads --chat --json --logprobs --log --help" ;;
+        "aici run") words="--prompt --regex --grammar --json-schema --whitespace --lenient --choice --choices --substring --controller --controller-arg --max-forks --temperature --top-k --top-p --seed --max-tokens --stop --logprobs --num-samples --model --server --dtype --device --threads --chat --json --log --help" ;;
         "aici serve") words="--model --host --port --name --alias --api-key-file --controllers --max-queue --max-num-seqs --max-forks --max-batch-tokens --prefill-slowdown --max-context --max-body-mib --request-timeout --drain-timeout --memory-fraction --prefix-cache --dtype --device --threads --cors-origin --log-level --log-format --help" ;;
         "aici lmtp") words="--model --json --help" ;;
         "aici rt") words="--help" ;;

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import TokenId
-from aici_engine.config import MAX_PRIORITY, EngineConfig, SamplingParams
+from aici_engine.config import MAX_PRIORITY, EngineConfig
 from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.profile import StepProfile
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
-from aici_engine.sampling_params import SamplingOptions
+from aici_engine.sampling_params import SamplingOptions, from_options
 from aici_engine.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -187,11 +187,13 @@ class Engine:
         With `stream`, pieces as they come (with the index of their prompt, if a list was given); a stream that is
         dropped half-way aborts its requests.
         """
-        params = SamplingParams(**sampling)
+        params = from_options(sampling)
         prompts = [prompt] if isinstance(prompt, str) else prompt
-        requests = [Request(prompt=text, sampling=params, controller=controller) for text in prompts]
-        for request in requests:
-            self._limit(self.tokenize(str(request.prompt)), params.max_tokens)
+        # All prompts are tokenized and checked before the first one runs.
+        tokenized = [self.tokenize(text) for text in prompts]
+        for tokens in tokenized:
+            self._limit(tokens, params.max_tokens)
+        requests = [Request(prompt=tokens, sampling=params, controller=controller) for tokens in tokenized]
         if stream:
             pieces = self._stream(requests)
             return (piece for _, piece in pieces) if isinstance(prompt, str) else pieces
@@ -220,7 +222,7 @@ class Engine:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        request = Request(prompt=prompt, sampling=SamplingParams(**sampling), controller=controller)
+        request = Request(prompt=prompt, sampling=from_options(sampling), controller=controller)
         handle = self.submit(request, sink=sink)
         try:
             while True:

@@ -5,8 +5,9 @@ annotations of `SamplingParams`. A new parameter needs a field here, a line in `
 TypedDict; a test compares the two), and the code of the sampler that honours it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, TypedDict
 
 from aici_base.errors import UsageError
@@ -238,7 +239,7 @@ class SamplingParams:
 
 
 class SamplingOptions(TypedDict, total=False):
-    """The fields of SamplingParams, as keywords."""
+    """The fields of SamplingParams, as keywords. `stop` may also be a list, or one text."""
 
     repetition_penalty: float
     presence_penalty: float
@@ -249,7 +250,7 @@ class SamplingOptions(TypedDict, total=False):
     min_p: float
     seed: int | None
     max_tokens: int | None
-    stop: tuple[str, ...]
+    stop: str | Sequence[str]
     logit_bias: Mapping[int, float]
     logprobs: int | None
     ignore_eos: bool
@@ -257,6 +258,22 @@ class SamplingOptions(TypedDict, total=False):
 
 PARAMETERS: Final[Mapping[str, Parameter]] = read_table(SamplingParams)
 """The parameters by name, in the order of the fields."""
+
+
+def from_options(options: Mapping[str, Any], *, base: SamplingParams | None = None) -> SamplingParams:
+    """Return `base` (the defaults, if there is none) with the fields of a SamplingOptions in place of its own.
+
+    Raises UsageError for an unknown name; `param` is the name, and the hint has the nearest one.
+    """
+    for name in options:
+        if name not in PARAMETERS:
+            near = difflib.get_close_matches(name, PARAMETERS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PARAMETERS)}"
+            raise UsageError(f"there is no sampling parameter {name}", hint=hint, param=name)
+    fields = dict(options)
+    if "stop" in fields:
+        fields["stop"] = (fields["stop"],) if isinstance(fields["stop"], str) else tuple(fields["stop"])
+    return replace(base or SamplingParams(), **fields)
 
 
 def from_request(api: Api, request: object, **given: Any) -> SamplingParams:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
+from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, FinishReason, TokenEvent
@@ -48,6 +49,22 @@ def finish(engine: Engine, prompt: str, params: SamplingParams = GREEDY) -> Fini
 
 def ids(end: FinishEvent) -> list[int]:
     return [token.token_id for token in end.tokens]
+
+
+class CountingEngine(Engine):
+    """Notes each text that is tokenized."""
+
+    def tokenize(self, text: str) -> list[TokenId]:
+        self.__dict__.setdefault("texts", []).append(text)
+        return super().tokenize(text)
+
+
+def test_each_prompt_is_tokenized_once(tiny_model: Path) -> None:
+    with CountingEngine(EngineConfig(model_dir=tiny_model, num_pages=64)) as engine:
+        engine.generate(["a", "b"], max_tokens=1)
+        list(engine.generate("c", stream=True, max_tokens=1))
+        engine.submit(Request(prompt="d", sampling=GREEDY)).wait()
+        assert engine.__dict__["texts"] == ["a", "b", "c", "d"]
 
 
 def test_greedy_is_transformers_greedy_alone_and_in_a_crowd(engine: Engine, tiny_model: Path) -> None:

@@ -1,12 +1,21 @@
 """The table of sampling parameters: what the fields of SamplingParams declare, and what is made of it."""
 
+from collections.abc import Sequence
 from typing import Any, get_type_hints
 
 import pytest
 
 from aici_base.errors import UsageError
 from aici_engine.parameter import REQUIRED, Api
-from aici_engine.sampling_params import PARAMETERS, SamplingOptions, SamplingParams, from_request, markdown, to_request
+from aici_engine.sampling_params import (
+    PARAMETERS,
+    SamplingOptions,
+    SamplingParams,
+    from_options,
+    from_request,
+    markdown,
+    to_request,
+)
 
 BAD: dict[str, Any] = {
     "repetition_penalty": 0,
@@ -41,7 +50,18 @@ GOOD: dict[str, Any] = {
 
 
 def test_options_are_the_fields() -> None:
-    assert get_type_hints(SamplingOptions) == get_type_hints(SamplingParams)
+    fields = get_type_hints(SamplingParams)
+    assert get_type_hints(SamplingOptions) == fields | {"stop": str | Sequence[str]}
+
+
+def test_options_take_the_place_of_fields() -> None:
+    base = SamplingParams(temperature=0.5, stop=("a",))
+    assert from_options({}, base=base) == base
+    assert from_options({"stop": "b", "top_k": 1}, base=base) == SamplingParams(temperature=0.5, top_k=1, stop=("b",))
+    assert from_options({"stop": ["b", "c"]}).stop == ("b", "c")
+    with pytest.raises(UsageError, match="topp") as caught:
+        from_options({"topp": 1})
+    assert (caught.value.param, caught.value.hint) == ("topp", "did you mean top_p?")
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
