@@ -1,0 +1,86 @@
+"""The front door of aici: a language model, and a program in control of every token that the model produces.
+
+>>> result = llm.generate("The answer is ", aici.regex(r"[0-9]{2}"))
+>>> result.text.isdigit()
+True
+
+`LLM` loads a model, or talks to a server. Constraints say what a text may be. Results, events and errors are plain
+values. The names below are stable; everything else in this package may change. Importing is free: no model and no
+torch before the first `LLM`.
+"""
+
+from aici.constraints import Constraint, choice, controller, grammar, json_schema, regex, script, substring
+from aici.errors import (
+    AiciError,
+    ControllerError,
+    ForbiddenError,
+    InUseError,
+    NotFoundError,
+    QuotaError,
+    RuntimeDiedError,
+    TimedOutError,
+    UnavailableError,
+    UnfinishedError,
+    UnreachableError,
+    UsageError,
+)
+from aici.llm import LLM
+from aici.results import Fork, Result
+from aici.stream import Stream
+from aici_engine.config import SamplingParams
+from aici_engine.events import (
+    AcceptedEvent,
+    BacktrackEvent,
+    ControlEvent,
+    Event,
+    FinishEvent,
+    FinishReason,
+    ForkedEvent,
+    ForkEvent,
+    Origin,
+    Timings,
+    Token,
+    TokenEvent,
+    Usage,
+)
+
+__all__ = [
+    "LLM",
+    "AcceptedEvent",
+    "AiciError",
+    "BacktrackEvent",
+    "Constraint",
+    "ControlEvent",
+    "ControllerError",
+    "Event",
+    "FinishEvent",
+    "FinishReason",
+    "ForbiddenError",
+    "Fork",
+    "ForkEvent",
+    "ForkedEvent",
+    "InUseError",
+    "NotFoundError",
+    "Origin",
+    "QuotaError",
+    "Result",
+    "RuntimeDiedError",
+    "SamplingParams",
+    "Stream",
+    "TimedOutError",
+    "Timings",
+    "Token",
+    "TokenEvent",
+    "UnavailableError",
+    "UnfinishedError",
+    "UnreachableError",
+    "Usage",
+    "UsageError",
+    "choice",
+    "controller",
+    "grammar",
+    "json_schema",
+    "regex",
+    "script",
+    "substring",
+]

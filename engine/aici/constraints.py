@@ -1,0 +1,229 @@
+"""What a text may be. Each function returns a Constraint, and raises UsageError if its argument is wrong.
+
+The check of an argument is made by the parser that also constrains generation, on this machine, before any model runs.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
+
+from aici.errors import NotFoundError, UsageError
+from aici_controllers import catalog, constraints
+from aici_controllers.constraints import Constraint as ShippedConstraint
+
+if TYPE_CHECKING:
+    from aici_controllers.schema_check import Whitespace
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Language: TypeAlias = Literal["javascript", "python", "steps"]
+
+_GUESTS: Final[Mapping[Language, str]] = {"javascript": "jsctrl", "python": "pyctrl", "steps": "declctrl"}
+_WASM: Final = b"\0asm"
+MAX_TEXT_BYTES: Final = 4 << 20
+
+
+def _same(text: str) -> str:
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint(Generic[T_co]):
+    """A controller and its argument, made by the functions of this module.
+
+    `controller` is the name, tag or id of a module, or a module: a .wasm file or its bytes. `notes` are for the user to
+    know. `is_script` tells that the controller runs a program, which needs no prompt. `parse` makes `Result.value` of a
+    complete text, and raises ValueError if the text is incomplete. `complete` says when a text is complete: always,
+    when `parse` takes the text, or when the controller stopped.
+    """
+
+    controller: str | Path | bytes
+    argument: str
+    notes: tuple[str, ...] = ()
+    is_script: bool = False
+    parse: Callable[[str], T_co] = field(repr=False)
+    complete: Literal["always", "parsed", "stopped"] = "stopped"
+
+
+UNCONSTRAINED: Final = Constraint(controller="none", argument="", parse=_same, complete="always")
+"""What a result without a constraint makes of its text: the text."""
+
+
+def _shipped(
+    constraint: ShippedConstraint,
+    parse: Callable[[str], T],
+    *,
+    is_script: bool = False,
+    complete: Literal["always", "parsed", "stopped"] = "stopped",
+) -> Constraint[T]:
+    return Constraint(
+        controller=constraint.guest,
+        argument=constraint.argument,
+        notes=constraint.notes,
+        is_script=is_script,
+        parse=parse,
+        complete=complete,
+    )
+
+
+def regex(pattern: str) -> Constraint[str]:
+    r"""Return the constraint that the whole text matches a regular expression.
+
+    >>> llm.generate("Two digits: ", aici.regex(r"\d\d")).text.isdigit()
+    True
+    """
+    return _shipped(constraints.regex(pattern), _same)
+
+
+def grammar(source: str | Path) -> Constraint[str]:
+    """Return the constraint that the whole text is a sentence of a grammar in the notation of yacc.
+
+    `source` is the grammar's text, a .y file (as a Path, or a string that ends in `.y`), or the name of a grammar that
+    ships with aici.
+
+    >>> llm.generate("A JSON list of numbers: ", aici.grammar("json"), max_tokens=8).text != ""
+    True
+    """
+    if isinstance(source, str) and source.isidentifier():
+        source = catalog.grammar_path(source)
+    if isinstance(source, str) and not source.endswith(".y"):
+        return _shipped(constraints.grammar(source), _same)
+    path = Path(source)
+    return _shipped(constraints.grammar(_read(path, "the grammar"), name=str(path)), _same)
+
+
+@overload
+def json_schema(schema: type[T], *, whitespace: "Whitespace" = "spaced", lenient: bool = False) -> Constraint[T]: ...
+
+
+@overload
+def json_schema(
+    schema: Mapping[str, Any] | str | bool, *, whitespace: "Whitespace" = "spaced", lenient: bool = False
+) -> Constraint[Any]: ...
+
+
+def json_schema(
+    schema: type[Any] | Mapping[str, Any] | str | bool, *, whitespace: "Whitespace" = "spaced", lenient: bool = False
+) -> Constraint[Any]:
+    """Return the constraint that the whole text is JSON that a schema allows. `Result.value` is the parsed JSON.
+
+    `schema` is a JSON Schema (a dict, or its JSON text), a dataclass, a TypedDict, or a pydantic model; of a class,
+    `Result.value` is an instance. `whitespace` says where the JSON may have white space. With `lenient`, keywords that
+    cannot be honoured are left out and listed in `notes`; without, they raise UsageError.
+
+    >>> size = {"type": "object", "properties": {"cm": {"type": "integer"}}, "required": ["cm"]}
+    >>> llm.generate("A dog's height: ", aici.json_schema(size)).value.keys()
+    dict_keys(['cm'])
+    """
+    from aici.schemas import described
+
+    shape = described(schema)
+    shipped = constraints.json_schema(shape.schema, whitespace=whitespace, lenient=lenient)
+    return _shipped(shipped, shape.parse, complete="parsed")
+
+
+def choice(*texts: str) -> Constraint[str]:
+    """Return the constraint that the whole text is one of `texts`.
+
+    >>> llm.generate("Cats are ", aici.choice("animals", "plants")).value in ("animals", "plants")
+    True
+    """
+
+    def parse(text: str) -> str:
+        if text not in texts:
+            raise ValueError("no choice")
+        return text
+
+    return _shipped(constraints.choices(texts), parse, complete="parsed")
+
+
+def substring(text: str, *, end: str = "") -> Constraint[str]:
+    """Return the constraint that the whole output is a run of words of `text`, followed by `end`.
+
+    >>> fact = "The river rises in the mountains."
+    >>> llm.generate("Quote: ", aici.substring(fact), max_tokens=5).text in fact
+    True
+    """
+    return _shipped(constraints.substring(text, end=end), _same)
+
+
+def controller(module: str | Path | bytes, argument: object = "") -> Constraint[str]:
+    """Return the constraint that a controller, a WebAssembly module, decides about every token.
+
+    `module` is a .wasm file (as a Path, or a string that ends in `.wasm` or contains a slash), the bytes of one, or the
+    name, tag or id of a module that is known where the request runs. An `argument` that is not a string goes to the
+    controller as JSON.
+
+    >>> llm.generate("Two digits: ", aici.controller("regex", "[0-9]{2}")).text.isdigit()
+    True
+    """
+    text = argument if isinstance(argument, str) else _json(argument)
+    if isinstance(module, str) and (module.endswith(".wasm") or "/" in module):
+        module = Path(module)
+    if isinstance(module, str) and module in catalog.guest_names():
+        is_script = module in catalog.SCRIPT_GUESTS.values()
+        return _shipped(constraints.named(module, text), _same, is_script=is_script, complete="always")
+    if isinstance(module, Path):
+        module = module.expanduser().absolute()
+        _check_wasm(_read_bytes(module, f"controller {module}", len(_WASM)), str(module))
+    elif isinstance(module, bytes):
+        _check_wasm(module, "the controller")
+    return Constraint(controller=module, argument=text, parse=_same, complete="always")
+
+
+def script(program: str | Path, language: Language | None = None) -> Constraint[str]:
+    """Return the constraint that a program decides what comes: JavaScript, Python (MicroPython), or JSON steps.
+
+    `program` is a file (as a Path, or a string that ends in .js, .mjs, .py or .json), whose suffix tells the language,
+    or the text of a program with its `language`. A script may run without a prompt.
+
+    >>> steps = '{"steps": [{"Fixed": {"text": {"String": {"str": "Hello"}}}}]}'
+    >>> llm.generate("", aici.script(steps, "steps")).text
+    'Hello'
+    """
+    suffix = os.path.splitext(program)[1] if isinstance(program, Path) or "\n" not in program else ""
+    if language is None and suffix in catalog.SCRIPT_GUESTS:
+        text = _read(Path(program), "the script")
+        guest = catalog.SCRIPT_GUESTS[suffix]
+    elif language is None:
+        raise UsageError("the language of the script is not known", hint="give language=, or a .js, .py or .json file")
+    elif language not in _GUESTS:
+        raise UsageError(f"language {language!r} is not known", hint=f"use one of {', '.join(_GUESTS)}")
+    else:
+        text = _read(program, "the script") if isinstance(program, Path) else program
+        guest = _GUESTS[language]
+    return _shipped(constraints.script(guest, text), _same, is_script=True, complete="always")
+
+
+def _read_bytes(path: Path, what: str, num_bytes: int) -> bytes:
+    try:
+        with path.expanduser().open("rb") as file:
+            return file.read(num_bytes)
+    except OSError as error:
+        raise NotFoundError(f"{what} cannot be read: {path}: {error.strerror}") from error
+
+
+def _read(path: Path, what: str) -> str:
+    """Return the text of a file, without the byte order mark that editors may put first."""
+    content = _read_bytes(path, what, MAX_TEXT_BYTES + 1)
+    if len(content) > MAX_TEXT_BYTES:
+        raise UsageError(f"{what} is larger than {MAX_TEXT_BYTES >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} is not UTF-8: {path}: {error.reason} at byte {error.start}") from error
+
+
+def _check_wasm(content: bytes, name: str) -> None:
+    if not content.startswith(_WASM):
+        raise UsageError(f"{name} is no WebAssembly module", hint="name a .wasm file that was built as a controller")
+
+
+def _json(argument: object) -> str:
+    try:
+        return json.dumps(argument, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the argument of the controller is not JSON: {error}") from error

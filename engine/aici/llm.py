@@ -1,0 +1,201 @@
+"""A model with everything that runs it, or a server that has one."""
+
+from pathlib import Path
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from aici.backend import Backend, Call
+from aici.batch import run_batch
+from aici.constraints import UNCONSTRAINED, Constraint
+from aici.errors import UsageError
+from aici.local import LocalBackend, LocalOptions
+from aici.results import Result
+from aici.sampling import SamplingOptions, sampling_params
+from aici.stream import Stream
+from aici_engine.config import Device, Dtype, SamplingParams
+
+T = TypeVar("T")
+
+
+class LLM:
+    """A language model, ready to generate. Local models are loaded in the constructor, which takes seconds.
+
+    `model` is a name that `aici models list` shows, a folder in Hugging Face layout, a .gguf file, or a repository of
+    the hub; None is the default model. With `server`, the URL of an `aici serve`, nothing is loaded, and `model` is the
+    name that the server must know; `api_key` is sent along.
+    The other arguments are for a local model: the format of weights, the device, the number of threads, the longest
+    sequence in tokens, the sequences that run at a time, and the sequences that a controller may make of one.
+
+    A context manager; `close` ends all processes and threads. Any thread may call its methods.
+
+    >>> with aici.LLM(max_context=512) as small:
+    ...     text = small.generate("Hello", max_tokens=1).text
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        server: str | None = None,
+        api_key: str | None = None,
+        dtype: Dtype | None = None,
+        device: Device | None = None,
+        threads: int | None = None,
+        max_context: int | None = None,
+        max_num_seqs: int | None = None,
+        max_forks: int | None = None,
+    ) -> None:
+        options = LocalOptions(
+            dtype=dtype,
+            device=device,
+            threads=threads,
+            max_context=max_context,
+            max_num_seqs=max_num_seqs,
+            max_forks=max_forks,
+        )
+        self._backend = open_backend(model, server=server, api_key=api_key, options=options)
+
+    @property
+    def model(self) -> str:
+        """Return the name of the model.
+
+        >>> llm.model
+        'smollm2-135m-instruct'
+        """
+        return self._backend.model
+
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        constraint: None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Result[str]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        constraint: Constraint[T],
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Result[T]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | tuple[str, ...],
+        constraint: None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        progress: bool | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> list[Result[str]]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | tuple[str, ...],
+        constraint: Constraint[T],
+        *,
+        sampling: SamplingParams | None = None,
+        progress: bool | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> list[Result[T]]: ...
+
+    def generate(
+        self,
+        prompt: str | list[str] | tuple[str, ...],
+        constraint: Constraint[Any] | None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        progress: bool | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Result[Any] | list[Result[Any]]:
+        """Return the result of a prompt; of several prompts, a list in their order, computed together.
+
+        Sampling parameters are given as keywords or as `sampling`, whose fields the keywords replace. Without either,
+        decoding is greedy and ends after 256 tokens.
+        A single prompt raises the error of its request. In a list, a wrong prompt raises UsageError and ends the rest;
+        any other failure stands in the `error` of its Result. `progress` shows, or hides, a line on stderr that counts
+        the requests of a list; None shows the line on a terminal.
+
+        >>> answers = llm.generate(["Is fire hot? ", "Is ice hot? "], aici.choice("yes", "no"))
+        >>> [answer.value in ("yes", "no") for answer in answers]
+        [True, True]
+        """
+        params = sampling_params(sampling, options, constraint)
+        kept = constraint or UNCONSTRAINED
+        if not isinstance(prompt, str):
+            calls = [(text, Call(prompt=text, sampling=params, constraint=constraint)) for text in prompt]
+            return run_batch(self._backend, calls, kept, progress=progress)
+        result = Stream(
+            self._backend, Call(prompt=prompt, sampling=params, constraint=constraint), prompt, kept
+        ).result()
+        if result.error is not None:
+            raise result.error
+        return result
+
+    @overload
+    def stream(
+        self,
+        prompt: str,
+        constraint: None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Stream[str]: ...
+
+    @overload
+    def stream(
+        self,
+        prompt: str,
+        constraint: Constraint[T],
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Stream[T]: ...
+
+    def stream(
+        self,
+        prompt: str,
+        constraint: Constraint[Any] | None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Stream[Any]:
+        """Begin a request and return its events as they come. The arguments are those of `generate`.
+
+        >>> stream = llm.stream("Once upon a time", max_tokens=3)
+        >>> len("".join(stream.text())) > 0
+        True
+        """
+        params = sampling_params(sampling, options, constraint)
+        call = Call(prompt=prompt, sampling=params, constraint=constraint)
+        return Stream(self._backend, call, prompt, constraint or UNCONSTRAINED)
+
+    def close(self) -> None:
+        """End all requests, processes and threads. Idempotent.
+
+        >>> with aici.LLM(max_context=512) as small:
+        ...     small.close()
+        """
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def open_backend(
+    model: str | Path | None, *, server: str | None, api_key: str | None, options: LocalOptions
+) -> Backend:
+    if server is None and api_key is not None:
+        raise UsageError("api_key has no server to be sent to", hint="give server=")
+    if server is not None:
+        raise UsageError("server= is not there yet")
+    return LocalBackend(model, options)

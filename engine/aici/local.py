@@ -1,0 +1,179 @@
+"""The engine and the controller runtime in this process and below it."""
+
+import contextlib
+import hashlib
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aici.backend import Abort, Call, Sink
+from aici.constraints import Constraint
+from aici.errors import UnavailableError
+from aici_controllers.catalog import guest_names, guest_path
+from aici_controllers.store import Store
+from aici_engine.config import Device, Dtype, EngineConfig
+
+if TYPE_CHECKING:
+    from aici_base.ids import TokenId
+    from aici_engine.request import ControllerCall
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+DEFAULT_MAX_FORKS = 16
+_ENGINE_PACKAGES = ("torch", "transformers", "gguf", "numpy", "jinja2", "safetensors")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """How to set up the engine; None takes the default of `EngineConfig`."""
+
+    dtype: Dtype | None = None
+    device: Device | None = None
+    threads: int | None = None
+    max_context: int | None = None
+    max_num_seqs: int | None = None
+    max_forks: int | None = None
+
+    def engine_config(self, model_dir: Path) -> EngineConfig:
+        fields = {
+            "dtype": self.dtype,
+            "device": self.device,
+            "num_threads": self.threads,
+            "max_context": self.max_context,
+            "max_num_seqs": self.max_num_seqs,
+        }
+        given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+        return EngineConfig(model_dir=model_dir, **given)
+
+
+class LocalBackend:
+    """Loads the model, and starts the controller runtime beside it, in the constructor.
+
+    A constructor that fails, or is interrupted, leaves nothing behind.
+    """
+
+    def __init__(self, model: str | Path | None, options: LocalOptions) -> None:
+        from aici_engine.store.resolve import resolve_model
+        from aici_runtime.client import Runtime, RuntimeConfig
+        from aici_runtime.config import patient
+
+        with _with_extra():
+            self._model_dir = model if isinstance(model, Path) else resolve_model(model, say=_say)
+        self._modules: dict[str | Path, str] = {}
+        self._modules_lock = threading.Lock()
+        self._store = Store()
+        with contextlib.ExitStack() as stack:
+            # The runtime comes up on another core while this process imports torch.
+            config = RuntimeConfig(tokenizer=self._model_dir, max_forks=options.max_forks or DEFAULT_MAX_FORKS)
+            self._runtime = stack.enter_context(Runtime(patient(config)))
+
+            from aici_engine.engine import Engine, import_engine
+
+            with _with_extra():
+                in_thread(lambda: import_engine(freeze=False))
+            self._runtime.wait_ready()
+            engine_config = options.engine_config(self._model_dir)
+            self._engine = stack.enter_context(in_thread(lambda: Engine(engine_config, runtime=self._runtime)))
+            # Closed first, however this ends: a runtime that hangs would keep the engine, and Ctrl-C, waiting.
+            stack.callback(self._runtime.close)
+            # Who forgets to close ends all the same: with the last reference, or with the interpreter.
+            self._close = weakref.finalize(self, _close, stack.pop_all())
+
+    @property
+    def model(self) -> str:
+        return self._model_dir.name
+
+    def start(self, call: Call, sink: Sink) -> Abort:
+        from aici_engine.request import Request
+
+        request = Request(
+            prompt=self._prompt(call), sampling=call.sampling, controller=self._controller(call.constraint)
+        )
+        return self._engine.submit(request, sink=sink).abort
+
+    def close(self) -> None:
+        self._close()
+
+    def _prompt(self, call: Call) -> "str | list[TokenId]":
+        if isinstance(call.prompt, str):
+            return call.prompt or [self._engine.start_token]
+
+        from aici_engine.chat_template import chat_prompt
+
+        return chat_prompt(self._model_dir, call.prompt)
+
+    def _controller(self, constraint: Constraint[Any] | None) -> "ControllerCall | None":
+        if constraint is None:
+            return None
+
+        from aici_engine.request import ControllerCall
+
+        return ControllerCall(self._module_id(constraint.controller), constraint.argument)
+
+    def _module_id(self, controller: str | Path | bytes) -> str:
+        key = hashlib.sha256(controller).hexdigest() if isinstance(controller, bytes) else controller
+        with self._modules_lock:
+            if key not in self._modules:
+                self._modules[key] = self._bring(controller)
+            return self._modules[key]
+
+    def _bring(self, controller: str | Path | bytes) -> str:
+        """Return the id of a module that the runtime then has."""
+        if isinstance(controller, str):
+            if controller not in guest_names():
+                return self._store.resolve(controller)
+            controller = guest_path(controller)
+        wasm = controller if isinstance(controller, bytes) else controller.read_bytes()
+        return self._runtime.mk_module(wasm).module_id
+
+
+def _close(stack: contextlib.ExitStack) -> None:
+    """Close engine and runtime, not on one of their own threads: garbage may be collected there."""
+    if threading.current_thread() is threading.main_thread():
+        stack.close()
+    else:
+        closing = threading.Thread(target=stack.close)
+        closing.start()
+        if not threading.current_thread().name.startswith("aici"):
+            closing.join()
+
+
+def in_thread(work: Callable[[], _T]) -> _T:
+    """Return what `work` returns, from a thread of its own. Ctrl-C interrupts the caller's wait, not the work.
+
+    In the middle of torch's C++, which calls Python, KeyboardInterrupt would abort the process.
+    """
+    done: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result()
+
+
+@contextlib.contextmanager
+def _with_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in _ENGINE_PACKAGES:
+            raise
+        raise UnavailableError(f"{error.name} is not installed", hint="pip install 'aici[engine]'") from error
+
+
+def _say(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{line}\n")
+    else:
+        _log.info("%s", line)

@@ -1,0 +1,99 @@
+"""`import aici` with the default model."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+import aici
+
+pytestmark = pytest.mark.e2e
+
+PROMPT = "The answer is "
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[aici.LLM]:
+    with aici.LLM(max_context=1024) as llm:
+        yield llm
+
+
+def test_a_regex(llm: aici.LLM) -> None:
+    result = llm.generate(PROMPT, aici.regex(r"\d\d"))
+    assert result.text.isdigit()
+    assert result.value == result.text
+    assert (result.finish_reason, result.error, result.forks) == (aici.FinishReason.STOP, None, ())
+    assert result.usage.sampled_tokens == len(result.tokens) == 2
+    assert "regex" in result.logs
+
+
+def test_a_dataclass_comes_back_as_an_instance(llm: aici.LLM) -> None:
+    person = llm.generate("A person: ", aici.json_schema(Person)).value
+    assert isinstance(person, Person)
+    assert isinstance(person.age, int)
+
+
+def test_a_text_that_ended_too_early_has_no_value(llm: aici.LLM) -> None:
+    result = llm.generate("A person: ", aici.json_schema(Person), max_tokens=3)
+    assert result.finish_reason is aici.FinishReason.LENGTH
+    with pytest.raises(aici.UnfinishedError, match="max_tokens"):
+        _ = result.value
+
+
+def test_a_list_of_prompts_keeps_its_order(llm: aici.LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = [f"{number}, {number + 1}, " for number in range(20)]
+    together = llm.generate(prompts, aici.regex("[0-9]{1,3}"), progress=True)
+    assert [result.prompt for result in together] == prompts
+    assert [result.text for result in together[:3]] == [
+        llm.generate(prompt, aici.regex("[0-9]{1,3}")).text for prompt in prompts[:3]
+    ]
+    assert "20/20" in capsys.readouterr().err
+
+
+def test_a_stream_ends_with_a_finish_event(llm: aici.LLM) -> None:
+    events = list(llm.stream("Once upon a time", max_tokens=5))
+    assert isinstance(events[-1], aici.FinishEvent)
+    text = "".join(event.text for event in events if isinstance(event, aici.TokenEvent))
+    assert text + events[-1].tail == events[-1].text
+
+
+def test_a_stream_that_is_closed_ends_its_request(llm: aici.LLM) -> None:
+    stream = llm.stream("Once upon a time", max_tokens=900)
+    stream.close()
+    assert stream.result().finish_reason is aici.FinishReason.ABORT
+
+
+def test_a_guest_that_fails_raises_its_error(llm: aici.LLM) -> None:
+    broken = aici.script("throw new Error('no such luck')", "javascript")
+    with pytest.raises(aici.ControllerError, match="no such luck"):
+        llm.generate("", broken)
+    with pytest.raises(aici.ControllerError, match="no such luck"):
+        list(llm.stream("", broken))
+    [result] = llm.generate([""], broken)
+    assert "no such luck" in str(result.error)
+    with pytest.raises(aici.ControllerError):
+        _ = result.value
+
+
+def test_a_wrong_prompt_in_a_list_raises(llm: aici.LLM) -> None:
+    with pytest.raises(aici.UsageError, match="tokens"):
+        llm.generate(["short", "long " * 1500])
+
+
+def test_variables_are_reported(llm: aici.LLM) -> None:
+    result = llm.generate("", aici.script("await fixed('x'); setVar('answer', '42')", "javascript"))
+    assert result.variables == {"answer": "42"}
+
+
+def test_a_process_that_never_closes_ends_well() -> None:
+    code = "import aici; print(aici.LLM().generate('Hi', aici.regex('[a-z]{3}')).text, end='')"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr, len(done.stdout)) == (0, "", 3)
