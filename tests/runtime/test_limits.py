@@ -154,7 +154,7 @@ class TestOfUsers:
 
 def test_slots_of_both_kinds_have_an_end() -> None:
     table = WorkerSlotTable()
-    for half, kind in ((table.side, "guests"), (table.branches, "forks")):
+    for half, kind in ((table.guest_half, "guests"), (table.fork_half, "forks")):
         slots = [table.take(half, owner_id(f"user {n}")) for n in range(len(half))]
         assert {slot.index for slot in slots} == set(half)
         with pytest.raises(QuotaError, match=f"all 256 slots for {kind} are taken|too many guests"):

@@ -48,7 +48,7 @@ class World:
 
     def __init__(self) -> None:
         table = WorkerSlotTable()
-        self.slot = table.take(table.side, owner_id("somebody"))
+        self.slot = table.take(table.guest_half, owner_id("somebody"))
         self.memory = mmap(-1, 1 << 16)
         masks = MaskRegion(self.memory, dtype="bool", vocab_size=32)
         guest = cast("Guest", SimpleNamespace(abi="v1"))

@@ -26,7 +26,7 @@ class World:
         self._children: list[int] = []
 
     def take(self, *, branch: bool = False) -> WorkerSlot:
-        return self.table.take(self.table.branches if branch else self.table.side, OWNER)
+        return self.table.take(self.table.fork_half if branch else self.table.guest_half, OWNER)
 
     def birth(self, slot: WorkerSlot, generation: int = 0) -> int:
         """A process that has announced itself, and sleeps."""

@@ -1,24 +1,15 @@
-"""The control region: one slot per worker, mapped before anything is forked, so that no worker needs a name.
+"""Worker slots: the shared-memory records through which the stepper and the workers talk.
 
-    slot k at k * SLOT_BYTES
-    +0   request   u32 futex word: 0 = none, else bytes of JSON at +HEADER_BYTES
-    +4   response  u32 futex word: 0 = none yet, DEAD = the worker is gone, else bytes at +RESPONSE_AT
-    +8   cancel    u32: number of the request that the stepper wants interrupted
-    +12  number    u32: number of the latest request
-    +16  state     u32: FREE or USED
-    +32  detach    u32: number of the request that must no longer write into the mask region
-    +36  writing   u32: number of the request whose mask is in its row when it is answered, if it is not detached
-    +40  in pre    u32: 1 = the guest finds its mask in the pre phase
-    +44  bell      u32 futex word of a pool (see `pool.py`): rung when there are requests for its guests
-    +48  told      u32 futex word of a pool: counts how often it has answered
-    +52  leave     u32: LEAVING = the guest is to leave its pool, LEFT = it has
-    +56  in mid    u32: when the latest request's mid began, in milliseconds of the clock; 0 = it has not
-    behind the last slot: u32: 1 = the engine speaks the later protocol
-    64 bytes further: u32 for each slot: whose it is, 0 = nobody's
+The control region holds `NUM_WORKER_SLOTS` records, then two fields of the whole runtime. The runtime maps the region
+before any fork, so workers need no name for the region. `_SLOT` and `_REGION` below declare the layout; every offset in
+this file comes from these two declarations.
 
-One request is outstanding per slot. The lower half of the slots is handed out by the side process (new guests), the
-upper half by the stepper (forks), so that neither needs a lock. USED becomes FREE only in the stepper, after the worker
-is confirmed gone: a late answer can never be taken for that of the next tenant.
+A worker slot holds at most one outstanding request. The stepper writes a request and the words of its own side; the
+worker writes the response. A word marked *futex* is waited for and woken.
+
+The side process hands out the lower half of the slots (new guests) and the stepper the upper half (forks), so neither
+needs a lock. Only the stepper's process frees a slot, after the worker is confirmed gone. A late response can therefore
+never be taken for a response of the next worker in the slot.
 """
 
 import signal
@@ -28,74 +19,108 @@ from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
 
 from aici_base.errors import QuotaError
 from aici_runtime.memory.futex import Futex
+from aici_runtime.memory.layout import WORD_BYTES, Layout
 from aici_runtime.quota import Quota
 from aici_runtime.wire import Proto
 
 NUM_WORKER_SLOTS = 512
-HEADER_BYTES = 64
-RESPONSE_AT = 128 * 1024
+"""The limit of guests that run at once, forks included. Half of the slots are for new guests, half for forks."""
+
 RESPONSE_MAX = 896 * 1024
-"""64 KiB of logs may grow sixfold as JSON, and a response may hold two of them."""
+"""Bytes of a response. 64 KiB of logs may grow sixfold as JSON, and a response may hold two logs."""
 
-TOLD_MAX = 16 * 1024
-"""Of post and pre, in a response that has a mid too."""
-
-SLOT_BYTES = RESPONSE_AT + TOLD_MAX + RESPONSE_MAX
-"""Sparse: memory is taken page by page as messages need it."""
-
-REQUEST_MAX = RESPONSE_AT - HEADER_BYTES
+POST_PRE_MAX = 16 * 1024
+"""Bytes of the post and pre results in a response that also holds a mid result."""
 
 CANCEL_SIGNAL = signal.SIGUSR2
-"""Sent after `cancel` has been written, to make the worker look at it."""
+"""The signal that makes a worker look at the word `cancelled`. Sent after the word is written."""
 
-DEAD = 0xFFFFFFFF
+# The layout of one worker slot. The words share the first cache line.
+_SLOT = Layout()
+_REQUEST = _SLOT.word("request")  # futex: 0 = no request, else the length of the bytes at _REQUEST_BYTES
+_RESPONSE = _SLOT.word("response")  # futex: 0 = none yet, _DEAD = the worker is gone, else the length of the bytes
+_CANCELLED = _SLOT.word("cancelled")  # number of the request that the stepper wants interrupted
+_NUMBER = _SLOT.word("number")  # number of the latest request
+_STATE = _SLOT.word("state")  # _FREE or _USED
+_DETACHED = _SLOT.word("detached")  # number of the request whose worker must no longer write into the mask region
+_WRITING = _SLOT.word("writing")  # number of the request whose worker writes, or has written, its mask row
+_MASK_IN_PRE = _SLOT.word("mask in pre")  # 1 = the guest computes its mask in the pre phase
+_BELL = _SLOT.word("bell")  # futex, of a pool: counts the rings that announce requests for the pool's guests
+_ANSWERED = _SLOT.word("answered")  # futex, of a pool: counts the rounds of responses
+_LEAVE = _SLOT.word("leave")  # _LEAVING = the guest is to leave its pool, _LEFT = the guest has left
+_MID_STARTED = _SLOT.word("mid started")  # start of the mid phase, in milliseconds of the clock; 0 = not started
+_SLOT.align(64)
+_REQUEST_BYTES = _SLOT.area("request bytes", 128 * 1024 - 64)
+_RESPONSE_BYTES = _SLOT.area("response bytes", POST_PRE_MAX + RESPONSE_MAX)
+
+# The layout of the region.
+_REGION = Layout()
+_SLOTS = _REGION.area("slots", NUM_WORKER_SLOTS * _SLOT.size_bytes)
+_PROTOCOL = _REGION.word("protocol")  # 1 = the engine speaks protocol v2
+_REGION.align(64)
+_OWNERS = _REGION.area("owners", NUM_WORKER_SLOTS * WORD_BYTES)  # for each slot: the owner's id; 0 = nobody
+_REGION.align(PAGESIZE)
+
+REQUEST_MAX = _RESPONSE_BYTES - _REQUEST_BYTES
+"""Bytes of a request."""
+
+SLOT_BYTES = _SLOT.size_bytes
+"""Size of a slot. The mapping is sparse: memory is taken page by page as messages need it."""
+
+_WORDS_BUT_STATE = tuple(
+    field.offset for field in _SLOT.fields if field.size_bytes == WORD_BYTES and field.name != "state"
+)
 _FREE, _USED = 0, 1
 _LEAVING, _LEFT = 1, 2
-_PROTOCOL_AT = NUM_WORKER_SLOTS * SLOT_BYTES
-_OWNERS_AT = _PROTOCOL_AT + 64
+_DEAD = 0xFFFFFFFF
+_NUMBER_MAX = _COUNT_MAX = _MILLISECONDS_MAX = 0x7FFFFFFF
 _MAP_NORESERVE = 0x4000
-_STAMP_MAX = 0x7FFFFFFF
-
+_DETACH_POLL_S = 0.0005
 
 _HINT = "wait until others have ended"
 NO_QUOTA = Quota("guests", "--max-instances", NUM_WORKER_SLOTS, NUM_WORKER_SLOTS)
 
 
 def owner_id(user: str) -> int:
-    """Not 0. Two users have the same one in two billion, and then one quota."""
+    """Return the id of a user, never 0. Two users collide in one of two billion cases and then share a quota."""
     return zlib.crc32(user.encode()) | 1
 
 
-def used_slots(behind: bytes) -> int:
-    """How many have an owner, by what is behind the last slot."""
-    start = _OWNERS_AT - _PROTOCOL_AT
-    return NUM_WORKER_SLOTS - memoryview(behind)[start : start + 4 * NUM_WORKER_SLOTS].cast("I").tolist().count(0)
+def num_used_slots(behind: bytes) -> int:
+    """Return the number of slots with an owner, given the bytes behind the last slot. For tests of leaks."""
+    start = _OWNERS - _PROTOCOL
+    return NUM_WORKER_SLOTS - memoryview(behind)[start : start + NUM_WORKER_SLOTS * WORD_BYTES].cast(
+        "I"
+    ).tolist().count(0)
 
 
 class WorkerSlotTable:
-    """Owns the mapping; inherited by fork. `side` and `branches` are the two halves."""
+    """Owns the control region, which forks inherit. `guest_half` and `fork_half` are the indices of the two halves."""
 
     def __init__(self, quota: Quota = NO_QUOTA) -> None:
         self._quota = quota
-        self.memory = mmap(-1, _PROTOCOL_AT + PAGESIZE, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
+        self.memory = mmap(-1, _REGION.size_bytes, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
         self.words = Futex(self.memory)
-        self.side = range(NUM_WORKER_SLOTS // 2)
-        self.branches = range(NUM_WORKER_SLOTS // 2, NUM_WORKER_SLOTS)
-        self._owners = memoryview(self.memory)[_OWNERS_AT : _OWNERS_AT + 4 * NUM_WORKER_SLOTS].cast("I")
+        self.guest_half = range(NUM_WORKER_SLOTS // 2)
+        self.fork_half = range(NUM_WORKER_SLOTS // 2, NUM_WORKER_SLOTS)
+        self._owners = memoryview(self.memory)[_OWNERS : _OWNERS + NUM_WORKER_SLOTS * WORD_BYTES].cast("I")
 
     @property
     def protocol(self) -> Proto:
         """The protocol that the engine speaks."""
-        return "v2" if self.words.load(_PROTOCOL_AT) == 1 else "v1"
+        return "v2" if self.words.load(_PROTOCOL) == 1 else "v1"
 
     @protocol.setter
     def protocol(self, protocol: Proto) -> None:
         """Set by the stepper's process alone."""
-        self.words.store(_PROTOCOL_AT, int(protocol == "v2"))
+        self.words.store(_PROTOCOL, int(protocol == "v2"))
 
     def take(self, half: range, owner: int) -> "WorkerSlot":
-        """A free slot of `half`, for a user (`owner_id`). Called by one thread at a time of the process that has this
-        half. QuotaError when there are too many; where both processes take the last one at once, there is one more."""
+        """Return a free slot of `half` for a user (`owner_id`). Raises QuotaError when the user or the runtime is full.
+
+        One thread at a time of the process that hands out this half may call. When the side process and the stepper
+        both take the last slot at once, the quota is exceeded by one.
+        """
         owners = self._owners.tolist()
         self._quota.check(1 + NUM_WORKER_SLOTS - owners.count(0), 1 + owners.count(owner), hint=_HINT)
         for index in half:
@@ -103,192 +128,212 @@ class WorkerSlotTable:
             if slot.claim():
                 self._owners[index] = owner
                 return slot
-        kind = "forks" if half is self.branches else "guests"
+        kind = "forks" if half is self.fork_half else "guests"
         raise QuotaError(f"all {len(half)} slots for {kind} are taken", hint=_HINT)
 
     def owner(self, slot: "WorkerSlot") -> int:
+        """Return the id of the user to whom the slot belongs."""
         return self._owners[slot.index]
 
     def free(self, slot: "WorkerSlot") -> None:
-        """Only in the stepper's process, when nobody can touch it any more."""
+        """Free a slot that nobody can touch any more. For the stepper's process alone."""
         self._owners[slot.index] = 0
         slot.free()
 
     def at(self, index: int) -> "WorkerSlot":
+        """Return a view of the slot `index`."""
         return WorkerSlot(self, index)
 
 
 class WorkerSlot:
-    """A view of one slot, for either end."""
+    """A view of one worker slot, for the stepper and for the worker."""
 
     def __init__(self, table: WorkerSlotTable, index: int) -> None:
         self.index = index
         self._words = table.words
         self._memory = table.memory
-        self._base = index * SLOT_BYTES
+        self._base = _SLOTS + index * SLOT_BYTES
 
     def claim(self) -> bool:
+        """Take the slot and clear its words. Return False when the slot is taken."""
         if not self.is_free():
             return False
-        for offset in (0, 4, 8, 12, 32, 36, 40, 44, 48, 52, 56):
+        for offset in _WORDS_BUT_STATE:
             self._words.store(self._base + offset, 0)
-        self._words.store(self._base + 16, _USED)
+        self._words.store(self._base + _STATE, _USED)
         return True
 
     def free(self) -> None:
-        self._words.store(self._base + 16, _FREE)
+        """Mark the slot as free."""
+        self._words.store(self._base + _STATE, _FREE)
 
     def is_free(self) -> bool:
-        return self._words.load(self._base + 16) == _FREE
+        """Return whether the slot can be claimed."""
+        return self._words.load(self._base + _STATE) == _FREE
 
     # The stepper's end.
 
     def send_request(self, request: bytes) -> None:
-        """The caller has seen the previous response."""
-        self._write_request(request)
-        self._words.wake(self._base)
-
-    def _write_request(self, request: bytes) -> None:
-        start = self._base + HEADER_BYTES
-        self._memory[start : start + len(request)] = request
-        number = (self._words.load(self._base + 12) + 1) & 0x7FFFFFFF
-        self._words.store(self._base + 12, number)
-        self._words.store(self._base + 4, 0)
-        self._words.store(self._base + 56, 0)
-        self._words.store(self._base, len(request))
+        """Write a request and wake the worker. The caller has read the previous response."""
+        self.put_request(request)
+        self._words.wake(self._base + _REQUEST)
 
     def put_request(self, request: bytes) -> None:
-        """As `send_request`, for a worker that hears a bell instead."""
-        self._write_request(request)
+        """Write a request for a guest in a pool. The worker wakes when the stepper rings the pool's bell."""
+        start = self._base + _REQUEST_BYTES
+        self._memory[start : start + len(request)] = request
+        number = (self._words.load(self._base + _NUMBER) + 1) & _NUMBER_MAX
+        self._words.store(self._base + _NUMBER, number)
+        self._words.store(self._base + _RESPONSE, 0)
+        self._words.store(self._base + _MID_STARTED, 0)
+        self._words.store(self._base + _REQUEST, len(request))
 
     def ring(self) -> None:
-        """There is something to do in this process: see `pool.py`."""
-        self._words.store(self._base + 44, (self._words.load(self._base + 44) + 1) & 0x7FFFFFFF)
-        self._words.wake(self._base + 44)
-
-    def wait_response_in(self, pool: "WorkerSlot", deadline: float) -> bytes | None:
-        """As `wait_response`, for a guest in that pool, which tells of many answers at once."""
-        while True:
-            told = pool.num_told()
-            response = self.wait_response(0.0)
-            if response is not None or not pool.wait_told(told, deadline):
-                return response
-
-    def num_told(self) -> int:
-        return self._words.load(self._base + 48)
-
-    def wait_told(self, told: int, deadline: float) -> bool:
-        """False when `deadline` has passed."""
-        return self._words.wait_while(self._base + 48, told, deadline) != told
-
-    def tell(self) -> None:
-        self._words.store(self._base + 48, (self._words.load(self._base + 48) + 1) & 0x7FFFFFFF)
-        self._words.wake(self._base + 48)
-
-    def let_go(self) -> None:
-        """The guest in this slot is to leave its pool."""
-        self._words.store(self._base + 52, _LEAVING)
-
-    def has_left(self) -> bool:
-        return self._words.load(self._base + 52) == _LEFT
+        """Wake the pool of this slot: requests for its guests are there (`workers/pool_process.py`)."""
+        self._words.store(self._base + _BELL, (self._words.load(self._base + _BELL) + 1) & _COUNT_MAX)
+        self._words.wake(self._base + _BELL)
 
     def wait_response(self, deadline: float) -> bytes | None:
-        """The response; empty when the worker is gone; None when `deadline` (time.monotonic()) has passed."""
-        length = self._words.wait_while(self._base + 4, 0, deadline)
+        """Wait until `deadline` (time.monotonic()) for the response.
+
+        Return the response, empty bytes when the worker is gone, None when the deadline has passed.
+        """
+        length = self._words.wait_while(self._base + _RESPONSE, 0, deadline)
         if length == 0:
             return None
-        if length == DEAD:
+        if length == _DEAD:
             return b""
-        start = self._base + RESPONSE_AT
+        start = self._base + _RESPONSE_BYTES
         return self._memory[start : start + length]
 
+    def wait_response_in_pool(self, pool: "WorkerSlot", deadline: float) -> bytes | None:
+        """As `wait_response`, for a guest in the pool with the slot `pool`, which announces many responses at once."""
+        while True:
+            seen = pool.num_answered()
+            response = self.wait_response(0.0)
+            if response is not None or not pool.wait_answered(seen, deadline):
+                return response
+
+    def num_answered(self) -> int:
+        """Return how often the pool of this slot has announced responses."""
+        return self._words.load(self._base + _ANSWERED)
+
+    def wait_answered(self, seen: int, deadline: float) -> bool:
+        """Wait until `num_answered` differs from `seen`. Return False when `deadline` has passed."""
+        return self._words.wait_while(self._base + _ANSWERED, seen, deadline) != seen
+
+    def request_leave(self) -> None:
+        """Tell the pool to drop the guest of this slot."""
+        self._words.store(self._base + _LEAVE, _LEAVING)
+
+    def has_left(self) -> bool:
+        """Return whether the pool has dropped the guest of this slot."""
+        return self._words.load(self._base + _LEAVE) == _LEFT
+
     def mark_dead(self) -> None:
-        """Whoever waits for a response stops waiting. An answer that is already there stays."""
-        if self._words.load(self._base + 4) == 0:
-            self._words.store(self._base + 4, DEAD)
-        self._words.wake(self._base + 4)
+        """End every wait for a response. A response that is already there stays."""
+        if self._words.load(self._base + _RESPONSE) == 0:
+            self._words.store(self._base + _RESPONSE, _DEAD)
+        self._words.wake(self._base + _RESPONSE)
 
     def cancel(self) -> None:
-        self._words.store(self._base + 8, self._words.load(self._base + 12))
+        """Ask the worker to interrupt the latest request; CANCEL_SIGNAL must follow."""
+        self._words.store(self._base + _CANCELLED, self._words.load(self._base + _NUMBER))
 
     def detach(self, deadline: float) -> bool:
-        """From now on the worker does not write a mask for its request: it will see the word, whenever it runs again.
-        Who was writing already is waited for until it has answered, since the row will be another's in the next step.
-        False: it has not when `deadline` has passed."""
-        number = self._words.load(self._base + 12)
-        self._words.store(self._base + 32, number)
+        """Forbid the worker to write the mask of its request, whenever the worker runs again.
+
+        The mask row belongs to another sequence in the next step. So wait for a worker that has begun to write, until
+        the worker has answered. Return False when `deadline` has passed before.
+        """
+        number = self._words.load(self._base + _NUMBER)
+        self._words.store(self._base + _DETACHED, number)
         self._words.fence()
-        while self._words.load(self._base + 36) == number and self._words.load(self._base + 4) == 0:
+        while self._words.load(self._base + _WRITING) == number and self._words.load(self._base + _RESPONSE) == 0:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.0005)
+            time.sleep(_DETACH_POLL_S)
         return True
 
-    def mid_began(self) -> float | None:
-        """When (time.monotonic()), if it has."""
-        stamp = self._words.load(self._base + 56)
+    def mid_started(self) -> float | None:
+        """Return when the latest request's mid phase started (time.monotonic()); None when it has not."""
+        started = self._words.load(self._base + _MID_STARTED)
         now = time.monotonic()
-        return now - ((_stamp(now) - stamp) & _STAMP_MAX) / 1000 if stamp else None
+        return now - ((_milliseconds(now) - started) & _MILLISECONDS_MAX) / 1000 if started else None
 
-    def masks_in_pre(self) -> bool:
-        return self._words.load(self._base + 40) != 0
+    def computes_mask_in_pre(self) -> bool:
+        """Return whether the guest computes its mask in the pre phase."""
+        return self._words.load(self._base + _MASK_IN_PRE) != 0
 
     # The worker's end.
 
-    def set_masks_in_pre(self) -> None:
-        """Before the guest is announced."""
-        self._words.store(self._base + 40, 1)
+    def set_computes_mask_in_pre(self) -> None:
+        """Say that the guest computes its mask in the pre phase. Called before the guest is announced."""
+        self._words.store(self._base + _MASK_IN_PRE, 1)
 
     def wait_request(self) -> bytes:
-        length = self._words.wait_while(self._base, 0)
-        start = self._base + HEADER_BYTES
+        """Wait for a request and take the request out."""
+        length = self._words.wait_while(self._base + _REQUEST, 0)
+        start = self._base + _REQUEST_BYTES
         request = self._memory[start : start + length]
-        self._words.store(self._base, 0)
+        self._words.store(self._base + _REQUEST, 0)
         return request
 
-    def begin_mid(self) -> None:
-        self._words.store(self._base + 56, _stamp(time.monotonic()) or 1)
-
     def has_request(self) -> bool:
-        return self._words.load(self._base) != 0
+        """Return whether a request waits."""
+        return self._words.load(self._base + _REQUEST) != 0
+
+    def start_mid(self) -> None:
+        """Record that the mid phase of the request starts now."""
+        self._words.store(self._base + _MID_STARTED, _milliseconds(time.monotonic()) or 1)
 
     def wait_bell(self, heard: int) -> int:
-        """Until it has been rung since it was heard last; returns what to give the next time."""
-        return self._words.wait_while(self._base + 44, heard)
-
-    def put_response(self, response: bytes) -> None:
-        """Whoever waits is told of it later, by `tell`."""
-        start = self._base + RESPONSE_AT
-        self._memory[start : start + len(response)] = response
-        self._words.store(self._base + 4, len(response))
+        """Wait until the bell's count differs from `heard`; return the count, for the next call."""
+        return self._words.wait_while(self._base + _BELL, heard)
 
     def send_response(self, response: bytes) -> None:
+        """Write the response and wake the stepper."""
         self.put_response(response)
-        self._words.wake(self._base + 4)
+        self._words.wake(self._base + _RESPONSE)
+
+    def put_response(self, response: bytes) -> None:
+        """Write the response of a guest in a pool. The stepper wakes at `announce_responses` of the pool's slot."""
+        start = self._base + _RESPONSE_BYTES
+        self._memory[start : start + len(response)] = response
+        self._words.store(self._base + _RESPONSE, len(response))
+
+    def announce_responses(self) -> None:
+        """Wake a stepper that waits for responses of this pool."""
+        self._words.store(self._base + _ANSWERED, (self._words.load(self._base + _ANSWERED) + 1) & _COUNT_MAX)
+        self._words.wake(self._base + _ANSWERED)
 
     def is_leaving(self) -> bool:
-        return self._words.load(self._base + 52) == _LEAVING
+        """Return whether the stepper has asked the guest to leave its pool."""
+        return self._words.load(self._base + _LEAVE) == _LEAVING
 
-    def leave(self) -> None:
-        self._words.store(self._base + 52, _LEFT)
+    def confirm_leave(self) -> None:
+        """Say that the guest has left its pool."""
+        self._words.store(self._base + _LEAVE, _LEFT)
 
     def is_cancelled(self) -> bool:
-        number = self._words.load(self._base + 12)
-        return number != 0 and self._words.load(self._base + 8) == number
+        """Return whether the stepper wants the latest request interrupted."""
+        number = self._words.load(self._base + _NUMBER)
+        return number != 0 and self._words.load(self._base + _CANCELLED) == number
 
     def is_detached(self) -> bool:
-        number = self._words.load(self._base + 32)
-        return number != 0 and self._words.load(self._base + 12) == number
+        """Return whether the worker must not write the mask of the latest request."""
+        number = self._words.load(self._base + _DETACHED)
+        return number != 0 and self._words.load(self._base + _NUMBER) == number
 
-    def begin_write(self) -> bool:
-        """Whether the mask may be written: then the stepper waits for the response."""
-        self._words.store(self._base + 36, self._words.load(self._base + 12))
-        self._words.fence()  # the stepper either sees that, or has been seen
+    def start_mask_write(self) -> bool:
+        """Return whether the worker may write the mask. If so, the stepper waits for the response."""
+        self._words.store(self._base + _WRITING, self._words.load(self._base + _NUMBER))
+        self._words.fence()  # either the stepper sees the word above, or the worker sees the word below
         if self.is_detached():
-            self._words.store(self._base + 36, 0)
+            self._words.store(self._base + _WRITING, 0)
             return False
         return True
 
 
-def _stamp(now: float) -> int:
-    return int(now * 1000) & _STAMP_MAX
+def _milliseconds(now: float) -> int:
+    return int(now * 1000) & _MILLISECONDS_MAX

@@ -55,7 +55,7 @@ class GuestSequence:
 
     def mid_began(self) -> float | None:
         """In a turn: when (time.monotonic()), if it has."""
-        return None if self.worker is None else self.worker.slot.mid_began()
+        return None if self.worker is None else self.worker.slot.mid_started()
 
 
 class GuestSequences:
@@ -88,7 +88,9 @@ class GuestSequences:
                 raise RequestError(f"duplicate id {seq_id}")
         workers = self._supervisor.bind(list(req_ids.values()))
         for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
-            sequence = self._by_id[seq_id] = GuestSequence(req_id, worker, masks_in_pre=worker.slot.masks_in_pre())
+            sequence = self._by_id[seq_id] = GuestSequence(
+                req_id, worker, masks_in_pre=worker.slot.computes_mask_in_pre()
+            )
             if lost := self._pools.settle(worker, {pool for pool, _ in self._late_in_pools()}):
                 self.fail(sequence, f"Worker: {lost}")
 
@@ -201,7 +203,7 @@ class GuestSequences:
         if worker.pool is not None:
             self._wait_for(worker.pool)
             return self._pools.clone(worker, worker.pool, seq_id)
-        slot = self._table.take(self._table.branches, self._table.owner(worker.slot))
+        slot = self._table.take(self._table.fork_half, self._table.owner(worker.slot))
         self._send(parent, worker_requests.fork(seq_id, slot.index))
         deadline = time.monotonic() + _FORK_S
         answer = worker.slot.wait_response(deadline)

@@ -51,7 +51,7 @@ class Instantiator:
         to know, a SeqResult."""
         order = self._order(request)
         with self._slot_lock:
-            slot = self._table.take(self._table.side, owner_id(request.auth.user))
+            slot = self._table.take(self._table.guest_half, owner_id(request.auth.user))
         try:
             answer = self._bring_up(slot, order)
             # In the later protocol, a guest that has failed is there all the same, and says so at each step.

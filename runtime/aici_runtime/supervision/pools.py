@@ -45,7 +45,7 @@ class GuestPools:
 
     def clone(self, parent: WorkerHandle, pool: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
         """Raises AiciError."""
-        slot = self._table.take(self._table.branches, self._table.owner(parent.slot))
+        slot = self._table.take(self._table.fork_half, self._table.owner(parent.slot))
         answer = self._ask(pool, worker_requests.clone(seq_id, parent.slot.index, slot.index))
         if answer == "ok":
             return self._supervisor.adopt_member(slot, pool)
@@ -72,7 +72,7 @@ class GuestPools:
     def _found(self, worker: WorkerHandle) -> WorkerHandle | None:
         """A pool begins as a fork of a process that has a guest."""
         try:
-            slot = self._table.take(self._table.branches, _OWNER)
+            slot = self._table.take(self._table.fork_half, _OWNER)
         except QuotaError:
             return None
         answer = self._ask(worker, worker_requests.found(slot.index))

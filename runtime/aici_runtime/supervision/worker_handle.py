@@ -39,4 +39,4 @@ class WorkerHandle:
     def wait_response(self, deadline: float) -> bytes | None:
         if self.pool is None:
             return self.slot.wait_response(deadline)
-        return self.slot.wait_response_in(self.pool.slot, deadline)
+        return self.slot.wait_response_in_pool(self.pool.slot, deadline)

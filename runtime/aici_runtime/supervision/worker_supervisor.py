@@ -186,7 +186,7 @@ class WorkerSupervisor:
         """Undo what it has left. Returns the generation of the next, and whom that owes an answer."""
         self._drain()
         with self._lock:
-            for index in self._table.side:
+            for index in self._table.guest_half:
                 if index in self._starting:
                     self._release(self._workers[index])
                 elif index not in self._workers and not self._table.at(index).is_free():
@@ -215,7 +215,7 @@ class WorkerSupervisor:
         if worker.dead:
             self._free(worker)
         elif worker.pool is not None:
-            worker.slot.let_go()
+            worker.slot.request_leave()
             worker.pool.slot.ring()
         else:
             process.kill(worker.pidfd)
@@ -239,7 +239,7 @@ class WorkerSupervisor:
                 member.slot.mark_dead()
                 if member.released:
                     self._free(member)
-            worker.slot.tell()
+            worker.slot.announce_responses()
             # A template's fork that was killed has no claim to its slot any more once another worker is born there.
             if self._workers.get(worker.slot.index) is worker:
                 worker.slot.mark_dead()
@@ -302,13 +302,13 @@ class WorkerSupervisor:
 
     def _hear_born(self, slot: WorkerSlot, generation: int, pid: int, pidfd: int) -> None:
         """`pidfd`: -1 if it did not fit; then the worker is known, and dead."""
-        if slot.index in self._table.branches and slot.index in self._workers:
+        if slot.index in self._table.fork_half and slot.index in self._workers:
             if pidfd >= 0:
                 os.close(pidfd)  # the stepper knows it from its parent
             return
         if pidfd < 0:
             _kill_unwatched(pid)
-        if slot.index in self._table.branches:
+        if slot.index in self._table.fork_half:
             worker = self._add(slot, pidfd)
             if self._abandoned.pop(slot.index, None):
                 self._release(worker)

@@ -8,7 +8,7 @@ from aici_runtime.guests.driver import GO_ON, NO_STOP, GuestDriver, encode_resul
 from aici_runtime.guests.guest import Guest
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.memory.mask_region import MaskRegion, Rows
-from aici_runtime.memory.worker_slots import RESPONSE_MAX, TOLD_MAX, WorkerSlot
+from aici_runtime.memory.worker_slots import POST_PRE_MAX, RESPONSE_MAX, WorkerSlot
 from aici_runtime.workers import worker_replies, worker_requests
 
 _LENGTH = struct.Struct("<I")
@@ -40,7 +40,7 @@ class GuestServer:
     def sit(self, slot: WorkerSlot) -> None:
         self.slot = slot
         if self.guest.abi == "v2":
-            slot.set_masks_in_pre()
+            slot.set_computes_mask_in_pre()
 
     def answer(self, request: bytes) -> bytes:
         """To mid, step, pre, post and turn."""
@@ -64,12 +64,12 @@ class GuestServer:
             post = driver.post(tokens, backtrack)
             goes_on, is_silent = driver.said == NO_STOP, driver.is_silent
         told = self._told(post, driver.pre())
-        goes_on = goes_on and driver.said == GO_ON and len(told) <= TOLD_MAX - _LENGTH.size
+        goes_on = goes_on and driver.said == GO_ON and len(told) <= POST_PRE_MAX - _LENGTH.size
         if not goes_on or self.slot.is_cancelled():
             return self._idle(_LENGTH.pack(len(told)) + told)
         if is_silent and driver.is_silent:
             told = b""
-        self.slot.begin_mid()
+        self.slot.start_mid()
         return _LENGTH.pack(len(told)) + told + self._mid(b"[%d]" % seq_id, row)
 
     def _idle(self, response: bytes) -> bytes:
@@ -90,7 +90,7 @@ class GuestServer:
     def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
         loose = masks
         first = rows.encoded(masks[0]) if masks else b""
-        if masks and self.slot.begin_write():  # from here to the response, a step may wait for us
+        if masks and self.slot.start_mask_write():  # from here to the response, a step may wait for us
             rows.put(row, first)
             loose = masks[1:]
         answer = self._idle(worker_replies.encode(result, len(masks), loose))

@@ -49,7 +49,7 @@ class PoolProcess:
                     self._drop(server)
                 elif server.slot.has_request():
                     self._serve(server)
-            self._slot.tell()
+            self._slot.announce_responses()
 
     def _serve(self, server: GuestServer) -> None:
         with server.lock:
@@ -61,7 +61,7 @@ class PoolProcess:
         with self._watchdog.lock:
             del self._servers[server.slot.index]
         server.guest.close()
-        server.slot.leave()
+        server.slot.confirm_leave()
         self._context.reports.left(server.slot)
 
     def _obey(self, request: bytes) -> bytes:

@@ -28,7 +28,7 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, SLOT_BYTES, used_slots
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, SLOT_BYTES, num_used_slots
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import tokenizer, wat
 
@@ -81,7 +81,7 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         found = members(runtime.pid)
-        slots = num_used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
+        slots = _used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
         if (slots == 0 and set(found.values()) <= {*PARTS, TEMPLATE, POOL}) or time.monotonic() > deadline:
             break
         time.sleep(0.05)
@@ -111,14 +111,14 @@ def _kib(pid: int, kind: str) -> int:
     return int(match[1]) if match else 0
 
 
-def num_used_slots(pid: int) -> int:
+def _used_slots(pid: int) -> int:
     """Read in the memory of the stepper: its table is the one shared mapping of that size."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         begin, end = (int(part, 16) for part in line.split()[0].split("-"))
         if 0 < end - begin - NUM_WORKER_SLOTS * SLOT_BYTES < SLOT_BYTES and "rw-s" in line:
             with Path(f"/proc/{pid}/mem").open("rb") as memory:
                 memory.seek(begin + NUM_WORKER_SLOTS * SLOT_BYTES)
-                return used_slots(memory.read(end - begin - NUM_WORKER_SLOTS * SLOT_BYTES))
+                return num_used_slots(memory.read(end - begin - NUM_WORKER_SLOTS * SLOT_BYTES))
     raise AssertionError("the runtime has no table of slots")
 
 
