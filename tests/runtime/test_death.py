@@ -20,7 +20,7 @@ from aici_runtime.memory import shm
 from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
-from tests.runtime.support.leak import num_used_slots
+from tests.runtime.support.leak import used_slots
 
 PATIENCE_S = 10.0
 
@@ -278,7 +278,7 @@ def test_a_branch_whose_parent_dies_before_it_tells_of_it(start_runtime: Callabl
         runtime.recv_mid()
         runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[parent, child])
         wait_until(lambda: "aicirt-seq" not in members(runtime.pid).values())
-    wait_until(lambda: num_used_slots(runtime.pid) == 0)
+    wait_until(lambda: used_slots(runtime.pid) == 0)
 
 
 def test_variables_that_are_gone_fail_the_fork_only(start_runtime: Callable[..., Runtime]) -> None:

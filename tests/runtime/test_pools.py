@@ -17,7 +17,7 @@ from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support import scripted, wat
 from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, TurnEngine
-from tests.runtime.support.leak import num_used_slots
+from tests.runtime.support.leak import used_slots
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 from tests.runtime.test_both_protocols import CAPABILITIES, STOP, before, few_forks, mids, play, pres, seen, steps
@@ -158,7 +158,7 @@ def test_a_killed_pool_leaves_nothing(runtime: Runtime) -> None:
     """Not even a slot, though no guest comes that would be let into another."""
     free(runtime, bind(runtime, wat.plain()))
     os.kill(pools(runtime)[0], signal.SIGKILL)
-    assert wait_until(lambda: num_used_slots(runtime.pid) == 0, 10)
+    assert wait_until(lambda: used_slots(runtime.pid) == 0, 10)
 
 
 def test_a_guest_that_leaves_gives_back_its_place(runtime: Runtime) -> None:
@@ -178,7 +178,7 @@ def test_a_guest_that_leaves_before_its_pool_has_seen_its_request(start_runtime:
     assert mid(runtime, late) == {late: ""}
     free(runtime, late)
     os.kill(pool, signal.SIGCONT)
-    assert wait_until(lambda: num_used_slots(runtime.pid) == 1, 10)  # the pool's own
+    assert wait_until(lambda: used_slots(runtime.pid) == 1, 10)  # the pool's own
 
 
 @pytest.mark.parametrize("forks", [True, False])

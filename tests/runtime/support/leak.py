@@ -81,7 +81,7 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         found = members(runtime.pid)
-        slots = _used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
+        slots = used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
         if (slots == 0 and set(found.values()) <= {*PARTS, TEMPLATE, POOL}) or time.monotonic() > deadline:
             break
         time.sleep(0.05)
@@ -111,7 +111,7 @@ def _kib(pid: int, kind: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _used_slots(pid: int) -> int:
+def used_slots(pid: int) -> int:
     """Read in the memory of the stepper: its table is the one shared mapping of that size."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         begin, end = (int(part, 16) for part in line.split()[0].split("-"))

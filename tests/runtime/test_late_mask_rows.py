@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.runtime.support import scripted
-from tests.runtime.support.leak import num_used_slots
+from tests.runtime.support.leak import used_slots
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 from tests.support.processes import command, descendants, wait_until
@@ -87,5 +87,5 @@ def test_a_late_guest_that_leaves_its_pool(byte_level: Path, cache_dir: Path) ->
         os.kill(pool, signal.SIGSTOP)
         assert it.step(goes_on(1), freed=[1]) == {1: []}
         os.kill(pool, signal.SIGCONT)
-        assert wait_until(lambda: num_used_slots(it.raw.process.pid) == 1, 10)  # the pool's own
+        assert wait_until(lambda: used_slots(it.raw.process.pid) == 1, 10)  # the pool's own
         assert it.step(it.start(2, 4)) == {2: [(0, 4)]}
