@@ -89,4 +89,4 @@ def test_a_wrong_file_of_keys_stops_the_start(model: Path, tmp_path: Path) -> No
     keys.write_text("[keys.a]\nkey = 'k'\nsecret = true")
     refused = aici("serve", "--port", "0", "--model", str(model), "--api-key-file", str(keys))
     assert refused.returncode == 2
-    assert "keys.a.secret is not known" in refused.stderr
+    assert "keys.a.secret is not a known field" in refused.stderr

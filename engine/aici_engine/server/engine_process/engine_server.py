@@ -1,4 +1,4 @@
-"""The engine's side of the wire: messages in, events out. Knows nothing of sockets."""
+"""The engine's side of the link: takes messages, sends events. Knows nothing about sockets."""
 
 import logging
 from collections.abc import Callable
@@ -28,9 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 class EngineServer:
-    """`handle` belongs to one thread; it raises what ended the engine, for a process of another one to be started, when
-    something is submitted after that. `send` is called from several, once a message; who sends flushes at a step's
-    end."""
+    """Answers `wire` messages with an Engine.
+
+    Call `handle` from one thread. When a request is submitted to a dead engine, `handle` raises the error that ended
+    the engine: the process ends, and the supervisor starts a new one. `send` is called from several threads, once per
+    message. The owner flushes at the end of every engine step; EngineServer flushes messages outside of steps.
+    """
 
     def __init__(self, engine: Engine, *, send: Callable[[wire.FromEngine], None], flush: Callable[[], None]) -> None:
         self._engine = engine
@@ -67,7 +70,7 @@ class EngineServer:
         def sink(event: Event) -> None:
             self._send(_out(stream, event))
             if isinstance(event, FinishEvent):
-                # The engine's thread may be faster than this one, which writes the handle down, then looks here.
+                # The engine's thread may get here before `_submit` stores the handle; `_submit` then checks `ended`.
                 ended.append(True)
                 self._handles.pop(stream, None)
 
@@ -86,7 +89,7 @@ class EngineServer:
     def _answer(self, call: wire.Call) -> None:
         try:
             reply = wire.Reply(call.call, self._call(call.method))
-        except Exception as error:  # noqa: BLE001 whoever called must get an answer
+        except Exception as error:  # noqa: BLE001 every Call must get a Reply
             if not isinstance(error, AiciError):
                 _log.exception("call %s failed", call.method)
             reply = wire.Reply(call.call, failure=wire.Failure.of(error))
@@ -120,7 +123,7 @@ def _out(stream: int, event: Event) -> wire.StreamOut:
 
 
 def _sequence_out(stream: int, event: Event) -> wire.SequenceOut:
-    """What may happen in any fork."""
+    """Return the wire form of an event that any fork may have."""
     match event:
         case TokenEvent(token, text):
             return _token_out(stream, token, text)

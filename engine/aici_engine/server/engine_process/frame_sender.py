@@ -1,4 +1,4 @@
-"""Sends the engine's messages to the API process."""
+"""Sends messages of the engine process to the API process, one frame per engine step."""
 
 import threading
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class FrameSender:
-    """Collects what the threads have to say, and sends it in one frame a step."""
+    """Collects messages from several threads; `flush` sends them as one frame."""
 
     def __init__(self, socket: "zmq.Socket[bytes]") -> None:
         self._socket = socket
@@ -22,7 +22,7 @@ class FrameSender:
             self._messages.append(message)
 
     def flush(self) -> None:
-        # The lock is what lets several threads use the socket in turn.
+        # A zmq socket is not thread-safe: the lock lets several threads use the socket in turn.
         with self._lock:
             if self._messages:
                 self._socket.send(wire.encode(self._messages))

@@ -1,6 +1,6 @@
-"""The engine process: a model, its engine and its controller runtime, behind two sockets.
+"""The engine process: an engine and its controller runtime behind two sockets.
 
-Started by `link.supervisor` with one argument, JSON of `ProcessConfig`. It ends when its parent does.
+`link.supervisor` starts the process with one argument, a `ProcessConfig` as JSON. The process ends with its parent.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ def main() -> None:
     config = msgspec.json.decode(sys.argv[1], type=ProcessConfig, dec_hook=lambda kind, value: kind(value))
     process.set_name(PROCESS_NAME)
     process.die_with(os.pidfd_open(config.parent_pid))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, and the parent ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     logs.set_up(level=config.log_level, log_format=config.log_format, process="engine")
     context = zmq.Context()
     requests, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     for socket in (requests, events):
-        # Nothing may be lost, and nobody may wait: what is bounded is the number of streams.
+        # No message may be lost and no sender may block. The number of streams bounds the queue.
         socket.set_hwm(0)
         socket.linger = 1000
     requests.connect(config.requests)
@@ -62,7 +62,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         )
         keeper = RuntimeKeeper(patient(wanted), config.modules)
         stack.callback(keeper.close)
-        # Torch is imported while the runtime comes up on the other core.
+        # Import torch while the runtime starts on another core.
         import_engine()
         runtime = keeper.wait_ready()
         engine = stack.enter_context(Engine(config.engine, runtime=runtime, on_step=sender.flush))

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class RuntimeKeeper:
-    """Keeps a controller runtime alive: when it dies, the engine gets another with the same modules."""
+    """Keeps a controller runtime running: when the runtime dies, the engine gets a new one with the same modules."""
 
     def __init__(self, config: RuntimeConfig, modules: Sequence[str]) -> None:
         self._config = config
@@ -28,7 +28,7 @@ class RuntimeKeeper:
         return self._runtime
 
     def keep(self, use: Callable[[Runtime], None]) -> None:
-        """A thread: for ever. `use` is told of each new runtime."""
+        """Run until `close`, in a thread of its own. Call `use` with every new runtime."""
         quick_deaths = 0
         while True:
             ended_early = self._runtime.wait_ended(_QUICK_S)
@@ -39,14 +39,14 @@ class RuntimeKeeper:
                 return
             self._runtime.close()
             if quick_deaths > _MAX_QUICK_DEATHS:
-                _log.error("the controller runtime keeps dying: controllers are not served any more")
+                _log.error("the controller runtime keeps dying: requests with a controller fail from now on")
                 return
             _log.warning("the controller runtime died; starting another")
             try:
                 self._runtime = Runtime(self._config)
                 self._make_ready(self._runtime)
                 use(self._runtime)
-            except (AiciError, OSError):  # the latter: there is no memory for it, or a file of a module is gone
+            except (AiciError, OSError):  # OSError: no memory for the runtime, or a module's file is gone
                 _log.exception("the new controller runtime did not come up")
                 self._runtime.close()
                 time.sleep(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""API keys: a TOML file with a table for each, which says what its holder may do.
+"""API keys: a TOML file with a table per key. The table says what the key's holder may do.
 
 [keys.alice]
 key = "sk-..."                  # or sha256 = "...": of the key, in hexadecimal digits
@@ -43,14 +43,14 @@ _log = logging.getLogger(__name__)
 
 
 class Keys:
-    """Who a connection is, by the key that it shows. Without a file everybody is `Principal()`, who may do all."""
+    """Finds a connection's Principal by its API key. Without a file, everybody is `Principal()`, with all rights."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._principals = {} if path is None else _read(path)
 
     def reload(self) -> None:
-        """Read the file again. If it is not right, the keys stay as they were, and the log says why."""
+        """Read the file again. If the file is invalid, keep the old keys and log the reason."""
         if self._path is None:
             return
         try:
@@ -61,25 +61,29 @@ class Keys:
             _log.info("%d API keys", len(self._principals))
 
     def who(self, connection: HTTPConnection) -> Principal:
-        """Raises UnauthorizedError."""
+        """Return the Principal of a connection. Raises UnauthorizedError for a missing or unknown key."""
         if self._path is None:
             return Principal()
         shown = _shown(connection)
         if shown is None:
-            raise UnauthorizedError("no API key", hint="send Authorization: Bearer KEY")
+            raise UnauthorizedError("no API key", hint="send the header Authorization: Bearer KEY")
         digest = _digest(shown.encode())
         found = None
         for known, principal in self._principals.items():
-            # All are compared, each in constant time: how long it takes says nothing.
+            # Compare with every key, in constant time: the time taken must not reveal a key.
             if hmac.compare_digest(known, digest):
                 found = principal
         if found is None:
-            raise UnauthorizedError("the API key is not known here")
+            raise UnauthorizedError("the API key is not known")
         return found
 
 
 def _shown(connection: HTTPConnection) -> str | None:
-    """The key as OpenAI's clients send it, LMTP's (the password of Basic), Anthropic's, AICI's, or in the query."""
+    """Return the key that a connection shows.
+
+    OpenAI's clients send a Bearer token, LMTP clients the password of Basic authentication, Anthropic's clients
+    `x-api-key`, AICI's clients `api-key`. A WebSocket may carry the key as the query parameter `api_key`.
+    """
     kind, _, credentials = connection.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return credentials.strip()
@@ -89,7 +93,8 @@ def _shown(connection: HTTPConnection) -> str | None:
         except (binascii.Error, UnicodeDecodeError):
             return None
     header = connection.headers.get("x-api-key") or connection.headers.get("api-key")
-    # Queries end up in logs and histories: only for WebSockets, whose clients often cannot set headers.
+    # Queries end up in logs and histories. A key in the query is accepted only for WebSockets, because a browser cannot
+    # set their headers.
     return header or (connection.query_params.get("api_key") if connection.scope["type"] == "websocket" else None)
 
 
@@ -105,10 +110,10 @@ def _read(path: Path) -> dict[str, Principal]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read the API keys of {path}: {error}") from error
     if mode & stat.S_IWOTH:
-        raise UsageError(f"{path} can be written by everybody on this machine", hint=f"chmod 600 {path}")
+        raise UsageError(f"every user of this machine can write to {path}", hint=f"chmod 600 {path}")
     tables = document.get("keys")
     if set(document) != {"keys"} or not isinstance(tables, dict) or not tables:
-        raise UsageError(f"{path} is no file of API keys", hint='it has a table for each: [keys.NAME] and key = "..."')
+        raise UsageError(f"{path} is not a file of API keys", hint='write a table per key: [keys.NAME] and key = "..."')
     principals: dict[str, Principal] = {}
     for name, table in tables.items():
         digest, principal = _principal(f"{path}: keys.{name}", name, table)
@@ -116,7 +121,7 @@ def _read(path: Path) -> dict[str, Principal]:
             raise UsageError(f"{path}: keys.{name} and keys.{principals[digest].name} are the same key")
         principals[digest] = principal
     if mode & stat.S_IROTH and any("key" in table for table in tables.values()):
-        _log.warning("%s can be read by everybody on this machine: chmod 600 it, or write sha256 for key", path)
+        _log.warning("every user of this machine can read %s: chmod 600 it, or write sha256 instead of key", path)
     return principals
 
 
@@ -125,12 +130,12 @@ def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
         raise UsageError(f"{where} is not a table", hint=f"write [keys.{name}]")
     _check_fields(where, table)
     if ("key" in table) == ("sha256" in table):
-        raise UsageError(f"{where} needs one of key and sha256")
+        raise UsageError(f"{where} needs either key or sha256")
     if table.get("key") == "":
         raise UsageError(f"{where}.key is empty")
     digest = _digest(table["key"].encode()) if "key" in table else table["sha256"].lower()
     if not _DIGEST.fullmatch(digest):
-        raise UsageError(f"{where}.sha256 has not 64 hexadecimal digits")
+        raise UsageError(f"{where}.sha256 must have 64 hexadecimal digits")
     return digest, Principal(
         name=name,
         is_admin=table.get("admin", False),
@@ -146,11 +151,11 @@ def _check_fields(where: str, table: Mapping[str, Any]) -> None:
         kind = _FIELDS.get(field)
         if kind is None:
             near = difflib.get_close_matches(field, _FIELDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_FIELDS)}"
-            raise UsageError(f"{where}.{field} is not known", hint=hint)
+            hint = f"did you mean {near[0]}?" if near else f"known fields: {', '.join(_FIELDS)}"
+            raise UsageError(f"{where}.{field} is not a known field", hint=hint)
         if type(value) is not kind:
-            # Not the value: it may be a key.
-            raise UsageError(f"{where}.{field} must be a {kind.__name__}, not a {type(value).__name__}")
+            # The message does not show the value, because the value may be a key.
+            raise UsageError(f"{where}.{field} must be of type {kind.__name__}, not {type(value).__name__}")
         if isinstance(value, int) and kind is int and value < 1:
             raise UsageError(f"{where}.{field} must be 1 or more, not {value}")
 
@@ -159,9 +164,9 @@ def _patterns(where: str, texts: list[object]) -> tuple[re.Pattern[str], ...]:
     patterns = []
     for text in texts:
         if not isinstance(text, str):
-            raise UsageError(f"{where}.controllers must be a list of texts: {text!r} is none")
+            raise UsageError(f"{where}.controllers must be a list of strings: {text!r} is not a string")
         try:
             patterns.append(re.compile(text))
         except re.error as error:
-            raise UsageError(f"{where}.controllers: {text!r} is no regex: {error}") from error
+            raise UsageError(f"{where}.controllers: {text!r} is not a valid regex: {error}") from error
     return tuple(patterns)

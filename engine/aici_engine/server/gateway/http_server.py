@@ -1,4 +1,4 @@
-"""uvicorn as we run it: its parser, with bounds on what comes before a body, which uvicorn itself does not have."""
+"""uvicorn, configured for this server, with limits on the size and the time of a request's head (uvicorn has none)."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 
 class Server(uvicorn.Server):
-    """Signals are its owner's. Sleeps while there is nothing to do: uvicorn's own loop wakes ten times a second."""
+    """A uvicorn server that leaves signals to its owner, and sleeps until `stop` (uvicorn wakes ten times a second)."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -32,7 +32,10 @@ class Server(uvicorn.Server):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose next request does not begin and get past its headers in time."""
+    """Closes a connection if the next request's head is not complete within `head_timeout_s`, or too large.
+
+    A head larger than MAX_HEAD_BYTES gets status 431.
+    """
 
     head_timeout_s = 30.0
     _timer: asyncio.TimerHandle | None = None
@@ -62,7 +65,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # Not if a request that came meanwhile is served now.
+        # A pipelined request may be running already; in that case no timer starts.
         if self.cycle.response_complete and not self.transport.is_closing():
             self._await_head()
 
@@ -81,7 +84,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def config(app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int = 0) -> uvicorn.Config:
-    """`port` counts only where no socket is given."""
+    """Return the settings for `Server`. `port` matters only if the caller passes no socket to `Server.serve`."""
     return uvicorn.Config(
         app,
         port=port,
@@ -89,11 +92,11 @@ def config(app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int =
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,  # kept by the loop that ours is not; `access_log.py` writes it
+        date_header=False,  # uvicorn's main loop updates it, and `Server` has no such loop; `access_log.py` writes it
         timeout_graceful_shutdown=1,
         ws_max_size=16 << 20,
         ws_per_message_deflate=False,
-        # A client that computes for minutes answers no ping meanwhile, and must not lose its streams for it.
+        # A client that computes for minutes answers no pings, and must not lose its streams.
         ws_ping_interval=60,
         ws_ping_timeout=600,
     )

@@ -1,4 +1,4 @@
-"""Server-sent events."""
+"""Server-sent events, and responses that stop when the client leaves."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(data: Any, *, name: str = "") -> bytes:
-    """One event: two newlines end it, which makes it one."""
+    """Return one event. Two newlines end an event."""
     head = b"event: " + name.encode() + b"\n" if name else b""
     return head + b"data: " + orjson.dumps(data) + b"\n\n"
 
@@ -29,9 +29,9 @@ def stream(events: AsyncIterator[bytes]) -> StreamingResponse:
 
 
 async def respond(request: Request, events: AsyncGenerator[bytes, None]) -> StreamingResponse:
-    """A response that begins with the first of `events`: what is raised before that has its HTTP status.
+    """Return a streaming response once the first event is ready.
 
-    However it ends, `events` is closed.
+    An error before the first event is raised, and so gets its own HTTP status. `events` is closed in every case.
     """
     try:
         first = await unless_gone(request, anext(events))
@@ -47,7 +47,7 @@ class _Events(StreamingResponse):
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Starlette stops iterating when the client is gone, and leaves the iterator as it is.
+        # Starlette stops iterating when the client leaves, but does not close the iterator.
         async with contextlib.aclosing(self._rest):
             await super().__call__(scope, receive, send)
 
@@ -59,9 +59,9 @@ async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 async def unless_gone(request: Request, work: Awaitable[_T]) -> _T:
-    """For answers that are not streamed: what `work` gives, or, when the client leaves first, `work` is cancelled.
+    """Return the result of `work`. If the client leaves first, cancel `work` and raise ClientGoneError.
 
-    The body of the request must have been read.
+    For responses that are not streamed. The request's body must have been read.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))

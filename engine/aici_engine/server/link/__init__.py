@@ -1,1 +1,1 @@
-"""The link between the API process and the engine process: messages, sockets, the API side's client and supervisor."""
+"""The link between the API process and the engine process: messages, sockets, client and supervisor."""

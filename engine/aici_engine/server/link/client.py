@@ -1,4 +1,4 @@
-"""The API process's end of the engine: streams by number, calls, and the engine's life. For one asyncio loop."""
+"""The API process's side of the link: open streams by number, calls, and whether an engine is up. One asyncio loop."""
 
 import asyncio
 import itertools
@@ -12,8 +12,8 @@ from aici_engine.server.link import wire
 
 _FAILURES = {
     FinishReason.ABORT: "the request was ended by the server",
-    FinishReason.DEADLOCK: "the controller waits, and nobody is left who could wake it",
-    FinishReason.OUT_OF_FUEL: "the controller used up ten contexts' worth of tokens without an end",
+    FinishReason.DEADLOCK: "the controller waits, and no other fork is left to wake it",
+    FinishReason.OUT_OF_FUEL: "the controller used up its fuel (ten contexts' worth of tokens) without an end",
 }
 
 Watch: TypeAlias = Callable[[wire.StreamOut], None]
@@ -23,9 +23,9 @@ def _unwatched(_: wire.StreamOut) -> None: ...
 
 
 class Stream:
-    """The events of one submitted sequence. A context manager: who leaves early aborts it.
+    """The events of one submitted sequence. A context manager: leaving it aborts a sequence that still runs.
 
-    `watch` is told of each event when it arrives, whenever it is read.
+    `watch` is called with every event when the event arrives, not when it is read.
     """
 
     def __init__(self, client: "EngineClient", number: int, prompt_len: int, watch: Watch) -> None:
@@ -42,7 +42,7 @@ class Stream:
         self._events.put_nowait(event)
 
     async def __aiter__(self) -> AsyncIterator[wire.StreamOut]:
-        """Every event, the FinishOut last. Does not raise for a stream that failed: see `finish.failure`."""
+        """Yield every event, FinishOut last. A failed stream does not raise here: see `finish.failure`."""
         while self.finish is None:
             event = await self._events.get()
             if isinstance(event, wire.FinishOut):
@@ -50,9 +50,9 @@ class Stream:
             yield event
 
     async def groups(self) -> AsyncIterator[list[wire.StreamOut]]:
-        """The events as by iteration, but those that came together in one list, with at most one sampled token a fork.
+        """Yield the same events in lists: events that arrived together, with at most one sampled token per fork.
 
-        To who keeps up that is one list a step, or two: what guests force comes before the forward pass.
+        A reader that keeps up gets one or two lists per engine step: forced tokens arrive before the forward pass.
         """
         group: list[wire.StreamOut] = []
         sampled: set[int] = set()
@@ -70,7 +70,10 @@ class Stream:
                 group, sampled = [], set()
 
     def result(self) -> wire.FinishOut:
-        """The end, once it has come. Raises what made it fail, or end as nobody asked for."""
+        """Return the FinishOut of a stream that has ended.
+
+        Raises the failure of the stream, or AiciError if the sequence was aborted, deadlocked or out of fuel.
+        """
         assert self.finish is not None
         if self.finish.failure is not None:
             raise self.finish.failure.error()
@@ -79,11 +82,11 @@ class Stream:
         return self.finish
 
     def abort(self) -> None:
-        """End it before the engine's next step. Idempotent."""
+        """End the sequence before the engine's next step. Idempotent."""
         self._client.abort(self.number)
 
     def expire_after(self, seconds: float) -> None:
-        """When that time is over, the stream fails with TimedOutError."""
+        """Fail the stream with TimedOutError after `seconds`."""
         why = TimedOutError(f"the request took longer than {seconds:g} s")
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._client.fail, self, why)
 
@@ -97,15 +100,16 @@ class Stream:
 
 
 class Link(Protocol):
-    """How messages get to the engine. They may be lost when it is dead: its owner then calls `EngineClient.lost`."""
+    """Sends messages to the engine. Messages to a dead engine may be lost; the owner then calls `EngineClient.lost`."""
 
     def send(self, message: wire.ToEngine) -> None: ...
 
 
 class EngineClient:
-    """`receive` and `lost` are the link's to call. While there is no engine, everything raises UnavailableError.
+    """Opens streams and calls the engine. Without an engine, `open` and `call` raise UnavailableError.
 
-    `up` is set while there is one, `down` while there is none.
+    `up` is set while an engine is connected, `down` while no engine is. Only the owner of the link calls `connected`,
+    `receive` and `lost`.
     """
 
     def __init__(self) -> None:
@@ -124,7 +128,7 @@ class EngineClient:
 
     @property
     def num_streams(self) -> int:
-        """Not ended yet, as far as is known here."""
+        """Streams whose FinishOut has not arrived."""
         return len(self._streams)
 
     def open(
@@ -139,7 +143,7 @@ class EngineClient:
         salt: str | None = None,
         watch: Watch = _unwatched,
     ) -> Stream:
-        """Submit a sequence; never blocks. What is wrong with it comes as the stream's failure."""
+        """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream."""
         link = self._connected()
         stream = Stream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
@@ -154,7 +158,7 @@ class EngineClient:
             self._link.send(wire.Abort(number))
 
     def fail(self, stream: Stream, why: AiciError) -> None:
-        """End a stream whatever the engine says of it. One that has ended stays as it is."""
+        """End a stream with `why`, without waiting for the engine. No effect on a stream that has ended."""
         if self._streams.pop(stream.number, None) is None:
             return
         usage = wire.UsageOut(stream.prompt_len, 0, 0)
@@ -195,7 +199,7 @@ class EngineClient:
                 stream.put(message)
 
     def lost(self, why: AiciError) -> None:
-        """The engine is gone: every stream fails, every call raises."""
+        """Record that the engine is gone: every stream fails with `why`, every call raises `why`."""
         self._link = None
         self.up.clear()
         self.down.set()
@@ -208,13 +212,13 @@ class EngineClient:
 
     def _connected(self) -> Link:
         if self._link is None:
-            raise UnavailableError("the engine is not up", hint="it is starting, or starting anew: try again")
+            raise UnavailableError("the engine is not up", hint="the engine is starting: try again")
         return self._link
 
 
 def _send(link: Link, message: wire.ToEngine) -> None:
-    """UsageError for what JSON could say and the wire cannot: half a surrogate pair, a number beyond 64 bits."""
+    """Send a message. Raises UsageError for JSON without a msgpack form: a lone surrogate, an integer over 64 bits."""
     try:
         link.send(message)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"the request holds what cannot be passed on: {error}") from error
+        raise UsageError(f"the request has a value that cannot be sent to the engine: {error}") from error

@@ -7,7 +7,7 @@ from aici_engine.server.config import LogFormat
 
 
 class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`requests`, `events`: addresses that the parent has bound. `modules`: .wasm files that are compiled
+    """`requests`, `events`: addresses of sockets that the parent has bound. `modules`: paths of .wasm files to compile
     before the first request."""
 
     requests: str

@@ -1,4 +1,4 @@
-"""A folder for the sockets between the API process and the engine process. Nothing of it stays, whoever is killed."""
+"""A temporary folder for the sockets between the two processes. It is removed even if a process was killed."""
 
 import contextlib
 import fcntl
@@ -12,24 +12,26 @@ _PREFIX = "aici-sockets-"
 
 
 class SocketFolder:
-    """A context manager. `remove` it as soon as both sides are connected: connections need no name.
+    """A private folder, locked by its owner. A context manager.
 
-    Its owner holds a lock on it, which ends with the process. `sweep` removes what nobody holds.
+    Call `remove` as soon as both sides are connected: open connections do not need the folder. The lock ends with the
+    owner's process, so `sweep` can remove the folders of dead processes.
     """
 
     def __init__(self) -> None:
         sweep()
         while True:
-            # Short, because the address of a socket has 107 bytes; private, because whoever can write to it is obeyed.
+            # The path is short: a socket address has at most 107 bytes. The folder is private: the engine obeys anybody
+            # with access to the socket.
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             if self.path.exists():
                 return
-            os.close(self._fd)  # swept before it was locked
+            os.close(self._fd)  # another process swept the folder before the lock was taken
 
     def remove(self) -> None:
-        """Idempotent."""
+        """Remove the folder. Idempotent."""
         if self._fd >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._fd)
@@ -43,9 +45,9 @@ class SocketFolder:
 
 
 def sweep() -> None:
-    """Remove the folders of this user whose processes are gone."""
+    """Remove this user's folders whose owners are dead."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # Gone already, locked, or somebody else's.
+        # OSError: removed meanwhile, locked by a living process, or owned by another user.
         with contextlib.suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

@@ -1,4 +1,4 @@
-"""Starts the engine process, tells the client what becomes of it, and starts another when it dies."""
+"""Starts the engine process, connects the EngineClient to it, and starts a new process when the engine dies."""
 
 import asyncio
 import logging
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """A context manager. `client` serves while an engine is up.
+    """Keeps an engine process running. A context manager; `client` is connected while an engine is up.
 
-    Entering returns once the engine is ready, and raises what it said if it does not come up. `failed` is set when
-    engines die faster than it makes sense to start them.
+    Entering waits until the engine is ready, and raises the engine's own error if the engine does not start. After more
+    than `_MAX_DEATHS` deaths within `_WITHIN_S` seconds `failed` is set, and no further engine is started.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class _EngineProcess:
         self._reader = self._loop.create_task(self._read())
 
     def send(self, message: wire.ToEngine) -> None:
-        # Never blocks: there is no high-water mark.
+        # Never blocks: the socket has no high-water mark.
         self._requests.send(wire.encode([message]))
 
     async def close(self) -> None:
@@ -153,11 +153,11 @@ class _EngineProcess:
 
     def _ended(self) -> None:
         self._stop_watching()
-        why = UnavailableError("the engine process has died", hint="its last words are in the server's log")
+        why = UnavailableError("the engine process has died", hint="the server's log has its last output")
         if self._is_up:
             self._died(why)
         else:
-            # What it said of its end may still be on its way.
+            # The socket may still hold a message with the engine's own error.
             self._loop.call_later(_LAST_MESSAGES_S, self._fail, why)
 
     def _fail(self, why: AiciError) -> None:
@@ -172,7 +172,10 @@ class _EngineProcess:
 
 
 def _as_json(line: str) -> None:
-    """What the engine process logs is JSON already; what others say there, a runtime or a crash, becomes it."""
+    """Write a line of the engine process's standard error as JSON.
+
+    Lines of the engine's logger are JSON already. Output of the runtime or of a crash is logged as a warning.
+    """
     if line.startswith("{"):
         sys.stderr.write(line)
     else:

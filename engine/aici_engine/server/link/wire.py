@@ -1,8 +1,8 @@
-"""What the API process and the engine process say to each other: msgpack, one list of messages a frame.
+"""The messages between the API process and the engine process. A frame is a msgpack list of messages.
 
-To the engine: Submit, Abort, Call. From it: Ready once, then the events of streams (AcceptedOut to FinishOut), each
-with the number that the API process gave the stream, and a Reply to each Call. Every stream that was submitted ends
-with exactly one FinishOut.
+The API process sends Submit, Abort and Call. The engine process sends Ready once, then events of streams (AcceptedOut
+to FinishOut) and a Reply for every Call. An event carries the stream number that the API process chose. Every submitted
+stream ends with exactly one FinishOut.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,10 @@ from aici_engine.events import FinishReason
 
 
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
-    """`controller`: module id or tag; None generates without one. `argument`: any JSON. The others: see Request."""
+    """Start a sequence. The fields mean the same as in `aici_engine.request.Request`.
+
+    `controller`: a module id or a tag; None generates without a controller. `argument`: any JSON value.
+    """
 
     stream: int
     prompt: list[int]
@@ -43,14 +46,14 @@ class Abort(Struct, frozen=True, array_like=True, tag="abort"):
 
 
 class Call(Struct, frozen=True, array_like=True, tag="call"):
-    """`method`: stats."""
+    """Ask the engine for data outside of any stream. `method`: "stats" is the only method."""
 
     call: int
     method: str
 
 
 class Failure(Struct, frozen=True, array_like=True):
-    """An AiciError on its way between processes."""
+    """An AiciError as it travels between the processes."""
 
     code: str
     message: str
@@ -67,8 +70,11 @@ class Failure(Struct, frozen=True, array_like=True):
 
 
 class EngineInfo(Struct, frozen=True, array_like=True):
-    """`max_len`: tokens, prompt and output together. `max_num_seqs`: sequences that run at a time. `eos_tokens`: each
-    ends plain generation."""
+    """The engine's sizes.
+
+    `max_len`: the most tokens of a sequence, prompt and output together. `max_num_seqs`: the most sequences that run at
+    a time. `eos_tokens`: the tokens that end plain generation.
+    """
 
     vocab_size: int
     max_len: int
@@ -81,13 +87,13 @@ class Ready(Struct, frozen=True, array_like=True, tag="ready"):
 
 
 class AcceptedOut(Struct, frozen=True, array_like=True, tag="accepted"):
-    """Nothing is wrong with it, and its guest, if any, has started. First of all, unless it fails before."""
+    """The request is valid and its guest, if any, has started. The first event, unless the stream fails earlier."""
 
     stream: int
 
 
 class TokenOut(Struct, frozen=True, array_like=True, tag="token"):
-    """`text`: what the stream gains. `top`: the likeliest tokens, first the likeliest."""
+    """A token of the output. `text`: the text added to the stream. `top`: the likeliest tokens, best first."""
 
     stream: int
     token: int
@@ -107,7 +113,7 @@ Score: TypeAlias = tuple[int, float | None, list[tuple[int, float]]]
 
 
 class ScoreOut(Struct, frozen=True, array_like=True, tag="score"):
-    """`scores`: (token, log-probability, likeliest tokens) of the prompt tokens that were to be scored."""
+    """`scores`: (token, log-probability, likeliest tokens) for every prompt token from `score_from` on."""
 
     stream: int
     scores: list[Score]
@@ -120,8 +126,8 @@ class ControlOut(Struct, frozen=True, array_like=True, tag="control"):
 
 
 class UsageOut(Struct, frozen=True, array_like=True):
-    """Tokens. `prompt`: of the prompt, of which `cached` were there; `sampled` and `forced`: of the output, also those
-    that were removed again."""
+    """Token counts. `cached`: prompt tokens found in the prefix cache. `sampled`, `forced`: output tokens, including
+    tokens that a controller removed later."""
 
     prompt: int
     sampled: int
@@ -134,10 +140,11 @@ class UsageOut(Struct, frozen=True, array_like=True):
 
 
 class FinishOut(Struct, frozen=True, array_like=True, tag="finish"):
-    """The end. `tail`: what the stream gains now. `stop`: the stop string, if one ended it. `failure` exactly if FAIL.
-    `text`: the true one, without what a controller took back. The last one's `usage` is that of all forks.
+    """The end of a sequence. `failure` is set if and only if `reason` is FAIL.
 
-    Times in seconds since the request was submitted; None for what never came.
+    `tail`: text that was held back and is added now. `stop`: the stop string that ended the sequence, if any.
+    `text`: the final text, without tokens that a controller removed. `usage` of a request's last FinishOut counts all
+    forks. Times are seconds since the request was submitted; None if the event never happened.
     """
 
     stream: int
@@ -153,7 +160,7 @@ class FinishOut(Struct, frozen=True, array_like=True, tag="finish"):
 
 
 class ForkedOut(Struct, frozen=True, array_like=True, tag="forked"):
-    """The first event of a fork. `text`: with what its stream begins. `tokens`: its output so far, without texts."""
+    """The first event of a fork. `text`: the text so far. `tokens`: the output tokens so far, with empty texts."""
 
     stream: int
     parent: int
@@ -165,7 +172,10 @@ SequenceOut: TypeAlias = TokenOut | BacktrackOut | ControlOut | FinishOut | Fork
 
 
 class ForkOut(Struct, frozen=True, array_like=True, tag="fork"):
-    """What happened in a fork; see `aici_engine.events.ForkEvent`. Who knows no forks skips it, and sees the root."""
+    """An event of fork number `fork` > 0. A protocol without forks skips ForkOut and shows the root sequence only.
+
+    See `aici_engine.events.ForkEvent`.
+    """
 
     stream: int
     fork: int

@@ -1,4 +1,4 @@
-"""What a request may ask of the text, as a controller and its argument. Checked here, before the engine hears of it."""
+"""Turns a constraint of a request into a ControllerCall, and checks it before the engine sees the request."""
 
 import asyncio
 import hashlib
@@ -20,10 +20,10 @@ _SHOWN_CHARS = 80
 
 
 class Constraints:
-    """Checks run in threads, a few at a time: they may take long. What passed is remembered."""
+    """Checks constraints in threads, two at a time, because a check may take long. Caches the last 256 valid ones."""
 
     def __init__(self, fixed: Mapping[str, str]) -> None:
-        """`fixed`: name → module id of the controllers that are there from the start."""
+        """`fixed`: name → module id of the controllers that the server starts with."""
         self._fixed = fixed
         self._known: dict[tuple[object, ...], ControllerCall] = {}
         self._turns = asyncio.Semaphore(2)
@@ -47,9 +47,10 @@ class Constraints:
         return await self._call(("substring", text), lambda: constraints.substring(text))
 
     async def controller(self, who: Principal, name: str, argument: object) -> ControllerCall:
-        """By module id, tag, or the name of one that ships: of that one the argument is checked.
+        """Return the call of a controller by module id, tag or shipped name.
 
-        ParameterError for what can be no name, ForbiddenError for what `who` may not use.
+        The argument of a shipped controller is checked. Raises ParameterError for an invalid name, ForbiddenError if
+        `who` may not use the controller.
         """
         if not (is_module_id(name) or is_tag(name)):
             shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}..."
@@ -57,7 +58,7 @@ class Constraints:
         who.check_controller(name)
         text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names():
-            # No tag can stand in the place of a name that is fixed.
+            # A fixed name wins over a tag of the same name.
             return ControllerCall(self._fixed.get(name, name), text)
         return await self._call((name, "argument", text), lambda: constraints.named(name, text))
 
@@ -81,10 +82,10 @@ def _json(argument: object) -> str:
     try:
         return json.dumps(argument, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (ValueError, RecursionError) as error:
-        raise ParameterError("controller_arg", f"controller_arg is not JSON: {error}") from error
+        raise ParameterError("controller_arg", f"controller_arg is not valid JSON: {error}") from error
 
 
 @lru_cache
 def module_id(guest: str) -> str:
-    """Of a controller that ships: the sha256 of its bytes, so that no tag can stand in its place."""
+    """Return the module id of a shipped controller: the sha256 of its bytes. A tag cannot replace a module id."""
     return hashlib.sha256(guest_path(guest).read_bytes()).hexdigest()

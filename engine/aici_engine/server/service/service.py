@@ -1,4 +1,4 @@
-"""What every protocol asks of the server: tokens, prompts, constraints, and sequences that are admitted and ended."""
+"""Service: what every protocol uses. Tokenizing, checking constraints, and opening streams for admitted sequences."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ _SHORT_TEXT = 16 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One sequence, as `Request` of the engine, but tokenized and checked."""
+    """One sequence to generate, tokenized and checked. The fields mean the same as in the engine's `Request`."""
 
     prompt: list[int]
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -35,7 +35,10 @@ class Generation:
 
 
 class Service:
-    """For one model. `name`: what it is called to clients; `aliases` are accepted too. `store`: of controllers."""
+    """The service for one model.
+
+    `name`: the model's name in responses. `aliases`: further names that requests may use. `store`: the controllers.
+    """
 
     def __init__(
         self,
@@ -61,29 +64,32 @@ class Service:
 
     @property
     def info(self) -> EngineInfo:
-        """Raises UnavailableError before the first engine is up."""
+        """The engine's sizes. Raises UnavailableError before the first engine is up."""
         if self.client.info is None:
-            raise UnavailableError("the engine is not up", hint="it is starting: try again")
+            raise UnavailableError("the engine is not up", hint="the engine is starting: try again")
         return self.client.info
 
     def check_model(self, name: str | None) -> None:
-        """NotFoundError for another model than the one that is served; None is any."""
+        """Raise NotFoundError if this server does not serve the model `name`. None is accepted."""
         if name is not None and name not in self._names:
-            raise NotFoundError(f"the model {name} is not served here", hint=f"this server has {self.name}")
+            raise NotFoundError(f"the model {name} is not served here", hint=f"this server serves {self.name}")
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """UsageError for what no sequence has room for. Others are served meanwhile, however long the text is."""
+        """Return the tokens of `text`. Raises UsageError for a text longer than any sequence can be.
+
+        Long texts are tokenized in a thread, so other requests are not delayed.
+        """
         longest = self.info.max_len * self.vocabulary.longest_token
         if len(text) > longest:
             raise UsageError(
-                f"the prompt has {len(text)} characters: {self.info.max_len} tokens have {longest} at most"
+                f"the prompt has {len(text)} characters: {self.info.max_len} tokens have at most {longest}"
             )
         if len(text) <= _SHORT_TEXT:
             return self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
 
     def start(self, who: Principal, generation: Generation) -> Stream:
-        """For who was admitted already. The stream is a context manager: leave it, and the sequence ends."""
+        """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence."""
         call = generation.controller
         stream = self.client.open(
             generation.prompt,
@@ -92,7 +98,7 @@ class Service:
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
             priority=generation.priority,
-            # What is there already tells what others sent: each key sees its own.
+            # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((who.name, generation.cache_salt)),
             watch=self.metrics.watch(),
         )
@@ -101,7 +107,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def open(self, who: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:
-        """All are admitted, or OverloadedError; none is left behind when the context ends, however it does."""
+        """Admit and start all sequences, or raise OverloadedError. All sequences end with the context."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.admission.admit(who, len(generations)))
             yield [await stack.enter_async_context(self.start(who, each)) for each in generations]

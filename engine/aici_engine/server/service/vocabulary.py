@@ -1,4 +1,4 @@
-"""Text to tokens and back, in the API process."""
+"""Converts text to tokens and back, in the API process."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,13 +12,13 @@ from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
 from aici_engine.model_files import read_settings, read_tokenizer
 
 _PLAIN = "\ue000"
-"""Stands before the name of a special token that is meant as text."""
+"""A private-use character. Before the name of a special token, it marks the name as plain text."""
 
 
 class ModelVocabulary:
-    """`token_bytes[id]`: empty for special tokens. `longest_token`: in bytes.
+    """The model's tokenizer. `token_bytes[id]` is empty for special tokens; `longest_token` is a number of bytes.
 
-    `eos_token`, `bos_token`: as the tokenizer's configuration says.
+    `eos_token` and `bos_token` come from the tokenizer's configuration.
     """
 
     def __init__(self, model_dir: Path) -> None:
@@ -28,7 +28,7 @@ class ModelVocabulary:
         self.longest_token = max(map(len, self.token_bytes), default=0)
         self._tokenizer = read_tokenizer(path)
         specials = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
-        # The longest first: one may begin with another. Without any, nothing matches.
+        # Longest names first: one name may be the beginning of another. Without special tokens the regex never matches.
         names = "|".join(re.escape(name) for name in sorted(specials, key=len, reverse=True)) or r"(?!)"
         self._specials = re.compile(names)
         self._plain_specials = re.compile(f"{_PLAIN}({names})")
@@ -38,19 +38,21 @@ class ModelVocabulary:
         self.bos_token = self._special(config.get("bos_token"))
 
     def plain(self, text: str) -> str:
-        """`text` such that `encode` makes no special token of what it says, wherever a template puts it: nobody ends
-        his own turn of a chat by writing the mark for it."""
+        """Return `text` with its special-token names marked as plain text for `encode`.
+
+        A user who writes `<|im_end|>` in a message does not end the turn, wherever a template puts the message.
+        """
         return self._specials.sub(lambda name: _PLAIN + name[0], text)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Names of special tokens become those, but for what `plain` has marked."""
+        """Return the tokens of `text`. Names of special tokens become special tokens, unless `plain` marked them."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"the text is not valid Unicode: {error}") from error
         if _PLAIN in text:
             return list(self._encode_marked(text, add_special_tokens))
-        # Of all ways this one holds no GIL, and no offsets are made.
+        # The only call that releases the GIL and computes no offsets.
         return list(self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def _encode_marked(self, text: str, add_special_tokens: bool) -> Iterator[int]:
@@ -60,20 +62,20 @@ class ModelVocabulary:
 
     @cached_property
     def _plain_tokenizer(self) -> Tokenizer:
-        """To which no token is special."""
+        """A copy of the tokenizer without special tokens."""
         tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
         tokenizer.encode_special_tokens = True
         return tokenizer
 
     def name_of(self, token: int) -> str:
-        """As the tokenizer writes it: what a special token is called."""
+        """Return the token as the tokenizer writes it: for a special token, its name."""
         return self._tokenizer.id_to_token(token) or ""
 
     def bytes_of(self, token: int) -> bytes:
         return self.token_bytes[token] if 0 <= token < len(self.token_bytes) else b""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Special tokens say nothing; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of `tokens`. Special tokens add nothing; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(map(self.bytes_of, tokens)).decode("utf-8", "replace")
 
     def _special(self, name: object) -> int | None:

@@ -1,4 +1,4 @@
-"""Where log lines go and how they look: standard error, one JSON object a line, or text for people."""
+"""Logging set-up: lines go to standard error, as text for people or as one JSON object per line."""
 
 import logging
 import sys
@@ -10,13 +10,13 @@ import orjson
 from aici_engine.server.config import LogFormat
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request that is being served; each line says it."""
+"""The id of the request being served. Every log line contains it."""
 
 _OURS = ("aici_cli", "aici_engine", "aici_runtime")
 
 
 def set_up(*, level: str, log_format: LogFormat, process: str) -> None:
-    """For a process that is wholly ours. Other people's loggers are heard from WARNING on."""
+    """Configure logging of a process that runs nothing but aici. Loggers of other libraries log from WARNING on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(process) if log_format == "json" else TextFormatter())
     root = logging.getLogger()
@@ -24,13 +24,13 @@ def set_up(*, level: str, log_format: LogFormat, process: str) -> None:
     root.setLevel(logging.WARNING)
     for name in _OURS:
         logging.getLogger(name).setLevel(level)
-    # It warns of each write to a client that has left, which is an everyday thing.
+    # asyncio warns about every write to a client that has left. Clients leave all the time.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     logging.captureWarnings(True)
 
 
 class JsonFormatter(logging.Formatter):
-    """`extra={"fields": {...}}` of a record become members of the object."""
+    """One JSON object per line. `extra={"fields": {...}}` of a log call become members of the object."""
 
     def __init__(self, process: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Figures for Prometheus, in a registry of their own: two servers in one process do not add up."""
+"""Metrics for Prometheus. Every server has a registry of its own, so two servers in one process stay apart."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,46 +13,46 @@ from aici_engine.server.telemetry.request_record import Record
 _SECONDS = [0.001 * 2**k for k in range(18)]
 """1 ms to 131 s."""
 _KEPT_FINISHES = 64
-"""Of one request: a WebSocket is one for days."""
+"""The most finish reasons kept per request: a WebSocket counts as one request and may live for days."""
 
 
 class Metrics:
-    """`watch` costs about a microsecond a token."""
+    """The server's counters and histograms. Watching a stream costs about a microsecond per token."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "aici_http_requests", "Requests that were answered", ["method", "route", "status"], registry=registry
+            "aici_http_requests", "Answered requests", ["method", "route", "status"], registry=registry
         )
         self.sequences = Counter("aici_sequences", "Sequences that ended", ["reason"], registry=registry)
         self.tokens = Counter("aici_tokens", "Tokens: prompt, sampled or forced", ["kind"], registry=registry)
         self.cached_tokens = Counter(
-            "aici_prefix_cache_hit_tokens", "Tokens of prompts that had been computed before", registry=registry
+            "aici_prefix_cache_hit_tokens", "Prompt tokens found in the prefix cache", registry=registry
         )
         self.first_token = Histogram(
             "aici_first_token_seconds", "From submission to the first token", buckets=_SECONDS, registry=registry
         )
         self.inter_token = Histogram(
-            "aici_inter_token_seconds", "Between a token and the sampled one after it", buckets=_SECONDS,
+            "aici_inter_token_seconds", "From a token to the next sampled token", buckets=_SECONDS,
             registry=registry,
         )  # fmt: skip
 
     def ended(self, record: Record) -> None:
-        """Paths that are nowhere are one: whoever makes them up makes no new series."""
+        """Count a request. All unknown paths share the route "none", so clients cannot create new series."""
         self.requests.labels(record.method, record.route or "none", str(record.status)).inc()
 
     def watch(self) -> "StreamWatch":
         return StreamWatch(self, request_record.current.get())
 
     def page(self, server: Mapping[str, int | float]) -> bytes:
-        """The text format. `server`: values of the gauges."""
+        """Return the metrics in Prometheus's text format. `server`: the values of the gauges."""
         registry = CollectorRegistry()
         registry.register(_Server(server))
         return generate_latest(self.registry) + generate_latest(registry)
 
 
 class StreamWatch:
-    """Sees each event of one stream as it arrives."""
+    """Measures one stream. Call it with every event when the event arrives."""
 
     def __init__(
         self, metrics: Metrics, record: Record | None, *, clock: Callable[[], float] = time.perf_counter
@@ -82,7 +82,7 @@ class StreamWatch:
     def _finished(self, event: wire.FinishOut) -> None:
         usage = event.usage
         self._metrics.sequences.labels(event.reason.value).inc()
-        if event.failure is None or usage.output:  # else the prompt may not have been computed
+        if event.failure is None or usage.output:  # otherwise the prompt may not have been computed
             for kind, number in (("prompt", usage.prompt), ("sampled", usage.sampled), ("forced", usage.forced)):
                 self._metrics.tokens.labels(kind).inc(number)
             self._metrics.cached_tokens.inc(usage.cached)
@@ -94,25 +94,25 @@ class StreamWatch:
 
 
 class _Server:
-    """A collector of what is so at this moment."""
+    """A collector of gauges: the values at the moment of the scrape."""
 
     def __init__(self, stats: Mapping[str, int | float]) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        for name, what in _GAUGES.items():
+        for name, meaning in _GAUGES.items():
             if name in self._stats:
-                yield GaugeMetricFamily(f"aici_{name}", what, value=self._stats[name])
+                yield GaugeMetricFamily(f"aici_{name}", meaning, value=self._stats[name])
         yield CounterMetricFamily(
-            "aici_engine_restarts", "Engines that were started after one died", value=self._stats["engine_restarts"]
+            "aici_engine_restarts", "Engines started after an engine died", value=self._stats["engine_restarts"]
         )
 
 
 _GAUGES = {
-    "engine_up": "1 while there is an engine that serves",
-    "admitted_sequences": "Sequences that were let in and have not ended",
-    "queue_capacity": "Sequences that are let in before requests are refused",
-    "active_requests": "Sequences that run",
-    "waiting_requests": "Sequences that wait to run",
-    "cache_usage": "The part of the cache's pages that is in use, 0 to 1",
+    "engine_up": "1 while an engine is up, else 0",
+    "admitted_sequences": "Sequences admitted and not ended",
+    "queue_capacity": "The most admitted sequences; further requests are refused",
+    "active_requests": "Running sequences",
+    "waiting_requests": "Sequences waiting to run",
+    "cache_usage": "Share of KV pages in use, 0 to 1",
 }

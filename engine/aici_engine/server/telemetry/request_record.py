@@ -1,4 +1,4 @@
-"""What there is to tell of one request: logs, metrics and spans are made of it. Never its text, never a key."""
+"""The record of one request. Logs, metrics and spans are made from it. Texts and keys are never recorded."""
 
 import re
 import time
@@ -16,10 +16,10 @@ _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """`route`: the path with the names of its parameters, empty if nothing is there. `status` 0: not answered.
+    """`route`: the path pattern, such as `/v1/controllers/{name}`; empty for an unknown path. `status` 0: no answer.
 
-    `started` is of the performance counter, `started_ns` of the clock on the wall.
-    Tokens are of all sequences of the request, `finishes` of the first 64; `first_token_s` of the earliest.
+    `started` is a time of the performance counter, `started_ns` of the wall clock. Token counts are sums over all
+    sequences of the request. `finishes`: the finish reasons of the first 64 sequences. `first_token_s`: the earliest.
     """
 
     request_id: str
@@ -42,7 +42,7 @@ current: ContextVar[Record | None] = ContextVar("request", default=None)
 
 
 def begin(scope: Scope) -> Record:
-    """A request id that the client sent is kept if it is fit for a log."""
+    """Start the record of a request. Keep the client's `x-request-id` if it is fit for a log, else make a new id."""
     headers = Headers(scope=scope)
     shown = headers.get("x-request-id", "")
     request_id = shown if _REQUEST_ID.fullmatch(shown) else uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, one a request, if the extra `otel` is installed and OTEL_* variables say where to send them."""
+"""OpenTelemetry spans, one per request. Needs the extra `otel`, and an OTEL_* variable with the collector's address."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Spans:
-    """Names of attributes: the semantic conventions for HTTP and for generative AI."""
+    """Writes a span per request. Attribute names follow the semantic conventions for HTTP and for generative AI."""
 
     def __init__(self, provider: "TracerProvider", *, model: str) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -34,7 +34,7 @@ class Spans:
         self._model = model
 
     def ended(self, record: Record) -> None:
-        """The span is written when it is over: nothing is carried along meanwhile."""
+        """Write the span of a finished request. No span object exists while the request runs."""
         from opentelemetry.trace import SpanKind, StatusCode
 
         span = self._tracer.start_span(
@@ -72,7 +72,7 @@ class Spans:
 
 @contextlib.contextmanager
 def from_environment(model: str) -> Iterator[list[Spans]]:
-    """One or none. What is not sent yet is sent at the end."""
+    """Yield a list with one Spans if an OTEL_* endpoint is set, else an empty list. Flush the spans at the end."""
     if not any(os.environ.get(name) for name in _WHERE) or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         yield []
         return
@@ -82,7 +82,7 @@ def from_environment(model: str) -> Iterator[list[Spans]]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
-        _log.warning("OTEL_* is set, but there will be no spans, because %s is not installed: aici[otel]", error.name)
+        _log.warning("OTEL_* is set, but %s is not installed: no spans are sent. Install aici[otel].", error.name)
         yield []
         return
     name = os.environ.get("OTEL_SERVICE_NAME", "aici")

@@ -101,21 +101,21 @@ def test_what_a_key_may_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no file of API keys"),
-        ("[keys]", "no file of API keys"),
-        ("[users.a]\nkey = 'k'", "no file of API keys"),
+        ("", "is not a file of API keys"),
+        ("[keys]", "is not a file of API keys"),
+        ("[users.a]\nkey = 'k'", "is not a file of API keys"),
         ("[keys.a", "cannot read"),
         ("[keys]\na = 'k'", "keys.a is not a table"),
-        ("[keys.a]", "needs one of key and sha256"),
-        ("[keys.a]\nkey = 'k'\nsha256 = 'k'", "needs one of key and sha256"),
+        ("[keys.a]", "needs either key or sha256"),
+        ("[keys.a]\nkey = 'k'\nsha256 = 'k'", "needs either key or sha256"),
         ("[keys.a]\nkey = ''", "is empty"),
         ("[keys.a]\nsha256 = 'abc'", "64 hexadecimal digits"),
         ("[keys.a]\nkey = 'k'\nmax_concurency = 1", "did you mean max_concurrency"),
-        ("[keys.a]\nkey = 'k'\nupload = 0", "must be a bool, not a int"),
+        ("[keys.a]\nkey = 'k'\nupload = 0", "must be of type bool, not int"),
         ("[keys.a]\nkey = 'k'\nmax_concurrency = 0", "must be 1 or more"),
-        ("[keys.a]\nkey = 'k'\nrequests_per_minute = true", "must be a int, not a bool"),
-        ("[keys.a]\nkey = 'k'\ncontrollers = ['(']", "is no regex"),
-        ("[keys.a]\nkey = 'k'\ncontrollers = [1]", "must be a list of texts"),
+        ("[keys.a]\nkey = 'k'\nrequests_per_minute = true", "must be of type int, not bool"),
+        ("[keys.a]\nkey = 'k'\ncontrollers = ['(']", "is not a valid regex"),
+        ("[keys.a]\nkey = 'k'\ncontrollers = [1]", "must be a list of strings"),
         ("[keys.a]\nkey = 'k'\n[keys.b]\nkey = 'k'", "are the same key"),
         (f"[keys.a]\nkey = 'k'\n[keys.b]\nsha256 = '{hashlib.sha256(b'k').hexdigest()}'", "are the same key"),
     ],
@@ -131,7 +131,7 @@ def test_a_file_that_is_not_there_or_that_all_can_write_is_refused(tmp_path: Pat
         Keys(tmp_path / "none.toml")
     path = key_file(tmp_path)
     path.chmod(0o602)
-    with pytest.raises(UsageError, match="can be written by everybody"):
+    with pytest.raises(UsageError, match="every user of this machine can write"):
         Keys(path)
 
 
