@@ -71,7 +71,7 @@ def test_a_row_is_not_taken_from_a_mask_that_is_in_it() -> None:
     """Else the answer, which says that it is there, would be read in a step in which the row is another's."""
     world = World()
     response = world.compute()
-    assert (world.row(), worker_replies.only_result(response)) == (BITS, b"{}")
+    assert (world.row(), worker_replies.written_result(response)) == (BITS, b"{}")
     assert not world.detach()
     world.slot.put_response(response)
     assert world.detach()
@@ -90,5 +90,5 @@ def test_a_mask_that_comes_with_its_answer() -> None:
     assert world.detach()  # nothing is waited for
     world.slot.put_response(response)
     world.guest.at_work = lambda: None
-    assert worker_replies.only_result(world.compute()) == b"{}"
+    assert worker_replies.written_result(world.compute()) == b"{}"
     assert world.row() == BITS

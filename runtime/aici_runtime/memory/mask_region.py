@@ -39,7 +39,7 @@ def mask_bytes(vocab_size: int) -> int:
     return 4 * ((vocab_size + 31) // 32)
 
 
-class Bits:
+class MaskBits:
     """Makes masks of bits for one vocabulary."""
 
     def __init__(self, vocab_size: int) -> None:
@@ -65,8 +65,8 @@ class Bits:
         return bits
 
 
-class Rows:
-    """Rows of one layout. Each is written by one worker at a time."""
+class MaskRows:
+    """MaskRows of one layout. Each is written by one worker at a time."""
 
     def __init__(
         self, memory: mmap, *, dtype: Dtype, vocab_size: int, num_elements: int, first_byte: int, denied: float
@@ -124,40 +124,40 @@ class MaskRegion:
     def __init__(self, memory: mmap, *, dtype: Dtype, vocab_size: int) -> None:
         self._memory = memory
         self.dtype = dtype
-        self.bits = Bits(vocab_size)
+        self.bits = MaskBits(vocab_size)
         self.without_bias = self.bits.everything if dtype == "bool" else self.bits.nothing
-        self.rows = Rows(
+        self.v1_rows = MaskRows(
             memory, dtype=dtype, vocab_size=vocab_size, num_elements=vocab_size, first_byte=0, denied=-100.0
         )
         num_elements = (vocab_size + 1000) & ~63
-        size = Rows(
+        size = MaskRows(
             memory, dtype=dtype, vocab_size=vocab_size, num_elements=num_elements, first_byte=0, denied=float("-inf")
         ).row_bytes
-        self.num_slots = max(0, (len(memory) - _RESERVED_BYTES) // (size + 4 * 2))
-        self.slots = Rows(
+        self.num_v2_rows = max(0, (len(memory) - _RESERVED_BYTES) // (size + 4 * 2))
+        self.v2_rows = MaskRows(
             memory,
             dtype=dtype,
             vocab_size=vocab_size,
             num_elements=num_elements,
-            first_byte=_OWNERS_AT + 4 * (self.num_slots + 3 & ~3),
+            first_byte=_OWNERS_AT + 4 * (self.num_v2_rows + 3 & ~3),
             denied=float("-inf"),
         )
 
     def fits_rows(self, num_rows: int) -> bool:
         """Strictly, as the original has it."""
-        return num_rows * self.rows.row_bytes < len(self._memory)
+        return num_rows * self.v1_rows.row_bytes < len(self._memory)
 
-    def begin_slots(self) -> None:
+    def begin_v2_rows(self) -> None:
         """Write the header and a table in which all slots are free."""
-        header = _HEADER.pack(_MAGIC, self.slots.row_bytes, self.num_slots, _TYPE_NUMBERS[self.dtype])
-        self._memory[: self.slots.first_byte] = bytes(self.slots.first_byte)
+        header = _HEADER.pack(_MAGIC, self.v2_rows.row_bytes, self.num_v2_rows, _TYPE_NUMBERS[self.dtype])
+        self._memory[: self.v2_rows.first_byte] = bytes(self.v2_rows.first_byte)
         self._memory[: len(header)] = header
-        self.disown(range(self.num_slots))
+        self.disown(range(self.num_v2_rows))
 
-    def own(self, slot: int, seq_id: SeqId) -> None:
-        at = _OWNERS_AT + 4 * slot
+    def own(self, row: int, seq_id: SeqId) -> None:
+        at = _OWNERS_AT + 4 * row
         self._memory[at : at + 4] = seq_id.to_bytes(4, "little")
 
-    def disown(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            self.own(slot, SeqId(_NOBODY))
+    def disown(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            self.own(row, SeqId(_NOBODY))

@@ -45,15 +45,15 @@ class GuestSequence:
     worker: WorkerHandle | None
     failure: str = ""
     late: Lateness | None = None
-    ready: WorkerReply | None = None
-    asked: int = worker_requests.PRE
+    held_reply: WorkerReply | None = None
+    latest_op: int = worker_requests.PRE
     masks_in_pre: bool = False
 
     @property
     def pooled(self) -> bool:
         return self.worker is not None and self.worker.pool is not None
 
-    def mid_began(self) -> float | None:
+    def mid_started(self) -> float | None:
         """In a turn: when (time.monotonic()), if it has."""
         return None if self.worker is None else self.worker.slot.mid_started()
 
@@ -91,14 +91,14 @@ class GuestSequences:
             sequence = self._by_id[seq_id] = GuestSequence(
                 req_id, worker, masks_in_pre=worker.slot.computes_mask_in_pre()
             )
-            if lost := self._pools.settle(worker, {pool for pool, _ in self._late_in_pools()}):
+            if lost := self._pools.place(worker, {pool for pool, _ in self._late_in_pools()}):
                 self.fail(sequence, f"Worker: {lost}")
 
-    def ask(self, requests: Iterable[tuple[SeqId, bytes]]) -> list[SeqId]:
+    def send(self, requests: Iterable[tuple[SeqId, bytes]]) -> list[SeqId]:
         """Returns those that are at work now; the others have failed. The first begins while `requests` goes on."""
-        asked = [seq_id for seq_id, request in requests if self._send(self._by_id[seq_id], request)]
-        self._pools.ring(self._by_id[seq_id].worker for seq_id in asked)
-        return asked
+        sent = [seq_id for seq_id, request in requests if self._send(self._by_id[seq_id], request)]
+        self._pools.ring(self._by_id[seq_id].worker for seq_id in sent)
+        return sent
 
     def collect(self, seq_ids: list[SeqId], deadline: float) -> tuple[dict[SeqId, bytes], list[SeqId]]:
         """Answers, and those from whom none has come before `deadline`. Who died meanwhile is in neither."""
@@ -130,15 +130,15 @@ class GuestSequences:
             more, missing = self.collect(missing, time.monotonic() + _KILL_GRACE_S)
             answers |= more
         for seq_id in missing:
-            self._fail_for_time(self._by_id[seq_id])
+            self._fail_timeout(self._by_id[seq_id])
         return answers
 
-    def _fail_for_time(self, sequence: GuestSequence) -> None:
+    def _fail_timeout(self, sequence: GuestSequence) -> None:
         if sequence.worker is not None and sequence.worker.pool is not None:
             self._supervisor.release(
                 sequence.worker.pool
             )  # it cannot be interrupted, and its others never get their turn
-        in_mid = sequence.asked in (worker_requests.MID, worker_requests.STEP) or sequence.mid_began() is not None
+        in_mid = sequence.latest_op in (worker_requests.MID, worker_requests.STEP) or sequence.mid_started() is not None
         op = "mid" if sequence.masks_in_pre or in_mid else "pre"
         self.fail(sequence, self._limits.timeout_text(op, self._table.protocol))
 
@@ -147,7 +147,7 @@ class GuestSequences:
         answer. One that is just being written is waited for; giving up on that kills the process."""
         sequence = self._by_id[seq_id]
         if sequence.worker is not None and not sequence.worker.slot.detach(deadline):
-            self._fail_for_time(sequence)
+            self._fail_timeout(sequence)
 
     def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:
         """Fork the parent's worker for `seq_id`. Returns why not; such a sequence exists too, as failed."""
@@ -174,7 +174,7 @@ class GuestSequences:
         if sequence.worker is not None:
             self._supervisor.release(sequence.worker)
         sequence.worker = None
-        sequence.late = sequence.ready = None
+        sequence.late = sequence.held_reply = None
         sequence.failure = failure
 
     def free(self, freed: Iterable[SeqId]) -> list[GuestSequence]:
@@ -192,8 +192,8 @@ class GuestSequences:
         if len(request) > REQUEST_MAX:
             self.fail(sequence, f"Worker: request too large; {len(request)} > {REQUEST_MAX}")
             return False
-        sequence.asked = request[0]
-        worker.ask(request)
+        sequence.latest_op = request[0]
+        worker.send_request(request)
         return True
 
     def _fork(self, parent: GuestSequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:

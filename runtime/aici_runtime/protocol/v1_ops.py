@@ -88,14 +88,14 @@ class V1Ops:
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
         waiting = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
         rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
-        at_work = self._sequences.ask(self._requests(asked, post_ops, ops, rows))
+        at_work = self._sequences.send(self._requests(asked, post_ops, ops, rows))
         started = time.monotonic()  # now: whatever held us up before that, nobody has lost any of its time
         got = self._collect(at_work, started)
         if waiting:
             # Who was late has the time of the others; if there are no others, a step's, so that no engine spins.
-            got |= self._look_at(waiting, started if got else started + self._pre_limit_s)
+            got |= self._collect_late(waiting, started if got else started + self._pre_limit_s)
         for seq_id in waiting:
-            self._refuse_news(self._sequences[seq_id], post_ops.get(seq_id))
+            self._refuse_tokens_while_late(self._sequences[seq_id], post_ops.get(seq_id))
         pre, post, mid = [], [], []
         told = set(asked)
         for seq_id in asked:
@@ -107,8 +107,8 @@ class V1Ops:
         for row, op in enumerate(ops):
             reason = refused.get(op.id)
             if reason:
-                self._masks.rows.clear(row)
-            elif op.id in told and self._sequences[op.id].ready is None:
+                self._masks.v1_rows.clear(row)
+            elif op.id in told and self._sequences[op.id].held_reply is None:
                 continue  # pre has said why
             result = failed(f"Worker: {reason}") if reason else self._mid_result(op.id, row, got.get(op.id))
             mid.append(b'"%d":%b' % (op.id, result))
@@ -121,7 +121,7 @@ class V1Ops:
         groups, told = _fork_groups(ops), set(asked)
         for seq_id in dict.fromkeys([*asked, *rows]):
             sequence, row = self._sequences[seq_id], rows.get(seq_id)
-            if sequence.late is not None or sequence.ready is not None:
+            if sequence.late is not None or sequence.held_reply is not None:
                 continue
             if seq_id not in told:
                 yield seq_id, worker_requests.mid(rows[seq_id], groups[seq_id])
@@ -132,7 +132,7 @@ class V1Ops:
 
     def _collect(self, asked: list[SeqId], started: float) -> dict[SeqId, bytes]:
         """Each has the time of what it is asked; that of mid begins when the last of them begins with it."""
-        ops = {seq_id: self._sequences[seq_id].asked for seq_id in asked}
+        ops = {seq_id: self._sequences[seq_id].latest_op for seq_id in asked}
         # Whoever shares a process waits there for the others' masks too.
         pooled = (
             [seq_id for seq_id in asked if self._sequences[seq_id].pooled]
@@ -144,26 +144,26 @@ class V1Ops:
         masks_too = any(self._sequences[seq_id].masks_in_pre for seq_id in first)
         limit_s = max(self._pre_limit_s, self._mid_limit_s) if masks_too else self._pre_limit_s
         got, missing = self._sequences.collect(first, started + limit_s)
-        begun = {seq_id: self._sequences[seq_id].mid_began() for seq_id in missing}
-        got |= self._late([seq_id for seq_id, at in begun.items() if at is None], started)
+        begun = {seq_id: self._sequences[seq_id].mid_started() for seq_id in missing}
+        got |= self._handle_late([seq_id for seq_id, at in begun.items() if at is None], started)
         mids = [seq_id for seq_id in asked if seq_id in apart or begun.get(seq_id) is not None]
         last = max([started + limit_s if pooled else started, *(at for at in begun.values() if at is not None)])
         more, late = self._sequences.collect(mids, last + self._mid_limit_s)
-        return got | more | self._late(late, started)
+        return got | more | self._handle_late(late, started)
 
-    def _late(self, seq_ids: list[SeqId], started: float) -> dict[SeqId, bytes]:
+    def _handle_late(self, seq_ids: list[SeqId], started: float) -> dict[SeqId, bytes]:
         """From now on these are waited for, if that is wanted; else they are given up, with what they say of it."""
         if not self._patience_s:
             return self._sequences.give_up(seq_ids)
         for seq_id in seq_ids:
-            if self._sequences[seq_id].asked in (worker_requests.MID, worker_requests.TURN):
+            if self._sequences[seq_id].latest_op in (worker_requests.MID, worker_requests.TURN):
                 self._sequences.detach(seq_id, started + self._patience_s)
         got, late = self._sequences.collect(seq_ids, started)
         for seq_id in late:
             self._sequences[seq_id].late = Lateness(started)
         return got
 
-    def _look_at(self, waiting: list[SeqId], deadline: float) -> dict[SeqId, bytes]:
+    def _collect_late(self, waiting: list[SeqId], deadline: float) -> dict[SeqId, bytes]:
         """What has come of those that were late; who is so for too long is given up."""
         got, missing = self._sequences.collect(waiting, deadline)
         return got | self._sequences.give_up([s for s in missing if self._is_overdue(self._sequences[s])])
@@ -171,7 +171,7 @@ class V1Ops:
     def _is_overdue(self, sequence: GuestSequence) -> bool:
         return sequence.late is not None and time.monotonic() - sequence.late.since > self._patience_s
 
-    def _refuse_news(self, sequence: GuestSequence, op: PostOp | None) -> None:
+    def _refuse_tokens_while_late(self, sequence: GuestSequence, op: PostOp | None) -> None:
         if op is not None and (op.tokens or op.backtrack > 1):
             self._sequences.fail(sequence, "Worker: a post op for a sequence that is still computing")
 
@@ -182,35 +182,35 @@ class V1Ops:
         if message is None:
             return _result(_NO_STOP), _result(CONTINUE if late is None else _LATE)
         sequence.late = None
-        if sequence.asked == worker_requests.MID:
-            sequence.ready = worker_replies.decode(message)
+        if sequence.latest_op == worker_requests.MID:
+            sequence.held_reply = worker_replies.decode(message)
             return _result(_NO_STOP), _result(CONTINUE)
-        if sequence.asked == worker_requests.TURN:
+        if sequence.latest_op == worker_requests.TURN:
             message, mask = split_turn(message)
-            sequence.ready = worker_replies.decode(mask) if mask else None
+            sequence.held_reply = worker_replies.decode(mask) if mask else None
             if not message:
                 return (b"", b"") if late is None else (_result(_NO_STOP), _result(CONTINUE))
         post, pre = split_post_pre(message)
         return (post, pre) if late is None else (_result(_NO_STOP), _joined(post, pre))
 
     def _mid_result(self, seq_id: SeqId, row: int, answer: bytes | None) -> bytes:
-        if answer is not None and (result := worker_replies.only_result(answer)):
+        if answer is not None and (result := worker_replies.written_result(answer)):
             return result
         sequence = self._sequences[seq_id]
         if answer is not None:
             decoded: worker_replies.WorkerReply | None = worker_replies.decode(answer)
         else:
-            decoded, sequence.ready = sequence.ready, None
+            decoded, sequence.held_reply = sequence.held_reply, None
         if decoded is None and sequence.late is None:
-            self._masks.rows.clear(row)
+            self._masks.v1_rows.clear(row)
             return failed(sequence.failure)
         if decoded is None:
-            self._masks.rows.write(row, self._masks.bits.everything)
+            self._masks.v1_rows.write(row, self._masks.bits.everything)
             return _result(_NOTHING)
-        if decoded.loose:
-            self._masks.rows.write(row, decoded.loose[0])
+        if decoded.unwritten:
+            self._masks.v1_rows.write(row, decoded.unwritten[0])
         elif not decoded.num_masks:
-            self._masks.rows.clear(row)
+            self._masks.v1_rows.clear(row)
         return decoded.result
 
 

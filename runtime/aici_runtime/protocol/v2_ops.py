@@ -1,7 +1,7 @@
 """The later op set: `mid_process` alone, in which a guest is told what was appended and answers with branches.
 
 A guest that is late answers, so to speak, that nothing happens in this step, and is waited for in the next; after
-`--wasm-max-timeout-steps` of them it is killed. Its mask slot stays its own until it has answered or is gone.
+`--wasm-max-timeout-steps` of them it is killed. Its mask row stays its own until it has answered or is gone.
 """
 
 import time
@@ -37,41 +37,41 @@ class V2Ops:
         self._limit_s = limits.step_limit_s("v2")
         self._max_rounds = limits.late_rounds("v2")
         self._leaving: list[tuple[WorkerHandle, int]] = []
-        """Workers that were late when they were freed, and the slots that they may write to until they are gone."""
-        masks.begin_slots()
+        """Workers that were late when they were freed, and the rows that they may write to until they are gone."""
+        masks.begin_v2_rows()
 
     def mid(self, body: dict[str, Any]) -> bytes:
         command = parse_steps(body)
         self._check(command.ops)
-        slots = self._slots(command.ops)
+        rows = self._rows(command.ops)
         self._sequences.bind({op.id: op.req_id for op in command.ops if op.req_id is not None})
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in command.ops if op.clone_id is not None}
         started = time.monotonic()
-        got = self._ask([op for op in command.ops if not refused.get(op.id)], slots)
-        used, spare = 0, self._free_slots(slots.values())
+        got = self._ask([op for op in command.ops if not refused.get(op.id)], rows)
+        used, spare = 0, self._free_rows(rows.values())
         results = []
         for op in command.ops:
             reason = refused.get(op.id)
             if reason:
                 result = failed(f"Worker: {reason}")
             else:
-                result, last = self._result(op.id, got.get(op.id), slots[op.id], spare, started)
+                result, last = self._result(op.id, got.get(op.id), rows[op.id], spare, started)
                 used = max(used, last + 1)
             results.append(b'"%d":%b' % (op.id, result))
         for sequence in self._sequences.free(command.freed):
             if sequence.late is not None and sequence.worker is not None:
                 self._leaving.append((sequence.worker, sequence.late.row))
         late = {sequence.late.row for _, sequence in self._sequences.items() if sequence.late is not None}
-        self._masks.disown([slot for slot in slots.values() if slot not in late])
-        rows = self._masks.slots
+        self._masks.disown([row for row in rows.values() if row not in late])
+        layout = self._masks.v2_rows
         return (
             b'{"seqs":{%b},"dtype":"%b","first_mask_byte_offset":%d,"mask_num_bytes":%d,"mask_num_elts":%d,"num_masks":%d}'
             % (
                 b",".join(results),
                 self._masks.dtype.encode(),
-                rows.first_byte,
-                rows.row_bytes,
-                rows.num_elements,
+                layout.first_byte,
+                layout.row_bytes,
+                layout.num_elements,
                 max(1, used),
             )
         )
@@ -84,34 +84,34 @@ class V2Ops:
             if op.req_id is not None and op.id in self._sequences:
                 raise RequestError(f"duplicate id {op.id}")
 
-    def _slots(self, ops: Sequence[StepOp]) -> dict[SeqId, int]:
-        """A mask slot for each, the first ones that are free; who is late has one already."""
-        self._leaving = [(worker, slot) for worker, slot in self._leaving if not worker.dead]
-        slots = {}
+    def _rows(self, ops: Sequence[StepOp]) -> dict[SeqId, int]:
+        """A mask row for each, the first ones that are free; who is late has one already."""
+        self._leaving = [(worker, row) for worker, row in self._leaving if not worker.dead]
+        rows = {}
         for op in ops:
             late = self._sequences[op.id].late if op.id in self._sequences else None
             if late is not None:
-                slots[op.id] = late.row
-        free = self._free_slots()
+                rows[op.id] = late.row
+        free = self._free_rows()
         for op in ops:
-            if op.id not in slots:
-                slot = next(free, None)
-                if slot is None:
+            if op.id not in rows:
+                row = next(free, None)
+                if row is None:
                     raise RequestError("shm size too small")
-                slots[op.id] = slot
-        for seq_id, slot in slots.items():
-            self._masks.own(slot, seq_id)
-        return slots
+                rows[op.id] = row
+        for seq_id, row in rows.items():
+            self._masks.own(row, seq_id)
+        return rows
 
-    def _free_slots(self, but: Iterable[int] = ()) -> Iterator[int]:
-        taken = {*but, *(slot for _, slot in self._leaving)}
+    def _free_rows(self, but: Iterable[int] = ()) -> Iterator[int]:
+        taken = {*but, *(row for _, row in self._leaving)}
         taken |= {sequence.late.row for _, sequence in self._sequences.items() if sequence.late is not None}
-        return (slot for slot in range(self._masks.num_slots) if slot not in taken)
+        return (row for row in range(self._masks.num_v2_rows) if row not in taken)
 
-    def _ask(self, ops: Sequence[StepOp], slots: Mapping[SeqId, int]) -> dict[SeqId, bytes]:
+    def _ask(self, ops: Sequence[StepOp], rows: Mapping[SeqId, int]) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
-        asked = self._sequences.ask(
-            (op.id, worker_requests.step(op, slots[op.id], groups[op.id]))
+        asked = self._sequences.send(
+            (op.id, worker_requests.step(op, rows[op.id], groups[op.id]))
             for op in ops
             if self._sequences[op.id].late is None
         )
@@ -129,16 +129,16 @@ class V2Ops:
         given_up = []
         for seq_id in missing:
             sequence = self._sequences[seq_id]
-            sequence.late = sequence.late or Lateness(started, row=slots[seq_id])
+            sequence.late = sequence.late or Lateness(started, row=rows[seq_id])
             sequence.late.rounds += 1
             if sequence.late.rounds > self._max_rounds:
                 given_up.append(seq_id)
         return got | self._sequences.give_up(given_up)
 
     def _result(
-        self, seq_id: SeqId, message: bytes | None, slot: int, spare: Iterator[int], started: float
+        self, seq_id: SeqId, message: bytes | None, row: int, spare: Iterator[int], started: float
     ) -> tuple[bytes, int]:
-        """The result, and the last slot that it names; -1 for none."""
+        """The result, and the last row that it names; -1 for none."""
         sequence = self._sequences[seq_id]
         if message is None and sequence.late is not None:
             return self._nothing(sequence.late, started), -1
@@ -146,9 +146,9 @@ class V2Ops:
         if message is None:
             return failed(sequence.failure), -1
         answer = worker_replies.decode(message)
-        if not answer.loose:
-            return answer.result, slot if answer.num_masks else -1
-        return self._with_more_masks(answer, slot, spare)
+        if not answer.unwritten:
+            return answer.result, row if answer.num_masks else -1
+        return self._with_more_masks(answer, row, spare)
 
     def _nothing(self, late: Lateness, started: float) -> bytes:
         limit_ms = self._limit_s * 1000
@@ -160,16 +160,14 @@ class V2Ops:
             micros=int((time.monotonic() - started) * 1e6),
         )
 
-    def _with_more_masks(
-        self, answer: worker_replies.WorkerReply, slot: int, spare: Iterator[int]
-    ) -> tuple[bytes, int]:
-        """One slot was handed out before; a guest with a mask for each of its branches gets the others now."""
-        numbers = {slot: slot}
-        for k, bits in enumerate(answer.loose, 1):
+    def _with_more_masks(self, answer: worker_replies.WorkerReply, row: int, spare: Iterator[int]) -> tuple[bytes, int]:
+        """One row was handed out before; a guest with a mask for each of its branches gets the others now."""
+        numbers = {row: row}
+        for k, bits in enumerate(answer.unwritten, 1):
             more = next(spare, None)
             if more is None:
                 return failed("no free slots"), -1
-            self._masks.slots.write(more, bits)
+            self._masks.v2_rows.write(more, bits)
             numbers[-k] = more
         result = orjson.loads(answer.result)
         for branch in result["result"]["branches"]:

@@ -26,17 +26,17 @@ class GuestPools:
         self._size = size
         self._pools: list[WorkerHandle] = []
 
-    def settle(self, worker: WorkerHandle, busy: Collection[WorkerHandle]) -> str:
+    def place(self, worker: WorkerHandle, busy: Collection[WorkerHandle]) -> str:
         """Let the guest move, if it can, and not into a pool of `busy`, which would not answer. Returns why it is lost,
         if it is."""
         if self._size == 0 or worker.dead:
             return ""
-        pool = self._room() or self._found(worker) or self._least_used()
+        pool = self._pool_with_room() or self._start(worker) or self._least_used()
         # Whoever was given up on must not be asked: its slot is another's as soon as it is gone.
-        if pool is None or pool in busy or worker.released or self._ask(worker, worker_requests.move()) != "moved":
+        if pool is None or pool in busy or worker.released or self._request(worker, worker_requests.move()) != "moved":
             return _TOO_LATE if worker.released else ""
         self._supervisor.move(worker, pool)
-        answer = self._ask(pool, worker_requests.adopt(worker.slot.index))
+        answer = self._request(pool, worker_requests.adopt(worker.slot.index))
         if answer == "ok":
             return ""
         if not pool.released:  # else the slot is the pool's for as long as that lives
@@ -46,7 +46,7 @@ class GuestPools:
     def clone(self, parent: WorkerHandle, pool: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
         """Raises AiciError."""
         slot = self._table.take(self._table.fork_half, self._table.owner(parent.slot))
-        answer = self._ask(pool, worker_requests.clone(seq_id, parent.slot.index, slot.index))
+        answer = self._request(pool, worker_requests.clone(seq_id, parent.slot.index, slot.index))
         if answer == "ok":
             return self._supervisor.adopt_member(slot, pool)
         if pool.released:
@@ -60,7 +60,7 @@ class GuestPools:
         for pool in {worker.pool for worker in workers if worker is not None and worker.pool is not None}:
             pool.slot.ring()
 
-    def _room(self) -> WorkerHandle | None:
+    def _pool_with_room(self) -> WorkerHandle | None:
         """A pool for one more guest; None: there is to be another pool."""
         self._pools = [pool for pool in self._pools if not (pool.dead or pool.released)]
         is_full = len(self._pools) == self._size or not all(pool.members for pool in self._pools)
@@ -69,13 +69,13 @@ class GuestPools:
     def _least_used(self) -> WorkerHandle | None:
         return min(self._pools, key=lambda pool: len(pool.members), default=None)
 
-    def _found(self, worker: WorkerHandle) -> WorkerHandle | None:
+    def _start(self, worker: WorkerHandle) -> WorkerHandle | None:
         """A pool begins as a fork of a process that has a guest."""
         try:
             slot = self._table.take(self._table.fork_half, _OWNER)
         except QuotaError:
             return None
-        answer = self._ask(worker, worker_requests.found(slot.index))
+        answer = self._request(worker, worker_requests.start_pool(slot.index))
         if not answer.isdigit():
             if worker.released or worker.dead:
                 self._supervisor.abandon(slot)
@@ -89,7 +89,7 @@ class GuestPools:
         self._pools.append(pool)
         return pool
 
-    def _ask(self, worker: WorkerHandle, request: bytes) -> str:
+    def _request(self, worker: WorkerHandle, request: bytes) -> str:
         worker.slot.send_request(request)
         worker.slot.ring()
         if worker.dead:

@@ -26,7 +26,7 @@ class WorkerHandle:
         """A pidfd; -1 when it is gone."""
         return self.pidfd if self.pool is None else self.pool.pidfd
 
-    def ask(self, request: bytes) -> None:
+    def send_request(self, request: bytes) -> None:
         """In a pool, the bell is still to be rung."""
         if self.pool is None:
             self.slot.send_request(request)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from aici_runtime.guests.driver import GO_ON, NO_STOP, GuestDriver, encode_result
 from aici_runtime.guests.guest import Guest
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.memory.mask_region import MaskRegion, Rows
+from aici_runtime.memory.mask_region import MaskRegion, MaskRows
 from aici_runtime.memory.worker_slots import POST_PRE_MAX, RESPONSE_MAX, WorkerSlot
 from aici_runtime.workers import worker_replies, worker_requests
 
@@ -35,9 +35,9 @@ class GuestServer:
         self.lock = lock
         self.is_busy = False
         self._masks = masks
-        self.sit(slot)
+        self.use_slot(slot)
 
-    def sit(self, slot: WorkerSlot) -> None:
+    def use_slot(self, slot: WorkerSlot) -> None:
         self.slot = slot
         if self.guest.abi == "v2":
             slot.set_computes_mask_in_pre()
@@ -51,7 +51,7 @@ class GuestServer:
         self.state.seq_id = seq_id
         if op == worker_requests.STEP:
             result, masks = self.driver.step(rest, row)
-            return self._answer(result, masks, self._masks.slots, row)
+            return self._answer(result, masks, self._masks.v2_rows, row)
         if op == worker_requests.TURN:
             return self._turn(seq_id, row, rest, backtrack)
         post = self.driver.post(rest, backtrack) if op == worker_requests.POST else b""
@@ -85,15 +85,15 @@ class GuestServer:
 
     def _mid(self, fork_group: bytes, row: int) -> bytes:
         result, bits = self.driver.mid(fork_group)
-        return self._answer(result, () if bits is None else (bits,), self._masks.rows, row)
+        return self._answer(result, () if bits is None else (bits,), self._masks.v1_rows, row)
 
-    def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: Rows, row: int) -> bytes:
-        loose = masks
+    def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: MaskRows, row: int) -> bytes:
+        unwritten = masks
         first = rows.encoded(masks[0]) if masks else b""
         if masks and self.slot.start_mask_write():  # from here to the response, a step may wait for us
             rows.put(row, first)
-            loose = masks[1:]
-        answer = self._idle(worker_replies.encode(result, len(masks), loose))
+            unwritten = masks[1:]
+        answer = self._idle(worker_replies.encode(result, len(masks), unwritten))
         if len(answer) <= RESPONSE_MAX:
             return answer
         return worker_replies.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())

@@ -91,7 +91,7 @@ class PoolProcess:
         variables.restore(document["variables"])
         driver = make_driver(self._context, guest, state)
         driver.handle = document["handle"]
-        self._sit(slot, guest, driver, state)
+        self._serve_guest(slot, guest, driver, state)
 
     def _clone(self, parent: GuestServer, slot: WorkerSlot, seq_id: int) -> None:
         memory = parent.guest.memory
@@ -100,9 +100,9 @@ class PoolProcess:
         guest.take_over(memory.size_bytes(), pages, parent.guest.globals())
         state = parent.state.cloned(guest.memory)
         state.seq_id = seq_id
-        self._sit(slot, guest, parent.driver.cloned(guest, state), state)
+        self._serve_guest(slot, guest, parent.driver.cloned(guest, state), state)
 
-    def _sit(self, slot: WorkerSlot, guest: Guest, driver: GuestDriver, state: GuestState) -> None:
+    def _serve_guest(self, slot: WorkerSlot, guest: Guest, driver: GuestDriver, state: GuestState) -> None:
         with self._watchdog.lock:
             self._servers[slot.index] = GuestServer(
                 slot, guest, driver, state, self._context.masks, self._watchdog.lock

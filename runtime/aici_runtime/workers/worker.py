@@ -73,7 +73,9 @@ class Worker:
         op, seq_id, slot, _ = worker_requests.HEAD.unpack_from(request)
         if op == worker_requests.MOVE:
             return self._move()
-        return self._fork(seq_id, self._context.table.at(slot)) if op == worker_requests.FORK else self._found(slot)
+        return (
+            self._fork(seq_id, self._context.table.at(slot)) if op == worker_requests.FORK else self._start_pool(slot)
+        )
 
     def _fork(self, seq_id: int, slot: WorkerSlot) -> bytes:
         try:
@@ -89,11 +91,11 @@ class Worker:
         self._context.reports.born(slot, 0)  # our parent may not live to tell of us
         self._variables.become(branch)
         self._server.state.seq_id = seq_id
-        self._server.sit(slot)
+        self._server.use_slot(slot)
         self._watchdog.start()
         return b"ok"
 
-    def _found(self, slot: int) -> bytes:
+    def _start_pool(self, slot: int) -> bytes:
         if not self._server.guest.is_movable:
             return b"not movable"
         try:

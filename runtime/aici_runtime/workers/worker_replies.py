@@ -7,25 +7,25 @@ from typing import NamedTuple
 _HEAD = struct.Struct("<HHI")
 """Number of masks, how many of them are in their rows, bytes of JSON."""
 
-_ONE_IN_ITS_ROW = _HEAD.pack(1, 1, 0)[:4]
+_ONE_WRITTEN_MASK = _HEAD.pack(1, 1, 0)[:4]
 
 
 class WorkerReply(NamedTuple):
-    """`num_masks`: of the result; `loose`: bits of the last of them, which the stepper has to write."""
+    """`num_masks`: of the result; `unwritten`: bits of the last of them, which the stepper has to write."""
 
     result: bytes
     num_masks: int
-    loose: Sequence[bytes]
+    unwritten: Sequence[bytes]
 
 
-def encode(result: bytes, num_masks: int, loose: Sequence[bytes | bytearray]) -> bytes:
-    head = _HEAD.pack(num_masks, num_masks - len(loose), len(result))
-    return b"".join((head, result, *loose)) if loose else head + result
+def encode(result: bytes, num_masks: int, unwritten: Sequence[bytes | bytearray]) -> bytes:
+    head = _HEAD.pack(num_masks, num_masks - len(unwritten), len(result))
+    return b"".join((head, result, *unwritten)) if unwritten else head + result
 
 
-def only_result(message: bytes) -> bytes:
+def written_result(message: bytes) -> bytes:
     """The result, if its one mask is in its row and nothing is left to do; else nothing."""
-    return message[_HEAD.size :] if message.startswith(_ONE_IN_ITS_ROW) else b""
+    return message[_HEAD.size :] if message.startswith(_ONE_WRITTEN_MASK) else b""
 
 
 def decode(message: bytes) -> WorkerReply:
@@ -34,5 +34,5 @@ def decode(message: bytes) -> WorkerReply:
     if num_masks == num_written:
         return WorkerReply(message[_HEAD.size : end], num_masks, ())
     size = (len(message) - end) // (num_masks - num_written)
-    loose = [message[k : k + size] for k in range(end, len(message), size)]
-    return WorkerReply(message[_HEAD.size : end], num_masks, loose)
+    unwritten = [message[k : k + size] for k in range(end, len(message), size)]
+    return WorkerReply(message[_HEAD.size : end], num_masks, unwritten)

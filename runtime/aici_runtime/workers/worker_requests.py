@@ -28,7 +28,7 @@ from aici_base.ids import SeqId
 from aici_runtime.wire import PostOp, StepOp
 
 HEAD: Final = Struct("<4I")
-MID, PRE, POST, TURN, STEP, FORK, FOUND, MOVE, ADOPT, CLONE = range(10)
+MID, PRE, POST, TURN, STEP, FORK, START_POOL, MOVE, ADOPT, CLONE = range(10)
 
 
 def mid(row: int, fork_group: Sequence[SeqId]) -> bytes:
@@ -56,8 +56,8 @@ def fork(seq_id: SeqId, slot: int) -> bytes:
     return HEAD.pack(FORK, seq_id, slot, 0)
 
 
-def found(slot: int) -> bytes:
-    return HEAD.pack(FOUND, 0, slot, 0)
+def start_pool(slot: int) -> bytes:
+    return HEAD.pack(START_POOL, 0, slot, 0)
 
 
 def move() -> bytes:
