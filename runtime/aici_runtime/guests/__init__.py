@@ -1,1 +1,1 @@
-"""One guest: its instance, what the host offers it, and its callbacks."""
+"""A guest in its process: the Wasm instance, the host functions, the state, and the driver for either guest ABI."""

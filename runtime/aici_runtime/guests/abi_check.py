@@ -1,6 +1,6 @@
-"""Does a module speak the interface between host and guest? Its imports and exports against `aici_runtime.abi`.
+"""Check the imports and exports of a module against the guest ABI in `aici_runtime.abi`.
 
-A module with neither `aici_pre_process` nor `aici_post_process` is a guest of the later interface.
+A module speaks guest ABI v2 if the module exports neither `aici_pre_process` nor `aici_post_process`, else v1.
 """
 
 import difflib
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LETTERS: Final = {"i32": "i", "i64": "I"}
 _MEMORY_MAX_PAGES: Final = 1024
-"""Of 64 KiB: what `aicirt` gives a guest unless it is told otherwise."""
+"""In pages of 64 KiB: the default of `--wasm-max-memory`."""
 _OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "env": abi.IMPORTS_V2 | abi.IMPORTS_V1,
     wasi.MODULE: wasi.SIGNATURES,
@@ -23,7 +23,8 @@ _OFFERED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 
 def check_abi(wasm: bytes) -> list[str]:
-    """What keeps this module from being a controller, one line each; empty when it is one. Compiles it."""
+    """Return why the module is not a controller, one reason per line; an empty list for a controller. Compiles the
+    module."""
     import wasmtime
 
     from aici_runtime.guests.wasmtime_engine import new_engine
@@ -36,7 +37,8 @@ def check_abi(wasm: bytes) -> list[str]:
 
 
 def check_module(module: "wasmtime.Module") -> list[str]:
-    """The same of a compiled one, but for what the limits of a runtime decide."""
+    """Return the same reasons for a compiled module, without the memory limit: the runtime enforces its own limit
+    later."""
     return [*_imports(module), *_exports(module)]
 
 
@@ -81,7 +83,7 @@ def _memory_size(module: "wasmtime.Module") -> Iterator[str]:
 
 
 def _signature(kind: object) -> tuple[str, str] | None:
-    """None for what is no function."""
+    """Return parameters and results as letters of `abi.IMPORTS_V1`; None if `kind` is not a function."""
     import wasmtime
 
     if not isinstance(kind, wasmtime.FuncType):

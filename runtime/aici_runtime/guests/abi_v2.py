@@ -1,7 +1,8 @@
-"""What a guest of the later interface answers in a step: branches, each with a mask to sample by, splices, or both.
+"""The result of a step in guest ABI v2: a list of branches, each with a mask to sample by, splices, or both.
 
-No branch: stop. Several: fork. Without a mask nothing is sampled, and the one splice is what happens; with one, the
-first splice that names the sampled token (or names none) happens after it has been appended.
+No branch stops the sequence; several branches fork the sequence. A branch without a mask samples nothing and applies
+its single splice. A branch with a mask samples a token, appends the token, and then applies the first splice whose
+`when_sampled` holds the token or is empty.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,23 +31,26 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """`mask`: bits, None to sample nothing."""
+    """`mask`: one bit per token; None samples nothing."""
 
     mask: bytearray | None = None
     splices: Sequence[Splice] = field(default_factory=list)
     temperature: float | None = None
 
     def splice_for(self, token: int) -> Splice | None:
-        """What happens when `token` has been sampled."""
+        """Return the splice to apply after `token` was sampled, or None."""
         return next((s for s in self.splices if not s.when_sampled or token in s.when_sampled), None)
 
 
 NOTHING = Branch(splices=[Splice(0, [])])
-"""Ask again in the next step."""
+"""The branch of a guest that suspends: nothing happens, and the guest is asked again in the next step."""
 
 
 def parse(answer: Any, masks: Sequence[bytearray], vocab_size: int) -> list[Branch]:
-    """Raises InvalidResultError. `masks`: those handed out in this callback, the first as 1."""
+    """Parse the result of a callback. `masks`: the masks returned during the callback; number 1 names the first.
+
+    Raise InvalidResultError for a result that breaks the ABI.
+    """
     return [_branch(item, masks, vocab_size) for item in read(answer, "branches", list)]
 
 
@@ -78,11 +82,14 @@ def _splice(item: Any, vocab_size: int) -> Splice:
 
 
 def encode(branches: Sequence[Branch], row: int, masks: list[bytearray], capabilities: Collection[str]) -> bytes:
-    """The result as JSON; appends to `masks`. Raises NotEnabledError for what the engine has not."""
+    """Return the result as JSON and append its masks to `masks`.
+
+    Raise NotEnabledError if the result needs a capability that the engine lacks.
+    """
     if len(branches) > 1 and "fork" not in capabilities:
         raise NotEnabledError("forking not enabled in this host")
     for branch in branches:
-        # A splice that takes back the token just sampled is none that an engine without backtracking notices.
+        # An engine without backtracking cannot tell a splice that removes only the token just sampled from no splice.
         free = 0 if branch.mask is None else 1
         if "backtrack" not in capabilities and any(splice.backtrack > free for splice in branch.splices):
             raise NotEnabledError("backtracking not enabled in this host")

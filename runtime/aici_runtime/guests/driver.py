@@ -1,7 +1,8 @@
-"""Calling a guest: arguments in, `SeqResult` JSON out, whatever the guest does.
+"""Call a guest: arguments go in, `SeqResult` JSON comes out, whatever the guest does.
 
-Any failure makes the guest sticky-failed: its memory can no longer be trusted, so later callbacks are not run. What the
-callbacks mean is in `driver_v1.py` and `driver_v2.py`, one for each interface; either serves both op sets.
+Any failure makes the guest sticky-failed: the memory of the guest can no longer be trusted, so later callbacks are not
+run. `driver_v1.py` and `driver_v2.py` know the meaning of the callbacks, one file for each guest ABI. Either driver
+serves both runtime protocols.
 """
 
 import contextlib
@@ -30,20 +31,20 @@ NULL: Final = b"null"
 
 
 class InvalidResultError(Exception):
-    """What the guest returned breaks a rule of the interface."""
+    """The result of the guest breaks a rule of the guest ABI."""
 
 
 class NotEnabledError(Exception):
-    """The guest asked for what the engine has not."""
+    """The guest asked for a capability that the engine lacks."""
 
 
 class SetupError(Exception):
-    """The guest did not come up. The message carries its log."""
+    """The set-up of the guest failed. The message includes the log of the guest."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverContext:
-    """What callbacks need to know of the runtime."""
+    """Facts about the runtime, shared by all drivers of a process."""
 
     masks: MaskRegion
     vocab_size: int
@@ -51,14 +52,14 @@ class DriverContext:
     max_forks: int
     capabilities: frozenset[str]
     timeout_text: Callable[[str], str]
-    """What a guest is told whose time was over in mid, pre or post."""
+    """Return the error message for a guest that exceeded the time limit of an operation: mid, pre or post."""
 
 
 class GuestDriver(ABC):
-    """One guest. Owns no process state: a fork of the process forks it too."""
+    """Drives one guest. Owns no process state, so a fork of the process forks the driver too."""
 
     _masks_in_pre = False
-    """Then pre has the time of mid."""
+    """True if the guest computes masks in pre, so pre gets the time limit of mid."""
 
     def __init__(self, *, guest: Guest, host: HostFunctions, state: GuestState, context: DriverContext) -> None:
         self._guest = guest
@@ -67,17 +68,17 @@ class GuestDriver(ABC):
         self._context = context
         self._bits = context.masks.bits
         self.handle = 0
-        """What `aici_create` returned."""
+        """The result of `aici_create`: the argument of every later callback."""
         self._failed = False
         self.said = b""
-        """The latest result; nothing where it failed."""
+        """The latest result as JSON; empty after a failure."""
         self.is_silent = True
-        """No log and no variables came with it."""
+        """True if the latest result came without log and variables."""
         self._timeout = ""
-        """What is said of a guest whose time was over: the same for ever."""
+        """The error message of a guest that exceeded its time limit; every later call repeats the message."""
 
     def cloned(self, guest: Guest, state: GuestState) -> Self:
-        """For a fork in the same process."""
+        """Return the driver of a fork in the same process."""
         clone = copy.copy(self)
         clone._guest, clone._state = guest, state
         return clone
@@ -87,7 +88,7 @@ class GuestDriver(ABC):
         return self._failed
 
     def create(self) -> None:
-        """All of the set-up that comes before the prompt. Raises SetupError."""
+        """Run the whole set-up before the prompt. Raise SetupError on any failure."""
         with self._setting_up():
             if self._guest.exports("_initialize"):
                 self._guest.call("_initialize")
@@ -95,9 +96,9 @@ class GuestDriver(ABC):
             self.handle = self._guest.call("aici_create")
 
     def init_prompt(self, prompt: Callable[[], Sequence[int]]) -> list[TokenId]:
-        """Returns the prompt that the engine is to use. Raises SetupError.
+        """Return the prompt for the engine to use. Raise SetupError on any failure.
 
-        `prompt` is called when the guest looks at it, or when it has returned; several times.
+        `prompt` is called when the guest reads its argument and again after the callback returns, so several times.
         """
         with self._setting_up():
             self._state.begin_late_call(lambda: orjson.dumps({"prompt": list(prompt())}))
@@ -105,30 +106,33 @@ class GuestDriver(ABC):
             given = [TokenId(token) for token in prompt()]
             return given if answer == {} else self._tokens(answer, "prompt")
 
-    # The op set of pre, mid and post.
+    # Protocol v1: pre, mid and post.
 
     @abstractmethod
     def post(self, tokens: bytes, backtrack: int) -> bytes:
-        """`tokens`: a list as JSON; `backtrack` counts the token that was sampled and never appended."""
+        """Tell the guest what happened and return the result. `tokens`: a JSON list. `backtrack` includes the sampled
+        token that was never appended."""
 
     @abstractmethod
     def pre(self) -> bytes: ...
 
     @abstractmethod
     def mid(self, fork_group: bytes) -> tuple[bytes, bytes | bytearray | None]:
-        """The result, and the bits of the row unless the guest has failed. `fork_group`: a list as JSON."""
+        """Return the result, and the bits of the mask row unless the guest has failed. `fork_group`: a JSON list."""
 
-    # The op set of mid alone.
+    # Protocol v2: mid alone.
 
     @abstractmethod
     def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
-        """The result, and the masks that it names: the first as `row`, number k > 0 as -k. `argument`: as a guest of
-        the later interface reads it."""
+        """Return the result, and the masks named in the result: `row` names the first mask, -k names mask number k > 0.
 
-    # For both.
+        `argument`: the argument of mid as a guest of ABI v2 reads it.
+        """
+
+    # Shared by both protocols.
 
     def _run(self, name: str, argument: bytes, *, takes_mask: bool = False) -> bytes:
-        """What the guest returned: see `_parsed`."""
+        """Return the raw result of a callback; `_parsed` parses the result."""
         self._state.begin_call(argument, takes_mask=takes_mask)
         return self._returned(name)
 
@@ -147,7 +151,7 @@ class GuestDriver(ABC):
             raise InvalidResultError(f"invalid JSON from {name}: {error}") from error
 
     def _result(self, label: str, body: Callable[[], bytes], *, failed: bytes) -> bytes:
-        """`body` returns a result as JSON."""
+        """Run `body`, which returns a result as JSON, and wrap the result or the failure as a `SeqResult`."""
         started = time.perf_counter_ns()
         error = ""
         try:
@@ -180,7 +184,7 @@ class GuestDriver(ABC):
         )
 
     def _explain(self, label: str, error: Exception) -> str:
-        """The text of an error as users know it: log, backtrace, root cause."""
+        """Return the error message for the user: log, then backtrace, then root cause."""
         if self._failed:
             return f"Error ({label}): {error}"
         self._failed = True
@@ -207,7 +211,7 @@ class GuestDriver(ABC):
 
 
 def encode_result(*, result: object, error: str, storage: list[dict[str, Any]], logs: str, micros: int) -> bytes:
-    """`micros` is rounded down to 10, so that nothing can be timed through it."""
+    """Return a `SeqResult` as JSON. `micros` is rounded down to tens, so a guest cannot be timed through the value."""
     if not (error or storage or logs):
         return _plain(orjson.dumps(result), micros)
     return orjson.dumps(

@@ -1,4 +1,4 @@
-"""A guest with callbacks pre, mid and post (see `abi.py`)."""
+"""The driver of a guest that speaks ABI v1: callbacks pre, mid and post (see `abi.py`)."""
 
 from typing import Any
 
@@ -21,18 +21,18 @@ from aici_runtime.guests.driver import (
 
 _SAMPLE: dict[str, object] = {"SampleWithBias": {}}
 
-# What most guests answer to most tokens, as they write it: there is nothing to parse.
+# Most guests answer most tokens with exactly these bytes, so parsing is skipped for them.
 _GO_ON = b'{"num_forks":1,"suspend":false,"ff_tokens":[]}'
 _SAMPLE_JSON = b'{"SampleWithBias":{}}'
 
 
 class DriverV1(GuestDriver):
     _held: tuple[list[TokenId], bool, int] | None = None
-    """With the op set of mid alone: tokens that pre has forced, which the guest knows of but the engine has yet to
-    append, and whether to suspend and how often to fork after them. pre is not asked again until then."""
+    """Protocol v2 only: the tokens that pre has forced, whether to suspend, and the number of forks. The guest knows of
+    the forced tokens, but the engine has yet to append them; until then pre is not called again."""
 
     def post(self, tokens: bytes, backtrack: int) -> bytes:
-        # The engine counts the token that was sampled and never appended; the guest never saw it.
+        # The engine counts the sampled token, which was never appended; the guest never saw the token.
         def body() -> bytes:
             return STOP if self._post(tokens, max(0, backtrack - 1)) else NO_STOP
 
@@ -76,8 +76,8 @@ class DriverV1(GuestDriver):
         return self._result("mid", body, failed=NULL), masks
 
     def _step(self, arg: dict[str, Any]) -> list[Branch]:
-        """A step of three callbacks as one. Forking takes a step in which nothing happens: the branches are made before
-        the next, and each says then what it wants."""
+        """Run post, pre and mid as one step of protocol v2. Forking takes an extra step without effect: the branches
+        are made before the next step, in which every branch says what to do."""
         if self._held is not None:
             (ff_tokens, suspend, num_forks), self._held = self._held, None
             if arg["backtrack"] or arg["tokens"] != ff_tokens:
@@ -110,8 +110,8 @@ class DriverV1(GuestDriver):
         return returned != NO_STOP and bool(field(self._parsed("aici_post_process", returned), "stop", bool))
 
     def _pre(self) -> tuple[list[TokenId], bool, int]:
-        """Forced tokens, whether to suspend, number of forks. Asks again after every batch of forced tokens, so that
-        the engine sees one batch."""
+        """Return the forced tokens, whether to suspend, and the number of forks. pre is called again after every batch
+        of forced tokens, so the engine sees a single batch."""
         ff_tokens: list[TokenId] = []
         for _ in range(MAX_FF_ROUNDS):
             returned = self._run("aici_pre_process", b"{}")
@@ -135,7 +135,7 @@ class DriverV1(GuestDriver):
         raise InvalidResultError("too many ff_tokens rounds from pre_process")
 
     def _mid(self, fork_group: bytes) -> bytes | bytearray | Splice | None:
-        """Bits to sample by, a splice, or None: stop."""
+        """Return the bits to sample by, a splice, or None to stop."""
         returned = self._run("aici_mid_process", b'{"fork_group":%b}' % fork_group, takes_mask=True)
         answer = None if returned == _SAMPLE_JSON else self._parsed("aici_mid_process", returned)
         if returned == _SAMPLE_JSON or answer == _SAMPLE:

@@ -1,7 +1,7 @@
-"""A guest of the later interface (see `abi.py`): one callback, which is told what happened and answers with branches.
+"""The driver of a guest that speaks ABI v2 (see `abi.py`): one callback, told what happened, answers with branches.
 
-Under the op set of pre, mid and post the callback runs in pre, because pre must say whether to suspend, fork or force
-tokens; mid hands over the mask that waits since then. So such a guest's time counts as that of the step.
+Under protocol v1 the callback runs in pre, because pre must say whether to suspend, fork or force tokens; mid then
+hands over the mask computed in pre. So pre has the time limit of mid for such a guest.
 """
 
 from collections.abc import Sequence
@@ -25,20 +25,20 @@ from aici_runtime.guests.driver import (
 class DriverV2(GuestDriver):
     _masks_in_pre = True
 
-    # What the next callback is to be told.
+    # The argument of the next callback.
     _backtrack = 0
     _tokens_since: Sequence[int] = ()
     _sampled: int | None = None
     _fork_group: Sequence[int] = ()
 
     _branches: Sequence[Branch] = ()
-    """Answers that mid is to hand over, one for each fork; afterwards, the one that it has handed over."""
+    """The branches for mid to hand over, one per fork; after mid, only the branch handed over."""
     _is_waiting = False
-    """mid has not come since pre: the engine had no room, and pre answers the same again."""
+    """True between pre and mid. If the engine had no room for mid, the next pre repeats its answer."""
     _forced: Sequence[TokenId] = ()
-    """What a conditional splice appends without removing anything: pre can do that."""
+    """Tokens that a conditional splice appends without removing any token: pre can force them."""
     _owed: Splice | None = None
-    """A conditional splice that removes: the next mid asks the engine for it."""
+    """A conditional splice that removes tokens: the next mid asks the engine to apply the splice."""
 
     def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
         masks: list[bytearray] = []
@@ -69,11 +69,11 @@ class DriverV2(GuestDriver):
         return self._result("mid", body, failed=NULL), bits
 
     def _posted(self, tokens: Sequence[int], backtrack: int) -> None:
-        """Note what happened, as the callback will be told."""
+        """Record what happened, for the argument of the next callback."""
         self._tokens_since = tokens
         self._backtrack = max(0, backtrack - 1)
         if self._owed is not None:
-            # It removes the token that was sampled, which the guest has not seen appended.
+            # The splice removes the sampled token, and the guest has not seen the token appended.
             self._backtrack, self._owed = self._backtrack - 1, None
             return
         self._sampled = None
@@ -108,7 +108,7 @@ class DriverV2(GuestDriver):
         raise InvalidResultError("too many ff_tokens rounds from mid_process")
 
     def _decide(self, fork_group: Sequence[int]) -> tuple[bytes | bytearray, object]:
-        """The row, and what the engine does instead of sampling."""
+        """Return the mask row, and the splice to apply in place of sampling (None: sample)."""
         if self._owed is not None:
             return self._bits.everything, _wire(self._owed)
         self._is_waiting = False
@@ -146,5 +146,6 @@ class DriverV2(GuestDriver):
 
 
 def _wire(splice: Splice) -> dict[str, object]:
-    """Backtracking counts the token that is sampled in this step too: with 1 and no tokens, nothing happens."""
+    """Encode a splice for protocol v1. Backtracking counts the token sampled in this step too: a backtrack of 1 without
+    tokens changes nothing."""
     return {"ff_tokens": splice.ff_tokens, "backtrack": splice.backtrack + 1}

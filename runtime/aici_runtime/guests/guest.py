@@ -1,7 +1,7 @@
-"""One Wasm instance, called through wasmtime's unchecked C interface: 1 µs a call instead of 7 to 28.
+"""One Wasm instance, called through wasmtime's unchecked C API: 1 µs per call instead of 7 to 28 µs.
 
-Unchecked means that a wrong type is undefined behaviour, so every function's type is compared once, at instantiation.
-What the guest does wrong surfaces as GuestError; this file knows wasmtime, and nothing of what the calls mean.
+"Unchecked" means undefined behaviour for a wrong type, so the type of every function is compared once, at
+instantiation. Misbehaviour of the guest raises GuestError. This file knows wasmtime and nothing of what the calls mean.
 """
 
 import ctypes
@@ -20,8 +20,8 @@ from aici_runtime.guests.movable import MOVABLE, global_name
 _MAX_TABLES = 2
 _VALUE_TYPES = {"i": "i32", "I": "i64"}
 
-# Prototypes of our own: with plain addresses these cost half of what the wheel's typed pointers do. The one that every
-# callback goes through has none: what it is given is converted beforehand.
+# Our own prototypes: plain addresses cost half as much as the typed pointers of the wheel. `_func_call`, used by every
+# callback, declares no argument types: its arguments are converted beforehand.
 _func_call = ctypes.CFUNCTYPE(ctypes.c_void_p)(("wasmtime_func_call_unchecked", ffi.dll))
 _NUM_VALUES = ctypes.c_size_t(2)
 _set_epoch_deadline = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)(
@@ -38,18 +38,18 @@ _WRITABLE = 0x200
 _FOUR_BYTES = (ffi.WASMTIME_I32.value, ffi.WASMTIME_F32.value)
 
 PAGE_BYTES = 4096
-"""By which memories are compared and copied."""
+"""The unit in which memories are compared and copied."""
 
 _WASM_PAGE_BYTES = 65536
 _ZEROS = bytes(_WASM_PAGE_BYTES)
 
 
 class GuestError(Exception):
-    """The guest trapped, lacks an export, or was stopped by the host. The text is for its author."""
+    """The guest trapped, lacks an export, or was stopped by a host function. The text is for the author of the guest."""
 
 
 class GuestTimeoutError(GuestError):
-    """The guest was interrupted because its time was over."""
+    """The guest exceeded its time limit and was interrupted."""
 
 
 class Memory:
@@ -70,7 +70,7 @@ class Memory:
         return int(_memory_data_size(self._context, self._memory))
 
     def view(self, pointer: int, length: int) -> memoryview:
-        """The memory itself, which the guest's next call may change."""
+        """Return the memory itself, not a copy: the next call of the guest may change the content."""
         end = pointer + length
         if end > len(self._bytes) and length:
             self._reach(end, pointer)
@@ -86,7 +86,7 @@ class Memory:
         return self.view(number * PAGE_BYTES, PAGE_BYTES)
 
     def pages(self) -> Iterator[int]:
-        """The numbers of those that are not all zero."""
+        """Yield the numbers of all pages with a byte other than zero."""
         whole = self.view(0, self.size_bytes())
         for start in range(0, len(whole), _WASM_PAGE_BYTES):
             if bytes(whole[start : start + _WASM_PAGE_BYTES]) != _ZEROS:
@@ -115,9 +115,9 @@ def load_module(engine: wasmtime.Engine, compiled: Path) -> wasmtime.Module:
 
 
 class Guest:
-    """Owns a store and an instance. Lives as long as its process; a fork of the process is a fork of the guest.
+    """Owns a store and an instance. Lives as long as the process; a fork of the process is a fork of the guest.
 
-    `abi`: which of the two interfaces it speaks.
+    `abi`: the version of the guest ABI, found from the exports.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Guest:
         self._result = memoryview(self._values).cast("B").cast("I")
         self.memory = Memory(self._context, self._find_memory())
         self._functions = self._find_functions()
-        # What a call passes, as plain addresses; the objects above own what they point to.
+        # The arguments of a call as plain addresses; the objects above own the memory behind the addresses.
         self._address = ctypes.cast(self._context, ctypes.c_void_p)
         self._values_address = ctypes.c_void_p(ctypes.addressof(self._values))
         self._trap = ctypes.c_void_p()
@@ -158,7 +158,7 @@ class Guest:
         self._interrupted = False
 
     def _entry(self, function: c.wasmtime_func_t) -> Callable[[], int | None]:
-        """Returns the address of an error, if there is one."""
+        """Return a function that calls the export and returns the address of an error, or None."""
         address = ctypes.c_void_p(ctypes.addressof(function))
         return partial(_func_call, self._address, address, self._values_address, _NUM_VALUES, self._trap_address)
 
@@ -199,15 +199,15 @@ class Guest:
         )
 
     def has_export(self, name: str) -> bool:
-        """Whatever it is."""
+        """Whether the module exports `name`, as a function or anything else."""
         return self._export(name) is not None
 
     def exports(self, name: str) -> bool:
-        """Whether there is a function for `call`."""
+        """Whether `call` accepts `name`."""
         return name in self._functions
 
     def find(self, name: str, params: str, results: str) -> bool:
-        """Make an export callable that is not of the interface. False: there is none of that type."""
+        """Make an export callable that is not part of the ABI. Return False if no export has this name and type."""
         item = self._export(name)
         if item is None or _kind(item) != ffi.WASMTIME_EXTERN_FUNC.value or not self._has_type(item, params, results):
             return False
@@ -216,12 +216,12 @@ class Guest:
         return True
 
     def call(self, name: str, argument: int = 0) -> int:
-        """Call an export of `abi.EXPORTS_V1`; the result is meaningless for functions without one.
+        """Call an export of `abi.EXPORTS_V1`. The result has no meaning for functions without a result.
 
-        Raises GuestTimeoutError when `interrupt` came, GuestError for every other trap.
+        Raise GuestTimeoutError after `interrupt`, GuestError for every other trap.
         """
         if self._interrupted:
-            # Too late for the call it was meant for: the next one is not to end by it.
+            # The interrupt came after the intended call had ended: the next call must not trap.
             self._interrupted = False
             _set_epoch_deadline(self._address, 1)
         self._result[0] = argument
@@ -238,18 +238,18 @@ class Guest:
         return self._result[0]
 
     def interrupt(self) -> None:
-        """Make the call that is running trap. From any thread; without effect on calls that start later."""
+        """Make the running call trap. Safe from any thread; no effect on later calls."""
         self._interrupted = True
         self._engine.increment_epoch()
 
-    # What a guest is, for another instance of the same module: see `movable.py`.
+    # The state of the guest, to be moved into another instance of the same module: see `movable.py`.
 
     @property
     def is_movable(self) -> bool:
         return self._export(MOVABLE) is not None
 
     def globals(self) -> list[bytes]:
-        """Those that change: their bits. Also those of a float, which may be a NaN with something to say."""
+        """Return the bits of all mutable globals. Floats are copied as bits too: a NaN carries a payload."""
         values: list[bytes] = []
         while (item := self._export(global_name(len(values)))) is not None:
             value = c.wasmtime_val_t()
@@ -259,7 +259,8 @@ class Guest:
         return values
 
     def take_over(self, size_bytes: int, pages: Mapping[int, bytes | memoryview], values: Sequence[bytes]) -> None:
-        """Become that guest: `pages` are those of its memory that are not zero. Raises GuestError."""
+        """Take over the state of another guest. `pages`: all pages of its memory with a byte other than zero. Raise
+        GuestError if the other guest belongs to another module."""
         self.memory.grow_to(size_bytes)
         for number in list(self.memory.pages()):
             if number not in pages:
@@ -278,15 +279,15 @@ class Guest:
                 raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
 
     def rearm(self) -> None:
-        """Another guest of this process is about to be interrupted: that is not to end a call of this one."""
+        """Keep the interrupt of another guest in this process from ending the next call of this guest."""
         self._interrupted = True
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free the memory of the instance."""
         self._store.close()
 
 
 def _kind(item: c.wasmtime_extern_t | c.wasmtime_val_t) -> int:
-    # Declared as c_ubyte, read as int.
+    # ctypes declares c_ubyte but reads int.
     kind: Any = item.kind
     return int(kind)

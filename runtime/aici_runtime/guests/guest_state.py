@@ -1,4 +1,4 @@
-"""What the host keeps for one guest: its blobs, its log, its variables, and what it said in the callback that runs."""
+"""The state kept outside the instance of one guest: blobs, log, variables, and the results of the running callback."""
 
 import copy
 import hashlib
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 _PROCESS_ARG = int(Blob.PROCESS_ARG)
-"""An enumeration takes as long to look into as a host call."""
+"""A plain int: looking up a member of an enumeration takes as long as a whole host call."""
 
 
 class VariableStore(Protocol):
-    """Variables shared by the forks of a request. Takes and gives JSON of StorageCmd and StorageResp."""
+    """The variables shared by the forks of a request. Takes StorageCmd and returns StorageResp, both as JSON."""
 
     def execute(self, command: dict[str, Any]) -> bytes: ...
 
 
 class GuestState:
-    """A fork of the process forks it too, an unsent log included."""
+    """The state of one guest. A fork of the process forks the state too, including a log not yet sent."""
 
     def __init__(self, *, log_max_bytes: int = LOG_MAX_BYTES) -> None:
         self.blobs: list[bytes | None] = [b""] * NUM_BLOBS
-        """None: it is not known before somebody asks, see `argument`."""
+        """A blob of None is computed on first use: see `argument`."""
         self._find_argument: Callable[[], bytes] = bytes
         self.trie = b""
         self.memory: Memory | None = None
@@ -36,11 +36,13 @@ class GuestState:
         self.result: bytes | None = None
         self.written: list[dict[str, Any]] = []
         self.masks: list[bytearray] = []
-        """Those returned in this callback, as bits. Guests with three callbacks have one at most: they are ORed."""
+        """The masks returned in this callback, as bits. Guest ABI v1 has at most one mask: further masks are ORed into
+        it."""
         self.takes_mask = False
         self.stop_message: str | None = None
         self.identify: Callable[[], tuple[int, int]] = lambda: (0, time.perf_counter_ns())
-        """The request's seed, and when it came (time.perf_counter_ns). Called when the guest first asks."""
+        """Return the seed of the request and the time of arrival (time.perf_counter_ns). Called on first use by the
+        guest."""
         self._identity: tuple[int, int] | None = None
         self._num_randoms = 0
         self._log = bytearray()
@@ -53,7 +55,7 @@ class GuestState:
         self.takes_mask = takes_mask
 
     def begin_late_call(self, find_argument: Callable[[], bytes]) -> None:
-        """The argument is found when the guest reads it."""
+        """Begin a callback whose argument is computed when the guest reads it."""
         self.begin_call(b"")
         self.blobs[_PROCESS_ARG] = None
         self._find_argument = find_argument
@@ -63,7 +65,8 @@ class GuestState:
         return found
 
     def random(self, length: int) -> bytes:
-        """The same for the same seed, call after call. A fork goes on with what its parent would have got."""
+        """Return random bytes. The same seed gives the same bytes, call after call; a fork continues the sequence of
+        its parent."""
         self._num_randoms += 1
         return hashlib.shake_128(f"{self._known_identity()[0]} {self._num_randoms}".encode()).digest(length)
 
@@ -76,15 +79,15 @@ class GuestState:
         return self._identity
 
     def cloned(self, memory: "Memory") -> "GuestState":
-        """Of a fork in the same process. The variables are shared."""
+        """Return the state of a fork in the same process. Parent and fork share the variables."""
         clone = copy.copy(self)
         clone.blobs, clone.written, clone._log = list(self.blobs), list(self.written), bytearray(self._log)
         clone.memory = memory
         return clone
 
     def document(self) -> dict[str, Any]:
-        """What another process needs to go on with this guest, as JSON; before it is bound, and without its memory and
-        variables."""
+        """Return, as JSON values, the state for another process to continue this guest. Valid before the guest is
+        bound; memory and variables are not included."""
         argument = self.blobs[Blob.MODULE_ARG] or b""
         return {
             "module_arg": argument.hex(),
@@ -107,11 +110,11 @@ class GuestState:
     def log(self, text: bytes) -> None:
         self._log += text
         if len(self._log) > self._log_max_bytes:
-            # At least LOG_DROP_BYTES at once, so that a chatty guest does not move the buffer on every line.
+            # Drop at least LOG_DROP_BYTES at once, so a chatty guest does not move the buffer on every line.
             del self._log[: max(min(LOG_DROP_BYTES, self._log_max_bytes), len(self._log) - self._log_max_bytes)]
 
     def is_silent(self) -> bool:
-        """Nothing is there to take."""
+        """Whether log and written variables are both empty."""
         return not (self._log or self.written)
 
     def take_log(self) -> str:

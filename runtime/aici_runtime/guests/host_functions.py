@@ -1,6 +1,6 @@
-"""The host functions: the imports of module `env`. They act on `HostFunctions.guest`, the state of the guest that runs.
+"""The host functions: the imports of module `env`. They act on `HostFunctions.guest`, the state of the running guest.
 
-One object per process, built in the spawner before the fork.
+One object per process, built in the spawner before any fork.
 """
 
 from collections.abc import Callable, Collection
@@ -22,7 +22,7 @@ _WRITE_FIELDS = ("name", "value", "op", "when_version_is")
 
 
 class StopError(Exception):
-    """The guest asked to be stopped, or exited."""
+    """The guest called `aici_host_stop`."""
 
 
 class HostFunctions:
@@ -34,8 +34,8 @@ class HostFunctions:
         capabilities: Collection[str] = (),
         timer_resolution_us: int = 0,
     ) -> None:
-        """`tokenize` gives token ids as little-endian u32; `capabilities`: fork, backtrack, ff_tokens, as the engine
-        has them."""
+        """`tokenize` returns token ids as little-endian u32. `capabilities`: the subset of fork, backtrack and
+        ff_tokens offered by the engine."""
         self._vocabulary = vocabulary
         self._tokenize = tokenize
         self._clock_step_ns = timer_resolution_us * 1000
@@ -46,7 +46,7 @@ class HostFunctions:
     def tokens_of(self, text: str) -> list[int]:
         return memoryview(self._tokenize(text.encode())).cast("I").tolist()
 
-    # WasiHost
+    # The methods of `wasi.WasiHost`.
 
     def read(self, pointer: int, length: int) -> bytes:
         return bytes(self._view(pointer, length))
@@ -70,17 +70,18 @@ class HostFunctions:
         return memory.view(pointer, length)
 
     def on_failure(self, error: BaseException) -> str:
-        """The message of the trap for what a host function raised."""
+        """Return the trap message for an exception raised by a host function."""
         if isinstance(error, StopError | wasi.ExitError):
             self.guest.stop_message = str(error)
         else:
             self.log(f"FATAL ERROR: {error}\n".encode())
         return str(error)
 
-    # Imports of module `env`, by name.
+    # The imports of module `env`, by name without `aici_host_`.
 
     def define(self, linker: Linker, *, returns_offset: bool = False) -> None:
-        """`returns_offset`: for modules that import `aici_host_return_logit_bias` with a result."""
+        """Define all host functions. `returns_offset`: the module imports `aici_host_return_logit_bias` with a result
+        (ABI v2)."""
         offered = IMPORTS_V1 | IMPORTS_V2 if returns_offset else IMPORTS_V2 | IMPORTS_V1
         for name, signature in offered.items():
             function: HostFunction = getattr(self, name.removeprefix("aici_host_"))
@@ -132,7 +133,7 @@ class HostFunctions:
         mask[:] = both.to_bytes(len(bits), "little")
 
     def allocate_logit_bias(self, pointer: int) -> int:
-        """The later interface: each mask is one of its own, and the result names it. Never 0."""
+        """ABI v2: keep every mask apart and return its number, which the result of the callback refers to. Never 0."""
         self.guest.masks.append(self._read_bias(pointer))
         return len(self.guest.masks)
 
@@ -148,7 +149,7 @@ class HostFunctions:
         return self.guest.seq_id
 
     def return_process_result(self, pointer: int, length: int) -> None:
-        if length > _MAX_RESULT_BYTES:  # parsed, it would take many times as much
+        if length > _MAX_RESULT_BYTES:  # a parsed result takes many times as much memory
             raise GuestError(f"a result of {length} bytes is too large; at most {_MAX_RESULT_BYTES}")
         self.guest.result = bytes(self._view(pointer, length))
 
@@ -159,7 +160,7 @@ class HostFunctions:
         self.guest.blobs[Blob.STORAGE_RESULT] = self.guest.storage.execute(command)
         if "WriteVar" in command:
             body = command["WriteVar"]
-            # Only what was checked: an unknown field may hold what cannot be written as JSON again.
+            # Keep only checked fields: an unknown field may hold a value that cannot be written as JSON again.
             self.guest.written.append({"WriteVar": {name: body.get(name) for name in _WRITE_FIELDS}})
         return Blob.STORAGE_RESULT
 

@@ -1,8 +1,8 @@
-"""Which guests can be moved into another instance of their module: those whose state the host sees wholly.
+"""Prepare modules whose guests can move into another instance of the same module.
 
-That is their linear memory and their globals. So `prepare` exports the globals of a module, under names that no module
-may use, if nothing else can change: no table (there is no instruction that writes one), no passive segment that could
-be dropped, no start function that would run again. Other modules stay as they are, and their guests where they are.
+A guest can move if its whole state is visible to the runtime: linear memory and globals. `prepare` exports the globals
+under reserved names if nothing else can change: no instruction that writes a table, no passive segment to drop, no
+start function to run again. `prepare` returns any other module unchanged, and guests of such a module do not move.
 """
 
 import wasmtime
@@ -12,7 +12,7 @@ from aici_base.errors import UsageError
 
 PREFIX = "aici."
 MOVABLE = f"{PREFIX}movable"
-"""The memory, once more: the mark of a module that was prepared."""
+"""A second export of the memory: marks a prepared module."""
 
 _NUMBERS = (0x7F, 0x7E, 0x7D, 0x7C)
 _IMPORT, _GLOBAL, _EXPORT, _START, _ELEMENT, _CODE, _DATA = 2, 6, 7, 8, 9, 10, 11
@@ -24,7 +24,7 @@ _NEED_REFERENCE_TYPES = (
 
 
 class _FixedError(Exception):
-    """The module stays where it is."""
+    """Guests of this module cannot move."""
 
 
 def global_name(number: int) -> str:
@@ -32,7 +32,7 @@ def global_name(number: int) -> str:
 
 
 def prepare(wasm: bytes) -> bytes:
-    """The module to compile. Raises UsageError for one that exports what only this function may."""
+    """Return the module to compile. Raise UsageError if the module exports a reserved name."""
     sections = list(_sections(wasm))
     exports = next((body for kind, body in sections if kind == _EXPORT), b"\0")
     if any(name.startswith(PREFIX.encode()) for name in _export_names(exports)):
@@ -48,7 +48,7 @@ def prepare(wasm: bytes) -> bytes:
 
 
 def _check(wasm: bytes, sections: list[tuple[int, bytes]]) -> list[int]:
-    """The indices of the globals that change. Raises _FixedError."""
+    """Return the indices of the mutable globals. Raise _FixedError if guests of the module cannot move."""
     if not _is_valid_without_reference_types(wasm):
         raise _FixedError
     mutable: list[int] = []
@@ -65,7 +65,8 @@ def _check(wasm: bytes, sections: list[tuple[int, bytes]]) -> list[int]:
 
 
 def _is_valid_without_reference_types(wasm: bytes) -> bool:
-    """Without them there is no instruction that writes an element of a table. Exceptions are written with them."""
+    """Whether the module is valid without reference types: then no instruction writes a table element. Exceptions are
+    part of reference types."""
     config = wasmtime.Config()
     for proposal in _NEED_REFERENCE_TYPES:
         getattr(_bindings, f"wasmtime_config_wasm_{proposal}_set")(config.ptr(), False)
@@ -139,7 +140,7 @@ class _Reader:
         return self._content[self.at - length : self.at]
 
     def constant(self) -> None:
-        """Skip an expression that begins a global or a segment."""
+        """Skip the constant expression at the start of a global or a segment."""
         while (op := self.byte()) != 0x0B:
             if op in (0x41, 0x42, 0x23):  # i32.const, i64.const, global.get
                 self.leb()

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Names and values of one request together: as much as one guest may have in memory."""
+"""Limit of names and values of one request together: as much as the default memory limit of a guest."""
 
 
 class Variables:
-    """Executes StorageCmd values (`ReadVar`, `WriteVar`) and answers with StorageResp as JSON."""
+    """Executes StorageCmd values (`ReadVar`, `WriteVar`) and returns StorageResp as JSON."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[int, bytes]] = {}
@@ -23,7 +23,7 @@ class Variables:
         self._size = sum(len(name) + len(value) for name, (_, value) in self._values.items())
 
     def execute(self, command: dict[str, Any]) -> bytes:
-        """Raises ValueError, KeyError or TypeError for a command that breaks the format."""
+        """Execute a command. Raise ValueError, KeyError or TypeError if the command breaks the format."""
         ((kind, body),) = command.items()
         name = body["name"]
         if not isinstance(name, str):

@@ -1,7 +1,7 @@
-"""The corner of WASI preview 1 that guests link against: output goes to the log, everything else is refused.
+"""The part of WASI preview 1 that guests import: output goes to the log, everything else is refused.
 
-A guest has no files and no arguments, its clock stands still unless it is told to run, and its randomness comes from a
-seed of the request: it is a function of its tokens and of that.
+A guest has no files and no arguments. The clock stands still unless a flag lets the clock run, and random bytes come
+from the seed of the request: the behaviour of a guest is a function of its tokens and the seed.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ _DEFINED = {
     "proc_exit": ("i", ""),
 }
 SIGNATURES = {name: (params, "i") for name, params in (_REFUSED | _ACCEPTED).items()} | _DEFINED
-"""All that guests may import: parameters and result, as in `abi.IMPORTS_V1`."""
+"""All imports of WASI available to guests: parameters and result, as in `abi.IMPORTS_V1`."""
 
 
 class ExitError(Exception):
@@ -67,7 +67,8 @@ class WasiHost(Protocol):
     def random(self, length: int) -> bytes: ...
 
     def clock_ns(self) -> int:
-        """Since the instance was created, in steps of the clock's resolution; 0 without one."""
+        """Return the time since the instance was created, rounded down to the clock's resolution; 0 without a
+        resolution."""
 
 
 def define(linker: Linker, host: WasiHost) -> None:
@@ -138,7 +139,7 @@ def _clock_time_get(host: WasiHost) -> Callable[[int, int, int], int]:
 
 def _random_get(host: WasiHost) -> Callable[[int, int], int]:
     def random_get(pointer: int, length: int) -> int:
-        host.read(pointer, length)  # refused before it is made
+        host.read(pointer, length)  # an invalid pointer fails before random bytes are made
         host.write(pointer, host.random(length))
         return 0
 

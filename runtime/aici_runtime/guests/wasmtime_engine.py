@@ -1,4 +1,5 @@
-"""The one wasmtime configuration. A compiled module is refused by an engine with another one, so it has a cache key."""
+"""The single wasmtime configuration. An engine refuses a module compiled under another configuration, hence
+`cache_key`."""
 
 import hashlib
 import platform
@@ -10,14 +11,15 @@ if TYPE_CHECKING:
     import wasmtime
 
 _CONFIG_VERSION = "3"
-"""Raise it whenever `new_engine`, or `movable.prepare`, changes what code is compiled."""
+"""Raise this number whenever `new_engine` or `movable.prepare` changes the compiled code."""
 
 MAX_STACK_BYTES = 2 << 20
-"""As much as wasmtime allows: interpreters in guests recurse for the scripts that they run."""
+"""The maximum of wasmtime: interpreters in guests recurse on behalf of their scripts."""
 
 
 def new_engine(*, parallel: bool = False) -> "wasmtime.Engine":
-    """`parallel` starts a thread pool at the first compilation, which no fork survives: for the compiler alone."""
+    """Return a new engine. `parallel` starts a thread pool at the first compilation; a thread pool does not survive a
+    fork, so only the compiler process may use the option."""
     import wasmtime
     from wasmtime import _bindings
 
@@ -31,13 +33,14 @@ def new_engine(*, parallel: bool = False) -> "wasmtime.Engine":
     config.wasm_memory64 = False
     config.wasm_multi_memory = False
     config.wasm_relaxed_simd = False
-    # Guests are read and written in place, by an address that stays.
+    # The runtime reads and writes guest memory in place, so its address must not change.
     _bindings.wasmtime_config_memory_may_move_set(config.ptr(), False)
     return wasmtime.Engine(config)
 
 
 def cache_key() -> str:
-    """What a compiled module depends on besides its source: wasmtime, our configuration, and this processor."""
+    """Return everything besides the source that a compiled module depends on: wasmtime, our configuration, the
+    processor."""
     flags = next((line for line in _cpu_info() if line.startswith(("flags", "Features"))), "")
     processor = hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:8]
     return f"wasmtime{version('wasmtime')}-{_CONFIG_VERSION}-{processor}"

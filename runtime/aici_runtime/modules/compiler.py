@@ -1,4 +1,4 @@
-"""The parent's end of `compiler.py`."""
+"""Start the compiler process (`compiler_process.py`) and interpret how the process ends."""
 
 import os
 import subprocess
@@ -8,18 +8,22 @@ from pathlib import Path
 from aici_base.errors import UnavailableError, UsageError
 
 NO_CONTROLLER = os.EX_DATAERR
-"""Exit status: the module is at fault."""
+"""Exit status of the compiler process: the module is at fault."""
 
 TIMEOUT_S = 60.0
-"""Where no flag says otherwise. Six times the original's, whose machines had more cores."""
+"""Time limit without a flag: six times the limit of upstream AICI, whose machines had more cores."""
 
 
 def compile_module(source: Path, target: Path, timeout_s: float = TIMEOUT_S) -> None:
-    """In a child that ends when we do. Raises UsageError for what is no controller; `target` appears whole."""
+    """Compile in a child process, which ends when this process ends. `target` appears whole or not at all.
+
+    Raise UsageError if the module is not a controller, UnavailableError if compiling fails for another reason.
+    """
     command = [sys.executable, "-P", "-m", "aici_runtime.modules.compiler_process", str(source), str(target)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
         try:
-            # Standard input stays open: the child ends when it closes, which is when we do.
+            # Standard input stays open. The child ends when its standard input closes, so the child cannot outlive this
+            # process.
             child.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             hint = "make it smaller, or raise --wasm-max-compile-time"

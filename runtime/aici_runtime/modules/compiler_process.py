@@ -1,7 +1,7 @@
-"""Compile one controller in a process of its own: `python -m aici_runtime.modules.compiler_process IN OUT`.
+"""Compile one controller in a separate process: `python -m aici_runtime.modules.compiler_process IN OUT`.
 
-Compilation may use all cores here, because nothing is ever forked from this process. It ends when its standard input
-does, so that it does not outlive the one who asked.
+Nothing is ever forked from this process, so compilation may use all cores. The process ends when its standard input
+closes, so it does not outlive the parent.
 """
 
 import os
@@ -19,7 +19,7 @@ from aici_runtime.modules.compiler import NO_CONTROLLER
 from aici_runtime.modules.wasm_bytes import check_wasm
 
 _MAX_REASON_CHARS = 10_000
-"""Names in the module may be longer than a pipe that nobody reads before we have ended."""
+"""Limit of the message: names in a module can be longer than a pipe, and the parent reads only after the end."""
 
 
 def main(source: Path, target: Path) -> int:

@@ -1,14 +1,14 @@
-"""The folder of a registry: which files there are, and how they come and go.
+"""The folder of a registry: its files, and how files are added and removed.
 
-{sha256}.wasm              what was uploaded; a module is there while this file is
-{sha256}-sys.json          when and by whom
-{sha256}-{key}.cwasm       compiled, for one wasmtime, one configuration and one kind of processor
+{sha256}.wasm              the uploaded module; a module exists while this file exists
+{sha256}-sys.json          time and user of the upload
+{sha256}-{key}.cwasm       compiled for one wasmtime, one configuration and one kind of processor
 tags.json                  tag → TagInfo
-.lock                      held by whoever changes any of these
-.new-*/                    a module on its way in; locked by who brings it
+.lock                      locked during any change
+.new-*/                    a module being added; locked by the process that adds the module
 
-Whoever is killed leaves a registry that is right: what is on its way lies apart, and becomes visible by renaming, the
-.wasm last. What such a one leaves behind goes with the next `sweep`.
+A killed process leaves a consistent registry: new files are written apart and become visible by renaming, the .wasm
+last. The next `sweep` removes the leftovers.
 """
 
 import os
@@ -23,7 +23,7 @@ from aici_runtime.modules.tags import is_module_id
 
 
 class ModuleFiles:
-    """Any number of threads and processes share the folder. It need not exist before something is to be written."""
+    """Any number of threads and processes share the folder. The folder is created on the first write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,14 +42,14 @@ class ModuleFiles:
         return [path.stem for path in self.folder.glob("*.wasm") if is_module_id(path.stem)]
 
     def remove(self, module_id: str) -> None:
-        """Inside `changing`. It is gone with the first file."""
+        """Remove a module; call inside `changing`. The module is gone as soon as its first file is."""
         self.wasm(module_id).unlink(missing_ok=True)
         for path in self.folder.glob(f"{module_id}-*"):
             path.unlink(missing_ok=True)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """One at a time; for moments only. Raises UnavailableError where nothing can be written."""
+        """Hold the lock, for moments only. Raise UnavailableError if the folder cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o666)
@@ -63,7 +63,7 @@ class ModuleFiles:
 
     @contextmanager
     def arriving(self) -> Iterator[Path]:
-        """An empty folder for files that are not to be seen yet; gone afterwards."""
+        """Yield an empty folder for files not to be seen yet; remove the folder afterwards."""
         new = self.folder / f".new-{os.urandom(8).hex()}"
         with self.changing():
             new.mkdir()
@@ -78,7 +78,7 @@ class ModuleFiles:
                 os.close(lock)
 
     def sweep(self) -> None:
-        """Remove what those left behind that were killed."""
+        """Remove the leftovers of killed processes."""
         if not self.folder.is_dir():
             return
         with self.changing():
@@ -89,20 +89,21 @@ class ModuleFiles:
             for path in self.folder.iterdir():
                 module_id = path.name.partition("-")[0]
                 is_orphan = is_module_id(module_id) and not self.wasm(module_id).is_file()
-                # Whoever writes a temporary file here has the lock, which we have.
+                # A writer of a temporary file in this folder holds the lock, and we hold the lock now: no writer is
+                # active.
                 if path.name.endswith(".tmp") or ("-" in path.name and is_orphan):
                     path.unlink(missing_ok=True)
 
 
 def size_of(path: Path) -> int | None:
-    """None when it is not there."""
+    """Return the size in bytes; None if there is no such file."""
     with _readable(path):
         return path.stat().st_size
     return None
 
 
 def content_of(path: Path) -> bytes | None:
-    """None when it is not there."""
+    """Return the content; None if there is no such file."""
     with _readable(path):
         return path.read_bytes()
     return None
@@ -120,8 +121,8 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the lock until it is closed, or its process ends; None when somebody else has it, or has
-    just removed the folder."""
+    """Return a descriptor that holds the lock until the descriptor is closed or the process ends. Return None if
+    another process holds the lock or has just removed the folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:

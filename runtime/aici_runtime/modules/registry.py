@@ -1,4 +1,4 @@
-"""Modules by the sha256 of their bytes, tags that name them, compiled code beside them."""
+"""Modules by the sha256 of their bytes, tags that name modules, and compiled code beside them."""
 
 import hashlib
 import sys
@@ -27,7 +27,7 @@ _QUOTA_HINT = "remove what is not needed any more: aici ctrl rm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """`compiled_size`: None while there is no code for this machine. `created`: Unix seconds; None: nobody knows."""
+    """`compiled_size`: None while no code for this machine exists. `created`: Unix seconds; None if unknown."""
 
     module_id: str
     wasm_size: int
@@ -38,9 +38,9 @@ class Module:
 
 
 class Registry:
-    """Owns nothing but the folder, which other processes may share. Methods are called from any thread.
+    """Owns only the folder, which other processes may share. Methods may be called from any thread.
 
-    `compile` makes a file of code from a file of Wasm, whole or not at all.
+    `compile` compiles a Wasm file into a code file, whole or not at all.
     """
 
     def __init__(
@@ -62,12 +62,14 @@ class Registry:
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def sweep(self) -> None:
-        """Remove what those left behind that were killed."""
+        """Remove the leftovers of killed processes."""
         self._files.sweep()
 
     def add(self, binary: bytes, auth: Auth) -> ModuleInfo:
-        """Compile and store. Idempotent: a module stays its first uploader's. UsageError for what is no controller,
-        QuotaError for one too many."""
+        """Compile and store a module. Idempotent: a stored module keeps its first uploader.
+
+        Raise UsageError if the module is not a controller, QuotaError if a quota is exceeded.
+        """
         self._refuse_if_restricted()
         started = time.monotonic()
         module_id = hashlib.sha256(binary).hexdigest()
@@ -99,7 +101,7 @@ class Registry:
         return len(binary), size
 
     def _check_room(self, size_bytes: int, auth: Auth) -> None:
-        """For one module more, of that size."""
+        """Raise QuotaError if another module of `size_bytes` exceeds a quota."""
         modules = self.modules()
         own = [module for module in modules if module.created_by == auth.user]
         self._module_quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT)
@@ -107,7 +109,7 @@ class Registry:
         self._stored_quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT)
 
     def compiled(self, module_id: str) -> Path:
-        """The file with the compiled code, made now if it is missing."""
+        """Return the file with the compiled code; compile the module first if the file is missing."""
         if self._sizes(module_id) is None:
             raise _no_module(module_id)
         code = self._code(module_id)
@@ -133,14 +135,14 @@ class Registry:
         return content
 
     def modules(self) -> list[Module]:
-        """All, newest first."""
+        """Return all modules, newest first."""
         names: dict[str, list[str]] = defaultdict(list)
         for tag in self._read_tags().values():
             names[tag.module_id].append(tag.tag)
         found = []
         for module_id in self._files.module_ids():
             if (size := self._sizes(module_id)) is None:
-                continue  # it was removed just now
+                continue  # removed a moment ago
             created, user = self._record(module_id)
             found.append(
                 Module(
@@ -155,9 +157,10 @@ class Registry:
         return sorted(found, key=lambda module: (-(module.created or 0), module.module_id))
 
     def remove(self, module_id: str, auth: Auth, *, force: bool = False) -> list[str]:
-        """Returns the tags that it took along, which only `force` lets it. Guests that run go on.
+        """Remove a module and return its tags, which are removed too; tags require `force`. Running guests continue.
 
-        InUseError while tags name it; ForbiddenError unless it, and these, are the user's, or the user is an admin.
+        Raise InUseError if tags name the module and `force` is not given. Raise ForbiddenError unless the user owns the
+        module and its tags, or is an admin.
         """
         self._refuse_if_restricted()
         _check_id(module_id)
@@ -182,7 +185,7 @@ class Registry:
         return names
 
     def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth) -> list[TagInfo]:
-        """Point all `tags` at the module, or none of them."""
+        """Point all `tags` at the module, or none if any tag is refused."""
         self._refuse_if_restricted()
         _check_id(module_id)
         for tag in tags:
@@ -197,7 +200,7 @@ class Registry:
         return infos
 
     def remove_tag(self, tag: str, auth: Auth) -> None:
-        """The module stays. ForbiddenError for a tag of somebody else's."""
+        """Remove a tag; the module stays. Raise ForbiddenError if the user does not own the tag."""
         self._refuse_if_restricted()
         with self._files.changing():
             known = self._read_tags()
@@ -207,11 +210,11 @@ class Registry:
             self._write_tags(known)
 
     def get_tags(self) -> list[TagInfo]:
-        """All, newest first."""
+        """Return all tags, newest first."""
         return sorted(self._read_tags().values(), key=lambda info: (-info.updated_at, info.tag))
 
     def resolve(self, name: str) -> str:
-        """The module id that a module id or a tag means."""
+        """Return the module id for a module id or a tag."""
         if is_module_id(name):
             return name
         if name.startswith("gh:"):
@@ -224,7 +227,7 @@ class Registry:
         return self._files.compiled(module_id, self._cache_key)
 
     def _sizes(self, module_id: str) -> tuple[int, int] | None:
-        """Bytes of Wasm and of code, 0 while there is none; None without the module."""
+        """Return the bytes of Wasm and of code (0 if not compiled); None if there is no such module."""
         wasm_size = size_of(self._files.wasm(module_id))
         return None if wasm_size is None else (wasm_size, size_of(self._code(module_id)) or 0)
 
@@ -246,7 +249,7 @@ class Registry:
             raise UnavailableError(f"{self._files.tags} is not as aici wrote it: {error}", hint=hint) from error
 
     def _write_tags(self, known: Mapping[str, TagInfo]) -> None:
-        """Inside `changing`."""
+        """Write all tags; call inside `changing`."""
         document = orjson.dumps({tag: asdict(info) for tag, info in known.items()})
         write_atomically(self._files.tags, document)
 

@@ -1,4 +1,4 @@
-"""The rules for names of tags and module ids, and who may set which tag."""
+"""The rules for tag names and module ids, and for the users who may set a tag."""
 
 import re
 
@@ -15,7 +15,8 @@ def is_module_id(text: str) -> bool:
 
 
 def check_tag(tag: str, auth: Auth) -> None:
-    """Raises UsageError. A user without admin rights owns the tags that begin with `{user}.`."""
+    """Raise UsageError if the name is invalid or not the user's. A user without admin rights owns tags with the prefix
+    `{user}.`."""
     if len(tag.encode(errors="surrogatepass")) > _MAX_TAG_BYTES:
         raise UsageError("tag name too long", hint=f"at most {_MAX_TAG_BYTES} bytes")
     if len(tag) > _MAX_HEX_CHARS and all(c in "0123456789abcdefABCDEF" for c in tag):
@@ -31,7 +32,8 @@ def owns(auth: Auth, tag: str) -> bool:
 
 
 def is_tag(tag: str) -> bool:
-    """Also what keeps a tag from naming a file elsewhere: no separators, no leading dot, short."""
+    """Whether the text is a valid tag. Valid tags contain no separator and no leading dot and are short, so a tag
+    cannot name a file elsewhere."""
     return (
         tag[:1].isalpha()
         and all(c.isalpha() or c in "0123456789_-." for c in tag[1:])
