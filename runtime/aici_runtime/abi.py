@@ -1,8 +1,8 @@
-"""The binary interface between host and guest, in one place.
+"""The binary interface between a guest and the runtime, in one place.
 
-There are two: *callbacks*, that of early 2024 (pre, mid, post), and *branches*, the later one (mid alone). A guest
-speaks the first if it exports `aici_pre_process`. `controllers/sdk/include/aici_abi.h` is generated from what callbacks
-have here (`python -m aici_controllers.abi_header`), a test compares the two, and `aici.h` documents it for authors.
+Guest ABI v1 (early 2024) has the callbacks pre, mid and post; v2 (after March 2024) has mid alone, with branches. A
+guest that exports `aici_pre_process` speaks v1. `controllers/sdk/include/aici_abi.h` is generated from the constants of
+v1 (`python -m aici_controllers.abi_header`), and a test compares the two. `aici.h` documents v1 for authors.
 """
 
 from enum import IntEnum
@@ -11,27 +11,28 @@ from typing import Literal
 Abi = Literal["v1", "v2"]
 
 MAX_TOKEN_LEN = 254
-"""Bytes. A token offset entry is `offset << TOKEN_LEN_BITS | length`, so a longer token cannot be described."""
+"""In bytes. An entry of the token table is `offset << TOKEN_LEN_BITS | length`, so longer tokens cannot be described.
+"""
 
 TRIE_MAGIC = 0x558B6FD3
 TRIE_HEADER_SIZE = 28
-"""Bytes: seven u32: magic, header size, node bytes, offset bytes, data bytes, vocabulary size, EOS token."""
+"""In bytes. Seven u32: magic, header size, node bytes, offset bytes, data bytes, vocabulary size, EOS token."""
 
 NODE_SIZE = 8
-"""Bytes: two u32: `token_id << 8 | byte`, `subtree_size << 8 | num_parents`."""
+"""In bytes. Two u32: `token_id << 8 | byte`, `subtree_size << 8 | num_parents`."""
 
 NO_TOKEN = 0xFFFFFF
 TOKEN_LEN_BITS = 8
 
 TOKEN_LEN_BITS_V2 = 10
-"""In the trie that guests of the later interface read: tokens of up to 1,023 bytes."""
+"""In the trie for guests of ABI v2: tokens of up to 1,023 bytes."""
 
 UNBOUND_SEQ_ID = 424242
-"""What `aici_host_self_seq_id` answers before the instance is bound to a sequence."""
+"""The result of `aici_host_self_seq_id` before the guest is bound to a sequence."""
 
 
 class Blob(IntEnum):
-    """Host-side byte strings that a guest reads with `aici_host_read_blob`. Guests treat the numbers as opaque."""
+    """Byte strings that a guest reads with `aici_host_read_blob`. To guests the numbers are opaque."""
 
     MODULE_ARG = 1
     TOKENIZE = 2
@@ -42,7 +43,7 @@ class Blob(IntEnum):
 
 
 NUM_BLOBS = 20
-"""Ids below this are valid, and empty unless named above."""
+"""All ids below this number are valid; ids without a name above are empty blobs."""
 
 LOG_MAX_BYTES = 64 * 1024
 LOG_DROP_BYTES = 16 * 1024
@@ -61,13 +62,13 @@ IMPORTS_V1: dict[str, tuple[str, str]] = {
     "aici_host_eos_token": ("", "i"),
     "aici_host_stop": ("", ""),
 }
-"""Imports of module `env`: parameters and result, one letter a value: i = i32, I = i64."""
+"""Imports of module `env`: parameters and result, one letter per value: i = i32, I = i64."""
 
 IMPORTS_V2: dict[str, tuple[str, str]] = {
     "aici_host_return_logit_bias": ("i", "i"),
     "aici_host_get_config": ("ii", "i"),
 }
-"""What the later interface has instead, or beside. The type that a module imports decides which one it gets."""
+"""Imports of ABI v2 that differ from v1 or are new. The type imported by the module selects between versions."""
 
 EXPORTS_V1: dict[str, tuple[str, str]] = {
     "aici_init": ("", ""),
@@ -77,13 +78,13 @@ EXPORTS_V1: dict[str, tuple[str, str]] = {
     "aici_mid_process": ("i", ""),
     "aici_post_process": ("i", ""),
 }
-"""Functions that a guest must export, beside its `memory`."""
+"""Functions that a guest must export, besides its `memory`."""
 
 EXPORTS_V2 = {name: kind for name, kind in EXPORTS_V1.items() if name not in ("aici_pre_process", "aici_post_process")}
-"""Those of the later interface."""
+"""Functions that a guest of ABI v2 must export."""
 
 OPTIONAL_EXPORTS: dict[str, tuple[str, str]] = {"_initialize": ("", ""), "aici_panic": ("", "")}
-"""`_initialize` (WASI reactors) is called once before `aici_init`; `aici_panic` after a fatal host error."""
+"""`_initialize` (WASI reactors) is called once before `aici_init`; `aici_panic` after a fatal error of the runtime."""
 
 NO_TEMPLATE_EXPORT = "aici_no_template"
-"""A module that exports this, whatever it is, is never kept as a template: each of its guests starts afresh."""
+"""A module with an export of this name, of any kind, is never kept as a template: every guest starts afresh."""

@@ -1,4 +1,4 @@
-"""What `aicirt` was told: the values of its command line (`flag_table.py`), checked."""
+"""The settings of `aicirt`: the values of its command line (`flag_table.py`), validated."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -17,7 +17,7 @@ from aici_runtime.wire import Proto
 
 _MAX_LOG_KIB = 64
 _MAX_NAME_BYTES = 200
-"""Linux has 255 for a name in /dev/shm, and ours get endings."""
+"""Linux allows 255 bytes for a name in /dev/shm; the runtime appends suffixes."""
 
 _NOT_BEHAVIOUR = (
     *("tokenizer", "server", "name", "futex", "busy_wait_time", "module", "tags", "run", "run_arg", "save_tokenizer"),
@@ -25,13 +25,13 @@ _NOT_BEHAVIOUR = (
 )
 
 Placement = Literal["process", "pool"]
-"""Each guest in a process of its own, or several in one."""
+"""Each guest in its own process, or several guests in one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Times in seconds. `pre_step`: post and pre together; `step`: mid; `init`: everything before the first step.
-    `timeout_steps`: rounds in which a late guest is waited for. None: what the protocol says, once it is known."""
+    """The limits of a guest, times in seconds. `pre_step_s`: post and pre together; `step_s`: mid; `init_s`: everything
+    before the first step. `timeout_steps`: rounds that a late guest may take. None: the default of the protocol."""
 
     forks: int
     memory_bytes: int
@@ -52,7 +52,7 @@ class Limits:
         return default if self.timeout_steps is None else self.timeout_steps
 
     def timeout_text(self, op: str, proto: Proto) -> str:
-        """For a guest whose time was over in `op`: mid, pre or post."""
+        """Return the error message for a guest that exceeded the time limit of `op`: mid, pre or post."""
         if op == "mid":
             what, limit_s, flags = "mid_process", self.step_limit_s(proto), "--wasm-max-step-time"
         else:
@@ -64,8 +64,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`proto` None: the first operation decides, and until then `assumed_proto` holds. `as_given`: the flags that
-    decide how a runtime behaves towards its engine, for another one that is to do the same."""
+    """All settings of a runtime. `proto` None: the first operation selects the protocol; until then `assumed_proto`
+    holds. `as_given`: the flags that affect the behaviour towards an engine, so a replay can start a runtime alike."""
 
     tokenizer: str
     logits_size: int | None
@@ -120,28 +120,28 @@ def _as_given(parser: ArgumentParser, flags: Namespace) -> Iterator[str]:
 
 
 def parse(argv: Sequence[str] | None) -> Settings:
-    """Raises UsageError; argparse itself exits with 2 on a malformed line."""
+    """Parse and validate. Raise UsageError; argparse itself exits with status 2 on a malformed line."""
     parser = flag_parser(protos=get_args(Proto), placements=get_args(Placement))
     flags = parser.parse_args(argv)
     if not flags.name.startswith("/"):
-        raise AiciError("--name must start with /")  # exit 1, as the original has it
+        raise AiciError("--name must start with /")  # exit status 1, as upstream AICI
     if "/" in flags.name[1:] or len(flags.name.encode()) > _MAX_NAME_BYTES:
         raise UsageError(
-            "--name is not that of a shared object", hint=f"a /, no other /, and at most {_MAX_NAME_BYTES} bytes"
+            "--name is not a name for shared objects", hint=f"a leading /, no other /, at most {_MAX_NAME_BYTES} bytes"
         )
     if flags.bias_dtype not in (None, *DTYPES):
         raise UsageError(f"--bias-dtype {flags.bias_dtype} is not supported", hint=f"one of: {', '.join(DTYPES)}")
     if flags.gh_module:
-        raise UsageError("--gh-module is not supported", hint="download the .wasm yourself, then --module FILE.wasm")
+        raise UsageError("--gh-module is not supported", hint="download the .wasm file, then give --module FILE.wasm")
     for flag, given in (("--tag", flags.tags), ("--run", flags.run), ("--run-arg", flags.run_arg)):
         if given and not flags.module:
             raise UsageError(f"{flag} needs --module")
     if flags.run and flags.server:
-        raise UsageError("--run and --server are two jobs", hint="run the module first, then serve")
+        raise UsageError("--run and --server exclude each other", hint="run the module first, then serve")
     if flags.wasm_max_log > _MAX_LOG_KIB:
-        raise UsageError(f"--wasm-max-log is at most {_MAX_LOG_KIB}", hint="a step's answer has no room for more")
+        raise UsageError(f"--wasm-max-log is at most {_MAX_LOG_KIB}", hint="the answer to a step has no room for more")
     if flags.bench:
-        raise UsageError("--bench has a command of its own", hint="`aici bench rt` measures the runtime")
+        raise UsageError("--bench is not supported", hint="`aici bench rt` measures the runtime")
     capabilities = _capabilities(flags)
     needs_v2 = bool(flags.bias_dtype or flags.logits_size or capabilities)
     assumed: Proto = flags.proto or ("v2" if needs_v2 else "v1")

@@ -1,4 +1,4 @@
-"""What `aicirt` does besides serving: install a controller, tag it, run it once; save the token trie."""
+"""The jobs of `aicirt` besides serving: install, tag and run a controller."""
 
 import sys
 import threading
@@ -24,7 +24,7 @@ _EXITED = "proc_exit: "
 
 
 def install(settings: Settings, module: str) -> str:
-    """`--module` and `--tag`, as the administrator of this machine. Returns the module's id."""
+    """`--module` and `--tag`: install and tag a controller as administrator of this machine. Return the module id."""
     auth = Auth("local", is_admin=True)
     registry = _registry(settings)
     if module.endswith(".wasm"):
@@ -41,8 +41,10 @@ def install(settings: Settings, module: str) -> str:
 
 
 def run(settings: Settings, loaded: LoadedVocabulary, module_id: str) -> int:
-    """`--run`: call `aici_main`, or `main`, of the module. What it logs goes to standard output. Returns the exit
-    status; raises ControllerError when it fails or takes too long."""
+    """`--run`: call `aici_main` or `main` of the module, print its log to standard output, and return the exit status.
+
+    Raise ControllerError if the controller fails or runs too long.
+    """
     engine = wasmtime_engine.new_engine()
     host = HostFunctions(
         loaded,
@@ -86,7 +88,7 @@ def _call(guest: Guest) -> int:
     finally:
         watchdog.cancel()
     raise ControllerError(
-        "the controller exports neither aici_main nor main", hint="leave --run out to install it only"
+        "the controller exports neither aici_main nor main", hint="omit --run to install the controller only"
     )
 
 

@@ -1,4 +1,4 @@
-"""How much users may have, each and all together."""
+"""Quotas: how much one user, and all users together, may have."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from aici_base.errors import QuotaError
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """`flag`: the one that sets `total`; with `-per-user` behind it, the one that sets `per_user`."""
+    """`flag` sets `total`; the flag with `-per-user` appended sets `per_user`."""
 
     what: str
     flag: str
@@ -15,8 +15,8 @@ class Quota:
     per_user: int
 
     def check(self, total: int, of_user: int, *, hint: str) -> None:
-        """With what is to be added. Raises QuotaError."""
+        """Raise QuotaError if an amount, including the addition, exceeds the quota."""
         if of_user > self.per_user:
-            raise QuotaError(f"too many {self.what} of one user ({self.flag}-per-user: {self.per_user})", hint=hint)
+            raise QuotaError(f"too many {self.what} for one user ({self.flag}-per-user: {self.per_user})", hint=hint)
         if total > self.total:
             raise QuotaError(f"too many {self.what} ({self.flag}: {self.total})", hint=hint)

@@ -65,25 +65,29 @@ def test_everything_that_the_host_offers_may_be_imported(offered: dict[str, tupl
             ["exports aici_panic as (another type) -> ()"],
         ),
         ({"memory": "(memory 1)"}, "", ["does not export its memory (as `memory`)"]),
-        ({"memory": '(memory 1) (func (export "memory"))'}, "", ["exports something else than its memory"]),
-        ({"memory": '(memory (export "memory") 1025)'}, "", ["begins with 64 MiB of memory; it may have 64"]),
+        ({"memory": '(memory 1) (func (export "memory"))'}, "", ["exports `memory`, but not as a memory"]),
+        (
+            {"memory": '(memory (export "memory") 1025)'},
+            "",
+            ["starts with 1025 pages of memory; the limit is 1024 (64 MiB)"],
+        ),
         ({"memory": '(memory (export "memory") 1024)'}, "", []),
         ({"aici_panic": ""}, "", []),
         (
             {},
             '(import "env" "aici_host_tokenise" (func (param i32 i32) (result i32)))',
-            ["imports env.aici_host_tokenise, which the host does not offer (did you mean env.aici_host_tokenize?)"],
+            ["imports env.aici_host_tokenise, which the runtime does not offer (did you mean env.aici_host_tokenize?)"],
         ),
-        ({}, '(import "env" "memory" (memory 1))', ["imports env.memory, which the host does not offer"]),
+        ({}, '(import "env" "memory" (memory 1))', ["imports env.memory, which the runtime does not offer"]),
         (
             {},
             '(import "env" "aici_host_eos_token" (func (param i32) (result i32)))',
-            ["imports env.aici_host_eos_token as (i32) -> (i32); the host offers () -> (i32)"],
+            ["imports env.aici_host_eos_token as (i32) -> (i32); the runtime offers () -> (i32)"],
         ),
         (
             {},
             '(import "wasi_snapshot_preview1" "fd_write" (func (param i32) (result i32)))',
-            ["imports wasi_snapshot_preview1.fd_write as (i32) -> (i32); the host offers (i32, i32, i32, i32)"],
+            ["imports wasi_snapshot_preview1.fd_write as (i32) -> (i32); the runtime offers (i32, i32, i32, i32)"],
         ),
     ],
 )
@@ -102,4 +106,4 @@ def test_what_is_no_module() -> None:
     [line] = check_abi(b"\0asm nonsense")
     assert "not a WebAssembly module" in line
     [line] = check_abi(bytes(wasmtime.wat2wasm("(module (memory i64 1))")))
-    assert "not a WebAssembly module that aici runs" in line
+    assert "not a WebAssembly module that aici can run" in line

@@ -21,16 +21,16 @@ def run(*args: str, program: str = "aici_runtime.main", **environment: str) -> s
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--name", "/a/b"], "--name is not that of a shared object"),
+        (["--name", "/a/b"], "--name is not a name for shared objects"),
         (["--bias-dtype", "f64"], "--bias-dtype f64 is not supported"),
         (["--tag", "x"], "--tag needs --module"),
         (["--run"], "--run needs --module"),
         (["--run-arg", "x"], "--run-arg needs --module"),
-        (["--run", "--server", "--module=x"], "--run and --server are two jobs"),
+        (["--run", "--server", "--module=x"], "--run and --server exclude each other"),
         (["--gh-module", "gh:a/b"], "--gh-module is not supported"),
         (["--module", "gh:a/b"], "controllers from GitHub are not supported"),
         (["--module", "no.wasm"], "no such file: no.wasm"),
-        (["--bench"], "--bench has a command of its own"),
+        (["--bench"], "--bench is not supported"),
         (["--server", "-t", "./llama", "--server"], "no tokenizer at ./llama"),
     ],
 )

@@ -60,7 +60,7 @@ def test_modules_that_stay(more: str) -> None:
 
 
 def test_nobody_else_says_that_a_module_is_prepared() -> None:
-    with pytest.raises(UsageError, match=r"exports that begin with aici\. are the host's"):
+    with pytest.raises(UsageError, match=r"the export prefix aici\. is reserved for the runtime"):
         prepare(module('(func (export "aici.movable"))'))
 
 

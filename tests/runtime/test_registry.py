@@ -76,10 +76,10 @@ class TestRemoval:
 
     def test_it_belongs_to_its_uploader(self, registry: Registry) -> None:
         registry.add(ONE, ANN)
-        with pytest.raises(ForbiddenError, match="uploaded by somebody else"):
+        with pytest.raises(ForbiddenError, match="uploaded by another user"):
             registry.remove(ONE_ID, BOB)
         registry.set_tags(ONE_ID, ["bob.x"], BOB)
-        with pytest.raises(ForbiddenError, match=r"the tag bob\.x is somebody else's"):
+        with pytest.raises(ForbiddenError, match=r"the tag bob\.x belongs to another user"):
             registry.remove(ONE_ID, ANN, force=True)
         assert [tag.tag for tag in registry.get_tags()] == ["bob.x"]
         assert registry.remove(ONE_ID, ADMIN, force=True) == ["bob.x"]
@@ -130,7 +130,7 @@ def test_what_is_no_controller_is_refused(tmp_path: Path, module: str, text: str
     registry = Registry(tmp_path, cache_key=KEY)
     with pytest.raises(UsageError) as caught:
         registry.add(wat.binary(module), ADMIN)
-    assert caught.value.message.startswith("the module is no controller; ")
+    assert caught.value.message.startswith("the module is not a controller; ")
     assert text in caught.value.message
     assert seen(tmp_path) == (frozenset(), {})
     assert leftovers(tmp_path) == []
@@ -149,7 +149,7 @@ def test_tags_that_somebody_spoilt_are_said_to_be(registry: Registry, tmp_path: 
     registry.add(ONE, ADMIN)
     for content in (b"{", b"[]", b'{"a": {"tag": "a"}}'):
         ModuleFiles(tmp_path / "modules").tags.write_bytes(content)
-        with pytest.raises(UnavailableError, match=r"tags\.json is not as aici wrote it"):
+        with pytest.raises(UnavailableError, match=r"tags\.json is damaged"):
             registry.get_tags()
 
 

@@ -32,7 +32,7 @@ def check_abi(wasm: bytes) -> list[str]:
     try:
         module = wasmtime.Module(new_engine(parallel=True), wasm)
     except wasmtime.WasmtimeError as error:
-        return [f"it is not a WebAssembly module that aici runs: {error}"]
+        return [f"not a WebAssembly module that aici can run: {error}"]
     return [*check_module(module), *_memory_size(module)]
 
 
@@ -49,9 +49,9 @@ def _imports(module: "wasmtime.Module") -> Iterator[str]:
         wanted = offered.get(entry.name or "")
         if wanted is None:
             near = difflib.get_close_matches(name, [f"{m}.{n}" for m, names in _OFFERED.items() for n in names], n=1)
-            yield f"imports {name}, which the host does not offer" + (f" (did you mean {near[0]}?)" if near else "")
+            yield f"imports {name}, which the runtime does not offer" + (f" (did you mean {near[0]}?)" if near else "")
         elif (found := _signature(entry.type)) not in (wanted, abi.IMPORTS_V2.get(entry.name or "")):
-            yield f"imports {name} as {_show(found)}; the host offers {_show(wanted)}"
+            yield f"imports {name} as {_show(found)}; the runtime offers {_show(wanted)}"
 
 
 def _exports(module: "wasmtime.Module") -> Iterator[str]:
@@ -62,14 +62,14 @@ def _exports(module: "wasmtime.Module") -> Iterator[str]:
     if memory is None:
         yield "does not export its memory (as `memory`)"
     elif not isinstance(memory, wasmtime.MemoryType):
-        yield "exports something else than its memory as `memory`"
+        yield "exports `memory`, but not as a memory"
     is_later = not {"aici_pre_process", "aici_post_process"} & set(exports)
     required = abi.EXPORTS_V2 if is_later else abi.EXPORTS_V1
     for name, wanted in {**required, **abi.OPTIONAL_EXPORTS}.items():
         if name not in exports:
             if name in required:
                 near = difflib.get_close_matches(name, [other for other in exports if other not in abi.EXPORTS_V1], n=1)
-                yield f"does not export {name}" + (f" ({near[0]} is something else)" if near else "")
+                yield f"does not export {name}" + (f" (but exports {near[0]})" if near else "")
         elif (found := _signature(exports[name])) != wanted:
             yield f"exports {name} as {_show(found)}; it must be {_show(wanted)}"
 
@@ -79,7 +79,7 @@ def _memory_size(module: "wasmtime.Module") -> Iterator[str]:
 
     for entry in module.exports:
         if isinstance(entry.type, wasmtime.MemoryType) and entry.type.limits.min > _MEMORY_MAX_PAGES:
-            yield f"begins with {entry.type.limits.min >> 4} MiB of memory; it may have {_MEMORY_MAX_PAGES >> 4}"
+            yield f"starts with {entry.type.limits.min} pages of memory; the limit is {_MEMORY_MAX_PAGES} (64 MiB)"
 
 
 def _signature(kind: object) -> tuple[str, str] | None:

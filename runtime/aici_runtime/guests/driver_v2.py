@@ -118,7 +118,7 @@ class DriverV2(GuestDriver):
         if len(fork_group) > 1:
             self._fork_group = fork_group
         if branch.temperature is not None:
-            self._state.log(b"warning: the engine has no temperature of branches\n")
+            self._state.log(b"warning: the engine ignores the temperature of a branch\n")
         if branch.mask is not None:
             return branch.mask, None
         splice = branch.splices[0]

@@ -45,7 +45,7 @@ _ZEROS = bytes(_WASM_PAGE_BYTES)
 
 
 class GuestError(Exception):
-    """The guest trapped, lacks an export, or was stopped by a host function. The text is for the author of the guest."""
+    """The guest trapped, lacks an export, or was stopped by a host function. The text is for the guest's author."""
 
 
 class GuestTimeoutError(GuestError):
@@ -270,7 +270,7 @@ class Guest:
         for number, raw in enumerate(values):
             item = self._export(global_name(number))
             if item is None:
-                raise GuestError("the guest is one of another module")
+                raise GuestError("the guest belongs to another module")
             value = c.wasmtime_val_t()
             c.wasmtime_global_get(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
             ctypes.memmove(ctypes.byref(value, c.wasmtime_val_t.of.offset), raw, len(raw))

@@ -36,7 +36,7 @@ def prepare(wasm: bytes) -> bytes:
     sections = list(_sections(wasm))
     exports = next((body for kind, body in sections if kind == _EXPORT), b"\0")
     if any(name.startswith(PREFIX.encode()) for name in _export_names(exports)):
-        raise UsageError(f"exports that begin with {PREFIX} are the host's")
+        raise UsageError(f"the export prefix {PREFIX} is reserved for the runtime")
     try:
         extra = [_export(MOVABLE, 2, 0)]
         extra += [_export(global_name(k), 3, index) for k, index in enumerate(_check(wasm, sections))]
@@ -158,7 +158,7 @@ def _sections(wasm: bytes) -> list[tuple[int, bytes]]:
             kind = reader.byte()
             sections.append((kind, reader.name()))
     except IndexError as error:
-        raise UsageError("not a WebAssembly module: it is cut off") from error
+        raise UsageError("not a WebAssembly module: a section is cut off") from error
     return sections
 
 

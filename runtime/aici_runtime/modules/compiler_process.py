@@ -31,7 +31,7 @@ def main(source: Path, target: Path) -> int:
         wasmtime.Module.validate(engine, binary)
         module = wasmtime.Module(engine, movable.prepare(binary))
         if problems := check_module(module):
-            return _refuse("; ".join(["the module is no controller", *problems]))
+            return _refuse("; ".join(["the module is not a controller", *problems]))
         write_atomically(target, bytes(module.serialize()))
     except wasmtime.WasmtimeError as error:
         return _refuse(f"cannot compile the module: {error}")

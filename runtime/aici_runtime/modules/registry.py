@@ -22,7 +22,7 @@ from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo
 
 _NO_QUOTA = Quota("modules", "", sys.maxsize, sys.maxsize)
-_QUOTA_HINT = "remove what is not needed any more: aici ctrl rm"
+_QUOTA_HINT = "remove controllers no longer needed: aici ctrl rm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +168,13 @@ class Registry:
             if self._sizes(module_id) is None:
                 raise _no_module(module_id)
             if not auth.is_admin and self._record(module_id)[1] != auth.user:
-                raise ForbiddenError(f"module {module_id} was uploaded by somebody else")
+                raise ForbiddenError(f"module {module_id} was uploaded by another user")
             known = self._read_tags()
             names = sorted(tag.tag for tag in known.values() if tag.module_id == module_id)
             if names and not force:
                 raise InUseError(
-                    f"module {module_id} has the tags {', '.join(names)}", hint="remove these, or force it"
+                    f"module {module_id} has the tags {', '.join(names)}",
+                    hint="remove the tags first, or force the removal",
                 )
             for name in names:
                 _check_owner(name, auth)
@@ -218,7 +219,9 @@ class Registry:
         if is_module_id(name):
             return name
         if name.startswith("gh:"):
-            raise UsageError("controllers from GitHub are not supported", hint="download it, then upload the .wasm")
+            raise UsageError(
+                "controllers from GitHub are not supported", hint="download the .wasm file, then upload the file"
+            )
         if not is_tag(name) or (info := self._read_tags().get(name)) is None:
             raise _no_tag(name)
         return info.module_id
@@ -245,8 +248,8 @@ class Registry:
         try:
             return {tag: TagInfo(**info) for tag, info in orjson.loads(content).items()}
         except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
-            hint = "mend it, or remove it and tag the controllers anew"
-            raise UnavailableError(f"{self._files.tags} is not as aici wrote it: {error}", hint=hint) from error
+            hint = "repair the file, or remove the file and tag the controllers again"
+            raise UnavailableError(f"{self._files.tags} is damaged: {error}", hint=hint) from error
 
     def _write_tags(self, known: Mapping[str, TagInfo]) -> None:
         """Write all tags; call inside `changing`."""
@@ -260,16 +263,16 @@ class Registry:
 
 def _check_id(module_id: str) -> None:
     if not is_module_id(module_id):
-        raise UsageError("invalid module_id", hint="64 hex digits, as mk_module gives them")
+        raise UsageError("invalid module_id", hint="a module id is 64 hex digits, as mk_module returns")
 
 
 def _check_owner(tag: str, auth: Auth) -> None:
     if not owns(auth, tag):
-        raise ForbiddenError(f"the tag {tag} is somebody else's")
+        raise ForbiddenError(f"the tag {tag} belongs to another user")
 
 
 def _no_module(module_id: str) -> NotFoundError:
-    return NotFoundError(f"module {module_id} not found", hint="upload it first")
+    return NotFoundError(f"module {module_id} not found", hint="upload the module first")
 
 
 def _no_tag(tag: str) -> NotFoundError:

@@ -20,11 +20,11 @@ def check_tag(tag: str, auth: Auth) -> None:
     if len(tag.encode(errors="surrogatepass")) > _MAX_TAG_BYTES:
         raise UsageError("tag name too long", hint=f"at most {_MAX_TAG_BYTES} bytes")
     if len(tag) > _MAX_HEX_CHARS and all(c in "0123456789abcdefABCDEF" for c in tag):
-        raise UsageError("tag name looks too hex", hint="it could be taken for a module id")
+        raise UsageError("tag name looks too hex", hint="the name could be taken for a module id")
     if not is_tag(tag):
         raise UsageError("tag name not identifier", hint="a letter, then letters, digits, `_`, `-` or `.`")
     if not owns(auth, tag):
-        raise UsageError("permission denied for tag name", hint=f"begin it with `{auth.user}.`")
+        raise UsageError("permission denied for tag name", hint=f"begin the name with `{auth.user}.`")
 
 
 def owns(auth: Auth, tag: str) -> bool:

@@ -1,1 +1,1 @@
-"""What a runtime and its engine said to each other, written down and played again."""
+"""Record the messages between a runtime and its engine, and replay a recording."""

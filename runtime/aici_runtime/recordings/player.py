@@ -1,4 +1,4 @@
-"""A runtime to be played with: any program that speaks the protocol, over the raw channels, with nothing of its own."""
+"""Start any program that speaks the runtime protocol and talk to the program over raw channels."""
 
 import os
 import subprocess
@@ -20,12 +20,12 @@ _INSTALL_S = 120.0
 
 
 class Player:
-    """Owns the process, its channels and the region of masks. One thread."""
+    """Owns the process, its channels and the mask region. For use by one thread."""
 
     masks: shm.Region
 
     def __init__(self, command: Sequence[str], folder: Path, *, json_size_bytes: int, bin_size_bytes: int) -> None:
-        """`folder`: where the program runs."""
+        """`folder`: the working directory of the program."""
         shm.sweep()
         prefix = shm.unique_prefix()
         self._channels = Channels(prefix, "semaphore", json_size_bytes)
@@ -48,7 +48,8 @@ class Player:
             raise
 
     def ask(self, side: Side, message: bytes, *, is_answered: bool) -> Any:
-        """The response; None for a message that has none, after which the runtime ends. Raises RuntimeDiedError."""
+        """Send a message and return the response. For a message without a response (`stop`), wait until the runtime has
+        ended and return None. Raise RuntimeDiedError if the runtime dies."""
         try:
             self._boxes["cmd", side].send(message)
         except MessageTooLargeError as error:
@@ -89,7 +90,7 @@ class Player:
 
 
 def install(command: Sequence[str], folder: Path, wasm: bytes) -> None:
-    """Put a module into the program's store."""
+    """Put a module into the store of the program."""
     path = folder / "module.wasm"
     path.write_bytes(wasm)
     done = subprocess.run(

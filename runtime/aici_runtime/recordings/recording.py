@@ -1,6 +1,6 @@
-"""A file of `--trace`, read: the sessions in it, one for each runtime that wrote to it. See `trace.py`.
+"""Read a file written by `--trace`: one session for each runtime that wrote to the file. See `trace.py`.
 
-What the original's Python client records can be read too: it is one session that says nothing of its runtime.
+Recordings of upstream's Python client can be read too: one session without any facts about its runtime.
 """
 
 import base64
@@ -20,7 +20,7 @@ from aici_runtime.recordings.trace import FORMAT
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """`response` None: none was sent. `line`: its number in the file."""
+    """A command and its response. `response` None: no response was sent. `line`: the line number in the file."""
 
     line: int
     side: Side
@@ -31,7 +31,7 @@ class Exchange:
 
     @property
     def tags(self) -> set[str]:
-        """Those that it sets."""
+        """Return the tags set by this exchange."""
         is_set = isinstance(self.command, dict) and self.command.get("op") == "set_tags"
         is_done = isinstance(self.response, dict) and self.response.get("type") == "ok"
         return set(self.command["tags"]) if is_set and is_done else set()
@@ -39,7 +39,8 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`flags`, `tokenizer` and so on: of the runtime that was recorded, where the file says."""
+    """The exchanges with one runtime. `flags`, `tokenizer` and so on describe the recorded runtime, if the file says
+    so."""
 
     flags: tuple[str, ...] | None = None
     tokenizer: str = ""
@@ -49,8 +50,8 @@ class Session:
     exchanges: list[Exchange] = field(default_factory=list)
 
     @property
-    def is_earlier(self) -> bool:
-        """Of pre, mid and post."""
+    def is_v1(self) -> bool:
+        """Whether the session speaks protocol v1 (pre, mid, post)."""
         commands = (one.command for one in self.exchanges)
         return any(
             isinstance(command, dict) and command.get("op") in ("post_pre_process", "turn_process")
@@ -64,7 +65,7 @@ class Session:
 
 
 def read(path: Path) -> list[Session]:
-    """Raises UsageError. A last line that was cut short is left out."""
+    """Return all sessions. Raise UsageError if the file cannot be read. A last line cut short is skipped."""
     sessions: list[Session] = []
     for number, record in _records(path):
         if isinstance(record.get("aicirt"), dict):
@@ -93,17 +94,17 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             if number == len(lines) > 1 and not line.endswith(b"\n"):
-                sys.stderr.write(f"note: the last line of {path} is cut short and left out\n")
+                sys.stderr.write(f"note: the last line of {path} is cut short and was skipped\n")
                 return
             raise _bad(path, number, f"not JSON: {error}") from error
         if not isinstance(record, dict) or not {"suff", "cmd", "resp"} <= record.keys():
-            raise _bad(path, number, "it has not suff, cmd and resp")
+            raise _bad(path, number, "suff, cmd or resp is missing")
         yield number, record
 
 
 def _session(path: Path, number: int, told: dict[str, Any]) -> Session:
     if told.get("format") != FORMAT:
-        raise _bad(path, number, f"format {told.get('format')!r}, where {FORMAT} can be read")
+        raise _bad(path, number, f"format {told.get('format')!r} is not supported, only {FORMAT}")
     try:
         flags = tuple(str(flag) for flag in told["flags"])
         return Session(flags, str(told["tokenizer"]), str(told["tokenizer_sha256"]), str(told["dtype"]))

@@ -1,8 +1,8 @@
-"""`aici rt replay`: play a recording against a runtime, and name the first answer that is another one.
+"""`aici rt replay`: replay a recording against a runtime and report the first answer that differs.
 
-The runtime starts with an empty store, and gets the commands one after the other. Left out of the comparison are
-times, sizes of compiled code, and tags that the recording has not set. A recording in which nothing ran out of time
-is played with generous limits: the machine may be slower than that of the recording.
+The runtime starts with an empty store and gets the commands one after the other. The comparison ignores times, sizes of
+compiled code, and tags not set by the recording. If no guest timed out in the recording, the replay uses generous time
+limits: the machine may be slower than the recorded machine.
 """
 
 import argparse
@@ -32,10 +32,11 @@ from aici_runtime.tokenizer import vocabulary
 _LEFT_OUT = frozenset({"micros", "$rid", "time", "compiled_size", "updated_at", "eos_token_id", "code", "hint"}) | {
     "first_mask_byte_offset"
 }
-"""Measured, not in every version of the protocol, or a matter of --bin-size: the masks themselves are compared."""
+"""Fields ignored by the comparison: measured values, fields missing in some protocol versions, and an offset that
+depends on --bin-size. The masks themselves are compared."""
 
 _TOO_LARGE = "msg too large;"
-"""By so many bytes, measured times among them."""
+"""The message continues with the excess in bytes, which depends on measured times."""
 
 _GENEROUS = {
     "--wasm-max-pre-step-time": "20000",
@@ -49,7 +50,7 @@ _MAX_SHOWN_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`path`: where in the response, or in the masks."""
+    """The first difference. `path`: the position in the response or in the masks."""
 
     line: int
     command: Any
@@ -59,7 +60,8 @@ class Difference:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0: the same, 1: different. Raises UsageError for what cannot be played."""
+    """Run the command. Return 0 if all answers are the same, 1 if an answer differs. Raise UsageError for a bad
+    recording."""
     asked = _parser().parse_args(argv)
     num_played = 0
     for session in recording.read(asked.file):
@@ -68,7 +70,9 @@ def main(argv: Sequence[str]) -> int:
         if found is not None:
             _say(found, as_json=asked.json)
             if session.has_timeouts:
-                sys.stderr.write("note: a guest ran out of time in this recording; what follows from that may differ\n")
+                sys.stderr.write(
+                    "note: a guest timed out in this recording; later answers may differ for this reason\n"
+                )
             return 1
     sys.stdout.write(
         f'{{"same":true,"commands":{num_played}}}\n' if asked.json else f"the same: {num_played} commands\n"
@@ -79,11 +83,11 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="aici rt replay",
-        description="Play a recording of --trace; exit 0: same answers, 1: another one, 2: bad file",
+        description="Replay a recording of --trace. Exit status 0: same answers; 1: an answer differs; 2: bad file.",
     )
     parser.add_argument("file", type=Path, metavar="FILE.jsonl")
-    parser.add_argument("--tokenizer", metavar="NAME", help="(default: as recorded)")
-    parser.add_argument("--aicirt", metavar="PATH", help="another runtime's program (default: this one)")
+    parser.add_argument("--tokenizer", metavar="NAME", help="tokenizer of the replay (default: as recorded)")
+    parser.add_argument("--aicirt", metavar="PATH", help="program of another runtime (default: this runtime)")
     parser.add_argument("--json", action="store_true")
     return parser
 
@@ -116,10 +120,11 @@ def _play(session: Session, tokenizer: str | None, aicirt: str | None) -> Differ
 
 
 def _tokenizer(session: Session, asked: str | None, folder: Path, logits_size: int | None) -> str:
-    """The one that was asked for; else the recorded one, by its name or wherever aici keeps it on this machine."""
+    """Return the requested tokenizer, else the recorded tokenizer: by name, or from the models that aici keeps on this
+    machine."""
     if session.tokenizer_sha256 is None:
         if asked is None:
-            raise UsageError("the recording does not say which tokenizer it was", hint="name it with --tokenizer")
+            raise UsageError("the recording does not name its tokenizer", hint="name the tokenizer with --tokenizer")
         return asked
     kept = sorted((default_cache_dir() / "models").glob("*/tokenizer.json"))
     for name in [asked] if asked else [session.tokenizer, *map(str, kept)]:
@@ -128,22 +133,22 @@ def _tokenizer(session: Session, asked: str | None, folder: Path, logits_size: i
             if hashlib.sha256(source.tokenizer_json.read_bytes()).hexdigest() == session.tokenizer_sha256:
                 return name
     raise UsageError(
-        f"{asked or session.tokenizer} is not the tokenizer of the recording, or is not here",
-        hint=f"name the one whose tokenizer.json has the sha256 {session.tokenizer_sha256} with --tokenizer",
+        f"{asked or session.tokenizer} is missing or is not the tokenizer of the recording",
+        hint=f"give --tokenizer the tokenizer.json with the sha256 {session.tokenizer_sha256}",
     )
 
 
 def _program(name: str) -> str:
-    """Its full path: it runs elsewhere."""
+    """Return the full path of a program, which will run in another folder."""
     found = shutil.which(name)
     if found is None:
-        raise UsageError(f"no program {name}", hint="--aicirt takes the path of a runtime")
+        raise UsageError(f"no program {name}", hint="--aicirt takes the path of a runtime program")
     return str(Path(found).absolute())
 
 
 def _flags(session: Session) -> list[str]:
-    # The original's client writes down no flags; those of the later protocol's engines can do everything.
-    told = ([] if session.is_earlier else _CAPABILITIES) if session.flags is None else session.flags
+    # Upstream's client records no flags; engines of protocol v2 have all capabilities.
+    told = ([] if session.is_v1 else _CAPABILITIES) if session.flags is None else session.flags
     flags = dict(flag.partition("=")[::2] for flag in told)
     if not session.has_timeouts:
         flags |= _GENEROUS
@@ -163,7 +168,7 @@ def _compare(exchange: Exchange, tags: set[str], player: Player, reader: MaskRea
 
 
 def _only(response: Any, tags: set[str]) -> Any:
-    """Without the tags that stood in the store before."""
+    """Return the response without tags that stood in the store before."""
     data = response.get("data") if isinstance(response, dict) else None
     if not isinstance(data, dict) or not isinstance(data.get("tags"), list):
         return response

@@ -1,12 +1,13 @@
-"""`--trace`: both channels, one JSON object a line, which `replay.py` plays again.
+"""`--trace`: record both channels, one JSON object per line. `replay.py` replays the file.
 
     {"timestamp": ms, "suff": "" | "-side", "cmd": {...}, "resp": {...} | null}
 
-A runtime begins with what it would answer to `tokens`, and `aicirt`: what it takes to start another one like it. Lines
-have more where a replay needs it: `masks`, hashes of the rows that a response speaks of; `raw`, base64 of a message
-that is no JSON; `implied`, for a module that came from the store: its bytes stand before its first use.
+The first line of a runtime holds its answer to `tokens` and a field `aicirt`: the facts needed to start a runtime
+alike. Other lines have extra fields where a replay needs them: `masks`, hashes of the mask rows named in the response;
+`raw`, base64 of a message that is not JSON; `implied`, for a module from the store, recorded before its first use.
 
-A line is written before its response is sent, so what depends on a response comes after it, from whichever process.
+A line is written before its response is sent. So every consequence of a response stands after the line, from any
+process.
 """
 
 import base64
@@ -39,14 +40,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MaskReader:
-    """The mask region, for hashes of what a response says is in it."""
+    """Computes hashes of the masks named in a response."""
 
     memory: Region
     dtype: Dtype
     vocab_size: int
 
     def hashes(self, command: Any, response: Any) -> dict[str, list[str | None]]:
-        """By sequence; one for each of its branches."""
+        """Return the hashes by sequence; protocol v2 has one hash per branch."""
         if (
             not isinstance(command, dict)
             or command.get("op") not in ("mid_process", "turn_process")
@@ -77,13 +78,13 @@ class MaskReader:
 
 class Recorder(Protocol):
     def before(self, request: Request, registry: Registry) -> Request:
-        """The request as it is to be carried out and recorded."""
+        """Return the request to execute and record."""
 
     def record(
         self, side: Side, message: bytes, response: bytes | None, command: Mapping[str, object] | None = None
     ) -> None:
-        """`command`: what was carried out, if `before` was asked. `response` None: there is none, to `stop`. To be
-        called before it is sent. Raises nothing."""
+        """Record an exchange, before the response is sent. `command`: the executed command, if `before` was called.
+        `response` None: the command has no response (`stop`). Raises nothing."""
 
 
 class NoTrace:
@@ -97,14 +98,14 @@ class NoTrace:
 
 
 class Trace:
-    """Appends to the file, from every process and thread that has it, a line at a time and without locks, which a fork
-    could find taken. A file that cannot be written ends the recording and nothing else."""
+    """Appends to the file, one line per write. Every process and thread with the file may write, without locks: a fork
+    could copy a held lock. If a write fails, the recording ends and nothing else."""
 
     def __init__(self, path: Path, masks: MaskReader) -> None:
-        """Raises OSError."""
+        """Raise OSError if the file cannot be opened."""
         self._masks = masks
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._known: set[str] = set()  # modules in the file
+        self._known: set[str] = set()  # ids of the modules in the file
 
     def begin(self, settings: Settings, loaded: LoadedVocabulary) -> None:
         self._write(
@@ -137,12 +138,12 @@ class Trace:
                 self._write(side, None, answer, raw=base64.b64encode(message).decode(), **more)
             if side and answer is not None and answer["type"] == "ok" and asked["op"] == "mk_module":
                 self._known.add(answer["data"]["module_id"])
-        except Exception:  # noqa: BLE001  a bug; the engine must get its answer all the same
+        except Exception:  # noqa: BLE001 a bug; the engine must get its answer all the same
             self._file = None
-            _log.exception("the trace ends here")
+            _log.exception("the recording ends here")
 
     def before(self, request: Request, registry: Registry) -> Request:
-        """With the module's id for its tag, after its bytes have been recorded."""
+        """Record the module named by the request, then return the request with the module id in place of a tag."""
         name = request.body.get("module_id")
         if request.op not in ("instantiate", "set_tags") or not isinstance(name, str):
             return request
@@ -151,7 +152,7 @@ class Trace:
             if is_module_id(module_id):
                 self._imply(module_id, registry)
         except AiciError:
-            return request  # which will be refused
+            return request  # the runtime will refuse the request
         return Request(request.op, request.rid, request.auth, request.body | {"module_id": module_id})
 
     def _imply(self, module_id: str, registry: Registry) -> None:
@@ -172,15 +173,15 @@ class Trace:
         if self._file is None:
             return
         try:
-            if os.write(self._file, line) != len(line):  # in one piece, or lines of two processes would mix
-                raise OSError("it has no more room")
+            if os.write(self._file, line) != len(line):  # a single write, or lines of two processes would mix
+                raise OSError("no space left for the trace")
         except OSError as error:
-            self._file = None  # and left open: another thread may be about to write
-            _log.warning("the trace ends here: %s", error)
+            self._file = None  # left open: another thread may be about to write
+            _log.warning("the recording ends here: %s", error)
 
 
 def _parsed(message: bytes) -> Any:
-    """None for what is no JSON."""
+    """Return None if the message is not JSON."""
     try:
         return orjson.loads(message)
     except orjson.JSONDecodeError:

@@ -1,1 +1,1 @@
-"""From a tokenizer's files to what guests read: the bytes of tokens, and their trie."""
+"""Turn the files of a tokenizer into data for guests: the bytes of all tokens, and the token trie."""

@@ -1,4 +1,4 @@
-"""Bytes that are no text, as tokens: always the longest token of the trie that comes next."""
+"""Tokenize bytes that are not text: take the longest matching token of the trie, again and again."""
 
 from array import array
 
@@ -7,7 +7,7 @@ from aici_runtime.abi import NO_TOKEN, NODE_SIZE, TRIE_HEADER_SIZE
 
 
 def tokenize(trie: bytes, text: bytes) -> "array[int]":
-    """Raises UsageError where no token begins with the next byte."""
+    """Return token ids. Raise UsageError if no token begins with the next byte."""
     nodes = memoryview(trie)[TRIE_HEADER_SIZE : TRIE_HEADER_SIZE + _num_node_bytes(trie)].cast("I")
     tokens = array("I")
     rest = memoryview(text)
@@ -25,7 +25,7 @@ def _num_node_bytes(trie: bytes) -> int:
 
 
 def _longest(nodes: "memoryview[int]", text: memoryview) -> tuple[int, int]:
-    """Token and its length, which is 0 for none."""
+    """Return the longest token at the start of `text` and its length; length 0 if there is none."""
     node, best, length = 0, NO_TOKEN, 0
     for depth, byte in enumerate(text, start=1):
         found = _child(nodes, node, byte)

@@ -1,6 +1,6 @@
-"""What `aici_host_tokenize` gives: the tokens of a text, without special tokens and without an added leading space.
+"""The tokenizer behind `aici_host_tokenize`: no special tokens, no added leading space.
 
-Bytes that are no UTF-8 come out as they went in, wherever they stand: as the longest tokens of the trie.
+Bytes that are not UTF-8 keep their value and position: such bytes become the longest tokens of the trie.
 """
 
 import json
@@ -15,13 +15,13 @@ from aici_base.errors import UsageError
 from aici_runtime.tokenizer import greedy
 
 _NO_TEXT = re.compile("([\udc80-\udcff]+)")
-"""Bytes that are no UTF-8, as `surrogateescape` decodes them."""
+"""Bytes that are not UTF-8, as `surrogateescape` decodes them."""
 
 
 def load(tokenizer_json: Path, trie: bytes) -> Callable[[bytes], bytes]:
-    """A function from bytes to token ids as little-endian u32, which raises UsageError for a byte that no token has.
-    Heavy: load it once, before forking. `trie`: of the same vocabulary."""
-    # A pool of threads would not survive the fork; the library reads this when it is first used.
+    """Return a function from bytes to token ids as little-endian u32. The function raises UsageError for a byte without
+    a token. Loading is slow and needs memory: load once, before forking. `trie`: the trie of the same vocabulary."""
+    # A thread pool would not survive the fork. The library reads this variable on first use.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from tokenizers import Tokenizer
 
@@ -31,7 +31,7 @@ def load(tokenizer_json: Path, trie: bytes) -> Callable[[bytes], bytes]:
     config["truncation"] = config["padding"] = None
     try:
         tokenizer = Tokenizer.from_str(json.dumps(config))
-    except Exception as error:  # the library has no class of its own
+    except Exception as error:  # the library has no error class of its own
         raise UsageError(f"cannot load {tokenizer_json}: {error}") from error
 
     def tokenize(text: bytes) -> bytes:
@@ -47,7 +47,7 @@ def load(tokenizer_json: Path, trie: bytes) -> Callable[[bytes], bytes]:
 
 
 def _without_space(part: Any) -> Any:
-    """A normalizer or pre-tokenizer that adds no space in front; None if it does nothing else."""
+    """Return the normalizer or pre-tokenizer without the part that adds a leading space, or None if empty."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "Prepend":
         return None

@@ -1,7 +1,8 @@
-"""The serialized token trie that guests walk. Layout: see `abi.py`; the two encodings differ in the token table alone.
+"""The serialized token trie that guests walk. `abi.py` has the layout; the two encodings differ only in the token
+table.
 
-Nodes are in depth-first preorder, children by byte ascending. `num_parents` of a node is how many levels to pop to get
-from it to the parent of the next node in that order, so that a walker needs no stack of indices.
+Nodes stand in depth-first preorder, children ordered by byte. `num_parents` of a node says how many levels to pop from
+the node to reach the parent of the next node in this order, so a walker needs no stack of indices.
 """
 
 import struct
@@ -15,12 +16,12 @@ from aici_runtime.abi import MAX_TOKEN_LEN, NO_TOKEN, NODE_SIZE, TOKEN_LEN_BITS,
 _HEADER = struct.Struct("<7I")
 _ROOT_BYTE = 0xFF
 _DENSE = 250
-"""A node with more distinct children gets all 256, childless and without token where the vocabulary has none."""
+"""A node with more distinct children than this gets all 256. The added children have no token and no children."""
 
 
 def serialize(token_bytes: Sequence[bytes], eos_token: TokenId, *, len_bits: int = TOKEN_LEN_BITS) -> bytes:
-    """The trie of a vocabulary. Empty tokens and those too long for `len_bits` are not in it and cannot be allowed by
-    bytes; of tokens with equal bytes the last id wins."""
+    """Return the trie of a vocabulary. Empty tokens and tokens too long for `len_bits` are left out, so no mask made
+    from bytes can allow them. If tokens have equal bytes, the last id wins."""
     longest = max_token_len(len_bits)
     ids = {raw: token_id for token_id, raw in enumerate(token_bytes) if 0 < len(raw) <= longest}
     nodes = _Nodes(ids)
@@ -29,7 +30,8 @@ def serialize(token_bytes: Sequence[bytes], eos_token: TokenId, *, len_bits: int
         nodes = _Nodes(ids | dict.fromkeys(missing, NO_TOKEN))
     node_bytes = nodes.encode()
     offsets, data = _token_table(token_bytes, len_bits)
-    # The fifth word repeats the node bytes, as the original writes it; readers take the rest of the blob instead.
+    # The fifth word repeats the number of node bytes, as upstream AICI writes it; readers use the rest of the blob
+    # instead.
     header = _HEADER.pack(
         TRIE_MAGIC, TRIE_HEADER_SIZE, len(node_bytes), len(offsets), len(node_bytes), len(token_bytes), eos_token
     )
@@ -37,29 +39,29 @@ def serialize(token_bytes: Sequence[bytes], eos_token: TokenId, *, len_bits: int
 
 
 def read_header(blob: bytes) -> tuple[int, TokenId]:
-    """Vocabulary size and end-of-sequence token of a serialized trie."""
+    """Return the vocabulary size and the end-of-sequence token of a serialized trie."""
     words = _HEADER.unpack_from(blob)
     return words[5], TokenId(words[6])
 
 
 def max_token_len(len_bits: int) -> int:
-    """Bytes. With 8 bits, the greatest length is left unused, as in the original."""
+    """Return the longest token length in bytes. With 8 bits the greatest value stays unused, as in upstream AICI."""
     return MAX_TOKEN_LEN if len_bits == TOKEN_LEN_BITS else (1 << len_bits) - 1
 
 
 def too_long(token_bytes: Sequence[bytes]) -> list[TokenId]:
-    """The tokens that the narrower encoding cannot describe."""
+    """Return the tokens too long for the encoding with 8 length bits (guest ABI v1)."""
     return [TokenId(token_id) for token_id, raw in enumerate(token_bytes) if len(raw) > MAX_TOKEN_LEN]
 
 
 class _Nodes:
-    """Parallel columns in preorder; index 0 is the root."""
+    """The nodes as parallel columns in preorder; index 0 is the root."""
 
     def __init__(self, ids: dict[bytes, int]) -> None:
         self.byte = [_ROOT_BYTE]
         self.token = [NO_TOKEN]
         self.parent = [0]
-        path = [0]  # node at each depth of the token that was inserted last
+        path = [0]  # node at each depth of the last inserted token
         previous = b""
         for raw in sorted(ids):
             depth = _common_prefix(previous, raw)
@@ -112,7 +114,7 @@ def _common_prefix(left: bytes, right: bytes) -> int:
 
 
 def _token_table(token_bytes: Sequence[bytes], len_bits: int) -> tuple[bytes, bytes]:
-    """Entries `offset << len_bits | length` and the bytes that they point into."""
+    """Return the entries `offset << len_bits | length`, and the bytes that the offsets point into."""
     entries = array("I")
     kept = []
     offset = 0

@@ -1,4 +1,4 @@
-"""The trie of a tokenizer, from the cache or built and cached by the content of its file."""
+"""Load the token trie of a tokenizer from the cache, or build and cache the trie. Key: the content of the file."""
 
 import hashlib
 import logging
@@ -14,7 +14,7 @@ from aici_runtime.abi import TOKEN_LEN_BITS, TOKEN_LEN_BITS_V2, Abi
 from aici_runtime.tokenizer import trie
 
 _FORMAT = "1"
-"""Raise it whenever `tokens` or `trie` give other bytes for the same file."""
+"""Raise this number whenever `tokens` or `trie` produce other bytes for the same file."""
 
 _LEN_BITS: dict[Abi, int] = {"v1": TOKEN_LEN_BITS, "v2": TOKEN_LEN_BITS_V2}
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadedVocabulary:
-    """`tries`: by the interface of the guest that reads it."""
+    """The data of a tokenizer. `tries`: by the version of the guest ABI."""
 
     tries: Mapping[Abi, bytes]
     vocab_size: int
@@ -32,7 +32,7 @@ class LoadedVocabulary:
 
 
 def load(name: str, cache_dir: Path, *, logits_size: int | None = None) -> LoadedVocabulary:
-    """Raises NotFoundError, and UsageError for what is no tokenizer."""
+    """Load a tokenizer by name. Raise NotFoundError if there is none, UsageError if the file is not a tokenizer."""
     source = tokenizer_sources.find(name, cache_dir, logits_size=logits_size)
     content = source.tokenizer_json.read_bytes()
     eos = "" if source.eos_token is None else f"-{source.eos_token}"
@@ -46,7 +46,7 @@ def load(name: str, cache_dir: Path, *, logits_size: int | None = None) -> Loade
             for abi, blob in tries.items():
                 write_atomically(cached[abi], blob)
         except UnavailableError as error:
-            _log.warning("the token trie is built anew at each start: %s", error)
+            _log.warning("the token trie cannot be cached and is built at every start: %s", error)
     vocab_size, eos_token = trie.read_header(tries["v1"])
     return LoadedVocabulary(tries, vocab_size, eos_token, source.tokenizer_json)
 

@@ -156,7 +156,7 @@ def test_what_keys_may(ask: Ask) -> None:
     [
         ("", {"content": b"#!/bin/sh"}, 400, "not a WebAssembly module"),
         ("", {"content": b"\0asm\1\0\0\0junk"}, 400, "cannot compile the module"),
-        ("", {"content": b"\0asm\1\0\0\0"}, 400, "the module is no controller; does not export its memory"),
+        ("", {"content": b"\0asm\1\0\0\0"}, 400, "the module is not a controller; does not export its memory"),
         ("/tags", {"json": {"module_id": HEX, "tags": ["regex"]}}, 400, "regex is a name of aici's own"),
         ("/tags", {"json": {"module_id": HEX, "tags": ["ok", "none"]}}, 400, "none is a name of aici's own"),
         ("/tags", {"json": {"module_id": HEX, "tags": ["tags"]}}, 400, "tags is a name of aici's own"),
