@@ -43,18 +43,14 @@ def _add_wire(group: "argparse._ArgumentGroup", protos: Sequence[str]) -> None:
         "--name",
         metavar="PREFIX",
         default="/aici0-",
-        help="prefix of the shared objects' names (default: %(default)s)",
+        help="prefix of shared objects' names (default: %(default)s)",
     )
     add("--proto", type=_proto, choices=protos,
         help="v1: pre, mid, post; v2: mid alone (default: chosen by the first message)")  # fmt: skip
     add("--futex", action="store_true", help="synchronize by futexes instead of named semaphores")
     add("--json-size", metavar="MB", type=_positive, help="size of a channel (default: 128; with --proto v1: 8)")
     add("--bin-size", metavar="MB", type=_positive, help="size of the mask region (default: 64; with --proto v1: 16)")
-    add(
-        "--bias-dtype",
-        metavar="TYPE",
-        help="number type of masks: f32, f16, bf16, or bool, a bit per token (default: f32)",
-    )
+    add("--bias-dtype", metavar="TYPE", help="type of masks: f32, f16, bf16, or bool, one bit a token (default: f32)")
     add("--cap-fork", action="store_true", help="the engine can fork (protocol v2)")
     add("--cap-backtrack", action="store_true", help="the engine can backtrack (protocol v2)")
     add("--cap-ff-tokens", action="store_true", help="the engine can append forced tokens (protocol v2)")
@@ -63,7 +59,7 @@ def _add_wire(group: "argparse._ArgumentGroup", protos: Sequence[str]) -> None:
         metavar="MS",
         type=_count,
         default=0,
-        help="spin for MS before sleeping, on 8 cores or more (default: 0)",
+        help="spin before sleeping, on 8 cores or more (default: 0)",
     )
 
 
@@ -120,7 +116,7 @@ def _add_ours(group: "argparse._ArgumentGroup", placements: Sequence[str]) -> No
         metavar="N",
         type=_count,
         default=16,
-        help="started guests kept as templates to fork (default: %(default)s)",
+        help="started guests kept to be forked (default: %(default)s)",
     )
     add(
         "--template-memory",
