@@ -121,7 +121,10 @@ def test_what_does_not_compile_is_never_visible(tmp_path: Path) -> None:
     [
         ('(module (memory (export "memory") 1))', "does not export aici_init"),
         ("(module)", "does not export its memory"),
-        ('(module (import "env" "nope" (func)) (memory (export "memory") 1))', "imports env.nope, which the runtime does"),
+        (
+            '(module (import "env" "nope" (func)) (memory (export "memory") 1))',
+            "imports env.nope, which the runtime does",
+        ),
         ('(module (import "env" "aici_host_stop" (func (param i32))))', "imports env.aici_host_stop as (i32) -> ()"),
         ('(module (memory (export "memory") 1) (func (export "aici_init") (param f64)))', "exports aici_init as"),
     ],
