@@ -103,7 +103,7 @@ class TestOfUsers:
             raw.call(op="post_pre_process", post_ops=[], pre_ops=[{"id": 1, "req_id": "a0"}], freed=[])
             ops = [{"id": 1}, {"id": 2, "clone_id": 1}, {"id": 3, "clone_id": 1}]
             seqs = raw.call(op="mid_process", ops=ops)["data"]["seqs"]
-            own = "too many guests of one user (--max-instances-per-user: 3)"
+            own = "too many guests for one user (--max-instances-per-user: 3)"
             assert [seqs[n]["error"] for n in "123"] == ["", "", f"Worker: {own}"]
             refused = raw.side(
                 op="instantiate",
@@ -127,7 +127,7 @@ class TestOfUsers:
         modules = [wat.Module().build(create=f"(i32.const {n})") for n in range(5)]
         for wasm in modules[:2]:
             runtime.mk_module(wasm, user="ann")
-        with pytest.raises(QuotaError, match=r"too many modules of one user \(--max-modules-per-user: 2\)") as refused:
+        with pytest.raises(QuotaError, match=r"too many modules for one user \(--max-modules-per-user: 2\)") as refused:
             runtime.mk_module(modules[2], user="ann")
         assert "aici ctrl rm" in refused.value.hint
         runtime.mk_module(modules[0], user="ann")  # is there already
@@ -140,7 +140,7 @@ class TestOfUsers:
         big = wat.Module().build(extra=f'(data (i32.const 0x40000) "{"x" * 200_000}")')
         assert runtime.mk_module(big, user="ann").wasm_size > 200_000
         bigger = wat.Module().build(extra=f'(data (i32.const 0x40000) "{"x" * 250_000}{"y" * 12_000}")')
-        with pytest.raises(QuotaError, match=r"too many MB of modules of one user \(--max-stored-mb-per-user: 1\)"):
+        with pytest.raises(QuotaError, match=r"too many MB of modules for one user \(--max-stored-mb-per-user: 1\)"):
             runtime.mk_module(bigger, user="ann")
         runtime.mk_module(bigger, user="bob")
 

@@ -202,7 +202,7 @@ def test_a_trace_that_cannot_be_written_ends_alone(byte_level: Path, cache_dir: 
     environment = os.environ | {"AICI_TRACE": "/dev/full"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
     assert (done.returncode, done.stdout) == (0, "masks\n")
-    assert done.stderr.count("the trace ends here: [Errno 28]") == 1
+    assert done.stderr.count("the recording ends here: [Errno 28]") == 1
 
 
 @pytest.mark.parametrize(
