@@ -210,11 +210,11 @@ def test_a_trace_that_cannot_be_written_ends_alone(byte_level: Path, cache_dir: 
     [
         ("", "is empty"),
         ("x\n", "line 1: not JSON"),
-        ("[]\n", "line 1: it has not suff, cmd and resp"),
+        ("[]\n", "line 1: suff, cmd or resp is missing"),
         ('{"suff":"","cmd":{},"resp":null}\n{"suff":"-","cmd":{},"resp":null}\n', "line 2: ValueError"),
         ('{"suff":"","cmd":{},"resp":null,"raw":"?"}\n', "line 1: ValueError"),
         ('{"suff":"","cmd":{},"resp":null,"implied":true}\n', "line 1: KeyError"),
-        ('{"suff":"","cmd":{},"resp":null,"aicirt":{"format":2}}\n', "line 1: format 2, where 1 can be read"),
+        ('{"suff":"","cmd":{},"resp":null,"aicirt":{"format":2}}\n', "line 1: format 2 is not supported, only 1"),
         ('{"suff":"","cmd":{},"resp":null,"aicirt":{"format":1}}\n', "line 1: KeyError"),
     ],
 )
@@ -252,7 +252,7 @@ def test_a_recording_of_the_originals_client(byte_level: Path, trace: Path) -> N
     write(trace, kept)
     done = replay(trace)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "does not say which tokenizer" in done.stderr
+    assert "does not name its tokenizer" in done.stderr
     with trace.open("a") as file:
         file.write('{"timestamp":1,"su')
     done = replay(trace, "--tokenizer", str(byte_level), "--json")
