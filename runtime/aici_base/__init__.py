@@ -1,1 +1,1 @@
-"""What every package of aici needs: errors, ids, the tokenizer's files, the cache folder. Imports nothing of ours."""
+"""The base of all aici packages: errors, ids, tokenizer files, and the cache folder. Imports no other aici package."""

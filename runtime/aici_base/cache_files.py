@@ -1,4 +1,4 @@
-"""Where the runtime keeps what it can make again, and how it writes there: to a new name, then renamed."""
+"""The folders for cached files and uploaded controllers, and atomic writes into them."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,11 @@ from aici_base.errors import UnavailableError
 
 
 def default_cache_dir() -> Path:
-    """`$AICI_CACHE_DIR`, else `$XDG_CACHE_HOME/aici`, else `~/.cache/aici`. Not created here."""
+    """Return `$AICI_CACHE_DIR`, else `$XDG_CACHE_HOME/aici`, else `~/.cache/aici`. The folder may not exist yet.
+
+    >>> default_cache_dir().is_absolute()
+    True
+    """
     if own := os.environ.get("AICI_CACHE_DIR"):
         return Path(own).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -15,7 +19,11 @@ def default_cache_dir() -> Path:
 
 
 def default_store_dir() -> Path:
-    """`$AICI_STORE_DIR`, else `modules` in the cache folder: uploaded controllers and their tags. Not created here."""
+    """Return the folder of uploaded controllers and their tags: `$AICI_STORE_DIR`, else `modules` in the cache folder.
+
+    >>> default_store_dir().is_absolute()
+    True
+    """
     if own := os.environ.get("AICI_STORE_DIR"):
         return Path(own).expanduser().absolute()
     return default_cache_dir() / "modules"
@@ -24,14 +32,21 @@ def default_store_dir() -> Path:
 def write_atomically(
     path: Path, content: bytes | memoryview, *, hint: str = "AICI_CACHE_DIR names another folder"
 ) -> None:
-    """Readers see the old file or the new one, after a loss of power too. A file that a guest has mapped is never
-    changed in place (SIGBUS). Raises UnavailableError where nothing can be written."""
+    """Write to a temporary name, then rename: readers see the old file or the new file, even after a loss of power. A
+    file mapped by a guest must never change in place (SIGBUS).
+
+        >>> write_atomically(folder / "greeting.txt", b"hello")
+        >>> (folder / "greeting.txt").read_bytes()
+        b'hello'
+
+    Raise UnavailableError with `hint` if the folder cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(content)
-            sync(temporary)  # or the name could reach the disk before the content
+            sync(temporary)  # otherwise the name could reach the disk before the content
             temporary.rename(path)
             sync(path.parent)
         finally:
@@ -41,7 +56,7 @@ def write_atomically(
 
 
 def sync(path: Path) -> None:
-    """Returns when the disk has what the file, or the folder, holds now."""
+    """Wait until the disk has the current content of a file or folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

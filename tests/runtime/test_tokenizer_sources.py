@@ -80,7 +80,7 @@ def test_the_cache_of_hugging_face_can_be_elsewhere(places: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["llama", "nobody/nothing@v7", "nothing"])
 def test_what_is_nowhere(places: Path, name: str) -> None:
-    with pytest.raises(NotFoundError, match=f"no tokenizer {name}; looked for {places}/aici/models/{name}") as caught:
+    with pytest.raises(NotFoundError, match=f"no tokenizer {name}; searched {places}/aici/models/{name}") as caught:
         find(name, places)
     assert f"{places}/hf/hub/models--" in caught.value.message
     assert "on this machine" in caught.value.hint

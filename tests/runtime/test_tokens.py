@@ -57,7 +57,7 @@ def test_what_cannot_be_bytes_is_noted_and_empty(tmp_path: Path) -> None:
     assert len(found.token_bytes) == 301  # holes are empty too
     assert "token 300" in found.notes[0]
     assert found.eos_token == 0
-    assert "token 0 stands for" in found.notes[1]
+    assert "token 0 is used as" in found.notes[1]
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Find a model's tokenizer, convert a GGUF file's, and read the bytes of every token."""
+"""Find the tokenizer of a model, convert the tokenizer of a GGUF file, and read the bytes of every token."""

@@ -1,7 +1,7 @@
-"""What a GGUF file begins with: keys and values, and where its tensors are. The format is that of ggml's `gguf.md`, v2
-and 3.
+"""Read the start of a GGUF file: metadata, and the positions of tensors. The format is ggml's `gguf.md`, versions 2 and
+3.
 
-The package `gguf` reads it too, and brings numpy, which the runtime has no other use for.
+The package `gguf` reads the format too, but needs numpy, which the runtime does not use otherwise.
 """
 
 import struct
@@ -37,12 +37,13 @@ _SCALARS = {
 }
 _U32, _U64 = _SCALARS[4], _SCALARS[10]
 _MAX_DIMENSIONS = 4
-INCOMPLETE = "the download may be incomplete: fetch it again"
+INCOMPLETE = "the download may be incomplete: fetch the file again"
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`shape`: innermost first. `kind`: of its numbers, as ggml counts them. `start`: in the file."""
+    """`shape`: innermost dimension first. `kind`: ggml's number of the element type. `start`: byte offset in the
+    file."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,12 +52,19 @@ class Tensor:
 
 
 def read_metadata(path: Path) -> dict[str, Value]:
-    """Raises UsageError for what is no GGUF file, and for one that ends too early."""
+    """Return the metadata of a GGUF file by key.
+
+        >>> read_metadata(gguf_file)["general.architecture"]
+        'llama'
+
+    Raise UsageError if the file is not a GGUF file or ends too early.
+    """
     return _read(path, lambda reader: reader.metadata())
 
 
 def read_header(path: Path) -> tuple[dict[str, Value], list[Tensor]]:
-    """The metadata, and where the file says that its tensors are. Raises as `read_metadata` does."""
+    """Return the metadata, and the tensors with their positions as the file states them. Raise UsageError as
+    `read_metadata`."""
 
     def read(reader: "_Reader") -> tuple[dict[str, Value], list[Tensor]]:
         metadata = reader.metadata()
@@ -69,11 +77,11 @@ def _read(path: Path, read: "Callable[[_Reader], T]") -> T:
     try:
         with path.open("rb") as file:
             if not file.read(1):
-                raise UsageError(f"{path} cannot be read as a GGUF file: it is empty", hint=INCOMPLETE)
+                raise UsageError(f"{path} cannot be read as a GGUF file: the file is empty", hint=INCOMPLETE)
             with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
                 return read(_Reader(content))
     except struct.error as error:
-        raise UsageError(f"{path} is cut off: it ends before its tensors begin", hint=INCOMPLETE) from error
+        raise UsageError(f"{path} is cut off: the file ends before the tensors begin", hint=INCOMPLETE) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, MemoryError) as error:
@@ -81,7 +89,7 @@ def _read(path: Path, read: "Callable[[_Reader], T]") -> T:
 
 
 class _Reader:
-    """A position in the file. Beyond its end, `unpack_from` and `_text` raise."""
+    """A read position in the file. Reading beyond the end raises."""
 
     def __init__(self, content: mmap) -> None:
         self._content = content
@@ -91,28 +99,28 @@ class _Reader:
     def metadata(self) -> dict[str, Value]:
         magic, version = self._content[:4], struct.unpack_from("<I", self._content, 4)[0]
         if magic != MAGIC or version not in _VERSIONS:
-            raise ValueError(f"magic {magic!r}, version {version}; versions 2 and 3, little-endian, can be read")
+            raise ValueError(f"magic {magic!r}, version {version}; only versions 2 and 3, little-endian, are supported")
         self._at = 8
         self._num_tensors = self._number(_U64)
         return {self._text(): self._value() for _ in range(self._number(_U64))}
 
     def tensors(self, metadata: dict[str, Value]) -> list[Tensor]:
-        """After `metadata`, which may say how their data is aligned."""
+        """Call after `metadata`, which may define the alignment of tensor data."""
         found = [self._tensor() for _ in range(self._num_tensors)]
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or alignment < 1:
-            raise ValueError(f"its tensors are aligned to {alignment!r}")
+            raise ValueError(f"invalid alignment of tensors: {alignment!r}")
         begin = -(-self._at // alignment) * alignment
         return [replace(tensor, start=begin + tensor.start) for tensor in found]
 
     def _tensor(self) -> Tensor:
-        """Its start is that within the data."""
+        """Read a tensor; `start` is relative to the tensor data."""
         name, num_dimensions = self._text(), self._number(_U32)
         if num_dimensions > _MAX_DIMENSIONS:
             raise ValueError(f"{name!r} has {num_dimensions} dimensions")
         shape = tuple(self._number(_U64) for _ in range(num_dimensions)) or (1,)
         if 0 in shape:
-            raise ValueError(f"{name!r} has no numbers")
+            raise ValueError(f"the tensor {name!r} is empty")
         return Tensor(name, shape, self._number(_U32), self._number(_U64))
 
     def _number(self, kind: struct.Struct) -> int:

@@ -1,8 +1,8 @@
-"""The tokenizer in a GGUF file, as a `tokenizer.json` that gives the same tokens and the same bytes.
+"""Convert the tokenizer of a GGUF file to a `tokenizer.json` with the same tokens and the same token bytes.
 
-`gpt2` is byte-level BPE, `llama` is SentencePiece's BPE with byte fallback, whose merges follow from the scores. Others
-have no such form. Files name their splitting of text before BPE in `tokenizer.ggml.pre`; of a name that is not known
-here GPT-2's is taken, and said so: token bytes, and so masks, do not depend on it.
+Two kinds can be converted: `gpt2`, byte-level BPE, and `llama`, SentencePiece BPE with byte fallback, whose merges
+follow from the scores. `tokenizer.ggml.pre` names how text is split before BPE. For an unknown name the text is split
+as GPT-2 splits, with a warning: token bytes, and therefore masks, do not depend on the split.
 """
 
 import json
@@ -50,17 +50,17 @@ _LIKE = {
 _LIKE_GPT2 = ("default", "gpt-2", "phi-2", "mpt", "olmo", "jais", "roberta-bpe", "trillion", "granite-docling")
 _DIGITS_THEN_GPT2 = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 _WHOLE_WORDS = ("llama-bpe", "tekken")
-"""Vocabularies in which a word that is a token is taken whole, whatever the merges make of it."""
+"""Vocabularies in which a whole word that is a token stays whole, whatever the merges would produce."""
 
 
 def read(path: Path) -> tuple[bytes, TokenId | None]:
-    """A tokenizer.json, and the end-of-sequence token. Raises UsageError."""
+    """Return a tokenizer.json and the end-of-sequence token, if the file names one. Raise UsageError."""
     metadata = read_metadata(path)
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama"):
         raise UsageError(
             f"{path}: a tokenizer of the kind {kind} is not supported",
-            hint="gpt2 and llama are; or give a tokenizer.json",
+            hint="supported kinds are gpt2 and llama; or give a tokenizer.json",
         )
     try:
         build = _byte_level if kind == "gpt2" else _sentencepiece
@@ -70,7 +70,7 @@ def read(path: Path) -> tuple[bytes, TokenId | None]:
             raise ValueError(f"{len(tokens)} tokens, but {len(types)} types of tokens")
         tokenizer = build(metadata, {text: number for number, text in enumerate(tokens)}, tokens)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{path} has no tokenizer that can be read: {error}") from error
+        raise UsageError(f"{path} has no readable tokenizer: {error}") from error
     tokenizer["added_tokens"] = [
         {
             "id": number, "content": text, "special": kind != _Type.USER_DEFINED,
@@ -106,7 +106,7 @@ def _split(pre: str) -> list[dict[str, Any]]:
     if pre in _DIGITS_THEN_GPT2:
         return [{"type": "Digits", "individual_digits": True}]
     if pre not in _LIKE_GPT2:
-        _log.warning("how %r splits text into words is not known: aici_host_tokenize splits as GPT-2 does", pre)
+        _log.warning("unknown pre-tokenizer %r: aici_host_tokenize splits text as GPT-2 does", pre)
     return []
 
 
@@ -134,7 +134,8 @@ def _sentencepiece(metadata: Mapping[str, Value], vocab: Mapping[str, int], toke
 
 
 def _merges(vocab: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Every way to put a token together from two, best score first: SentencePiece always makes the best token next."""
+    """Return all pairs that form a token, best score first: SentencePiece always merges the pair with the best score
+    next."""
     found = [
         (-scores[number], vocab[text[:cut]], vocab[text[cut:]], text[:cut], text[cut:])
         for text, number in vocab.items()
@@ -147,12 +148,12 @@ def _merges(vocab: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str
 def _texts(metadata: Mapping[str, Value], key: str) -> list[str]:
     values = metadata.get(f"tokenizer.ggml.{key}", [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"tokenizer.ggml.{key} is no list of texts")
+        raise ValueError(f"tokenizer.ggml.{key} is not a list of texts")
     return [str(value) for value in values]
 
 
 def _numbers(metadata: Mapping[str, Value], key: str) -> list[float]:
     values = metadata.get(f"tokenizer.ggml.{key}", [])
     if not isinstance(values, list):
-        raise ValueError(f"tokenizer.ggml.{key} is no list")
+        raise ValueError(f"tokenizer.ggml.{key} is not a list")
     return [value for value in values if isinstance(value, int | float)]

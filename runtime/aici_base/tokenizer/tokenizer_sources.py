@@ -1,7 +1,8 @@
-"""From what was written after `--tokenizer` to a tokenizer.json on this machine.
+"""Find the tokenizer.json for a name given to `--tokenizer`.
 
-A name is tried as: a folder, a `tokenizer.json` or a GGUF file; a model that aici keeps; a repository
-`user/model[@rev]`, or a built-in name for one, in the cache of Hugging Face and, with huggingface_hub, on the hub.
+A name is tried in this order: a folder, a `tokenizer.json` or a GGUF file; a model in the cache folder of aici; a
+repository `user/model[@rev]`, or a built-in name of a repository, in the cache of Hugging Face and then, if
+huggingface_hub is installed, on the hub.
 """
 
 import hashlib
@@ -37,21 +38,26 @@ BUILT_IN = {
     "phi": "microsoft/phi-1_5",
     "gpt2": "gpt2",
 }
-"""The original's names."""
+"""Names built into upstream AICI, and their repositories."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSource:
-    """`eos_token`: where the source says more than `tokens.read_vocabulary` finds in the file."""
+    """A tokenizer.json on this machine. `eos_token`: the end-of-sequence token, if the source knows more than the
+    file."""
 
     tokenizer_json: Path
     eos_token: TokenId | None = None
 
 
 def find(name: str, cache_dir: Path, *, logits_size: int | None = None) -> TokenizerSource:
-    """`logits_size`: add special tokens up to it. What is derived from another file is kept in `cache_dir`.
+    """Return the tokenizer for a name. `logits_size`: pad the vocabulary with special tokens to this size. Derived
+    files are kept in `cache_dir`.
 
-    Raises NotFoundError that says where it was looked for, UsageError for a file that is none.
+        >>> find(str(tokenizer_folder), folder).tokenizer_json.name
+        'tokenizer.json'
+
+    Raise NotFoundError with all places searched, or UsageError if the file is not a tokenizer.
     """
     source = _on_this_machine(name, cache_dir) or TokenizerSource(_named(name))
     if logits_size is None:
@@ -88,13 +94,13 @@ def _named(name: str) -> Path:
         return _fetch(repo, revision or None)
     except _FetchError as error:
         raise NotFoundError(
-            f"no tokenizer {name}; looked for {own}, for the repository {repo} in {cached}, and on the hub: {error}",
+            f"no tokenizer {name}; searched {own}, the repository {repo} in {cached}, and the hub: {error}",
             hint=HINT,
         ) from error
 
 
 def _hub_cache() -> Path:
-    """Where huggingface_hub keeps its files."""
+    """Return the folder in which huggingface_hub keeps its files."""
     if own := os.environ.get("HF_HUB_CACHE"):
         return Path(own).expanduser()
     if home := os.environ.get("HF_HOME"):
@@ -103,7 +109,7 @@ def _hub_cache() -> Path:
 
 
 def _snapshot(cached: Path, revision: str) -> Path | None:
-    """`refs/REVISION` holds the commit that it is; a revision may be a commit too."""
+    """Return the file of a revision. `refs/REVISION` holds the commit of a branch; a revision may be a commit too."""
     ref = cached / "refs" / revision
     commit = ref.read_text().strip() if ref.is_file() else revision
     file = cached / "snapshots" / commit / FILE_NAME
@@ -116,7 +122,7 @@ class _FetchError(Exception):
 
 def _fetch(repo: str, revision: str | None) -> Path:
     try:
-        from urllib.request import getproxies  # weight, too
+        from urllib.request import getproxies  # imported late: slow
 
         from huggingface_hub import constants, hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -133,7 +139,7 @@ def _fetch(repo: str, revision: str | None) -> Path:
 
 
 def _check_reachable(url: str) -> None:
-    """The client of the hub tries for half a minute."""
+    """Raise _FetchError soon if the hub is unreachable: the hub's client would retry for half a minute."""
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname or "", parts.port or 443), timeout=_REACH_S).close()
@@ -146,7 +152,7 @@ def _padded(tokenizer_json: bytes, size: int) -> bytes:
     if not had <= size <= had + MAX_EXTRA_TOKENS:
         raise UsageError(
             f"--logits-size {size} does not fit a vocabulary of {had} tokens",
-            hint=f"it can be from {had} to {had + MAX_EXTRA_TOKENS}",
+            hint=f"give a size from {had} to {had + MAX_EXTRA_TOKENS}",
         )
     tokenizer = json.loads(tokenizer_json)
     tokenizer["added_tokens"] = (tokenizer.get("added_tokens") or []) + [
@@ -160,7 +166,7 @@ def _padded(tokenizer_json: bytes, size: int) -> bytes:
 
 
 def _keep(tokenizer_json: bytes, cache_dir: Path) -> Path:
-    """Raises UnavailableError where nothing can be written."""
+    """Store a derived tokenizer.json under its hash. Raise UnavailableError if the cache folder cannot be written."""
     path = cache_dir / "tokenizers" / f"{hashlib.sha256(tokenizer_json).hexdigest()}.json"
     if not path.is_file():
         write_atomically(path, tokenizer_json)

@@ -1,7 +1,7 @@
-"""The bytes of every token and the end-of-sequence token, from a Hugging Face `tokenizer.json`.
+"""Read the bytes of every token and the end-of-sequence token from a Hugging Face `tokenizer.json`.
 
-Guests reason about bytes, so this must be exact to the bit. The tokenizer's configuration files are not read: which
-token ends a chat turn is the engine's affair.
+Guests compute with bytes, so the bytes must be exact. Other configuration files of a tokenizer are not read: the engine
+decides which token ends a turn of a chat.
 """
 
 import json
@@ -17,13 +17,13 @@ from aici_base.ids import TokenId
 HINT = "give the folder of a model on this machine, its tokenizer.json, or its .gguf"
 _EOS_NAMES = ("</s>", "<|endoftext|>", "<|end_of_text|>")
 _MAX_TOKENS = 1 << 24
-"""Beyond it a vocabulary is a broken one: the greatest that there are have some 300,000."""
+"""A vocabulary with more tokens is damaged: the largest known vocabularies have about 300,000 tokens."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`token_bytes[id]`; empty for special tokens and holes. `notes`: what a person should know of it."""
+    """`token_bytes`: by token id; empty for special tokens and unused ids. `notes`: warnings for a person to read."""
 
     token_bytes: list[bytes]
     eos_token: TokenId
@@ -31,7 +31,11 @@ class Vocabulary:
 
 
 def tokenizer_file(name: str) -> Path:
-    """The `tokenizer.json` that a folder or a path names."""
+    """Return the `tokenizer.json` for a folder or a file name. Raise NotFoundError if there is no such file.
+
+    >>> tokenizer_file(str(tokenizer_folder)).name
+    'tokenizer.json'
+    """
     path = Path(name)
     if path.is_dir():
         path = path / "tokenizer.json"
@@ -41,12 +45,23 @@ def tokenizer_file(name: str) -> Path:
 
 
 def vocab_size(tokenizer_json: bytes) -> int:
-    """One more than the greatest id. Raises UsageError."""
+    """Return the greatest token id plus one. Raise UsageError if the content is not a tokenizer.json.
+
+    >>> vocab_size(tokenizer_json)
+    261
+    """
     return len(read_vocabulary(tokenizer_json).token_bytes)
 
 
 def read_vocabulary(tokenizer_json: bytes, *, eos_token: TokenId | None = None) -> Vocabulary:
-    """`eos_token`: where somebody knows it. Raises UsageError."""
+    """Return the bytes of all tokens. `eos_token`: the end-of-sequence token if known, in place of a guess by name.
+
+        >>> vocabulary = read_vocabulary(tokenizer_json)
+        >>> vocabulary.token_bytes[258]
+        b'hel'
+
+    Raise UsageError if the content is not a tokenizer.json or has an unsupported decoder.
+    """
     try:
         return _vocabulary(json.loads(tokenizer_json), eos_token)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -78,12 +93,12 @@ def _vocabulary(tokenizer: Any, known_eos: TokenId | None) -> Vocabulary:
         eos = known_eos
     elif eos is None:
         eos = 0
-        notes.append(f"no special token is named {', '.join(_EOS_NAMES)}: token 0 stands for the end of the sequence")
+        notes.append(f"no special token is named {', '.join(_EOS_NAMES)}: token 0 is used as the end-of-sequence token")
     return Vocabulary(token_bytes, TokenId(eos), tuple(notes))
 
 
 def _texts(vocab: Any) -> Mapping[str, int]:
-    """BPE and WordPiece map text to id; Unigram lists `[text, score]` in the order of ids."""
+    """Return ids by text. BPE and WordPiece map text to id; Unigram lists `[text, score]` in the order of ids."""
     if isinstance(vocab, list):
         return {entry[0]: token_id for token_id, entry in enumerate(vocab)}
     return dict(vocab)
@@ -122,7 +137,8 @@ def _byte_fallback(space: str | None) -> Callable[[str], bytes | None]:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Character to byte, as GPT-2 has it: printable bytes stand for themselves, the others are U+0100, U+0101, ..."""
+    """Return bytes by character in GPT-2's alphabet: printable bytes stand for themselves, all others for U+0100,
+    U+0101, ..."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in set(plain))
     return {chr(byte): byte for byte in plain} | {chr(0x100 + k): byte for k, byte in enumerate(others)}

@@ -190,14 +190,14 @@ def renamed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("damage", "said", "hint"),
     [
-        (lambda _: b"", "it is empty", "fetch it again"),
-        (lambda content: content[:28], "it ends before its tensors begin", "fetch it again"),
+        (lambda _: b"", "the file is empty", "fetch the file again"),
+        (lambda content: content[:28], "the file ends before the tensors begin", "fetch the file again"),
         (lambda content: content[: content.index(b"blk.0.ffn_up.weight")], "goes beyond the end", ""),
-        (lambda content: content[:-1], r"output\.weight ends at byte (\d+) of \d+", "fetch it again"),
+        (lambda content: content[:-1], r"output\.weight ends at byte (\d+) of \d+", "fetch the file again"),
         (
             renamed(b"blk.0.attn_q.weight", b"blk.0.attn_k.weight"),
             r"it has blk\.0\.attn_k\.weight twice",
-            "fetch it again",
+            "fetch the file again",
         ),
         (renamed(b"general.architecture", b"general.Architecture"), "of which architecture it is", ""),
     ],
