@@ -6,7 +6,7 @@ WORD_BYTES = 4
 
 
 class Field(NamedTuple):
-    """A field of a record: its name, its offset from the start of the record, its size."""
+    """A field of a record: name, offset from the start of the record, size."""
 
     name: str
     offset: int

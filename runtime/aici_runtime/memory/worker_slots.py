@@ -42,8 +42,8 @@ _RESPONSE = _SLOT.word("response")  # futex: 0 = none yet, _DEAD = the worker is
 _CANCELLED = _SLOT.word("cancelled")  # number of the request that the stepper wants interrupted
 _NUMBER = _SLOT.word("number")  # number of the latest request
 _STATE = _SLOT.word("state")  # _FREE or _USED
-_DETACHED = _SLOT.word("detached")  # number of the request whose worker must no longer write into the mask region
-_WRITING = _SLOT.word("writing")  # number of the request whose worker writes, or has written, its mask row
+_DETACHED = _SLOT.word("detached")  # number of the request whose mask must no longer be written
+_WRITING = _SLOT.word("writing")  # number of the request whose mask is being written, or is written
 _MASK_IN_PRE = _SLOT.word("mask in pre")  # 1 = the guest computes its mask in the pre phase
 _BELL = _SLOT.word("bell")  # futex, of a pool: counts the rings that announce requests for the pool's guests
 _ANSWERED = _SLOT.word("answered")  # futex, of a pool: counts the rounds of responses
@@ -118,7 +118,7 @@ class WorkerSlotTable:
     def take(self, half: range, owner: int) -> "WorkerSlot":
         """Return a free slot of `half` for a user (`owner_id`). Raises QuotaError when the user or the runtime is full.
 
-        One thread at a time of the process that hands out this half may call. When the side process and the stepper
+        To be called by one thread at a time, in the process that owns the half. When the side process and the stepper
         both take the last slot at once, the quota is exceeded by one.
         """
         owners = self._owners.tolist()
@@ -189,7 +189,7 @@ class WorkerSlot:
         self._words.store(self._base + _REQUEST, len(request))
 
     def ring(self) -> None:
-        """Wake the pool of this slot: requests for its guests are there (`workers/pool_process.py`)."""
+        """Wake the pool in this slot after requests for guests of the pool (`workers/pool_process.py`)."""
         self._words.store(self._base + _BELL, (self._words.load(self._base + _BELL) + 1) & _COUNT_MAX)
         self._words.wake(self._base + _BELL)
 
@@ -231,7 +231,7 @@ class WorkerSlot:
         return self._words.load(self._base + _LEAVE) == _LEFT
 
     def mark_dead(self) -> None:
-        """End every wait for a response. A response that is already there stays."""
+        """End every wait for a response. A response already written stays."""
         if self._words.load(self._base + _RESPONSE) == 0:
             self._words.store(self._base + _RESPONSE, _DEAD)
         self._words.wake(self._base + _RESPONSE)
@@ -241,10 +241,10 @@ class WorkerSlot:
         self._words.store(self._base + _CANCELLED, self._words.load(self._base + _NUMBER))
 
     def detach(self, deadline: float) -> bool:
-        """Forbid the worker to write the mask of its request, whenever the worker runs again.
+        """Forbid the worker to write the mask of the latest request, whenever the worker runs again.
 
-        The mask row belongs to another sequence in the next step. So wait for a worker that has begun to write, until
-        the worker has answered. Return False when `deadline` has passed before.
+        In the next step the mask row belongs to another sequence. A worker in the middle of writing is therefore waited
+        for, until the response. Return False when `deadline` passes before the response.
         """
         number = self._words.load(self._base + _NUMBER)
         self._words.store(self._base + _DETACHED, number)
@@ -256,7 +256,7 @@ class WorkerSlot:
         return True
 
     def mid_started(self) -> float | None:
-        """Return when the latest request's mid phase started (time.monotonic()); None when it has not."""
+        """Return the start of the latest request's mid phase (time.monotonic()), or None before the start."""
         started = self._words.load(self._base + _MID_STARTED)
         now = time.monotonic()
         return now - ((_milliseconds(now) - started) & _MILLISECONDS_MAX) / 1000 if started else None
@@ -268,7 +268,7 @@ class WorkerSlot:
     # The worker's end.
 
     def set_computes_mask_in_pre(self) -> None:
-        """Say that the guest computes its mask in the pre phase. Called before the guest is announced."""
+        """Announce a guest with masks in the pre phase. To be called before the guest is announced."""
         self._words.store(self._base + _MASK_IN_PRE, 1)
 
     def wait_request(self) -> bytes:
@@ -303,7 +303,7 @@ class WorkerSlot:
         self._words.store(self._base + _RESPONSE, len(response))
 
     def announce_responses(self) -> None:
-        """Wake a stepper that waits for responses of this pool."""
+        """Wake a stepper in wait for responses of the pool."""
         self._words.store(self._base + _ANSWERED, (self._words.load(self._base + _ANSWERED) + 1) & _COUNT_MAX)
         self._words.wake(self._base + _ANSWERED)
 
@@ -312,7 +312,7 @@ class WorkerSlot:
         return self._words.load(self._base + _LEAVE) == _LEAVING
 
     def confirm_leave(self) -> None:
-        """Say that the guest has left its pool."""
+        """Confirm that the guest has left the pool."""
         self._words.store(self._base + _LEAVE, _LEFT)
 
     def is_cancelled(self) -> bool:

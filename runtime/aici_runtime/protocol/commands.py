@@ -1,4 +1,4 @@
-"""The main channel's commands, parsed and checked for shape (not against the state of the runtime)."""
+"""Parse the commands of the main channel and check their shape. Checks against live sequences happen in the op sets."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,7 +39,8 @@ def parse_mid(body: dict[str, Any]) -> list[MidOp]:
 
 @dataclass(frozen=True, slots=True)
 class TurnCommand:
-    """`asked`: who is to answer post, if it has an op, and pre; fresh ones too. `ops`: those of mid."""
+    """A `turn_process` command: post (for sequences with a post op) and pre for the sequences in `asked` and for those
+    bound by `told.pre_ops`; mid for the sequences in `ops`."""
 
     told: PostPreCommand
     asked: list[SeqId]

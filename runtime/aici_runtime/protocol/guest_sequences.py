@@ -1,7 +1,7 @@
 """The sequences of an engine and the workers behind them.
 
-A sequence whose worker has failed (died, or was killed for its time) stays, and says so in every response, until the
-engine frees it: one bad guest never fails a command for the others.
+The worker of a sequence may die, or be killed after a timeout. The failed sequence stays until the engine frees the
+sequence, and every response repeats the failure. A bad guest never fails a command for other sequences.
 """
 
 import time
@@ -21,15 +21,16 @@ from aici_runtime.workers import worker_requests
 from aici_runtime.workers.worker_replies import WorkerReply
 
 _KILL_GRACE_S = 0.1
-"""Between interrupting a guest and killing its process."""
+"""Time between the interruption of a guest and the end of the process."""
 
 _FORK_S = 2.0
-"""A fork takes 3 ms; but giving up on one kills the parent, and a machine can be very busy."""
+"""A fork takes 3 ms. The limit is generous because a timeout kills the parent, and a machine can be very busy."""
 
 
 @dataclass(slots=True)
 class Lateness:
-    """A worker has not answered in time, and still works on it. `rounds`: how often that has been said."""
+    """`since`: from when a worker is late with the reply (time.monotonic()). `rounds`: the number of steps in which the
+    engine was told so. `row`: the mask row still open to the worker, -1 for no row."""
 
     since: float
     rounds: int = 0
@@ -38,8 +39,9 @@ class Lateness:
 
 @dataclass(slots=True, eq=False)
 class GuestSequence:
-    """`failure`: why its worker is no more; empty while it lives. `ready`: an answer that came too late to be given.
-    `asked`: the latest op. `masks_in_pre`: its guest computes them then."""
+    """`failure`: the reason why the worker has ended, empty while the worker lives. `held_reply`: a mid reply that
+    arrived late and waits for the next mid. `latest_op`: the operation of the latest request. `masks_in_pre`: the guest
+    computes its mask in the pre phase."""
 
     req_id: str
     worker: WorkerHandle | None
@@ -54,12 +56,13 @@ class GuestSequence:
         return self.worker is not None and self.worker.pool is not None
 
     def mid_started(self) -> float | None:
-        """In a turn: when (time.monotonic()), if it has."""
+        """Return the start of a turn's mid phase (time.monotonic()), or None before the start."""
         return None if self.worker is None else self.worker.slot.mid_started()
 
 
 class GuestSequences:
-    """By id. `ask` sends to many workers at once, `collect` takes what comes before a deadline."""
+    """The live and failed sequences by id. `send` starts many workers at once; `collect` reads replies up to a
+    deadline."""
 
     def __init__(
         self, *, table: WorkerSlotTable, supervisor: WorkerSupervisor, pools: GuestPools, limits: Limits
@@ -80,7 +83,7 @@ class GuestSequences:
         return iter(self._by_id.items())
 
     def bind(self, req_ids: Mapping[SeqId, str]) -> None:
-        """Fresh sequences for guests that wait to be bound: all, or RequestError and none."""
+        """Bind waiting guests to fresh sequence ids. Binds all, or raises RequestError and binds none."""
         if not req_ids:
             return
         for seq_id in req_ids:
@@ -95,15 +98,20 @@ class GuestSequences:
                 self.fail(sequence, f"Worker: {lost}")
 
     def send(self, requests: Iterable[tuple[SeqId, bytes]]) -> list[SeqId]:
-        """Returns those that are at work now; the others have failed. The first begins while `requests` goes on."""
+        """Send requests and return the ids of the sequences at work; the remaining sequences have failed.
+
+        The first worker starts while the iterator `requests` still produces the next request.
+        """
         sent = [seq_id for seq_id, request in requests if self._send(self._by_id[seq_id], request)]
         self._pools.ring(self._by_id[seq_id].worker for seq_id in sent)
         return sent
 
     def collect(self, seq_ids: list[SeqId], deadline: float) -> tuple[dict[SeqId, bytes], list[SeqId]]:
-        """Answers, and those from whom none has come before `deadline`. Who died meanwhile is in neither."""
+        """Return the replies, and the ids without a reply by `deadline`. Both leave out the sequences of dead
+        workers."""
         answers, missing = {}, []
-        # When the last has answered, most have: whoever waits for each in turn sleeps and wakes for each.
+        # Wait for the last worker first: by then most workers have replied. Waiting in order would sleep and wake for
+        # every reply.
         for seq_id in reversed(seq_ids):
             sequence = self._by_id[seq_id]
             if sequence.worker is None:
@@ -118,10 +126,12 @@ class GuestSequences:
         return answers, missing
 
     def give_up(self, seq_ids: list[SeqId]) -> dict[SeqId, bytes]:
-        """Interrupt these guests and take what their workers say of it; who does not say anything is killed."""
+        """Interrupt the guests of these sequences and return the replies. Kill a worker without a reply."""
         answers: dict[SeqId, bytes] = {}
         missing, num_before = seq_ids, -1
-        while missing and len(missing) != num_before:  # in a pool, one begins when another was interrupted
+        while (
+            missing and len(missing) != num_before
+        ):  # in a pool, the next guest starts when the one before is interrupted
             num_before = len(missing)
             for seq_id in missing:
                 worker = self._by_id[seq_id].worker
@@ -137,20 +147,26 @@ class GuestSequences:
         if sequence.worker is not None and sequence.worker.pool is not None:
             self._supervisor.release(
                 sequence.worker.pool
-            )  # it cannot be interrupted, and its others never get their turn
+                # A pool stuck in a guest would never serve the other guests.
+            )
         in_mid = sequence.latest_op in (worker_requests.MID, worker_requests.STEP) or sequence.mid_started() is not None
         op = "mid" if sequence.masks_in_pre or in_mid else "pre"
         self.fail(sequence, self._limits.timeout_text(op, self._table.protocol))
 
     def detach(self, seq_id: SeqId, deadline: float) -> None:
-        """Afterwards the worker does not touch its row any more, or is gone: a mask that it still makes comes with its
-        answer. One that is just being written is waited for; giving up on that kills the process."""
+        """Close the mask row to the worker; a later reply carries the mask.
+
+        A worker in the middle of writing the row has until `deadline` to finish; then the process is killed.
+        """
         sequence = self._by_id[seq_id]
         if sequence.worker is not None and not sequence.worker.slot.detach(deadline):
             self._fail_timeout(sequence)
 
     def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:
-        """Fork the parent's worker for `seq_id`. Returns why not; such a sequence exists too, as failed."""
+        """Fork the parent's worker for `seq_id`. Return the reason of a refusal, or an empty string.
+
+        After a refusal, `seq_id` exists too, as a failed sequence.
+        """
         if seq_id in self._by_id:
             return f"duplicate id {seq_id} (cloning {parent_id})"
         parent = self._by_id.get(parent_id)
@@ -178,7 +194,7 @@ class GuestSequences:
         sequence.failure = failure
 
     def free(self, freed: Iterable[SeqId]) -> list[GuestSequence]:
-        """Returns those that were there."""
+        """Release the sequences of `freed` and return the known ones among them."""
         gone = [self._by_id.pop(seq_id) for seq_id in dict.fromkeys(freed) if seq_id in self._by_id]
         for sequence in gone:
             if sequence.worker is not None:
@@ -221,7 +237,8 @@ class GuestSequences:
         return branch
 
     def _wait_for(self, pool: WorkerHandle) -> None:
-        """Until its late guests have answered, as they must before it forks another; or have been late for too long."""
+        """Wait for the replies of a pool's late guests, which must come before the pool forks. Give up overdue
+        guests."""
         proto = self._table.protocol
         patience_s = self._limits.late_rounds(proto) * self._limits.step_limit_s(proto)
         for seq_id in [seq_id for other, seq_id in self._late_in_pools() if other is pool]:
@@ -242,5 +259,5 @@ class _ForkError(Exception):
 
 
 def failed(reason: str) -> bytes:
-    """The result of a sequence whose worker cannot say it."""
+    """Return the result of a sequence without a worker to report the failure."""
     return encode_result(result=None, error=reason, storage=[], logs=reason, micros=0)

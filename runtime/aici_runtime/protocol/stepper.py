@@ -1,4 +1,4 @@
-"""The main channel: synchronous with the engine's steps, one thread, nothing slow."""
+"""The stepper: serves the main channel, in step with the engine, in one thread. Nothing slow happens here."""
 
 import logging
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Stepper:
-    """The first operation on sequences decides which of the two op sets it serves from then on."""
+    """Dispatches the commands of the main channel. The first command on sequences selects protocol v1 or v2."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Stepper:
             self._choose(proto)
 
     def serve(self, requests: Mailbox, responses: Mailbox, busy_wait_ms: int) -> None:
-        """Until `stop`, which has no response."""
+        """Answer requests until `stop`, which has no response."""
         while True:
             message = requests.receive(busy_wait_ms)
             response = self.answer(message)

@@ -1,13 +1,13 @@
-"""The op set of early 2024: `post_pre_process` before a step is scheduled, `mid_process` while the device computes.
+"""Protocol v1: `post_pre_process` before the engine schedules a step, `mid_process` while the device computes.
 
-And `turn_process`, ours, which does as much of both as it names. A guest that is asked for both, and answers post and
-pre with nothing but to go on, computes its mask at once, in the same turn of its worker. Who answers something else is
-not asked for a mask: its engine is to act on that first.
+`turn_process` is an extension. The command names the sequences for post and pre, and the sequences for mid; a sequence
+may be in both lists. The guest of such a sequence computes the mask in the same turn of the worker if post and pre say
+nothing but to go on. Otherwise mid does not run, because the engine has to act on the answer first.
 
-A guest that is late is killed after its limit and some grace, as the original does it; or, with
-`--wasm-max-timeout-steps`, waited for: it is suspended meanwhile, and the step in which it was asked for a mask is one
-in which nothing happens to it. Engines need not know of it: that is a splice of no tokens that takes back
-the sampled one.
+By default a late guest is killed after the limit and a grace period, as in upstream AICI. With
+`--wasm-max-timeout-steps` the runtime waits for the guest and reports the sequence as suspended. If a mask was due, the
+result of mid is a splice: remove the sampled token, append nothing. So nothing happens to the sequence in the step, and
+any engine understands the answer.
 """
 
 import time
@@ -28,11 +28,12 @@ from aici_runtime.workers import worker_replies, worker_requests
 from aici_runtime.workers.guest_server import split_post_pre, split_turn
 
 _GRACE_S = 0.2
-"""On top of every limit, as the original has it: the limit is the guest's, this is for a busy machine."""
+"""Grace on top of every limit, as in upstream AICI: the limit is for the guest, the grace for a busy machine."""
 
 _NO_STOP: dict[str, object] = {"stop": False}
 _LATE: dict[str, object] = CONTINUE | {"suspend": True, "late": True}
-"""`late` is ours, for our engine: it tells waiting from a deadlock, and costs no fuel."""
+"""The pre result of a late guest. The field `late` is an extension for our engine: it distinguishes waiting from a
+deadlock, and such a step costs no fuel."""
 _NOTHING: dict[str, object] = {"ff_tokens": [], "backtrack": 1, "late": True}
 
 
@@ -84,15 +85,16 @@ class V1Ops:
     def _run(
         self, asked: list[SeqId], post_ops: Mapping[SeqId, PostOp], ops: list[MidOp]
     ) -> tuple[bytes, bytes, bytes]:
-        """Post and pre of `asked`, and mid: the results of each, as they stand in an answer."""
+        """Run post and pre for `asked` and mid for `ops`. Return the entries of the three maps of the response."""
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
         waiting = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
         rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
         at_work = self._sequences.send(self._requests(asked, post_ops, ops, rows))
-        started = time.monotonic()  # now: whatever held us up before that, nobody has lost any of its time
+        started = time.monotonic()  # from now: a delay up to here must not cost the guests any time
         got = self._collect(at_work, started)
         if waiting:
-            # Who was late has the time of the others; if there are no others, a step's, so that no engine spins.
+            # A late guest gets as much time as the other guests; alone, the guest gets the time of a step, so that no
+            # engine spins.
             got |= self._collect_late(waiting, started if got else started + self._pre_limit_s)
         for seq_id in waiting:
             self._refuse_tokens_while_late(self._sequences[seq_id], post_ops.get(seq_id))
@@ -109,7 +111,7 @@ class V1Ops:
             if reason:
                 self._masks.v1_rows.clear(row)
             elif op.id in told and self._sequences[op.id].held_reply is None:
-                continue  # pre has said why
+                continue  # the pre result has the reason
             result = failed(f"Worker: {reason}") if reason else self._mid_result(op.id, row, got.get(op.id))
             mid.append(b'"%d":%b' % (op.id, result))
         return b",".join(post), b",".join(pre), b",".join(mid)
@@ -117,7 +119,7 @@ class V1Ops:
     def _requests(
         self, asked: list[SeqId], post_ops: Mapping[SeqId, PostOp], ops: list[MidOp], rows: dict[SeqId, int]
     ) -> Iterator[tuple[SeqId, bytes]]:
-        """Who is late, or has an answer that is still to be given, is left alone."""
+        """Yield the requests to the workers. Skips sequences that are late or hold an undelivered reply."""
         groups, told = _fork_groups(ops), set(asked)
         for seq_id in dict.fromkeys([*asked, *rows]):
             sequence, row = self._sequences[seq_id], rows.get(seq_id)
@@ -131,9 +133,10 @@ class V1Ops:
                 yield seq_id, worker_requests.turn(seq_id, post_ops.get(seq_id), row)
 
     def _collect(self, asked: list[SeqId], started: float) -> dict[SeqId, bytes]:
-        """Each has the time of what it is asked; that of mid begins when the last of them begins with it."""
+        """Collect replies under the limit of each operation. The time of mid starts when the last worker has started
+        mid."""
         ops = {seq_id: self._sequences[seq_id].latest_op for seq_id in asked}
-        # Whoever shares a process waits there for the others' masks too.
+        # A guest in a pool also waits for the masks of the other guests in its process.
         pooled = (
             [seq_id for seq_id in asked if self._sequences[seq_id].pooled]
             if worker_requests.TURN in ops.values()
@@ -152,7 +155,8 @@ class V1Ops:
         return got | more | self._handle_late(late, started)
 
     def _handle_late(self, seq_ids: list[SeqId], started: float) -> dict[SeqId, bytes]:
-        """From now on these are waited for, if that is wanted; else they are given up, with what they say of it."""
+        """Wait for late guests from now on if the runtime is patient. Otherwise interrupt the guests and return the
+        replies."""
         if not self._patience_s:
             return self._sequences.give_up(seq_ids)
         for seq_id in seq_ids:
@@ -164,7 +168,7 @@ class V1Ops:
         return got
 
     def _collect_late(self, waiting: list[SeqId], deadline: float) -> dict[SeqId, bytes]:
-        """What has come of those that were late; who is so for too long is given up."""
+        """Return new replies of late guests. Interrupt the guests that are late for too long."""
         got, missing = self._sequences.collect(waiting, deadline)
         return got | self._sequences.give_up([s for s in missing if self._is_overdue(self._sequences[s])])
 
@@ -219,7 +223,7 @@ def _result(result: object) -> bytes:
 
 
 def _joined(post: bytes, pre: bytes) -> bytes:
-    """What pre is to say when post can no longer be answered to."""
+    """Merge the results of post and pre into a pre result, for use when the time to answer post has passed."""
     if not post:
         return pre
     first, second = orjson.loads(post), orjson.loads(pre)
@@ -234,7 +238,7 @@ def _joined(post: bytes, pre: bytes) -> bytes:
 
 
 def _fork_groups(ops: Iterable[MidOp]) -> dict[SeqId, list[SeqId]]:
-    """Ids that have the same parent, or are it, in the order of `ops`."""
+    """Return the fork group of every sequence: a parent and the forks of the parent, in the order of `ops`."""
     groups: dict[SeqId, list[SeqId]] = {}
     for op in ops:
         groups.setdefault(op.id if op.clone_id is None else op.clone_id, []).append(op.id)

@@ -1,7 +1,8 @@
-"""The later op set: `mid_process` alone, in which a guest is told what was appended and answers with branches.
+"""Protocol v2: `mid_process` alone. A guest learns the appended tokens and answers with branches.
 
-A guest that is late answers, so to speak, that nothing happens in this step, and is waited for in the next; after
-`--wasm-max-timeout-steps` of them it is killed. Its mask row stays its own until it has answered or is gone.
+For a late guest, the runtime answers with a splice without effect and waits for the guest in the next step. The guest
+is killed after `--wasm-max-timeout-steps` such steps. The mask row of a late guest stays reserved until the guest has
+answered or is gone.
 """
 
 import time
@@ -37,7 +38,7 @@ class V2Ops:
         self._limit_s = limits.step_limit_s("v2")
         self._max_rounds = limits.late_rounds("v2")
         self._leaving: list[tuple[WorkerHandle, int]] = []
-        """Workers that were late when they were freed, and the rows that they may write to until they are gone."""
+        """Late workers of freed sequences. The mask row of a late worker stays reserved until the worker has ended."""
         masks.begin_v2_rows()
 
     def mid(self, body: dict[str, Any]) -> bytes:
@@ -77,7 +78,7 @@ class V2Ops:
         )
 
     def _check(self, ops: Iterable[StepOp]) -> None:
-        """Before anything changes: RequestError fails the command as a whole."""
+        """Refuse a bad command as a whole, with RequestError, before anything changes."""
         for op in ops:
             if op.req_id is None and op.clone_id is None and op.id not in self._sequences:
                 raise RequestError(f"invalid id {op.id}")
@@ -85,7 +86,8 @@ class V2Ops:
                 raise RequestError(f"duplicate id {op.id}")
 
     def _rows(self, ops: Sequence[StepOp]) -> dict[SeqId, int]:
-        """A mask row for each, the first ones that are free; who is late has one already."""
+        """Assign a v2 mask row to every sequence: a late sequence keeps the old row, the rest get the first
+        free rows."""
         self._leaving = [(worker, row) for worker, row in self._leaving if not worker.dead]
         rows = {}
         for op in ops:
@@ -115,7 +117,7 @@ class V2Ops:
             for op in ops
             if self._sequences[op.id].late is None
         )
-        started = time.monotonic()  # now: whatever held us up before that, nobody has lost any of its time
+        started = time.monotonic()  # from now: a delay up to here must not cost the guests any time
         late: list[SeqId] = []
         for op in ops:
             sequence = self._sequences[op.id]
@@ -138,7 +140,7 @@ class V2Ops:
     def _result(
         self, seq_id: SeqId, message: bytes | None, row: int, spare: Iterator[int], started: float
     ) -> tuple[bytes, int]:
-        """The result, and the last row that it names; -1 for none."""
+        """Return the result of a sequence and the highest mask row that the result names; -1 for no row."""
         sequence = self._sequences[seq_id]
         if message is None and sequence.late is not None:
             return self._nothing(sequence.late, started), -1
@@ -161,7 +163,7 @@ class V2Ops:
         )
 
     def _with_more_masks(self, answer: worker_replies.WorkerReply, row: int, spare: Iterator[int]) -> tuple[bytes, int]:
-        """One row was handed out before; a guest with a mask for each of its branches gets the others now."""
+        """Give the further masks of a reply mask rows of their own; the first mask already has a row."""
         numbers = {row: row}
         for k, bits in enumerate(answer.unwritten, 1):
             more = next(spare, None)
@@ -177,7 +179,7 @@ class V2Ops:
 
 
 def _fork_groups(ops: Iterable[StepOp]) -> dict[SeqId, list[SeqId]]:
-    """Ids that have the same parent, or are it: the parent first, its forks by their index."""
+    """Return the fork group of every sequence: the parent first, then the forks by `clone_idx`."""
     groups: dict[SeqId, list[tuple[int, SeqId]]] = {}
     for op in ops:
         parent = op.id if op.clone_id is None else op.clone_id

@@ -1,4 +1,4 @@
-"""`instantiate`: from what an engine asks for to a guest that waits for its first step. Many at once, in threads."""
+"""`instantiate`: from the engine's request to a guest that waits for the first step. Many at once, in threads."""
 
 import socket
 import threading
@@ -47,14 +47,13 @@ class Instantiator:
         self._slot_lock = threading.Lock()
 
     def instantiate(self, req_id: str, request: Request) -> bytes:
-        """Returns when the guest waits for its first step and the stepper has been told of it: with what the engine is
-        to know, a SeqResult."""
+        """Return the SeqResult for the engine, once the guest waits for the first step and the supervisor knows."""
         order = self._order(request)
         with self._slot_lock:
             slot = self._table.take(self._table.guest_half, owner_id(request.auth.user))
         try:
             answer = self._bring_up(slot, order)
-            # In the later protocol, a guest that has failed is there all the same, and says so at each step.
+            # In protocol v2 a failed guest exists all the same and reports the failure at every step.
             if answer["error"] and not (order.request["protocol"] == "v2" and "reply" in answer):
                 raise ControllerError(answer["error"])
         except BaseException:
@@ -100,7 +99,7 @@ class Instantiator:
         return answer
 
     def _worker(self, slot: WorkerSlot) -> socket.socket:
-        """A socket to one that lives."""
+        """Return a socket to a live worker, fresh from the spawner."""
         ours = _ask(self._spawner, slot.index, self._generation)
         refusal = socket_frames.receive(ours)
         if refusal == b"":
@@ -111,8 +110,10 @@ class Instantiator:
         raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
 
     def _fork_of(self, template: Template, slot: WorkerSlot, message: bytes) -> socket.socket | None:
-        """A socket to a worker that lives and has its order. None: there is none for `slot`, nor will there be. A
-        template as slow as a guest may be that starts afresh is of no use."""
+        """Return a socket to a live fork of the template with its order, or None if the slot has no fork and gets none.
+
+        A template slower than the init limit is ended: a guest started afresh may take no longer.
+        """
         try:
             ours = _ask(template, slot.index, self._generation)
         except OSError:
@@ -125,7 +126,7 @@ class Instantiator:
         except TimeoutError:
             template.end()
             ours.settimeout(None)
-            alive = socket_frames.receive(ours)  # of a fork that was made all the same, or the end of the file
+            alive = socket_frames.receive(ours)  # from a fork made after all, or the end of the stream
         except BrokenPipeError:
             pass
         if alive is None:
@@ -136,7 +137,7 @@ class Instantiator:
     def _make_template(self, order: "_Order") -> Template | None:
         sock = _ask(self._spawner, NO_SLOT, self._generation)
         _, fds, _, _ = socket.recv_fds(sock, len(socket_frames.EMPTY), 1)
-        if not fds:  # it cannot be started, which the guest that is started instead will say
+        if not fds:  # the guest started in place of the template will report the reason
             sock.close()
             return None
         template = Template(sock, fds[0])
@@ -148,7 +149,7 @@ class Instantiator:
         return template
 
     def _await(self, sock: socket.socket, message: bytes = b"", *, closing: bool = True) -> dict[str, Any]:
-        """Give a worker its order, if it does not have it yet, and wait until it has brought up its guest."""
+        """Send a worker its order (unless sent before) and wait until the guest has come up."""
         try:
             sock.settimeout(self._max_init_s + GRACE_S)
             if message:
@@ -170,7 +171,7 @@ class Instantiator:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """`guest`: what all guests of the key have in common; `request`: what is this one's own."""
+    """`guest`: the fields shared by all guests of the key. `request`: the fields of a single guest."""
 
     key: TemplateKey
     guest: dict[str, object]
@@ -182,7 +183,7 @@ class _Source(Protocol):
 
 
 def _ask(source: _Source, slot: int, generation: int) -> socket.socket:
-    """The end of the socket by which we hear of the worker."""
+    """Ask for a process. Return the socket on which the process reports."""
     ours, theirs = socket.socketpair()
     with theirs:
         try:

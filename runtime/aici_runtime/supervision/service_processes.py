@@ -1,7 +1,8 @@
-"""The parts of the runtime without which nothing new starts: forked from the stepper's process, and again when killed.
+"""The service processes of the runtime: the spawner and the side process. Forked from the stepper's process, and forked
+again when killed.
 
-The replacement is forked by the roster's thread, beside which another one runs. That is safe here: the child runs only
-what it is given, touches no lock of ours (Python makes its own anew), and leaves by `os._exit`.
+The supervisor's thread forks the replacement while the stepper's thread runs. The fork is safe: the child runs only the
+given function, touches no lock of the runtime (Python renews the interpreter's locks) and leaves by `os._exit`.
 """
 
 import os
@@ -19,7 +20,10 @@ _WITHIN_S = 10.0
 
 
 class ServiceProcesses:
-    """`leave` ends the runtime with an exit code. Used by one thread once the first parts have been started."""
+    """Starts and replaces the service processes. Used by a single thread after the first start.
+
+    `leave` ends the runtime with an exit code.
+    """
 
     def __init__(self, leave: Callable[[int], NoReturn]) -> None:
         self._leave = leave
@@ -27,11 +31,15 @@ class ServiceProcesses:
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS)
 
     def start(self, name: str, body: Callable[[], None], replace: Callable[[], None]) -> None:
-        """`replace` is called when the process is killed; one that ends by itself has said why, and would again."""
+        """Fork a service process. `replace` is called when the process is killed.
+
+        A process that ends by itself has reported the reason and would end again, so the runtime ends too.
+        """
         self._replace[fork_child(body)] = name, replace
 
     def reap(self) -> None:
-        """To be called after SIGCHLD. Workers are children of ours too, when the spawner that forked them has died."""
+        """Reap dead children, after SIGCHLD. Workers are among the children once the spawner that forked them
+        has died."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

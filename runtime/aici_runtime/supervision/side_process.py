@@ -1,4 +1,4 @@
-"""The side process: what happens before a request sees the device. Many requests at once, each in a thread."""
+"""The side process: work ahead of the first step, such as uploads and `instantiate`. Each request has a thread."""
 
 import base64
 import itertools
@@ -54,9 +54,10 @@ class SideConfig:
 def main(config: SideConfig) -> NoReturn:
     process.set_name(PROCESS_NAME)
     process.die_with(config.stepper_pidfd)
-    # An engine may ignore it, and so would we: then a failed compilation has no exit status, and passes for a good one.
+    # An ignored SIGCHLD would be inherited from the engine. Then a failed compilation has no exit status and looks like
+    # success.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    config.spawner.wait_ready()  # before a ping is answered: an engine that is told of readiness may rely on it
+    config.spawner.wait_ready()  # before the first ping is answered: an engine may rely on readiness
     if config.generation > 0:
         config.requests.repair("reading")
         config.responses.repair("writing")
@@ -74,7 +75,7 @@ def main(config: SideConfig) -> NoReturn:
 def _sweep(registry: Registry) -> None:
     try:
         registry.sweep()
-    except UnavailableError as error:  # a folder that may only be read serves as well
+    except UnavailableError as error:  # a read-only folder is fine
         _log.info("nothing is swept: %s", error)
 
 
@@ -94,7 +95,7 @@ class _Side:
         )
         self._numbers = itertools.count()
         self._in_flight_lock = threading.Lock()
-        self._in_flight: dict[str, bool] = {}  # req_id → discarded meanwhile
+        self._in_flight: dict[str, bool] = {}  # req_id → discarded in the meantime
         self._ops: dict[str, Callable[[Request], bytes]] = {
             "ping": lambda _: b'{"pong":1}',
             "instantiate": self._instantiate,
@@ -105,7 +106,8 @@ class _Side:
         }
 
     def accept(self, message: bytes, pool: Executor) -> None:
-        """One request, in the order of startup: what depends on that order happens here, the rest in the pool."""
+        """Take a request in the order of arrival. Work that depends on the order happens here; the pool does
+        the rest."""
         try:
             request = envelope.parse(message)
         except envelope.BadMessageError as error:
@@ -125,8 +127,8 @@ class _Side:
         pool.submit(self._serve, number, message, request, refusal)
 
     def _register(self, op: str, req_id: str) -> str:
-        """Returns why not; empty when all is well."""
-        if len(req_id) > _MAX_REQ_ID_CHARS:  # it must fit into a datagram of news
+        """Return the reason of a refusal; empty when the request is fine."""
+        if len(req_id) > _MAX_REQ_ID_CHARS:  # a report has to fit into a datagram
             return "req_id too long"
         if op == "discard":
             self._discard(req_id)
@@ -202,7 +204,7 @@ class _Side:
         return orjson.dumps({"tags": [asdict(info) for info in self._config.registry.get_tags()]})
 
     def _instantiate(self, request: Request) -> bytes:
-        req_id = field(request.body, "req_id", str)  # `accept` has registered it
+        req_id = field(request.body, "req_id", str)  # registered by `accept`
         try:
             return self._instantiator.instantiate(req_id, request)
         finally:
@@ -214,6 +216,6 @@ def _bad_op(_: Request) -> bytes:
 
 
 def _discarded(request: Request) -> bytes:
-    """`accept` has done it."""
+    """Acknowledge a discard; `accept` has done the work."""
     field(request.body, "req_id", str)
     return b"{}"

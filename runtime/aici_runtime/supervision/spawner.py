@@ -1,8 +1,8 @@
-"""The `aicirt-spawner` process: single-threaded, never compiles, forks a worker for every request.
+"""The `aicirt-spawner` process: forks a worker for every request. Single-threaded; never compiles.
 
-Its memory is what every worker starts with, so it prepares all that workers have in common: the wasmtime engine, the
-linker, the tokenizer. Then it enters the sandbox, and all of them with it. It is the parent of branches whose own
-parent died (subreaper), and the kernel reaps for it.
+Workers start with the spawner's memory. So the spawner prepares the common parts of all workers: the wasmtime engine,
+the linker, the tokenizer. Then the spawner enters the sandbox, and all workers are inside. As a subreaper, the spawner
+becomes the parent of forks with a dead parent, and the kernel reaps for the spawner.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ PROCESS_NAME = "aicirt-spawner"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnerConfig:
-    """`memory_bytes`: of all guests that one process may have."""
+    """`memory_bytes`: linear memory of all guests of a process."""
 
     table: WorkerSlotTable
     transfer: GuestTransfer
@@ -55,8 +55,10 @@ class SpawnerConfig:
 
 
 class SpawnerSockets:
-    """How the spawner is asked. The stepper's process keeps all ends open: what a spawner that was killed has not taken
-    waits for its replacement. `asking` leads to `requests`, and `starting` to `ready`."""
+    """The sockets to and from the spawner: `asking` leads to `requests`, `starting` to `ready`.
+
+    The stepper's process keeps all ends open, so requests not taken by a killed spawner wait for the replacement.
+    """
 
     def __init__(self) -> None:
         self.asking, self.requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -67,13 +69,15 @@ class SpawnerSockets:
             sock.close()
 
     def wait_ready(self) -> None:
-        """Until the first spawner can fork. If it never can, the runtime ends."""
+        """Wait until the first spawner can fork. If the spawner cannot start, the runtime ends."""
         self.ready.recv(1, socket.MSG_PEEK)
 
     def spawn(self, slot: int, generation: int, setup: socket.socket) -> None:
-        """Ask for a worker for `slot` (NO_SLOT: for a template), which says on `setup` that it lives (an empty frame),
-        and reads there what it is to do. A frame with text says why there is none. The end of the file: the spawner or
-        the worker was killed."""
+        """Ask for a worker for `slot` (NO_SLOT: for a template).
+
+        On `setup`, the worker sends an empty frame as a sign of life and reads the order. A frame with text gives the
+        reason of a failure. An end of the stream means that the spawner or the worker was killed.
+        """
         socket.send_fds(self.asking, [orjson.dumps([slot, generation])], [setup.fileno()])
 
 
@@ -86,7 +90,7 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     gc.collect()
     process.give_back_memory()
     process.forget_threads()
-    # Of Python 3.12, about forks of a process with threads: all that ours have sleep in a system call.
+    # Python 3.12 warns about forks of a process with threads. Here, all other threads sleep in a system call.
     warnings.simplefilter("ignore", DeprecationWarning)
     gc.freeze()
     gc.disable()
@@ -134,7 +138,7 @@ def _spawn(context: WorkerContext, sockets: SpawnerSockets, request: tuple[int, 
 
     def serve_guest() -> None:
         sockets.close()
-        with contextlib.suppress(BrokenPipeError):  # the one who asked was killed
+        with contextlib.suppress(BrokenPipeError):  # the side process was killed
             worker.main(context, slot, generation, setup)
 
     try:

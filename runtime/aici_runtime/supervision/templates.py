@@ -1,8 +1,8 @@
-"""Which guests are kept as templates: those of a module and an argument that are asked for again.
+"""Templates: guests kept ready to be forked, for a module and argument requested more than once.
 
-A template stands where its guest first needs to know its request, and is forked there (see `startup.py`). It has no
-slot, no user and no sequence. The side process makes it when the key is asked for the second time; it lives as long as
-that process holds the socket to it.
+A template stops at the first host call that depends on the request, and is forked there (`workers/startup.py`). A
+template has no slot, no user and no sequence. The side process starts a template at the second request for a key. The
+template lives as long as the side process holds the socket.
 """
 
 import os
@@ -18,10 +18,10 @@ from aici_runtime import process
 from aici_runtime.workers.startup import SPAWN_REQUEST
 
 _PATIENCE_S = 1.0
-"""With a template that another request makes. A guest may loop for as long as it may take to start."""
+"""Longest wait for a template in the making by another request: a guest may loop for the whole init limit."""
 
 _MAX_PAIRS = 1000
-"""Of module and argument that are remembered as seen."""
+"""Keys (module and argument) remembered as seen."""
 
 
 class TemplateKey(NamedTuple):
@@ -34,7 +34,8 @@ class TemplateKey(NamedTuple):
 
 
 class Template:
-    """The side process's end. Owns the socket and the pidfd. `memory_bytes`: linear memory of the guest that stands."""
+    """The side process's handle of a template. Owns the socket and the pidfd. `memory_bytes`: the guest's linear
+    memory."""
 
     def __init__(self, control: socket.socket, pidfd: int, memory_bytes: int = 0) -> None:
         self._control = control
@@ -43,13 +44,15 @@ class Template:
         self.memory_bytes = memory_bytes
 
     def spawn(self, slot: int, generation: int, setup: socket.socket) -> None:
-        """As the spawner does it. Raises OSError when the template is gone."""
+        """Ask for a fork, as `SpawnerSockets.spawn` does. Raises OSError when the template is gone."""
         with self._lock:
             socket.send_fds(self._control, [SPAWN_REQUEST.pack(slot, generation)], [setup.fileno()])
 
     def end(self) -> None:
-        """Idempotent. For what it was asked before there is a fork already, or there will never be one: then `setup`
-        is at its end."""
+        """End the template. Idempotent.
+
+        A fork requested earlier either exists already or never will; in the second case the `setup` socket reads EOF.
+        """
         with self._lock:
             if self._control.fileno() >= 0:
                 self._control.close()
@@ -59,7 +62,7 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A key that was seen. Whoever has the turn may make its template; `over`: nobody may any more."""
+    """A key seen before. The holder of the lock `turn` may make the template; with `over` nobody may any more."""
 
     turn: threading.Lock = field(default_factory=threading.Lock)
     template: Template | None = None
@@ -67,18 +70,19 @@ class _Entry:
 
 
 class Templates:
-    """At most `limit`, with at most `memory_max_bytes` together; those go first that were not used for longest."""
+    """Keep at most `limit` templates and `memory_max_bytes` in total; evict the least recently used."""
 
     def __init__(self, *, limit: int, memory_max_bytes: int) -> None:
         self._limit = limit
         self._memory_max_bytes = memory_max_bytes
         self._lock = threading.Lock()
-        self._entries: OrderedDict[TemplateKey, _Entry] = OrderedDict()  # by last use
+        self._entries: OrderedDict[TemplateKey, _Entry] = OrderedDict()  # least recently used first
 
     def find(self, key: TemplateKey, make: Callable[[], Template | None]) -> Template | None:
-        """The template for a key that is asked for again, made now if there is none. None: start without one.
+        """Return the template of a key seen before, made now if necessary. None means: start the guest without a
+        template.
 
-        Many who ask at once wait for one of them to make it: that is sooner than as many guests that start at once.
+        Concurrent callers wait for the first of them to make the template, which is faster than as many cold starts.
         """
         with self._lock:
             entry = self._entries.get(key)
@@ -99,20 +103,20 @@ class Templates:
             entry.turn.release()
 
     def refuse(self, key: TemplateKey) -> None:
-        """No template can be made of it."""
+        """Remember that the key must have no template."""
         with self._lock:
             if key in self._entries:
                 self._forget(key)
             self._entries[key] = _Entry(over=True)
 
     def forget(self, key: TemplateKey) -> None:
-        """No guest of it has come up: it counts as never seen."""
+        """Forget a key without a template: no guest of the key came up."""
         with self._lock:
             if key in self._entries and self._entries[key].template is None:
                 self._forget(key)
 
     def drop(self, key: TemplateKey, template: Template) -> None:
-        """It has failed: another one is made when the key is asked for again."""
+        """End a broken template. The next request for the key makes a new template."""
         with self._lock:
             if key in self._entries and self._entries[key].template is template:
                 self._entries[key] = _Entry()
@@ -125,8 +129,10 @@ class Templates:
                 self._forget(key)
 
     def _settle(self, key: TemplateKey, entry: _Entry) -> None:
-        """Make room for a new template, or forget the key of which none could be made. It may have been forgotten
-        meanwhile."""
+        """Make room for a new template, or forget a key without a possible template.
+
+        The key may have been forgotten in the meantime.
+        """
         with self._lock:
             is_known = self._entries.get(key) is entry
             if entry.template is None or not is_known:
@@ -143,7 +149,7 @@ class Templates:
                 self._forget(next(iter(kept)))
 
     def _kept(self) -> dict[TemplateKey, int]:
-        """Memory of each template, in the order of last use."""
+        """Return the memory of every template, least recently used first."""
         return {key: entry.template.memory_bytes for key, entry in self._entries.items() if entry.template}
 
     def _forget(self, key: TemplateKey) -> None:

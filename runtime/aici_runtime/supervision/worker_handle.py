@@ -1,4 +1,4 @@
-"""A worker as the stepper's process sees it: its slot and its process."""
+"""A worker as the stepper's process knows it: the worker slot and the process."""
 
 from dataclasses import dataclass, field
 
@@ -7,10 +7,10 @@ from aici_runtime.memory.worker_slots import WorkerSlot
 
 @dataclass(slots=True, eq=False)
 class WorkerHandle:
-    """`released`: the slot is to be freed as soon as the process is gone.
+    """`released`: the slot becomes free as soon as the process is gone. `pool`: the pool into which the guest has
+    moved.
 
-    `pool`: the process that the guest has moved into. That one, `is_pool`, has `members`, and a slot of its own, which
-    is nobody's once it is gone.
+    The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends.
     """
 
     slot: WorkerSlot
@@ -23,17 +23,17 @@ class WorkerHandle:
 
     @property
     def process(self) -> int:
-        """A pidfd; -1 when it is gone."""
+        """The pidfd of the process that runs the guest; -1 when the process is gone."""
         return self.pidfd if self.pool is None else self.pool.pidfd
 
     def send_request(self, request: bytes) -> None:
-        """In a pool, the bell is still to be rung."""
+        """Send a request. For a guest in a pool, the caller has to ring the pool's bell afterwards."""
         if self.pool is None:
             self.slot.send_request(request)
         else:
             self.slot.put_request(request)
         if self.dead:
-            # The supervisor may have said so before the request cleared the word.
+            # The supervisor may have marked the slot as dead before the request cleared that word.
             self.slot.mark_dead()
 
     def wait_response(self, deadline: float) -> bytes | None:

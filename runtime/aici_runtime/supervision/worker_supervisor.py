@@ -1,15 +1,17 @@
-"""Which workers exist. Learns of newborns from themselves, of their fate from the side process, of deaths from the
-kernel; frees slots.
+"""The register of live workers. The supervisor watches the processes and frees the worker slots.
 
-A thread sleeps on the pidfd of every worker, on the news and on whatever else it was given to watch. The stepper's
-thread waits on futexes only, and this thread wakes it when the worker it waits for has died.
+Workers announce themselves, the side process reports whether a guest came up, the kernel reports deaths.
 
-A slot of the side process's half is in one of three hands: that of the side process, from `take` until it says `ready`
-or `failed`; that of the supervisor, until the engine binds the guest; that of the stepper. Reports are in order, and
-have been sent before their sender dies: when the side process is dead and all reports are read, the slots in its hand
-are those without a bound or ready worker. A newborn of a dead side process (an older `generation`) has no claim to its
-slot, and has not touched it: it writes there only when asked, and reads it only when its answer to the side process was
-accepted.
+The supervisor's thread sleeps on the pidfd of every worker, on the socket of reports and on any other descriptor given
+to `watch`. The stepper's thread waits on futexes only; the supervisor's thread wakes the stepper when the worker waited
+for has died.
+
+A slot of the guest half has one of three owners. The side process owns the slot from `take` until the report `ready` or
+`failed`. Then the supervisor owns the slot until the engine binds the guest. Then the stepper owns the slot. Reports
+arrive in order and leave before their sender dies. So, with the side process dead and all reports read, the slots owned
+by the side process are the slots without a bound or ready worker. A new worker of a dead side process has an older
+`generation` and no claim to the slot. Such a worker has not touched the slot: a worker writes there only on request,
+and reads there only after the side process has accepted the answer on the `setup` socket.
 """
 
 import contextlib
@@ -32,33 +34,34 @@ from aici_runtime.supervision.worker_handle import WorkerHandle
 from aici_runtime.workers.worker_reports import WorkerReports
 
 _UNBORN_S = 5.0
-"""A child runs within milliseconds of its fork."""
+"""A child runs within milliseconds of the fork."""
 
 _FAILED_S = 2.0
-"""How long a guest is kept that failed before it was bound: each request with a bad argument leaves one."""
+"""Lifetime of a guest that failed before the engine could bind the guest: every request with a bad argument
+leaves one."""
 
 _log = logging.getLogger(__name__)
 
 _MAX_NEWS_BYTES = 64 * 1024
 _STACK_BYTES = 16 * 1024 * 1024
-"""Processes are forked from this thread, and guests run on what they inherit. Only what is touched takes memory."""
+"""The supervisor's thread forks processes, and guests run on the inherited stack. Only touched pages take memory."""
 
 
 class WorkerSupervisor:
-    """`unbound_s`: how long a guest that came up is kept for an engine that does not bind it."""
+    """Owns the handles of all workers. `unbound_s`: lifetime of a guest that came up and is not bound by the engine."""
 
     def __init__(self, table: WorkerSlotTable, *, unbound_s: float) -> None:
         self._table = table
         self._heard, said = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._heard.setblocking(False)  # recv_fds drops its flags in Python 3.11
+        self._heard.setblocking(False)  # Python 3.11 ignores the flags of recv_fds
         self.reports = WorkerReports(said)
         self._unbound_s = unbound_s
         self._lock = threading.Lock()
-        self._workers: dict[int, WorkerHandle] = {}  # by slot; all whose slot is not free
-        self._starting: set[int] = set()  # slots
-        self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # and when it expires
-        self._abandoned: dict[int, float] = {}  # slots, and when they are free
-        self._owed: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id, by number
+        self._workers: dict[int, WorkerHandle] = {}  # by slot index, for all slots in use
+        self._starting: set[int] = set()  # slot indices
+        self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # by req_id, with the time of expiry
+        self._abandoned: dict[int, float] = {}  # slot indices, with the time when the slot becomes free
+        self._owed: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id of the requests in progress
         self._generation = 0
         self._handlers: dict[int, Callable[[], object]] = {}
         self._epoll = select.epoll()
@@ -70,12 +73,12 @@ class WorkerSupervisor:
         process.start_thread(self._run, stack_bytes=_STACK_BYTES)
 
     def watch(self, fd: int, handle: Callable[[], object]) -> None:
-        """`handle` is called, in the roster's thread and without its lock, whenever `fd` is readable."""
+        """Call `handle` in the supervisor's thread, without the lock, whenever `fd` is readable."""
         self._handlers[fd] = handle
         self._epoll.register(fd, select.EPOLLIN)
 
     def close_descriptors(self) -> None:
-        """In a process that was forked from this one, and that they are of no use to."""
+        """Close the inherited descriptors. To be called in a process forked from the stepper's."""
         self._epoll.close()
         self._heard.detach()
         for fd in list(self._handlers):
@@ -85,19 +88,19 @@ class WorkerSupervisor:
         try:
             while True:
                 self.turn()
-        finally:  # a bug: nobody would hear of a death any more
+        finally:  # only after a bug; without this thread nobody would hear of a death
             traceback.print_exc()
             os._exit(70)
 
     def turn(self) -> None:
-        """Wait until something happens, and see to it."""
+        """Wait for events and handle them."""
         for fd, _ in self._epoll.poll(self._expire()):
             handle = self._handlers.get(fd)
             if handle is not None:
                 handle()
 
     def _expire(self) -> float | None:
-        """End the guests that nobody has bound in time; returns the seconds until there may be another."""
+        """End the guests with an expired time to be bound. Return the seconds until the next expiry."""
         now = time.monotonic()
         with self._lock:
             for index in [index for index, at in self._abandoned.items() if at <= now]:
@@ -109,8 +112,12 @@ class WorkerSupervisor:
         return min(times) - now if times else None
 
     def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
-        """All or none, whatever is discarded meanwhile. RequestError for one that is not ready or named twice."""
-        # The side process told us before it answered the engine, but the thread may not have run since.
+        """Return the workers of waiting guests. Raises RequestError, and binds none, if one is not ready or named
+        twice.
+
+        Atomic: a concurrent discard takes effect either before or after.
+        """
+        # The side process sent the report before the answer to the engine, but the thread may not have run since.
         self._catch_up()
         with self._lock:
             for req_id in req_ids:
@@ -119,7 +126,8 @@ class WorkerSupervisor:
             return [self._unbound.pop(req_id)[0] for req_id in req_ids]
 
     def adopt_branch(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
-        """One that may have announced itself already. Dead where there is no descriptor to watch it by."""
+        """Return the handle of a fork, which may have announced itself already. Without a descriptor left, the fork is
+        killed and the handle is dead."""
         self._catch_up()
         with self._lock:
             if slot.index in self._workers:
@@ -143,11 +151,12 @@ class WorkerSupervisor:
         return pool
 
     def abandon(self, slot: WorkerSlot) -> None:
-        """A branch that may still come up in it is ended; else the slot is free after a while in which none has."""
+        """Give up on a fork. The supervisor ends the fork if it still comes up, and frees the slot after a while if
+        not."""
         self.reports.abandoned(slot)
 
     def move(self, worker: WorkerHandle, pool: WorkerHandle) -> None:
-        """Its own process ends, and has nothing to do with its slot any more."""
+        """Record a guest's move into a pool. The old process ends and no longer owns the slot."""
         with self._lock:
             if worker.pidfd >= 0:
                 self._forget(worker)
@@ -155,7 +164,7 @@ class WorkerSupervisor:
             pool.members.add(worker)
 
     def evict(self, worker: WorkerHandle) -> None:
-        """The guest is nowhere."""
+        """Record a guest as lost: the guest has left the old process and has not arrived in the pool."""
         with self._lock:
             if worker.pool is not None:
                 worker.pool.members.discard(worker)
@@ -163,7 +172,7 @@ class WorkerSupervisor:
             worker.slot.mark_dead()
 
     def adopt_member(self, slot: WorkerSlot, pool: WorkerHandle) -> WorkerHandle:
-        """A guest that was cloned in its pool."""
+        """Record a guest cloned inside of a pool."""
         with self._lock:
             worker = WorkerHandle(slot, -1, dead=pool.dead, pool=pool)
             self._workers[slot.index] = worker
@@ -171,19 +180,20 @@ class WorkerSupervisor:
             return worker
 
     def release(self, worker: WorkerHandle) -> None:
-        """End the worker; its slot becomes free when it is gone."""
+        """End the worker. The slot becomes free when the process is gone."""
         with self._lock:
             self._release(worker)
 
     def interrupt(self, worker: WorkerHandle) -> None:
-        """Ask the worker to interrupt its guest, whose request has run out of time."""
+        """Ask the worker to interrupt the guest after a timeout."""
         worker.slot.cancel()
         with self._lock:
             if not worker.dead:
                 process.kill(worker.process, CANCEL_SIGNAL)
 
     def side_process_died(self) -> tuple[int, list[str | None]]:
-        """Undo what it has left. Returns the generation of the next, and whom that owes an answer."""
+        """Undo the unfinished work of a dead side process. Return the generation of the next side process, and the
+        `rid` of every unanswered request."""
         self._drain()
         with self._lock:
             for index in self._table.guest_half:
@@ -228,10 +238,10 @@ class WorkerSupervisor:
         self._table.free(worker.slot)
 
     def _died(self, worker: WorkerHandle) -> None:
-        self._drain()  # what it or the side process has said before
+        self._drain()  # first the reports sent before the death
         with self._lock:
             if worker.pidfd < 0 or not process.has_ended(worker.pidfd):
-                return  # the guest has moved meanwhile, and the descriptor may be that of another by now
+                return  # the guest has moved, and the number of the descriptor may be in use again
             self._forget(worker)
             worker.dead = True
             for member in list(worker.members):
@@ -240,7 +250,7 @@ class WorkerSupervisor:
                 if member.released:
                     self._free(member)
             worker.slot.announce_responses()
-            # A template's fork that was killed has no claim to its slot any more once another worker is born there.
+            # A killed fork of a template loses the claim to the slot once another worker has started there.
             if self._workers.get(worker.slot.index) is worker:
                 worker.slot.mark_dead()
                 if worker.is_pool:
@@ -255,7 +265,7 @@ class WorkerSupervisor:
         worker.pidfd = -1
 
     def _drain(self) -> bool:
-        """Whether there were any reports."""
+        """Read and handle all waiting reports. Return whether there were any."""
         num_heard = 0
         with self._lock, contextlib.suppress(BlockingIOError):
             while True:
@@ -265,7 +275,7 @@ class WorkerSupervisor:
         return num_heard > 0
 
     def _catch_up(self) -> None:
-        """In another thread than ours. That one may sleep on, without a look at the time that the news have set."""
+        """Read reports in the stepper's thread. The supervisor's thread wakes up to look at the new expiry times."""
         if self._drain():
             os.eventfd_write(self._alarm, 1)
 
@@ -301,10 +311,10 @@ class WorkerSupervisor:
                 del self._owed[number]
 
     def _hear_born(self, slot: WorkerSlot, generation: int, pid: int, pidfd: int) -> None:
-        """`pidfd`: -1 if it did not fit; then the worker is known, and dead."""
+        """Handle a birth. `pidfd` -1 means that no descriptor was left: the worker is recorded as dead."""
         if slot.index in self._table.fork_half and slot.index in self._workers:
             if pidfd >= 0:
-                os.close(pidfd)  # the stepper knows it from its parent
+                os.close(pidfd)  # the stepper knows the fork through the parent
             return
         if pidfd < 0:
             _kill_unwatched(pid)
@@ -326,7 +336,7 @@ class WorkerSupervisor:
 
 
 def _kill_unwatched(pid: int) -> None:
-    """Whom nobody can watch must not live."""
+    """Kill a process without a pidfd: nobody could watch such a process."""
     _log.warning("no descriptor is left for another guest; raise the limit (ulimit -n)")
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""The processes in which guests run."""
+"""The processes that run guests."""

@@ -1,4 +1,4 @@
-"""One guest and the slot by which it is asked (`worker_requests.py`)."""
+"""A guest behind a worker slot: answers the requests of `worker_requests.py`."""
 
 import struct
 import threading
@@ -15,9 +15,9 @@ _LENGTH = struct.Struct("<I")
 
 
 class GuestServer:
-    """Who is too late for its row is *detached* (see `Slot.detach`), and then its mask comes with the answer.
+    """A guest too late for the mask row is *detached* (`WorkerSlot.detach`): the mask then travels in the reply.
 
-    `lock` guards `is_busy`: at work on a request, and to be interrupted if that is wanted.
+    `lock` guards `is_busy`. A busy server is at work on a request and may be interrupted.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class GuestServer:
             slot.set_computes_mask_in_pre()
 
     def answer(self, request: bytes) -> bytes:
-        """To mid, step, pre, post and turn."""
+        """Answer mid, step, pre, post and turn."""
         op, seq_id, row, backtrack = worker_requests.HEAD.unpack_from(request)
         rest = request[worker_requests.HEAD.size :]
         if op == worker_requests.MID:
@@ -90,7 +90,7 @@ class GuestServer:
     def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: MaskRows, row: int) -> bytes:
         unwritten = masks
         first = rows.encoded(masks[0]) if masks else b""
-        if masks and self.slot.start_mask_write():  # from here to the response, a step may wait for us
+        if masks and self.slot.start_mask_write():  # from here to the response, a step may wait for this worker
             rows.put(row, first)
             unwritten = masks[1:]
         answer = self._idle(worker_replies.encode(result, len(masks), unwritten))
@@ -100,14 +100,14 @@ class GuestServer:
 
 
 def split_post_pre(response: bytes) -> tuple[bytes, bytes]:
-    """The two results in the response to pre or post; the first is empty when there was no post op."""
+    """Split the reply to pre or post into the two results. The first is empty without a post op."""
     end = _LENGTH.size + _LENGTH.unpack_from(response)[0]
     return response[_LENGTH.size : end], response[end:]
 
 
 def split_turn(response: bytes) -> tuple[bytes, bytes]:
-    """The response as to pre or post, empty when they said nothing but to go on; and that to mid, empty when the guest
-    was not asked for it."""
+    """Split the reply to a turn: the reply to pre or post, empty if they say nothing but to go on; and the reply to
+    mid, empty if mid did not run."""
     return split_post_pre(response)
 
 

@@ -1,4 +1,4 @@
-"""What comes before the first step: load the module, create the guest, show it its prompt."""
+"""The work before the first step: load the module, create the guest, pass the prompt."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ from aici_runtime.workers.worker_reports import WorkerReports
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """What the spawner prepares once and every worker inherits."""
+    """Prepared once by the spawner, inherited by every worker."""
 
     engine: wasmtime.Engine
     linker: Linker
     offset_linker: Linker
-    """For modules that want `aici_host_return_logit_bias` to have a result."""
+    """For modules that import `aici_host_return_logit_bias` with a result."""
     host: HostFunctions
     capabilities: frozenset[str]
     table: WorkerSlotTable
@@ -47,7 +47,7 @@ class WorkerContext:
 
 
 def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:
-    """Raises SetupError for a module that cannot be instantiated."""
+    """Load the module and its driver. Raises SetupError for a module that cannot be instantiated."""
     state = context.host.guest
     state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
     compiled = Path(order["compiled"])
@@ -63,7 +63,7 @@ def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartu
 
 
 def make_guest(context: WorkerContext, module: wasmtime.Module) -> Guest:
-    """Raises GuestError."""
+    """Instantiate the module. Raises GuestError."""
     linker = context.offset_linker if returns_offset(module) else context.linker
     return Guest(
         engine=context.engine,
@@ -92,17 +92,17 @@ def make_driver(context: WorkerContext, guest: Guest, state: GuestState) -> Gues
 
 
 def _flag_of(reason: str, limits: Limits) -> str:
-    """What to change, when wasmtime says that a limit was met."""
+    """Name the flag to change when wasmtime reports an exceeded limit."""
     if reason.endswith("exceeds memory limits"):
         return f" (--wasm-max-memory: {limits.memory_bytes // MIB} MB)"
     return f" (--wasm-max-table: {limits.table_elements})" if reason.endswith("exceeds table limits") else ""
 
 
 def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup: WorkerStartup) -> dict[str, object]:
-    """Everything before the first step. Returns what the side process is to know; `reply` is for the engine.
+    """Run the guest up to its first step. Return the message for the side process; `reply` is for the engine.
 
-    An engine of the earlier protocol looks for the log in the first step, and is told at once that there will be none.
-    In the later one, a guest that has failed is one that says so at each step.
+    An engine of protocol v1 reads the log at the first step; a failure is reported at once, as there will be no step.
+    In protocol v2 a failed guest exists and reports the failure at every step.
     """
     may_be_template = not guest.has_export(NO_TEMPLATE_EXPORT)
     if startup.is_template and not may_be_template:
@@ -114,7 +114,7 @@ def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup:
     except SetupError as failure:
         error = str(failure)
     if startup.is_template:
-        return {"error": error}  # it was in no fork that it failed
+        return {"error": error}  # the failure happened in the template itself
     result = None if error else {"prompt": prompt, "suspend": False, "num_forks": 1, "ff_tokens": []}
     state, is_v2 = context.host.guest, startup.request(guest.memory)["protocol"] == "v2"
     logs = state.take_log() if is_v2 else ""
@@ -133,5 +133,5 @@ def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup:
 
 
 def _prompt(host: HostFunctions, prompt: Sequence[int] | str) -> Sequence[int]:
-    """A text is one for Llama: that is what the protocol has it for."""
+    """Return the tokens of a prompt. Protocol v1 and v2 define a text prompt as a prompt for Llama."""
     return prompt if not isinstance(prompt, str) else host.tokens_of(f"<s> {prompt}" if prompt else "<s>")

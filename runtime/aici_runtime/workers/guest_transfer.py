@@ -1,8 +1,8 @@
-"""A guest on its way from one process into another: a piece of shared memory, mapped before anything is forked.
+"""The transfer area: shared memory for a guest on the way from process to process, mapped before any fork.
 
-    u32 length of a document, the document (JSON); from a fixed place on the guest's pages, which the document numbers
+    u32 length of a document, the document (JSON); from a fixed offset the guest's pages, numbered by the document
 
-One guest is in it at a time: the stepper sees to that. Sparse, and given back after each.
+The stepper lets one guest at a time into the area. The memory is sparse and given back after every move.
 """
 
 import mmap
@@ -24,7 +24,7 @@ class GuestTransfer:
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
 
     def put(self, document: dict[str, Any], guest: Guest) -> bool:
-        """False: it is too large, and nothing was written."""
+        """Write a guest into the area. Return False, with nothing written, if the guest is too large."""
         pages = list(guest.memory.pages())
         own = {
             "size_bytes": guest.memory.size_bytes(),
@@ -48,7 +48,7 @@ class GuestTransfer:
         return document
 
     def take(self, own: dict[str, Any], guest: Guest) -> None:
-        """Let `guest`, a new one of the same module, become the one that the document has as `guest`."""
+        """Turn `guest`, a new guest of the same module, into the guest described by `own`."""
         starts = range(_DOCUMENT_MAX_BYTES, len(self._memory), PAGE_BYTES)
         with memoryview(self._memory) as memory:
             pages = {number: memory[at : at + PAGE_BYTES] for number, at in zip(own["pages"], starts, strict=False)}

@@ -1,10 +1,10 @@
-"""The `aicirt-pool` process: many guests, which move in when they are bound. It is woken once for all of them.
+"""The `aicirt-pool` process: many guests, each moved in when bound. One wake-up serves all guests.
 
-Cheaper than a process for each, and less apart: a guest that runs away is interrupted, but the others wait for it until
-then; a process that dies takes all its guests along. They are born, and come up, in processes of their own as always.
+A pool is cheaper than a process per guest and isolates less. A runaway guest is interrupted, but the other guests wait
+until then. When the process dies, all guests die. Guests start and come up in processes of their own as usual.
 
-Its own slot takes `adopt` and `clone`, and carries the bell that the stepper rings when it has put requests into the
-slots of the guests, or marked some as leaving.
+The pool's own slot takes `adopt` and `clone`, and carries the bell. The stepper rings the bell after writing requests
+into the slots of guests, or after asking guests to leave.
 """
 
 from pathlib import Path
@@ -45,7 +45,9 @@ class PoolProcess:
             if self._slot.has_request():
                 self._slot.send_response(self._obey(self._slot.wait_request()))
             for server in list(self._servers.values()):
-                if server.slot.is_leaving():  # first: nobody rings for it again, nor waits for its answer
+                if (
+                    server.slot.is_leaving()
+                ):  # first: a leaving guest gets no further bell, and nobody waits for its answer
                     self._drop(server)
                 elif server.slot.has_request():
                     self._serve(server)
@@ -109,7 +111,7 @@ class PoolProcess:
             )
 
     def _module(self, compiled: str) -> wasmtime.Module:
-        """Kept: a mapped file, and there are few."""
+        """Load a module and keep it: modules are few, and mapped files."""
         module = self._modules.get(compiled)
         if module is None:
             module = self._modules[compiled] = load_module(self._context.engine, Path(compiled))

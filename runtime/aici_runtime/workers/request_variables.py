@@ -1,7 +1,7 @@
-"""The variables of a request: in its guest's process until it forks, from then on in one of their own, `aicirt-comms`.
+"""The variables of a request. They live in the guest's process until the request forks, then in a process of their own.
 
-Every worker of a request that has forked has a socket to that process. Before a fork the parent sends it the new
-branch's socket (SCM_RIGHTS) with an empty message. It ends when its last worker is gone, or the stepper is.
+The process `aicirt-comms` has a socket to every worker of the request. Before a fork, the parent sends the socket of
+the new fork (SCM_RIGHTS) with an empty message. The process ends with the last worker, or with the stepper.
 """
 
 import selectors
@@ -22,13 +22,13 @@ _CHUNK = 64 * 1024
 
 
 class VariablesClient:
-    """A worker's end. Used by one thread."""
+    """A worker's connection to the process of the variables. For use by one thread."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
     def execute(self, command: dict[str, Any]) -> bytes:
-        """Raises ValueError for a command that was refused, ConnectionError when the other end is gone."""
+        """Run a command. Raises ValueError for a refused command, ConnectionError when the process is gone."""
         try:
             socket_frames.send(self._sock, orjson.dumps(command))
             answer = socket_frames.receive(self._sock)
@@ -41,7 +41,7 @@ class VariablesClient:
         return answer
 
     def branch(self) -> "VariablesClient":
-        """A client for a fork that is about to be made. The parent closes it after the fork."""
+        """Return a client for the next fork. The parent closes the client after the fork."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._sock, [_HEADER.pack(0)], [theirs.fileno()])
@@ -52,7 +52,7 @@ class VariablesClient:
 
 
 class RequestVariables:
-    """The variables as one worker sees them. Raises what VariablesClient raises."""
+    """The variables as seen by a worker. Raises the errors of VariablesClient."""
 
     def __init__(self, stepper_pidfd: int) -> None:
         self._stepper_pidfd = stepper_pidfd
@@ -63,22 +63,24 @@ class RequestVariables:
         return _execute(self._own, command) if self._client is None else self._client.execute(command)
 
     def document(self) -> object | None:
-        """For another process, as JSON; None when they have a process of their own already."""
+        """Return the variables as JSON, for another process; None when they already live in a process of their own."""
         return None if self._client is not None else self._own.document()
 
     def restore(self, document: Any) -> None:
         self._own.restore(document)
 
     def branch(self, forget_guest: Callable[[], None]) -> VariablesClient:
-        """The end of a fork that is about to be made. Raises OSError when that cannot be. `forget_guest` is called in a
-        process that the guest is of no use to."""
+        """Return a client for the next fork. Raises OSError when no process can be started.
+
+        `forget_guest` is called in the process of the variables, which has no use for the guest.
+        """
         if self._client is None:
             self._client = self._start_server(forget_guest)
             self._own = Variables()
         return self._client.branch()
 
     def become(self, branch: VariablesClient) -> None:
-        """In the fork."""
+        """Take over a client in the fork."""
         self.close()
         self._client = branch
 
@@ -105,7 +107,7 @@ class RequestVariables:
 
 
 class _Connection:
-    """What has arrived from one worker and is not a whole message yet."""
+    """The bytes of a connection that do not form a whole message yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -113,7 +115,7 @@ class _Connection:
         self.adopted: list[int] = []
 
     def receive(self) -> list[bytes] | None:
-        """Whole messages, or None at the end."""
+        """Return the whole messages, or None at the end of the connection."""
         try:
             data, fds, _, _ = socket.recv_fds(self.sock, _CHUNK, 4)
         except ConnectionResetError:
@@ -133,7 +135,7 @@ class _Connection:
 
 
 def serve(variables: Variables, first: socket.socket, stepper_pidfd: int) -> None:
-    """Returns when there is nobody left to serve."""
+    """Serve until the last connection has ended."""
     with selectors.DefaultSelector() as selector:
         selector.register(stepper_pidfd, selectors.EVENT_READ)
         selector.register(first, selectors.EVENT_READ, _Connection(first))

@@ -1,11 +1,11 @@
-"""What the spawner, and so every worker, gives up for ever before it runs a guest.
+"""The rights that the spawner, and so every worker, gives up for good before the first guest runs.
 
-WebAssembly is the wall; this is for the day when it has a hole. No process of a guest can gain rights, open a file for
-writing, make a socket that leads out, start a program, or touch another process. What the kernel lacks is left out:
-`describe` says so. Nothing is set per worker: a fork inherits it all.
+WebAssembly is the wall; the sandbox is for the day when the wall has a hole. A process with guests cannot gain rights,
+open a file for writing, make a socket to the outside, start a program, or touch other processes. A protection that the
+kernel lacks is left out; `describe` lists the active ones. A fork inherits everything, so nothing is set per worker.
 
-RLIMIT_DATA is a belt: a host function may need memory too. RLIMIT_NPROC would count all processes of the user, ours or
-not; RLIMIT_FSIZE would hit the images that wasmtime makes of a guest's memory (memfd). Neither is set.
+RLIMIT_DATA is generous, because host functions need memory too. Two limits are not set: RLIMIT_NPROC would count all
+processes of the user, and RLIMIT_FSIZE would hit wasmtime's images of a guest's memory (memfd).
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _MAX_DESCRIPTORS = 1024
 _ROOM_FOR_THE_HOST_BYTES = 512 * 1024 * 1024
 
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""As the kernel numbers them; in the order of the columns below."""
+"""The kernel's numbers of the architectures, in the order of the columns below."""
 
 _Numbers = tuple[int | None, int | None]
 _ALLOWED: dict[str, _Numbers] = {
@@ -37,13 +37,13 @@ _ALLOWED: dict[str, _Numbers] = {
     "newfstatat": (262, 79), "statx": (332, 291), "readlinkat": (267, 78), "faccessat": (269, 48),
     "getdents64": (217, 61), "getcwd": (79, 17), "stat": (4, None), "lstat": (6, None), "access": (21, None),
     "readlink": (89, None), "select": (23, None), "pselect6": (270, 72),
-    # sockets that are there already
+    # existing sockets
     "sendto": (44, 206), "recvfrom": (45, 207), "sendmsg": (46, 211), "recvmsg": (47, 212), "shutdown": (48, 210),
     "getsockname": (51, 204), "getsockopt": (55, 209),
     # memory
     "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "mremap": (25, 216),
     "madvise": (28, 233), "memfd_create": (319, 279), "membarrier": (324, 283),
-    # threads, signals to itself, time
+    # threads, signals to the process itself, time
     "futex": (202, 98), "set_robust_list": (273, 99), "rseq": (334, 293), "set_tid_address": (218, 96),
     "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "gettid": (186, 178), "getpid": (39, 172),
     "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
@@ -75,7 +75,7 @@ _INSTRUCTION = struct.Struct("<HBBI")
 _LOAD, _EQUAL, _ANY_OF, _RETURN = 0x20, 0x15, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _ALLOW, _REFUSE, _ABSENT, _KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
-"""What a filter returns: go on; EPERM; ENOSYS; end the process."""
+"""Results of a filter: continue; EPERM; ENOSYS; end the process."""
 
 
 class _Program(ctypes.Structure):
@@ -83,9 +83,10 @@ class _Program(ctypes.Structure):
 
 
 def enter(*, memory_bytes: int, user: str | None = None, modules: Path | None = None) -> None:
-    """For this process and all its children, once, while it has one thread. `memory_bytes`: a guest's own.
+    """Enter the sandbox: this process and all future children, once, while the process has a single thread.
 
-    Raises UsageError for a `user` that is unknown, that we may not become, or who cannot read the folder `modules`.
+    `memory_bytes`: linear memory of a guest. Raises UsageError for a `user` who is unknown, whom this process may not
+    become, or who cannot read the folder `modules`.
     """
     _limit(memory_bytes)
     if user is not None:
@@ -99,7 +100,7 @@ def enter(*, memory_bytes: int, user: str | None = None, modules: Path | None = 
 
 
 def _filter(column: int) -> bytes:
-    """Blocks that each end in a return, for one number; who reaches the end is refused."""
+    """Return the filter: a block per system call, each with a return at the end. Unlisted calls are refused."""
     code = [
         _INSTRUCTION.pack(_LOAD, 0, 0, _ARCHITECTURE_AT),
         _INSTRUCTION.pack(_EQUAL, 1, 0, list(_MACHINES.values())[column]),
@@ -114,7 +115,7 @@ def _filter(column: int) -> bytes:
 
     for numbers in _ALLOWED.values():
         block(numbers, _return(_ALLOW))
-    block(_CLONE3, _return(_ABSENT))  # its flags lie in memory, out of sight: glibc takes clone then
+    block(_CLONE3, _return(_ABSENT))  # the flags lie in memory, invisible to the filter; glibc then falls back to clone
     block(_CLONE, *_unless(0, _ANY_OF, [_NEW_NAMESPACES]))
     block(_OPENAT, *_unless(2, _ANY_OF, [_WRITING]))
     block(_OPEN, *_unless(1, _ANY_OF, [_WRITING]))
@@ -137,7 +138,7 @@ def _only(argument: int, operands: Sequence[int]) -> list[bytes]:
 
 
 def _decide(argument: int, test: int, operands: Sequence[int], then: int, otherwise: int) -> list[bytes]:
-    """All that is tested are 32-bit arguments: the lower half, which comes first."""
+    """Compare the lower half of an argument, which comes first: all tested arguments have 32 bits."""
     code = [_INSTRUCTION.pack(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument)]
     for operand in operands:
         code += [_INSTRUCTION.pack(test, 0, 1, operand), _return(then)]
@@ -145,7 +146,7 @@ def _decide(argument: int, test: int, operands: Sequence[int], then: int, otherw
 
 
 def describe() -> str:
-    """What holds guests on this machine."""
+    """Return the protections that are active on this machine, as text."""
     return ", ".join(["a filter of system calls"] * _has_seccomp() + ["no_new_privs", "resource limits"])
 
 
@@ -185,7 +186,7 @@ def _become(name: str, modules: Path | None) -> None:
 
 
 def _may_read(folder: Path) -> bool:
-    """Or could, if it existed."""
+    """Return whether the folder, if it existed, could be read."""
     try:
         folder.stat()
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""How the guest of this process comes to its request: at once, or, in a template, once for each fork.
+"""The start of a worker: how the guest gets its request. A template gets a request in every fork.
 
-A template is a guest that has come as far as all guests of its module and argument come alike. It stands inside of the
-call of the host by which it first asks for something of its request, its prompt or its randomness; a guest that never
-asks stands behind `aici_init_prompt`. There it is forked, and each fork goes on with a request of its own.
+A template is a guest in the state common to all guests of a module and argument. The guest stands inside the first host
+call that depends on the request, for the prompt or for randomness; a guest without such a call stands behind
+`aici_init_prompt`. The process is forked there, and every fork continues with a request of its own.
 """
 
 import os
@@ -24,17 +24,17 @@ WORKER_NAME = "aicirt-seq"
 NO_SLOT = -1
 
 SPAWN_REQUEST = struct.Struct("<ii")
-"""What a template is asked with: slot and generation; the new guest's socket goes along."""
+"""The request for a fork of a template: slot and generation. The new guest's socket travels along."""
 
 
 class WatchThread(Protocol):
-    """A thread of this process that no fork inherits. The end of `control` ends this process."""
+    """A watchdog thread, which forks do not inherit. The end of `control` ends the process."""
 
     def start(self, control: socket.socket | None = None) -> None: ...
 
 
 class WorkerStartup:
-    """Owns `setup`, the socket to the side process. `asked_ns`: when the request came (time.perf_counter_ns)."""
+    """Owns `setup`, the socket to the side process. `asked_ns`: arrival of the request (time.perf_counter_ns)."""
 
     def __init__(
         self, setup: socket.socket, *, table: WorkerSlotTable, reports: WorkerReports, watch: WatchThread
@@ -48,8 +48,11 @@ class WorkerStartup:
         self.asked_ns = 0
 
     def begin(self, slot: int, generation: int) -> dict[str, Any]:
-        """Announce this process. Returns what it is to do. Raises BrokenPipeError when whoever asked for it is gone:
-        then the slot is not ours, and is not touched."""
+        """Announce the process and return its order.
+
+        Raises BrokenPipeError when the process that asked is gone. The slot then belongs to another and stays
+        untouched.
+        """
         if slot == NO_SLOT:
             process.set_name(TEMPLATE_NAME)
             self._send_pidfd()
@@ -85,19 +88,20 @@ class WorkerStartup:
         return self._slot
 
     def answer(self, answer: dict[str, object]) -> None:
-        """The last word on `setup`."""
+        """Send the last message on `setup`."""
         socket_frames.send(self._setup, orjson.dumps(answer))
         self._setup.close()
 
     def request(self, memory: Memory) -> dict[str, Any]:
-        """What is different for each request. In a template, whose guest has this memory, returns in forks only."""
+        """Return the fields that differ between requests. In a template, whose guest has this memory, only forks
+        return."""
         if self._request is None:
             self._stand(memory)
         return self._request or {}
 
     def _stand(self, memory: Memory) -> None:
-        """This process keeps the guest as it is. A fork of it waits for the next request: so no request waits for a
-        fork, which takes longer than all the rest."""
+        """Keep the guest in this state. A fork waits ready for the next request, so no request waits for the fork
+        itself, the slowest part."""
         try:
             socket_frames.send(self._setup, orjson.dumps({"error": "", "memory_bytes": memory.size_bytes()}))
         except BrokenPipeError:
@@ -111,11 +115,11 @@ class WorkerStartup:
                 return
             os.close(take)
             if not os.read(taken, 1):
-                os._exit(0)  # the fork ended without a request: so would the next
+                os._exit(0)  # the fork ended without a request; the next would too
             os.close(taken)
 
     def _wait(self, keeper: int, take: int) -> None:
-        """In a fork. Whoever ends the keeper has ended it too, or it has taken what was asked before."""
+        """Wait in a fork for a request. The fork ends with the keeper, or has already taken a request."""
         process.die_with_parent(keeper)
         self._watch.start()
         message, fds, _, _ = socket.recv_fds(self._setup, SPAWN_REQUEST.size, 1)
@@ -140,7 +144,7 @@ class WorkerStartup:
 
 
 def _fork() -> int:
-    """Where there can be none, the template is of no use: whoever asks will start without it."""
+    """Fork, or end a template that cannot fork: the side process then starts guests without it."""
     try:
         return os.fork()
     except OSError:

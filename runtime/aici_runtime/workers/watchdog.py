@@ -1,7 +1,7 @@
-"""A thread of a worker, asleep on two things: the stepper's end, which ends us, and CANCEL_SIGNAL, which makes it look
-at the slots: a guest is to be interrupted.
+"""The watchdog: a thread of every worker. Ends the worker with the stepper, and interrupts guests on CANCEL_SIGNAL.
 
-The signal's handler runs in C and writes to a pipe at once, whatever the main thread is doing in the guest.
+The C part of the signal handler writes to a pipe at once, whatever the main thread does in the guest. The thread then
+looks at the worker slots for a cancelled request.
 """
 
 import os
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Watchdog:
-    """`servers`: the guests of this process; one of them is at work at a time."""
+    """Watches the stepper's pidfd and CANCEL_SIGNAL. `servers`: the guests of the process, of which one is at work at a
+    time."""
 
     def __init__(self, stepper_pidfd: int) -> None:
         self._stepper_pidfd = stepper_pidfd
@@ -29,9 +30,9 @@ class Watchdog:
         self.servers: Mapping[int, GuestServer] = {}
 
     def start(self, control: socket.socket | None = None) -> None:
-        """Also after a fork: the thread, the pipe and the lock are the parent's, and useless here.
+        """Start the thread, also again after a fork: the parent's thread, pipe and lock are useless in the child.
 
-        The end of `control` ends this process, whatever its guest does.
+        The end of `control` ends the process, whatever the guest does.
         """
         if self._pipe is None:
             signal.signal(CANCEL_SIGNAL, lambda *_: None)
@@ -61,7 +62,8 @@ class Watchdog:
                     self._look(list(self.servers.values()))
 
     def _look(self, servers: list[GuestServer]) -> None:
-        """What comes too late must not hit the next request."""
+        """Interrupt the guest with a cancelled request. A cancellation that arrives late must not hit the next
+        request."""
         for server in servers:
             if server.is_busy and server.slot.is_cancelled():
                 for other in servers:

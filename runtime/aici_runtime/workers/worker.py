@@ -1,4 +1,4 @@
-"""The `aicirt-seq` process: one guest, one sequence. Obeys the requests of its worker slot, and forks itself."""
+"""The `aicirt-seq` process: a guest for a sequence. Obeys the requests of the worker slot, and forks itself."""
 
 import os
 import socket
@@ -16,9 +16,9 @@ from aici_runtime.workers.watchdog import Watchdog
 
 
 def main(context: WorkerContext, slot: int, generation: int, setup: socket.socket) -> NoReturn:
-    """Bring the guest up as `setup` asks, say on that socket how it went, then serve the slot for ever.
+    """Bring the guest up as ordered on `setup`, report the outcome there, then serve the slot for ever.
 
-    Raises BrokenPipeError when the one who asked is gone: then the slot is not ours, and is not touched.
+    Raises BrokenPipeError when the process that asked is gone. The slot then belongs to another and stays untouched.
     """
     watchdog = Watchdog(context.stepper_pidfd)
     startup = WorkerStartup(setup, table=context.table, reports=context.reports, watch=watchdog)
@@ -64,7 +64,7 @@ class Worker:
                 response = server.answer(request)
             else:
                 response = self._obey(request)
-            # Only now is it known which slot: a fork goes on here, in two processes.
+            # A fork continues here in two processes, so only now the slot of the reply is known.
             server.slot.send_response(response)
             if response == b"moved":
                 os._exit(0)
@@ -88,7 +88,7 @@ class Worker:
         if pid != 0:
             branch.close()
             return b"%d" % pid
-        self._context.reports.born(slot, 0)  # our parent may not live to tell of us
+        self._context.reports.born(slot, 0)  # the parent may die before it can tell
         self._variables.become(branch)
         self._server.state.seq_id = seq_id
         self._server.use_slot(slot)

@@ -1,17 +1,18 @@
-"""What a worker answers to `mid` and `step`: a SeqResult as JSON, and the masks that are not in the mask region yet."""
+"""The replies of a worker: a SeqResult as JSON, and the masks that are not in the mask region yet."""
 
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 _HEAD = struct.Struct("<HHI")
-"""Number of masks, how many of them are in their rows, bytes of JSON."""
+"""The number of masks, the number of masks already written to the mask region, the length of the JSON in bytes."""
 
 _ONE_WRITTEN_MASK = _HEAD.pack(1, 1, 0)[:4]
 
 
 class WorkerReply(NamedTuple):
-    """`num_masks`: of the result; `unwritten`: bits of the last of them, which the stepper has to write."""
+    """A reply to `mid` or `step`. `num_masks`: masks of the result. `unwritten`: bits of the last masks, for the
+    stepper to write."""
 
     result: bytes
     num_masks: int
@@ -24,7 +25,7 @@ def encode(result: bytes, num_masks: int, unwritten: Sequence[bytes | bytearray]
 
 
 def written_result(message: bytes) -> bytes:
-    """The result, if its one mask is in its row and nothing is left to do; else nothing."""
+    """Return the result of a reply with a single mask, already written to the mask row; else empty bytes."""
     return message[_HEAD.size :] if message.startswith(_ONE_WRITTEN_MASK) else b""
 
 

@@ -1,21 +1,22 @@
-"""What the stepper asks a worker for: an operation, three numbers, and JSON that the guest reads as it is.
+"""The requests of the stepper to a worker: an operation, three numbers, and JSON that the guest reads unchanged.
 
-mid    row, fork_group                    → an WorkerReply; the mask goes to the row
-pre    id                                 → the result of pre, as `post`
-post   id, backtrack, tokens              → u32 length of the post result, post result, pre result
-turn   id, row, backtrack, tokens         → u32 length of the response as to post or pre, that, and a reply as to mid
-                                            if they were to go on; no tokens, not even []: as to pre
-step   id, row, argument                  → an WorkerReply; its first mask goes to the row
-fork   id, slot                           → pid of the branch, which answers `ok` on its own slot; or an error
+    request                                    reply
+    mid        row, fork_group                 a WorkerReply; the mask goes to the row
+    pre        id                              a post result of length 0, and the pre result (as for `post`)
+    post       id, backtrack, tokens           u32 length of the post result, post result, pre result
+    turn       id, row, backtrack, tokens      u32 length of the reply to pre or post, that reply, and a WorkerReply
+                                               to mid if the guest goes on. Without tokens (not even []): pre alone
+    step       id, row, argument               a WorkerReply; its first mask goes to the row
+    fork       id, slot                        the pid of the fork, which replies `ok` on its own slot; or an error
 
-With `--placement pool` (see `pool.py`):
+Requests of `--placement pool` (`pool_process.py`):
 
-found  slot                               → as fork; what answers is a process for many guests, without any yet
-move                                      → `moved`: the guest is in the transfer area, and its process ends
-adopt  slot                               → `ok`: the guest in the transfer area lives here, and in that slot
-clone  id, slot, slot of the parent       → `ok`: the guest is forked into that slot
+    start_pool slot                            as `fork`; the new process is a pool without guests
+    move                                       `moved`: the guest is in the transfer area, and its process ends
+    adopt      slot                            `ok`: the guest from the transfer area lives in this pool, on the slot
+    clone      id, slot, slot of the parent    `ok`: the guest is forked into the slot
 
-Whoever cannot do one of these answers with why, and all is as it was.
+A worker that cannot do one of these replies with the reason, and nothing has changed.
 """
 
 from collections.abc import Sequence
