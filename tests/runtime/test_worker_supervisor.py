@@ -181,7 +181,7 @@ def test_a_guest_that_no_descriptor_is_left_for(world: World, has_answered: bool
         world.supervisor.reports.ready("a", slot)
         with no_descriptors():
             (worker,) = world.supervisor.bind(["a"])
-        worker.ask(b"{}")
+        worker.send_request(b"{}")
         assert worker.wait_response(time.monotonic() + 10) == b""
         world.supervisor.release(worker)
     else:
