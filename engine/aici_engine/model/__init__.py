@@ -1,1 +1,1 @@
-"""Hugging Face decoders, unmodified, over our paged attention."""
+"""Models: the interface that the engine calls, and unmodified transformers decoders on paged attention."""

@@ -1,4 +1,4 @@
-"""StepContext attention in plain torch, in the shape in which transformers calls an attention function."""
+"""Paged attention in plain torch, with the signature of a transformers attention function."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,15 @@ from aici_engine.model.batch import StepBatch
 from aici_engine.model.cuda_graphs import PaddedBatch
 
 IMPLEMENTATION = "aici_paged"
-"""The name under which transformers knows `paged_attention`."""
+"""The name of `paged_attention` in the registry of transformers."""
 
 
 class AttentionKernel(Protocol):
-    """Attends on pages of a multiple of `page_size` tokens where they lie. It alone reads what it wrote there."""
+    """A kernel that reads keys and values from the pages of the cache, without a copy.
+
+    The page size of the cache must be a multiple of `page_size` (tokens). The layout inside a page is private to the
+    kernel.
+    """
 
     @property
     def page_size(self) -> int: ...
@@ -35,11 +39,11 @@ class AttentionKernel(Protocol):
         layer: int,
         shape: LayerShape,
     ) -> torch.Tensor:
-        """Write this step's `keys` and `values` (T, Hkv, D); what `queries` (T, Hq, D) find, likewise."""
+        """Write this step's `keys` and `values` (T, Hkv, D), then return the attention of `queries` (T, Hq, D)."""
 
 
 class StepContext:
-    """What one step hands to every layer: travels as the keyword `aici` through the model's forward."""
+    """The state of one step for all layers: the model's forward passes the object down as the keyword `aici`."""
 
     __slots__ = ("batch", "kernel", "layers", "storage")
 
@@ -61,19 +65,20 @@ def paged_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: object,  # noqa: ARG001 the batch knows who sees whom
+    attention_mask: object,  # noqa: ARG001 the batch holds the masks
     *,
     aici: StepContext,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
-    **neutral: object,  # noqa: ARG001 the probe let pass only what changes nothing
+    **neutral: object,  # noqa: ARG001 the probe admits only options without effect
 ) -> tuple[torch.Tensor, None]:
-    """Write this step's keys and values to the cache, then attend from each token to its sequence up to itself.
+    """Write this step's keys and values to the cache, then compute causal attention for every token of the batch.
 
-    `query` (1, Hq, T, D), `key` and `value` (1, Hkv, T, D); returns (1, T, Hq, Dv). `softcap`: logits pass through
-    `softcap * tanh(x / softcap)`. `s_aux` (Hq,): a sink's logit joins each softmax and its weight is dropped.
+    `query` (1, Hq, T, D), `key` and `value` (1, Hkv, T, D); returns (1, T, Hq, Dv). `softcap`: scores become
+    `softcap * tanh(x / softcap)`. `s_aux` (Hq,): the logit of an attention sink joins the softmax of its head; the
+    weight of the sink is dropped.
     """
     layer = module.layer_idx
     assert isinstance(layer, int)
@@ -82,22 +87,22 @@ def paged_attention(
     if kernel is not None and kernel.serves(shape):
         return kernel(queries, keys, values, storage, batch, layer=layer, shape=shape)[None], None
     assert isinstance(batch, StepBatch), "padded batches are for kernels that read pages"
-    view.write(storage, layer, batch.write_slots, keys, values)
+    view.write(storage, layer, batch.write_rows, keys, values)
     num_heads, num_kv_heads, num_tokens = query.shape[1], key.shape[1], query.shape[2]
     softmax = _Softmax(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         softcap=softcap,
         sinks=None if s_aux is None else s_aux.view(num_kv_heads, -1, 1, 1),
     )
-    # Queries of the heads that share keys stand together: (T, Hkv, G, D).
+    # (T, Hkv, G, D): the G query heads of a key head stand together.
     grouped = queries.reshape(num_tokens, num_kv_heads, num_heads // num_kv_heads, -1)
     out = query.new_empty(*grouped.shape[:3], value.shape[-1])
     for group in batch.decodes:
-        keys, values = view.gather(storage, layer, group.slots)
+        keys, values = view.gather(storage, layer, group.kv_rows)
         rows = slice(group.first, group.last)
         out[rows] = _decode(grouped[rows], keys, values, group.mask(sliding_window), softmax)
     for chunk in batch.chunks:
-        keys, values = view.gather(storage, layer, chunk.slots)
+        keys, values = view.gather(storage, layer, chunk.kv_rows)
         rows = slice(chunk.first, chunk.last)
         out[rows] = _chunk(grouped[rows], keys, values, chunk.mask(sliding_window), softmax)
     return out.flatten(1, 2)[None], None
@@ -124,7 +129,7 @@ def _decode(
     keys = keys.view(rows, -1, *keys.shape[1:]).transpose(1, 2)  # (rows, Hkv, L, D)
     values = values.view(rows, -1, *values.shape[1:]).transpose(1, 2)
     if softmax.plain:
-        # The heads of a group stand where a prompt's tokens would: no key is repeated.
+        # The heads of a group take the place of query tokens, so no key is repeated.
         return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=softmax.scale)
     wide = None if mask is None else mask[:, None]
     return _attend(queries[:, :, :, None], keys[:, :, None], values[:, :, None], wide, softmax)[:, :, :, 0]
@@ -158,7 +163,7 @@ def _attend(
     mask: torch.Tensor | None,
     softmax: _Softmax,
 ) -> torch.Tensor:
-    """q (..., Hkv, G, Tq, D), k and v (..., Hkv, 1, L, D), mask broadcastable to (..., Hkv, G, Tq, L)."""
+    """q (..., Hkv, G, Tq, D), k and v (..., Hkv, 1, L, D), mask broadcasts to (..., Hkv, G, Tq, L)."""
     logits = (q @ k.transpose(-1, -2)).float() * softmax.scale
     if softmax.softcap is not None:
         logits = softmax.softcap * torch.tanh(logits / softmax.softcap)

@@ -1,7 +1,7 @@
-"""One step's ragged batch, as index tensors that are built once and read by every layer.
+"""The ragged batch of one step: index tensors, built once and read by every layer.
 
-The tokens of all sequences lie in one row of T tokens: groups of single tokens (decode) first, then chunks of several
-tokens (prefill, forced tokens). A mask per distinct sliding window is made when the first layer asks for it.
+The batch is one row of T tokens: first groups of single tokens (decode), then chunks of several tokens (prefill, forced
+tokens). Masks are built on demand, one for every distinct sliding window.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ from aici_engine.device_copy import copy_to_device
 
 
 class Chunk(NamedTuple):
-    """`tokens` stand at positions `start`, `start + 1`, ... of a sequence whose `view` reaches exactly to their end.
+    """Tokens of one sequence that a step computes: positions `start` to `view.total_len - 1`.
 
-    The logits of the last `num_logits` of them are wanted.
+    The step returns logits for the last `num_logits` tokens of the chunk.
     """
 
     view: KVCacheView
@@ -32,26 +32,26 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class DecodeGroup:
-    """Single tokens of sequences of similar length, tokens `first` to `last` - 1 of the batch.
+    """Decoding sequences of similar length: tokens `first` to `last` - 1 of the batch, one token per sequence.
 
-    `slots` (rows * max_len,): all tokens of each sequence; padded with the slot of its own first token, because memory
-    that was never written may hold NaN, and what belongs to others is none of its business.
+    `kv_rows` (rows * max_len,): the cache rows of all tokens, sequence by sequence. Padding repeats the first row of
+    the same sequence: a row that was never written may hold NaN, and a row of another sequence must not be read.
     """
 
     first: int
     last: int
     min_len: int
     max_len: int
-    slots: torch.Tensor
+    kv_rows: torch.Tensor
     lens: torch.Tensor
     masks: dict[int | None, torch.Tensor | None] = field(default_factory=dict)
 
     def mask(self, window: int | None) -> torch.Tensor | None:
-        """(rows, 1, 1, max_len), True = visible; None if all is."""
+        """(rows, 1, 1, max_len), True = visible; None if every position is visible."""
         if window not in self.masks:
             self.masks[window] = None
             if self.min_len < self.max_len or (window is not None and window < self.max_len):
-                at = torch.arange(self.max_len, device=self.slots.device)
+                at = torch.arange(self.max_len, device=self.kv_rows.device)
                 lens = self.lens[:, None]
                 visible = at < lens
                 if window is not None:
@@ -62,12 +62,15 @@ class DecodeGroup:
 
 @dataclass(slots=True)
 class ChunkPart:
-    """Tokens `first` to `last` - 1 of the batch: positions `start`, ... of one sequence. `slots` (total_len,)."""
+    """Tokens `first` to `last` - 1 of the batch, at positions `start`, `start + 1`, ... of one sequence.
+
+    `kv_rows` (total_len,): the cache rows of all positions.
+    """
 
     first: int
     last: int
     start: int
-    slots: torch.Tensor
+    kv_rows: torch.Tensor
     masks: dict[int | None, torch.Tensor | None] = field(default_factory=dict)
 
     @property
@@ -75,11 +78,11 @@ class ChunkPart:
         return self.start + self.last - self.first
 
     def mask(self, window: int | None) -> torch.Tensor | None:
-        """(last - first, total_len), True = visible; None if it is the plain causal square."""
+        """(last - first, total_len), True = visible; None for the plain causal square."""
         if window not in self.masks:
             self.masks[window] = None
             if self.start > 0 or (window is not None and window < self.total_len):
-                keys = torch.arange(self.total_len, device=self.slots.device)
+                keys = torch.arange(self.total_len, device=self.kv_rows.device)
                 queries = keys[self.start :, None]
                 visible = keys <= queries
                 if window is not None:
@@ -90,9 +93,12 @@ class ChunkPart:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """For a kernel that reads pages where they lie: all in i32. The queries of sequence i are tokens
-    `query_starts[i]` to `query_starts[i + 1] - 1` of the batch, the last of its `lens[i]` tokens; `key_starts` sums up
-    `lens`. `table` (N, pages of the longest), padded with the first page of each."""
+    """The batch for kernels that read pages in place. All tensors are i32.
+
+    Sequence i has `lens[i]` tokens; its queries are tokens `query_starts[i]` to `query_starts[i + 1] - 1` of the batch,
+    and belong to the last positions. `key_starts`: cumulative sum of `lens`, from 0. `table` (N, pages of the longest
+    sequence): page tables, padded with the first page of the same sequence.
+    """
 
     query_starts: torch.Tensor
     key_starts: torch.Tensor
@@ -103,11 +109,14 @@ class Pages:
 
 
 class StepBatch:
-    """`input_ids`, `position_ids`: (1, T). `write_slots`: (T,). `logit_rows`: tokens whose logits are wanted, in
-    the order of the chunks. `decodes` and `chunks`, or `pages`, are made when a layer asks for them."""
+    """Index tensors of one step, on the device of the model.
+
+    `input_ids`, `position_ids` (1, T). `write_rows` (T,): the cache row of every token. `logit_rows`: tokens with
+    requested logits, in the order of `chunks`. `decodes` and `chunks`, or `pages`, are built on first use.
+    """
 
     def __init__(self, chunks: Sequence[Chunk], device: torch.device) -> None:
-        """At least one chunk, none empty."""
+        """`chunks` must not be empty, and every chunk must have a token."""
         order = sorted(range(len(chunks)), key=lambda i: (len(chunks[i].tokens) > 1, chunks[i].view.total_len))
         self._sorted = [chunks[i] for i in order]
         self._firsts = np.array(list(accumulate((len(chunk.tokens) for chunk in self._sorted), initial=0)))
@@ -119,24 +128,24 @@ class StepBatch:
         rows = [row for i, chunk in enumerate(chunks) for row in range(ends[i] - chunk.num_logits, ends[i])]
         self.input_ids = copy_to_device(ids, device)[None]
         self.position_ids = copy_to_device(positions, device)[None]
-        self.write_slots = copy_to_device(writes, device)
+        self.write_rows = copy_to_device(writes, device)
         self.logit_rows = copy_to_device(np.array(rows, np.int64), device)
 
     @cached_property
-    def _slots(self) -> list[KVRows]:
+    def _kv_rows(self) -> list[KVRows]:
         return [chunk.view.kv_rows() for chunk in self._sorted]
 
     @cached_property
     def decodes(self) -> list[DecodeGroup]:
         groups = []
-        for group in _similar([len(slots) for slots in self._slots[: self._num_decodes]]):
-            lens = np.array([len(self._slots[i]) for i in group], np.int64)
+        for group in _similar([len(kv_rows) for kv_rows in self._kv_rows[: self._num_decodes]]):
+            lens = np.array([len(self._kv_rows[i]) for i in group], np.int64)
             table = np.empty((len(group), lens.max()), np.int64)
             for row, i in zip(table, group, strict=True):
-                own = self._slots[i]
+                own = self._kv_rows[i]
                 row[: len(own)] = own
                 row[len(own) :] = own[0]
-            # A decode is one token: where it stands among the sequences, it stands among the tokens.
+            # A decode is one token, so its index among the sequences is its index among the tokens.
             places = group[0], group[-1] + 1, int(lens.min()), int(lens.max())
             groups.append(DecodeGroup(*places, self._upload(table.reshape(-1)), self._upload(lens)))
         return groups
@@ -145,7 +154,7 @@ class StepBatch:
     def chunks(self) -> list[ChunkPart]:
         return [
             ChunkPart(
-                int(self._firsts[i]), int(self._firsts[i + 1]), self._sorted[i].start, self._upload(self._slots[i])
+                int(self._firsts[i]), int(self._firsts[i + 1]), self._sorted[i].start, self._upload(self._kv_rows[i])
             )
             for i in range(self._num_decodes, len(self._sorted))
         ]
@@ -176,7 +185,7 @@ class StepBatch:
 
 
 def _similar(lens: list[int]) -> Iterator[range]:
-    """Split what is sorted so that padding at most doubles the work of a group."""
+    """Split sorted lengths into groups in which padding at most doubles the work (plus 64 tokens)."""
     first = 0
     for i, length in enumerate(lens):
         if length > 2 * lens[first] + 64:

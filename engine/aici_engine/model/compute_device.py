@@ -1,4 +1,4 @@
-"""Where a model computes: this machine's processor, or a GPU that torch sees."""
+"""The device that runs the model: the CPU, or a GPU that torch can use."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ CPU_PAGE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ComputeDevice:
-    """`page_size`: of the cache, in tokens."""
+    """A torch device, with the page size of its KV cache in tokens."""
 
     device: torch.device
     page_size: int
@@ -25,12 +25,15 @@ class ComputeDevice:
         return self.device.type == "cpu"
 
     def free_bytes(self) -> int:
-        """Memory of the device that may still be taken."""
+        """Free memory of the device, in bytes."""
         return available_bytes() if self.on_cpu else torch.cuda.mem_get_info(self.device)[0]
 
 
 def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
-    """UsageError if a GPU is asked for where there is none."""
+    """Choose the GPU if the configuration allows a GPU, else the CPU. int8 and int4 weights run on the CPU.
+
+    Raises UsageError if the configuration asks for a GPU and torch sees no GPU.
+    """
     if config.device == "cuda" and not has_gpu:
         version = torch.version.cuda
         raise UsageError(

@@ -1,7 +1,8 @@
-"""Steps in which every sequence has one token, as recorded once and replayed.
+"""CUDA graphs for decode steps, in which every sequence has one token.
 
-Launching the kernels of a step one by one takes the host longer than a GPU takes for them. A recording replays the same
-kernels on the same memory: so a step is padded to one of a few sizes and told in numbers that lie where they lay.
+Launching the kernels of a decode step takes the host longer than running the kernels takes the GPU. A graph replays
+recorded kernels on fixed memory. A step is therefore padded to one of a few batch sizes, and its numbers are copied
+into the memory of the recording.
 """
 
 import logging
@@ -17,7 +18,7 @@ from aici_engine.device_copy import copy_to_device
 from aici_engine.model.batch import Chunk, Pages
 
 MAX_SIZE: Final = 256
-"""Of more sequences, launching is not what takes long."""
+"""Sequences. In larger batches, launching kernels is not the bottleneck."""
 
 Run = Callable[[], torch.Tensor]
 Record = Callable[[Run], Run]
@@ -26,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 class PaddedBatch:
-    """What layers see of a step of at most `size` sequences: as `StepBatch`, for kernels that read pages.
+    """A batch of exactly `size` decoding sequences, for kernels that read pages. Layers use it like a `StepBatch`.
 
-    Rows beyond those of a step are sequences of one token in the `spare` page, which is nobody's.
+    Padding rows are sequences of one token in the page `spare`, which no sequence owns.
     """
 
     def __init__(self, size: int, *, max_pages: int, page_size: int, spare: PageId, device: torch.device) -> None:
@@ -36,7 +37,7 @@ class PaddedBatch:
         self._page_size, self._spare = page_size, spare
         sizes = [size, size, size, size, size + 1, size * max_pages]
         self._numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
-        self._ids, self._positions, self._slots, lens, starts, table = torch.split(self._numbers, sizes)
+        self._ids, self._positions, self._kv_rows, lens, starts, table = torch.split(self._numbers, sizes)
         self.logit_rows = torch.arange(size, device=device)
         self.pages = Pages(
             query_starts=torch.arange(size + 1, dtype=torch.int32, device=device),
@@ -48,29 +49,32 @@ class PaddedBatch:
         )
 
     def read(self) -> None:
-        """A step begins: part of what is recorded."""
+        """Convert the copied numbers to the index types of torch. The recording includes this conversion."""
         self.input_ids = self._ids.long()[None]
         self.position_ids = self._positions.long()[None]
-        self.write_slots = self._slots.long()
+        self.write_rows = self._kv_rows.long()
 
     def fill(self, chunks: Sequence[Chunk]) -> None:
-        """At most `size`, of one token each, in at most `max_pages` pages."""
+        """Copy at most `size` chunks to the device: one token a chunk, at most `max_pages` pages a sequence."""
         rows = np.zeros((4, self._size), np.int32)
-        ids, positions, slots, lens = rows
-        slots[:], lens[:] = self._spare * self._page_size, 1
+        ids, positions, kv_rows, lens = rows
+        kv_rows[:], lens[:] = self._spare * self._page_size, 1
         table = np.full((self._size, self._max_pages), self._spare, np.int32)
         for i, chunk in enumerate(chunks):
             pages = chunk.view.pages[: chunk.start // self._page_size + 1]
             table[i, : len(pages)] = pages
             ids[i], positions[i], lens[i] = chunk.tokens[0], chunk.start, chunk.view.total_len
-            slots[i] = pages[-1] * self._page_size + chunk.start % self._page_size
+            kv_rows[i] = pages[-1] * self._page_size + chunk.start % self._page_size
         starts = np.concatenate([[0], lens.cumsum()])
         numbers = np.concatenate([rows.reshape(-1), starts, table.reshape(-1)]).astype(np.int32)
         self._numbers.copy_(copy_to_device(numbers, self._numbers.device))
 
 
 class RecordedSteps:
-    """`run`: the model, over one batch. Sizes are recorded when they first come."""
+    """The recorded steps of one KV storage, by batch size (a power of two). A size is recorded on first use.
+
+    `run` computes the logits of a batch.
+    """
 
     def __init__(
         self, run: Callable[[PaddedBatch], torch.Tensor], new: Callable[[int], PaddedBatch], record: Record
@@ -81,8 +85,10 @@ class RecordedSteps:
         self._known: dict[int, tuple[PaddedBatch, Run]] = {}
 
     def __call__(self, chunks: Sequence[Chunk]) -> torch.Tensor | None:
-        """A row of logits for each, valid until the next call; None for a step of another kind, or if the model does
-        what cannot be recorded."""
+        """Return one row of logits per chunk, valid until the next call.
+
+        Return None if the step is not a decode step, or if the model cannot be recorded.
+        """
         if len(chunks) > MAX_SIZE or any((len(chunk.tokens), chunk.num_logits) != (1, 1) for chunk in chunks):
             return None
         size = 1 << (len(chunks) - 1).bit_length()
@@ -103,11 +109,11 @@ class RecordedSteps:
 
 
 def record(run: Run) -> Run:
-    """As a CUDA graph. RuntimeError if it cannot be recorded, or replays as something else."""
+    """Record `run` as a CUDA graph. Raises RuntimeError if recording fails, or if the replay gives other logits."""
     current, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(current)
     try:
-        # What libraries allocate when they are first used is no part of a graph.
+        # A first run outside the graph: libraries allocate their workspaces here.
         with torch.cuda.stream(aside):
             wanted = run()
         current.wait_stream(aside)

@@ -1,4 +1,4 @@
-"""FlashAttention on the cache's pages, as torch brings it along."""
+"""The FlashAttention of torch, on the pages of the cache."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from aici_engine.model.batch import StepBatch
 from aici_engine.model.cuda_graphs import PaddedBatch
 
 Attend = Callable[..., Any]
-"""With the arguments of torch.nn.attention.varlen.varlen_attn."""
+"""The signature of torch.nn.attention.varlen.varlen_attn."""
 
 PAGE_SIZE: Final = 256
-"""FlashAttention 2 reads pages of a multiple of it."""
+"""Tokens. FlashAttention 2 requires a multiple of 256."""
 _MAX_HEAD_DIM: Final = 256
 _AMPERE: Final = (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class FlashKernel:
-    """Softmax attention and nothing else: no soft cap, no sinks."""
+    """Plain softmax attention: without softcap and sinks."""
 
     attend: Attend
     page_size: int
@@ -41,7 +41,7 @@ class FlashKernel:
         layer: int,
         shape: LayerShape,
     ) -> torch.Tensor:
-        view.write(storage, layer, batch.write_slots, keys, values)
+        view.write(storage, layer, batch.write_rows, keys, values)
         cached = (
             tensor.view(-1, storage.page_size, *tensor.shape[1:])
             for tensor in (storage.keys[layer], storage.values[layer])
@@ -55,20 +55,20 @@ class FlashKernel:
             pages.max_queries,
             pages.max_keys,
             scale=shape.scale,
-            # It counts those to the left of a query, we the query too.
+            # FlashAttention counts the keys to the left of the query; our window includes the query.
             window_size=(shape.window - 1, 0),
             enable_gqa=queries.shape[1] != keys.shape[1],
             seqused_k=pages.lens,
             block_table=pages.table,
-            # Left to itself, torch 2.13 splits long sequences, and loses rows (pytorch issue 194167). A row's result
-            # does not depend on its company then, either.
+            # By default, torch 2.13 splits long sequences and loses rows (pytorch issue 194167). With one split, the
+            # result of a row does not depend on the rest of the batch, either.
             num_splits=1,
         )
         return found
 
 
 def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> FlashKernel | None:
-    """None where FlashAttention cannot serve: elsewhere than on a GPU of NVIDIA's, Ampere or newer, too."""
+    """Return the kernel, or None if FlashAttention cannot run: it needs an NVIDIA GPU (Ampere or newer) and `suits`."""
     if device.type != "cuda" or torch.version.cuda is None or not suits(dtype, layers):
         return None
     if torch.cuda.get_device_capability(device) < _AMPERE:
@@ -79,6 +79,7 @@ def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerS
 
 
 def suits(dtype: torch.dtype, layers: Sequence[LayerShape]) -> bool:
+    """Whether FlashAttention supports the dtype (bf16, f16) and all head dimensions (multiples of 8 up to 256)."""
     return dtype in (torch.bfloat16, torch.float16) and all(
         shape.key_dim == shape.value_dim <= _MAX_HEAD_DIM and shape.key_dim % 8 == 0 for shape in layers
     )

@@ -1,4 +1,4 @@
-"""A transformers decoder as a Model."""
+"""A transformers decoder behind the `Model` interface."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from aici_engine.model.cuda_graphs import PaddedBatch, Record, RecordedSteps
 
 
 class HuggingFaceModel:
-    """A decoder of transformers whose layers were probed."""
+    """A transformers decoder after the probe. `load.load_model` creates instances."""
 
     def __init__(
         self,
@@ -30,8 +30,9 @@ class HuggingFaceModel:
         kernel: AttentionKernel | None = None,
         record: Record | None = None,
     ) -> None:
-        """`kernel` attends in the layers that it serves; `record` makes steps that are replayed: by default as suits
-        the device."""
+        """`kernel`: attention kernel for the layers that the kernel serves; torch computes the others. `record`:
+        records decode steps for replay. The defaults depend on the device: on a GPU, FlashAttention and CUDA graphs.
+        """
         self.layers = list(layers)
         self.vocab_size = vocab_size
         self.context = context
@@ -52,7 +53,7 @@ class HuggingFaceModel:
             and page_size % kernel.page_size == 0
             and all(map(kernel.serves, self.layers))
         )
-        # One page more than is told of, for the rows that pad a step.
+        # One more page than `num_pages`: the spare page of padding rows.
         storage = KVStorage(
             self.layers, num_pages=num_pages + records, page_size=page_size, dtype=self.dtype, device=self.device
         )

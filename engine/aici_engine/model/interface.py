@@ -1,4 +1,4 @@
-"""What the engine asks of a model: one forward pass over a ragged batch."""
+"""The model interface of the engine: one forward pass over a ragged batch."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,10 +11,10 @@ from aici_engine.model.batch import Chunk
 
 
 class Model(Protocol):
-    """Knows nothing of sequences or pages beyond one step's chunks.
+    """A decoder. A model keeps no state between steps; keys and values live in the `KVStorage` of the caller.
 
-    `layers`, `dtype`: of the cache. `eos_tokens`: any of them ends a sequence. `context`: positions that it was made
-    for.
+    `layers`, `dtype`: shapes and number type of the KV cache. `eos_tokens`: any member ends a sequence. `context`: the
+    largest number of positions.
     """
 
     layers: list[LayerShape]
@@ -27,13 +27,13 @@ class Model(Protocol):
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of cache that a token takes, over all layers."""
+        """KV cache bytes per token, all layers together."""
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage: ...
 
     def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
-        """Logits (R, vocabulary) in f32, on `device`: `num_logits` rows for each chunk, in order; the caller may change
-        them until the next call.
+        """Compute the tokens of all chunks, and write their keys and values to `storage`.
 
-        The keys and values of all chunks are in `storage` afterwards.
+        Returns logits (R, vocab_size) in f32 on `device`: `num_logits` rows per chunk, in the order of the chunks. The
+        caller may overwrite the rows; the next call invalidates them.
         """

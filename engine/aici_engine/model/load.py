@@ -1,4 +1,4 @@
-"""From a folder to a model that runs on our cache."""
+"""Load a transformers model from a folder and connect it to paged attention."""
 
 import contextlib
 import threading
@@ -20,36 +20,37 @@ from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model_files import read_settings
 
 _one_at_a_time = threading.Lock()
-"""While it builds a model, transformers changes torch's default dtype and its own verbosity, for the whole process."""
+"""Loading is serialized: transformers changes torch's default dtype and its own verbosity for the whole process."""
 
 
 def load_model(
     folder: Path, *, dtype: Dtype, device: torch.device | None = None, kernel: AttentionKernel | None = None
 ) -> HuggingFaceModel:
-    """`kernel`: as in HuggingFaceModel.
+    """Load the model in `folder`. `kernel`: see HuggingFaceModel.
 
-    Raises UsageError if the folder holds no decoder, or one that our attention cannot serve."""
+    Raises UsageError if the folder holds no decoder, or a decoder that paged attention cannot serve.
+    """
     _register()
-    for name in ("config.json", "generation_config.json"):  # of which transformers says what is wrong, but not where
+    for name in ("config.json", "generation_config.json"):  # an error of transformers would not name the file
         read_settings(folder / name)
-    # Its annotations forget that `output_loading_info` makes the answer a pair.
+    # Any: the annotations miss that `output_loading_info` makes the result a pair.
     auto: Any = transformers.AutoModelForCausalLM
     with _one_at_a_time, _quiet():
         try:
             module, report = auto.from_pretrained(
                 folder,
-                # Quantized weights are found, and kept, in f32: code * scale + min fits no type that is smaller.
+                # f32 for quantized weights: code * scale + min fits no smaller type exactly.
                 dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
                 attn_implementation=probe.IMPLEMENTATION,
                 local_files_only=True,
-                trust_remote_code=False,  # None would ask whoever sits at the terminal
-                ignore_mismatched_sizes=True,  # they are reported, and refused below, by name
+                trust_remote_code=False,  # the default, None, asks at the terminal
+                ignore_mismatched_sizes=True,  # mismatches are reported, and refused below by name
                 output_loading_info=True,
             )
             eos_tokens = _eos_tokens(folder, module.config)
-        except Exception as error:  # a folder can be broken in more ways than transformers has kinds of errors
+        except Exception as error:  # transformers raises many types for a broken folder
             raise UsageError(f"{folder} cannot be loaded as a model: {error}") from error
-    # Transformers would fill them with random numbers.
+    # Transformers fills missing tensors with random numbers.
     lost = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
     if lost:
         raise UsageError(
@@ -67,9 +68,9 @@ def adopt(
     device: torch.device | None = None,
     kernel: AttentionKernel | None = None,
 ) -> HuggingFaceModel:
-    """Take over a transformers model in memory; its attention implementation is changed for good.
+    """Wrap a transformers model in memory. The attention implementation of `module` is replaced for good.
 
-    `device`: where it goes then, if it is not to stay.
+    `device`: move the model there; None leaves the model where it is. Raises UsageError as `load_model` does.
     """
     _register()
     config = module.config.get_text_config(decoder=True)
@@ -85,7 +86,7 @@ def adopt(
         layers=layers,
         vocab_size=config.vocab_size,
         context=context,
-        # Old configurations say -1 where there is none.
+        # Old configurations say -1 for no token.
         eos_tokens=frozenset(token for token in eos_tokens if 0 <= token < config.vocab_size),
         name=name,
         kernel=kernel,
@@ -100,7 +101,7 @@ def _probe(module: Any, *, name: str, context: int, config: Any) -> list[LayerSh
             module, name=name, num_layers=config.num_hidden_layers, context=context, config=config.to_dict()
         ).run()
     except (TypeError, AttributeError) as error:
-        # A model with a forward of its own shape: it takes no position_ids, or hands no keywords down.
+        # A forward with another signature: without position_ids, or without keywords for the layers.
         raise UsageError(f"{name} cannot run on this engine: {error}") from error
     finally:
         with _quiet():
@@ -110,14 +111,15 @@ def _probe(module: Any, *, name: str, context: int, config: Any) -> list[LayerSh
 def _context(config: Any) -> int:
     limit = int(getattr(config, "max_position_embeddings", 0) or 2048)
     rope = getattr(config, "rope_parameters", None) or {}
-    # Beyond it longrope switches its frequencies by the longest sequence of the batch, and would change the others'.
+    # Beyond the original context, longrope chooses its frequencies by the longest sequence of the batch, which would
+    # change the results of all other sequences.
     if rope.get("rope_type") == "longrope":
         return min(limit, int(rope.get("original_max_position_embeddings") or limit))
     return limit
 
 
 def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
-    """Every token that ends a sequence: generation_config.json may name several, the model's own configuration one."""
+    """All end-of-sequence tokens: generation_config.json may name several, config.json names one."""
     path = folder / "generation_config.json"
     ids = read_settings(path).get("eos_token_id")
     if ids is None:
@@ -128,7 +130,8 @@ def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
 
 
 def _register() -> None:
-    """Transformers' registry belongs to the process; what goes there has no state, and may be put there twice."""
+    """Register our functions with transformers. The registry is process-wide; the functions are stateless, and
+    registering twice is harmless."""
     transformers.AttentionInterface.register(attention.IMPLEMENTATION, attention.paged_attention)
     transformers.AttentionInterface.register(probe.IMPLEMENTATION, probe.probe_attention)
     transformers.AttentionMaskInterface.register(probe.IMPLEMENTATION, probe.probe_mask)

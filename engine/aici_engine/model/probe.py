@@ -1,7 +1,7 @@
-"""Ask a model, by running it once, whether our attention is all the attention it has. What does not fit is refused.
+"""Probe a transformers model: run the model once, and refuse a model that paged attention cannot serve.
 
-The model itself says what it needs: every layer's call shows the shapes of its keys and values and every option that it
-passes; every mask that it wants is a function that can be compared with ours at the positions where they could differ.
+In the probing run, every attention layer calls `probe_attention`. The call shows the shapes of query, key and value and
+all options. The mask arrives as a function, and is compared with our mask at the positions where masks could differ.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from aici_engine.cache.storage import LayerShape
 
 IMPLEMENTATION = "aici_probe"
 NEUTRAL = frozenset({"position_ids", "cache_position", "use_cache", "return_dict", "num_items_in_batch"})
-"""Options that change nothing about the result: our batch carries positions, and our cache is always used."""
+"""Options without effect on the result: the batch carries the positions, and our cache is always used."""
 
 MaskFunction = Callable[[int, int, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class WantedMask:
-    """Stands where the mask would be: what the model asked transformers for."""
+    """The mask function that the model requested from transformers, in the place of the mask tensor."""
 
     def __init__(self, function: MaskFunction) -> None:
         self.function = function
 
 
 class Probe:
-    """Collects what the layers of one forward say. `layers[layer_idx]` is complete after `run`."""
+    """Collects the attention calls of one forward pass. `layers[layer_idx]` is complete after `run`."""
 
     def __init__(
         self, model: torch.nn.Module, *, name: str, num_layers: int, context: int, config: dict[str, Any]
@@ -40,7 +40,10 @@ class Probe:
         self._config = config
 
     def run(self) -> list[LayerShape]:
-        """The shape of each layer. Raises UsageError, naming the model, if it cannot run on paged attention."""
+        """Return the shapes of all layers.
+
+        Raises UsageError with the model's name if paged attention cannot serve the model.
+        """
         ids = torch.zeros(1, 2, dtype=torch.long)
         with torch.inference_mode():
             self._model(input_ids=ids, position_ids=torch.arange(2)[None], use_cache=False, aici=self)
@@ -52,7 +55,7 @@ class Probe:
     def attention(
         self, module: torch.nn.Module, mask: object, options: dict[str, Any], shapes: list[torch.Size]
     ) -> None:
-        """One layer's call: `shapes` of query, key and value."""
+        """Record the call of one layer. `shapes`: of query, key and value."""
         query, key, value = shapes
         layer = getattr(module, "layer_idx", None)
         if not isinstance(layer, int):
@@ -98,7 +101,7 @@ class Probe:
             raise self._refusal("its attention mask is neither causal nor a sliding window")
 
     def _points(self, window: int | None) -> list[int]:
-        """Positions around every number that the configuration holds, where a chunk or a window could end."""
+        """Positions around every integer of the configuration: a chunk or a window could end at such a number."""
         numbers = {0, 2, self._context - 2, self._context // 2, window or 0}
         numbers |= {value for value in self._config.values() if isinstance(value, int)}
         return sorted({p for n in numbers for p in range(n - 2, n + 3) if 0 <= p < self._context})

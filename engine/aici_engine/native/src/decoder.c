@@ -45,7 +45,7 @@ typedef struct {
   const aici_batch *batch;
   float *logits;                        /* (num_logits, rows of the head) */
   int32_t *positions;                   /* (tokens): position of each token in its sequence */
-  int32_t *cache_rows;                  /* (tokens): where the token's keys go: page * page_size + offset */
+  int32_t *kv_rows;                  /* (tokens): where the token's keys go: page * page_size + offset */
   float *states, *qkv, *attended, *mlp;
   float *branch;                        /* output of attention or MLP that passes a norm before the residual sum */
   float *angles;                        /* (tokens, num_ropes, rotary_dim) */
@@ -121,7 +121,7 @@ static void rotate_and_write(const step *s, const aici_layer *layer, const kv_ca
     norm_heads(m, layer->key_norm, keys, m->num_kv_heads);
     for (int i = 0; i < m->num_heads + m->num_kv_heads; i++) rotate(queries + i * m->head_dim, angles, m->rotary_dim);
     for (int i = 0; i < m->num_heads * m->head_dim; i++) queries[i] *= m->query_scale;
-    const int row = s->cache_rows[t];
+    const int row = s->kv_rows[t];
     kv_write(cache, row / cache->page_size, row % cache->page_size, keys, keys + m->num_kv_heads * m->head_dim);
   }
 }
@@ -250,7 +250,7 @@ AICI_EXPORT void aici_decoder_step(aici_pool *pool, const aici_decoder *m, const
   const int attended = m->num_heads * m->head_dim, wide = attended > m->hidden_size ? attended : m->hidden_size;
   step s = {.model = m, .storage = storage, .batch = batch, .logits = logits};
   s.positions = carve(&memory, n * 4);
-  s.cache_rows = carve(&memory, n * 4);
+  s.kv_rows = carve(&memory, n * 4);
   s.states = carve(&memory, n * (size_t)m->hidden_size * 4);
   s.qkv = carve(&memory, n * (size_t)qkv_size(m) * 4);
   s.attended = carve(&memory, n * (size_t)attended * 4);
@@ -264,7 +264,7 @@ AICI_EXPORT void aici_decoder_step(aici_pool *pool, const aici_decoder *m, const
     for (int t = batch->query_starts[chunk]; t < batch->query_starts[chunk + 1]; t++) {
       const int position = batch->start_positions[chunk] + t - batch->query_starts[chunk];
       s.positions[t] = position;
-      s.cache_rows[t] = batch->pages[batch->page_starts[chunk] + position / storage->page_size] * storage->page_size +
+      s.kv_rows[t] = batch->pages[batch->page_starts[chunk] + position / storage->page_size] * storage->page_size +
                    position % storage->page_size;
     }
   pool_run(pool, run, &s);
