@@ -1,1 +1,3 @@
-"""The engine's own kernels in C: which levels of processors they are compiled for, how, and which of them runs here."""
+"""The engine's C kernels: sources, compilation for several CPU levels, choice of a level, and the models that run on
+them.
+"""

@@ -1,4 +1,18 @@
-"""Which implementation runs a model: our kernels where they can, transformers and torch elsewhere."""
+"""Choose the implementation of a model: the C decoder if possible, else transformers on torch.
+
+Adding a model family. Any decoder whose attention goes through transformers' AttentionInterface runs without a change
+here. To run a family on the C decoder:
+
+1. Add the prefix of the transformers class (`Llama` for `LlamaForCausalLM`) to `FAMILIES` below.
+2. If the modules have other names than Llama's, map them as `gpt2_names.py` does, in `from_transformers.text_decoder`.
+3. If the family computes something new, add a field to `DecoderConfig` (`from_transformers.py`), fill the field in
+   `extract`, and add the same field to `CDecoder` (`bindings.py`), to `_SAME_NAMES` (`model.py`) and to `aici_decoder`
+   (`src/decoder.c`). A new RoPE type with fixed frequencies needs only a name in `_ROPE_TYPES`.
+4. If GGUF metadata needs completion, add the keys to `_KEYS` in `store/gguf_config.py`.
+5. Tests: a tiny configuration in `FAMILIES` and the name in `NATIVE` of `tests/engine/model/test_models.py` compare the
+   logits with transformers. Variants (biases, windows, softcaps) go to `FAMILIES` of
+   `tests/engine/native/test_native_model.py`, GGUF files to `tests/engine/store/gguf_models.py`.
+"""
 
 import logging
 from dataclasses import replace
@@ -31,16 +45,20 @@ FAMILIES: Final = frozenset(
         *("Granite", "SmolLM3", "Olmo2", "Olmo3"),
     )
 ) | {"Gemma3ForConditionalGeneration", "GPT2LMHeadModel"}
-_ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
-"""Whose frequencies do not depend on the sequence: longrope's do not within the context that it is served with."""
+_ROPE_TYPES: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
+"""RoPE types with frequencies that do not depend on the sequence. For longrope this holds within the served context."""
 _LOSSLESS: Final = 1e-4
-"""Of a matrix: what is lost by packing weights again that were stored so. Rounding others costs a hundred times it."""
+"""Largest relative error of a matrix that counts as lossless. Packing weights again loses less if the weights were
+stored in the same format; rounding other weights loses a hundred times as much."""
 
 _log = logging.getLogger(__name__)
 
 
 def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
-    """Raises UsageError if the folder holds no decoder, or one that nothing here can run."""
+    """Load the model of `config.model_dir`.
+
+    Raises UsageError if the folder holds no decoder that the engine can run.
+    """
     library = load() if compute.on_cpu else None
     pool = None if library is None else ThreadPool(library, torch.get_num_threads())
     if (
@@ -49,48 +67,48 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
         and (packed := packed_cache.load(config.model_dir, config.dtype))
     ):
         return NativeModel(packed, pool)
-    # Transformers weighs as much as torch: what was packed before does without.
+    # Imported here: transformers takes as long to import as torch, and cached packed weights do not need it.
     from aici_engine.model.load import load_model
 
-    dtype = _stored(config.model_dir) if config.dtype == "auto" else config.dtype
+    dtype = _stored_dtype(config.model_dir) if config.dtype == "auto" else config.dtype
     kernel = None if pool is None else PagedKernel(pool)
     model = load_model(config.model_dir, dtype=dtype, device=compute.device, kernel=kernel)
     if not compute.on_cpu:
         return model
     if kernel is None or pool is None:
-        _log.info("torch runs the model: there are no kernels for this processor")
+        _log.info("torch runs the model: no native kernels for this processor")
         if config.dtype in ("int8", "int4"):
             round_weights(model.module, bits=8 if config.dtype == "int8" else 4)
         return model
-    weights = FORMATS[_smallest(model.module, dtype) if config.dtype == "auto" else dtype]
+    weights = FORMATS[_smallest_lossless(model.module, dtype) if config.dtype == "auto" else dtype]
     why = unsupported_reason(model, page_size=compute.page_size)
     if why is None:
         packed = PackedWeights.of(model, weights)
         packed_cache.save(packed, config.model_dir, config.dtype)
         return NativeModel(packed, pool)
-    _log.info("the kernels run parts of the model only: %s", why)
+    _log.info("the native kernels run only parts of the model: %s", why)
     if weights in (Format.INT8, Format.INT4):
         use_integers(model.module, weights, pool)
         if compute.page_size % kernel.page_size == 0 and all(map(kernel.serves, model.layers)):
-            model.dtype = torch.bfloat16  # of the cache, as in NativeModel
+            model.dtype = torch.bfloat16  # number type of the cache, as in NativeModel
     return model
 
 
 def unsupported_reason(model: HuggingFaceModel, *, page_size: int) -> str | None:
-    """Why the kernels cannot run it: None if they can."""
+    """Why the C decoder cannot run the model, or None."""
     if model.name not in FAMILIES:
-        return f"there are no kernels for {model.name}"
+        return f"the native decoder does not support {model.name}"
     decoder, first = text_decoder(model.module), model.layers[0]
     config = decoder.config
     kinds = decoder.rotary_emb.rope_type if hasattr(decoder, "rotary_emb") else "default"
-    if unknown := {*(kinds.values() if isinstance(kinds, dict) else [kinds])} - _ROTATIONS:
-        return f"the kernels do not know its rotation ({', '.join(sorted(unknown))})"
+    if unknown := {*(kinds.values() if isinstance(kinds, dict) else [kinds])} - _ROPE_TYPES:
+        return f"the native decoder does not support the RoPE type {', '.join(sorted(unknown))}"
     if activation_of(decoder.layers[0].mlp) is None:
-        return "the kernels know no other activations than SiLU and GELU by tanh"
+        return "the native decoder supports only the activations SiLU and GELU (tanh)"
     if first.has_sinks or any(replace(layer, window=first.window) != first for layer in model.layers):
-        return "its layers attend in a way that the kernels do not know"
+        return "the native decoder does not support attention sinks, or layers that differ in more than the window"
     if not fits(first.key_dim) or first.key_dim != first.value_dim:
-        return f"attention heads are {first.key_dim} wide: the kernels want a multiple of {LANES} up to {MAX_HEAD_DIM}"
+        return f"head_dim is {first.key_dim}: the kernels need a multiple of {LANES} up to {MAX_HEAD_DIM}"
     if any(
         n % 32
         for n in (
@@ -99,20 +117,20 @@ def unsupported_reason(model: HuggingFaceModel, *, page_size: int) -> str | None
             config.num_attention_heads * first.key_dim,
         )
     ):
-        return "the kernels want widths that are multiples of 32"
+        return "hidden size, intermediate size and attention size must be multiples of 32"
     if page_size % LANES:
-        return f"pages have {page_size} tokens: the kernels want a multiple of {LANES}"
+        return f"page_size is {page_size}: the kernels need a multiple of {LANES}"
     return None
 
 
-def _stored(folder: Path) -> Dtype:
-    """As the folder's own configuration says; half precision would not hold what bf16 does, nor the other way round."""
+def _stored_dtype(folder: Path) -> Dtype:
+    """bfloat16 if config.json says so, else float32: neither of bf16 and f16 holds all values of the other."""
     config = read_settings(folder / "config.json")
     return "bfloat16" if config.get("dtype", config.get("torch_dtype")) == "bfloat16" else "float32"
 
 
-def _smallest(module: Any, dtype: Dtype) -> Dtype:
-    """The smallest format that these weights lose nothing in: those of a GGUF file were integers once."""
+def _smallest_lossless(module: Any, dtype: Dtype) -> Dtype:
+    """The smallest format without loss. Weights from a GGUF file lie on the grid of an integer format."""
     head = module.get_output_embeddings()
     matrices = [weight.detach() for _, _, part, weight in linears(module) if part is not head]
     if all(_is_lossless(matrix, dequantize(*quantize_int4(matrix))) for matrix in matrices):

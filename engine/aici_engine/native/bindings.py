@@ -1,4 +1,4 @@
-"""The functions and structures of `src/*.c`, as ctypes sees them."""
+"""ctypes declarations of the functions and structures in `src/*.c`. Field order must equal the C sources."""
 
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int32, c_size_t, c_void_p
@@ -120,7 +120,7 @@ class CAttention(Structure):
 
 
 def declare(library: ctypes.CDLL) -> None:
-    """Give the library's functions their types. Calls release the GIL."""
+    """Declare argument and result types of the functions in `library`. Calls release the GIL."""
     library.aici_pool_new.argtypes = [c_int32]
     library.aici_pool_new.restype = c_void_p
     library.aici_pool_free.argtypes = [c_void_p]

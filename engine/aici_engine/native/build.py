@@ -1,4 +1,4 @@
-"""Compiles the kernels in C, once for each level of this machine's kind of processor. Needs `ziglang`, nothing else."""
+"""Compile the C kernels once for every CPU level of this machine's architecture. Needs only the package `ziglang`."""
 
 import platform
 import sys
@@ -13,23 +13,23 @@ from aici_controllers.objects import digest
 from aici_engine.native.cpu_levels import LIBRARIES, SOURCES, CpuLevel, abi, levels, source_files
 
 GLIBC: Final = "2.28"
-"""The oldest that is served: torch's wheels need it too."""
+"""The oldest supported glibc, as for the wheels of torch."""
 FLAGS: Final = (
     *("-O3", "-g0", "-s", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"),
-    "-ffp-contract=off",  # products are fused with sums only where a source asks for it, at every level
+    "-ffp-contract=off",  # only explicit fma, so that all levels round alike
     "-fno-math-errno",
     *("-Wall", "-Wextra", "-Werror"),
 )
 
 
 def build(out: Path = LIBRARIES) -> list[Path]:
-    """Leaves a library as it is while its .hash says that neither sources, nor flags, nor toolchain changed.
+    """Build the libraries that are missing or stale, and return all libraries, lowest level first.
 
-    Returns the libraries, worst level first: none, and stderr says so, where there is no level for this machine.
-    ControllerError with what the compiler says; UnavailableError when it is not installed.
+    The .hash file of a library records sources, flags and toolchain. If the architecture has no level, the result is
+    empty and stderr says so. Raises ControllerError with the compiler's output, UnavailableError without a compiler.
     """
     if not levels():
-        sys.stderr.write(f"native kernels are not built for {_here()}: torch will compute\n")
+        sys.stderr.write(f"no native kernels exist for {_platform()}: torch will run models\n")
     stale = {level: state for level in levels() if (state := _state(level)) != _built(level, out)}
     if stale:
         zig.require()
@@ -37,15 +37,16 @@ def build(out: Path = LIBRARIES) -> list[Path]:
             said = run_all([_compile(level, Path(folder)) for level in stale])
             sys.stderr.write("".join(said))
             for level, state in stale.items():
-                # Replaced, not changed: a process may have mapped it. Its note goes first, so that it never lies.
-                _note(level, out).unlink(missing_ok=True)
+                # Replace the file, because a process may have mapped the old one. Delete the .hash first: a crash in
+                # between must not leave a wrong .hash.
+                _hash_file(level, out).unlink(missing_ok=True)
                 write_atomically(out / level.library, (Path(folder) / level.library).read_bytes())
-                _note(level, out).write_text(state)
+                _hash_file(level, out).write_text(state)
     return [out / level.library for level in levels()]
 
 
 def wheel_tag() -> str:
-    """Of a wheel that carries the libraries."""
+    """The platform tag of a wheel with the libraries."""
     return f"py3-none-manylinux_{GLIBC.replace('.', '_')}_{platform.machine()}"
 
 
@@ -53,8 +54,8 @@ def _compile(level: CpuLevel, folder: Path) -> Command:
     target = ("-target", f"{platform.machine()}-linux-gnu.{GLIBC}", f"-mcpu={level.cpu}")
     sources = [str(path) for path in source_files() if path.suffix == ".c"]
     names = (f"-ffile-prefix-map={SOURCES}=.", f"-DAICI_NATIVE_ABI={abi()}")
-    wrong = f"the native kernels do not compile for {level.name}"
-    return zig.command(wrong, "cc", *target, *FLAGS, *names, *sources, "-lm", "-o", str(folder / level.library))
+    failure = f"the native kernels do not compile for {level.name}"
+    return zig.command(failure, "cc", *target, *FLAGS, *names, *sources, "-lm", "-o", str(folder / level.library))
 
 
 def _state(level: CpuLevel) -> str:
@@ -62,15 +63,15 @@ def _state(level: CpuLevel) -> str:
 
 
 def _built(level: CpuLevel, out: Path) -> str:
-    note = _note(level, out)
-    return note.read_text() if note.exists() and (out / level.library).exists() else ""
+    hash_file = _hash_file(level, out)
+    return hash_file.read_text() if hash_file.exists() and (out / level.library).exists() else ""
 
 
-def _note(level: CpuLevel, out: Path) -> Path:
+def _hash_file(level: CpuLevel, out: Path) -> Path:
     return (out / level.library).with_suffix(".hash")
 
 
-def _here() -> str:
+def _platform() -> str:
     return f"{platform.system()} {platform.machine()} {platform.libc_ver()[0]}".strip()
 
 

@@ -1,4 +1,4 @@
-"""The levels of processors that the kernels are compiled for, and what this machine's processor has."""
+"""The CPU levels (instruction sets) that the kernels are compiled for, and the features of this CPU."""
 
 import platform
 import re
@@ -16,7 +16,7 @@ LIBRARIES: Final = Path(__file__).resolve().parent / "lib"
 
 @dataclass(frozen=True, slots=True)
 class CpuLevel:
-    """`cpu` is the compiler's name for what the kernel of Linux calls `needs`."""
+    """An instruction set. `cpu`: the name for the compiler. `needs`: the flags in /proc/cpuinfo."""
 
     name: str
     cpu: str
@@ -45,17 +45,17 @@ LEVELS: Final[Mapping[str, Sequence[CpuLevel]]] = {
         _level("dotprod", "generic+dotprod+fullfp16", "fp asimd asimddp fphp asimdhp"),
     ),
 }
-"""By machine, the best last."""
+"""By architecture; the best level is last."""
 
 
 def levels() -> Sequence[CpuLevel]:
-    """Those of this machine's kind of processor; none where the C library is another than glibc."""
+    """Return the levels of this architecture; empty unless the C library is glibc."""
     return LEVELS.get(platform.machine(), ()) if platform.libc_ver()[0] == "glibc" else ()
 
 
 @cache
 def features() -> frozenset[str]:
-    """What every core of this machine has."""
+    """Return the CPU flags that all cores share."""
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
@@ -69,5 +69,5 @@ def source_files() -> list[Path]:
 
 
 def abi() -> int:
-    """Of the sources as they are: another number, another content."""
+    """Return a hash of the C sources. A library with another number was built from other sources."""
     return int(digest(source_files(), SOURCES)[:7], 16)

@@ -1,4 +1,8 @@
-"""What the kernels' decoder consists of, taken from a transformers model: what families do in code is data here."""
+"""Extract configuration and packed weights of the C decoder from a transformers model.
+
+Transformers writes the differences between families as code; here the differences are data in `DecoderConfig`, or are
+folded into the weights. `backend.py` says how to add a family.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,20 +18,25 @@ from aici_engine.native.matrix_layout import LANES, pack
 
 
 class Activation(NamedTuple):
-    """What the gate makes of x: x / (1 + exp(-(linear x + cubic x^3)))."""
+    """activation(x) = x / (1 + exp(-(linear x + cubic x^3)))."""
 
     linear: float
     cubic: float
 
 
 _ACTIVATIONS: Final = (Activation(1.0, 0.0), Activation(1.5957691216, 0.0713548163))
-"""SiLU, and GELU by tanh: 0.5 x (1 + tanh(y)) is x / (1 + exp(-2 y)), its y being sqrt(2 / pi) (x + 0.044715 x^3)."""
+"""SiLU, and the tanh form of GELU: 0.5 x (1 + tanh(y)) = x / (1 + exp(-2 y)) with y = sqrt(2 / pi) (x + 0.044715 x^3).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """`width`: of a head; `turned`: how much of it is. `windows`, `rotations`: of each layer. `rope_scales`: of each
-    rotation. The rest as in `aici_decoder` (`src/decoder.c`), and in Model."""
+    """The configuration of the C decoder. `aici_decoder` in `src/decoder.c` explains the fields with the same names.
+
+    `weight_format`: of the layers. `head_dim`: numbers per attention head. `rotary_dim`: how many of them RoPE rotates.
+    `windows`, `ropes`: per layer, the sliding window (0: none) and the index of the rotary embedding. `rope_scales`:
+    per rotary embedding. `name`, `vocab_size`, `context`, `eos_tokens`: see `Model`.
+    """
 
     name: str
     weight_format: Format
@@ -56,19 +65,24 @@ class DecoderConfig:
 
     @property
     def embedding_format(self) -> Format:
-        """Of the embedding and the head: half a byte is too coarse where each number stands for a whole token."""
+        """The format of embedding and head.
+
+        With int4 layers, both are int8: 4 bits are too coarse for the row of a token.
+        """
         return Format.INT8 if self.weight_format is Format.INT4 else self.weight_format
 
 
 def extract(model: HuggingFaceModel, weights: Format) -> tuple[DecoderConfig, dict[str, torch.Tensor]]:
-    """Of a model that has no `unsupported_reason`: norms and `inv_freqs` as they are, matrices by their parts
-    (`layers.0.qkv.values`)."""
+    """Return the configuration and the named tensors of a model without `unsupported_reason`.
+
+    A packed matrix contributes several tensors (`layers.0.qkv.values`, `layers.0.qkv.scales`, ...).
+    """
     decoder = text_decoder(model.module)
     config, head, embedding, first = decoder.config, model.module.lm_head.weight, decoder.embed_tokens, model.layers[0]
     ropes, of_layers = _ropes(decoder)
     activation = activation_of(decoder.layers[0].mlp)
     assert activation is not None
-    # Granite multiplies what its branches add: states that are so much smaller come to the same.
+    # Granite scales the output of attention and MLP. Dividing the hidden states by the scale is equivalent.
     branch_scale = getattr(config, "residual_multiplier", 1.0)
     embedding_scale = float(getattr(embedding, "embed_scale", 1.0)) * getattr(config, "embedding_multiplier", 1.0)
     decoder_config = DecoderConfig(
@@ -113,14 +127,14 @@ def extract(model: HuggingFaceModel, weights: Format) -> tuple[DecoderConfig, di
 
 
 def text_decoder(module: Any) -> Any:
-    """Of a model that sees pictures, too; its parts have the names that Llama's have."""
+    """Return the text decoder, also of a model with vision, with the module names of Llama."""
     if hasattr(module, "transformer"):
         return gpt2_names.with_llama_names(module)
     return getattr(module.model, "language_model", module.model)
 
 
 def activation_of(mlp: Any) -> Activation | None:
-    """Found by what it gives, whatever it is called; None if the kernels do not know it."""
+    """Identify the activation of `mlp` by its values. Return None if the kernels do not support the function."""
     act = mlp.act_fn if hasattr(mlp, "act_fn") else mlp.activation_fn
     x = torch.linspace(-6, 6, 97)
     for activation in _ACTIVATIONS:
@@ -149,19 +163,21 @@ def _is_gated(mlp: Any) -> bool:
 
 
 def _joined(module: Any, whole: str, *parts: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight and bias of what some families keep in one piece, others in several."""
+    """Return weight and bias of the module `whole`, or of the concatenated `parts` if `module` has no `whole`."""
     found = [getattr(module, name) for name in ([whole] if hasattr(module, whole) else parts)]
     bias = None if found[0].bias is None else torch.cat([part.bias for part in found])
     return torch.cat([part.weight for part in found]), bias
 
 
 def _paired(rows: torch.Tensor) -> torch.Tensor:
-    """All rows of the gate, then all of up, to sixteen of the one, sixteen of the other, and so on."""
+    """Interleave the rows: from all of gate, all of up, to 16 of gate, 16 of up, 16 of gate, and so on."""
     return rows.reshape(2, -1, LANES, *rows.shape[1:]).transpose(0, 1).flatten(0, 2)
 
 
 def _norms(layer: Any) -> dict[str, Any]:
-    """One and the same name stands for two places: it depends on what others there are."""
+    """Return the norms by place. `post_attention_layernorm` is the norm after attention in families that also have
+    `post_feedforward_layernorm`, and the norm before the MLP in all others.
+    """
     if hasattr(layer, "post_feedforward_layernorm"):
         names = {"after_attention": "post_attention_layernorm", "before_mlp": "pre_feedforward_layernorm"}
     else:
@@ -173,7 +189,7 @@ def _norms(layer: Any) -> dict[str, Any]:
 
 
 def _norm(norm: Any) -> torch.Tensor:
-    """What it multiplies by, of which some families keep that less 1; and what a LayerNorm adds."""
+    """Return the factors of a norm, followed by the biases of a LayerNorm. Some families store factor - 1."""
     weight: torch.Tensor = norm.weight.detach().float()
     if isinstance(norm, torch.nn.LayerNorm):
         return torch.cat([weight, torch.zeros_like(weight) if norm.bias is None else norm.bias.float()])
@@ -190,11 +206,11 @@ def _has_joint_qk_norms(attention: Any, head_dim: int) -> bool:
 
 
 Rope = tuple[tuple[float, ...], float]
-"""Frequencies, and what cosines and sines are multiplied by."""
+"""Inverse frequencies, and the factor of cosines and sines."""
 
 
 def _ropes(decoder: Any) -> tuple[list[Rope], list[int]]:
-    """Those that there are, and each layer's."""
+    """Return the distinct rotary embeddings, and for every layer the index of its embedding."""
     found: dict[Rope, int] = {}
     of_layers = [found.setdefault(_rope(decoder, i), len(found)) for i in range(len(decoder.layers))]
     return list(found), of_layers

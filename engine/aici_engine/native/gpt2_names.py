@@ -1,4 +1,4 @@
-"""GPT-2's parts under the names that other families have for them."""
+"""Adapter: the modules of GPT-2 under the names of Llama."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -26,5 +26,5 @@ def _layer(layer: Any) -> Any:
 
 
 def _linear(conv: Any) -> Any:
-    """Its weight lies the other way."""
+    """A Conv1D as a Linear: the weight of a Conv1D is transposed."""
     return SimpleNamespace(weight=conv.weight.T, bias=conv.bias)

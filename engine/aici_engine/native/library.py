@@ -1,4 +1,4 @@
-"""The native library that serves this processor, if there is one. Without it, torch computes: slower, and as right."""
+"""Load the native library for this CPU. Without a library, torch runs the models: slower, with equal results."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ _BUILD: Final = "`make kernels` in a checkout, or `python -m aici_engine.native.
 
 @dataclass(frozen=True, slots=True)
 class NativeLibrary:
-    """`library` of `level`; or None, `why`, and what to do about it."""
+    """`library` and its `level`; or None, with the reason (`why`) and a `hint`."""
 
     library: ctypes.CDLL | None
     level: str = ""
@@ -26,22 +26,25 @@ class NativeLibrary:
 
 
 def load() -> ctypes.CDLL | None:
-    """The library of the best level that this processor has, or of the one that AICI_NATIVE names; `off`: None.
+    """Return the library of the best level for this CPU, or of the level in AICI_NATIVE; None if AICI_NATIVE is `off`.
 
-    UsageError if it names one that is not known or cannot run here.
+    Raises UsageError if AICI_NATIVE names an unknown level, or a level that this CPU cannot run.
     """
     return describe().library
 
 
 def of_level(name: str) -> ctypes.CDLL:
-    """The library of one level, whatever AICI_NATIVE says; UsageError if it cannot run here."""
+    """Return the library of the level `name`; AICI_NATIVE has no effect.
+
+    Raises UsageError if this CPU cannot run the level.
+    """
     library = _find(name).library
     assert library is not None  # the error was raised
     return library
 
 
 def describe() -> NativeLibrary:
-    """What `load` returns, and why."""
+    """Return the result of `load` with level, reason and hint."""
     return _find(os.environ.get(VARIABLE, ""))
 
 
@@ -51,7 +54,7 @@ def _find(wanted: str) -> NativeLibrary:
         return NativeLibrary(None, why=f"switched off by {VARIABLE}")
     if not levels():
         return NativeLibrary(
-            None, why=f"there are none for {platform.machine()} ({platform.libc_ver()[0] or 'no glibc'})"
+            None, why=f"no kernels exist for {platform.machine()} ({platform.libc_ver()[0] or 'no glibc'})"
         )
     able = [level for level in levels() if level.needs <= features()]
     if wanted:
@@ -61,7 +64,7 @@ def _find(wanted: str) -> NativeLibrary:
             raise UsageError(f"{VARIABLE} is {wanted}, but {found.why}", hint=found.hint)
         return found
     if not able:
-        return NativeLibrary(None, why=f"the processor has not what the least of them needs ({levels()[0].name})")
+        return NativeLibrary(None, why=f"the processor lacks features of the lowest level, {levels()[0].name}")
     return _open(able[-1])
 
 
@@ -69,10 +72,10 @@ def _named(wanted: str, able: list[CpuLevel]) -> CpuLevel:
     known = {level.name: level for level in levels()}
     names = ", ".join(["off", *(level.name for level in able)])
     if wanted not in known:
-        raise UsageError(f"{VARIABLE} is {wanted!r}, which is no level of this machine", hint=f"it may be {names}")
+        raise UsageError(f"{VARIABLE} is {wanted!r}, which is not a level of this machine", hint=f"use one of {names}")
     if known[wanted] not in able:
         missing = ", ".join(sorted(known[wanted].needs - features()))
-        raise UsageError(f"{VARIABLE} is {wanted}, but the processor lacks {missing}", hint=f"it may be {names}")
+        raise UsageError(f"{VARIABLE} is {wanted}, but the processor lacks {missing}", hint=f"use one of {names}")
     return known[wanted]
 
 

@@ -1,5 +1,4 @@
-"""Products with integer weights in the place of a transformers model's linear layers: for families whose whole step the
-kernels do not know."""
+"""Linear layers with integer weights, computed by the kernels, for transformers models without a native decoder."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,7 @@ from aici_engine.native.thread_pool import ThreadPool
 
 
 class NativeLinear(torch.nn.Module):
-    """`weight` (N, K), `bias` (N,) or None. Not packed again when they change."""
+    """A linear layer. `weight` (N, K) and `bias` (N,) are packed once; later changes have no effect."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, form: Format, pool: ThreadPool) -> None:
         super().__init__()
@@ -23,7 +22,7 @@ class NativeLinear(torch.nn.Module):
         self._pool = pool
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., K) to (..., N), f32."""
+        """(..., K) to (..., N) in f32."""
         rows = x.reshape(-1, self.in_features).float().contiguous()
         out = torch.empty(len(rows), self._c.rows)
         library = self._pool.library
@@ -33,22 +32,25 @@ class NativeLinear(torch.nn.Module):
 
 
 def use_integers(module: Any, form: Format, pool: ThreadPool) -> None:
-    """Replace the linear layers of a transformers model, but those whose inputs are no whole groups. The head is int8;
-    an embedding stays as it is."""
+    """Replace the linear layers of a transformers model by NativeLinear. The head becomes int8.
+
+    Layers whose number of inputs is not a multiple of 32 stay, as does the embedding.
+    """
     head = module.get_output_embeddings()
     for parent, name, part, weight in list(linears(module)):
         setattr(parent, name, NativeLinear(weight, part.bias, Format.INT8 if part is head else form, pool))
 
 
 def linears(module: Any) -> Iterator[tuple[Any, str, Any, torch.Tensor]]:
-    """Each linear layer whose inputs are whole groups: its parent, its name there, itself and its weight, outputs by
-    inputs."""
+    """Yield (parent, name, layer, weight) for all linear layers with a multiple of 32 inputs. weight: outputs by
+    inputs.
+    """
     from transformers.pytorch_utils import Conv1D
 
     for parent in module.modules():
         for name, part in parent.named_children():
             if isinstance(part, torch.nn.Linear | Conv1D):
-                # A Conv1D is a Linear whose weight lies the other way.
+                # A Conv1D is a Linear with a transposed weight.
                 weight = part.weight.T if isinstance(part, Conv1D) else part.weight
                 if is_grouped(weight):
                     yield parent, name, part, weight

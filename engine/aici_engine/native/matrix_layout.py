@@ -1,4 +1,4 @@
-"""Weight matrices in the layout of the kernels (`src/native.h`): panels of sixteen rows."""
+"""Weight matrices in the layout of the kernels: panels of sixteen rows (`src/native.h`)."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ LANES = 16
 
 
 def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-    """`weight` (N, K), `bias` (N,): outputs by inputs, as torch's linear layers have them. K is a multiple of 32.
+    """Pack `weight` (N, K) and `bias` (N,), outputs by inputs as in torch. K must be a multiple of 32.
 
-    What the kernels' matrix consists of: `values`, and `scales`, `minimums`, `bias` where it has them.
+    Returns the tensors of the packed matrix: `values`, and `scales`, `minimums` and `bias` if present.
     """
     columns = weight.shape[1]
     weight = _whole(weight.detach().float())
@@ -28,7 +28,7 @@ def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -
         parts["values"] = fours[:, :, 0::2] | fours[:, :, 1::2] << 4
         parts |= {"scales": _panels(scales), "minimums": _panels(minimums)}
     elif form is Format.BF16:
-        # What is less is 0 to processors that compute with bf16.
+        # Smaller numbers become 0: processors with bf16 instructions flush subnormal numbers.
         normal = weight.abs() >= torch.finfo(torch.bfloat16).tiny
         parts["values"] = (weight * normal).bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
     else:
@@ -39,7 +39,7 @@ def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -
 
 
 def matrix(parts: Mapping[str, torch.Tensor], form: Format) -> CMatrix:
-    """Points into the parts: they must outlive it."""
+    """Build the C structure. Its pointers refer to `parts`, which must outlive the structure."""
     values = parts["values"]
     columns = values.shape[1] * {Format.F32: 1, Format.BF16: 2, Format.INT8: GROUP, Format.INT4: GROUP}[form]
     at = {name: part.data_ptr() for name, part in parts.items()}
@@ -48,7 +48,7 @@ def matrix(parts: Mapping[str, torch.Tensor], form: Format) -> CMatrix:
 
 
 def _whole(weight: torch.Tensor) -> torch.Tensor:
-    """Zeros to a multiple of sixteen rows."""
+    """Pad with zeros to a multiple of sixteen rows."""
     return torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % LANES))
 
 
@@ -58,5 +58,5 @@ def _panels(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _fours(codes: torch.Tensor) -> torch.Tensor:
-    """(N, K) to (panels, groups, 8, 16, 4): four columns of sixteen rows stand together."""
+    """(N, K) to (panels, groups, 8, 16, 4): four columns of sixteen rows are adjacent."""
     return codes.view(-1, LANES, codes.shape[1] // GROUP, 8, 4).permute(0, 2, 3, 1, 4)

@@ -1,4 +1,4 @@
-"""A decoder like Llama, run by the kernels."""
+"""The C decoder as a `Model`."""
 
 import ctypes
 import itertools
@@ -23,15 +23,18 @@ _SAME_NAMES: Final = (
     *("joint_qk_norms", "layer_norm", "gated_mlp"),
     *("norm_eps", "embedding_scale", "query_scale", "attention_softcap", "logit_softcap"),
 )
-"""What the kernels call as DecoderConfig does."""
+"""Fields with the same name and meaning in DecoderConfig and CDecoder."""
 
 
 class NativeModel:
-    """A row of logits depends on its sequence alone, to the last bit: not on what else is in the batch, nor on how the
-    sequence was cut into chunks, nor on the number of threads or the level of the processor.
+    """A decoder whose whole step runs in C, on the CPU.
 
-    With f32 weights all is f32. With all others, attention multiplies bf16, whose sums below 2^-126 may be 0 at one
-    level and not at another; other activations are bf16 too, or bytes in groups of 32 where weights are integers.
+    Invariant: a row of logits depends, to the last bit, only on the tokens of its sequence. Other sequences of the
+    batch, the split into chunks, the number of threads and the CPU level have no effect.
+
+    With f32 weights, all numbers are f32. Otherwise attention multiplies bf16 numbers; sums below 2^-126 may be 0 at
+    one level and not at another. Inputs of matrices are bf16, or for integer weights bytes in groups of 32 with a
+    scale.
     """
 
     device = torch.device("cpu")
@@ -52,7 +55,7 @@ class NativeModel:
 
     @property
     def weight_bytes(self) -> int:
-        """A step reads all of them, but for an embedding that is not the head."""
+        """Bytes of the weights. A step reads all of them, except an untied embedding."""
         return len(self._packed.memory)
 
     @property
@@ -60,7 +63,7 @@ class NativeModel:
         return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
-        """In a page, the kernels lay numbers out in an order of their own; pages are where they always are."""
+        """Allocate the KV cache. Pages are in the usual order; the layout inside a page is private to the kernels."""
         storage = KVStorage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
         pointers = ctypes.c_void_p * len(self.layers)
         c = CStorage(
@@ -88,14 +91,14 @@ class NativeModel:
         return logits[:, : self.vocab_size]
 
     def _logits_for(self, num_rows: int) -> torch.Tensor:
-        """Kept between steps: fresh memory would cost more than sampling."""
+        """Reuse memory between steps: fresh memory would cost more than sampling."""
         if len(self._logits) < num_rows:
             self._logits = torch.empty(num_rows, self._c.head.rows)
         return self._logits[:num_rows]
 
 
 def _structure(packed: PackedWeights) -> CDecoder:
-    """Points into `packed`."""
+    """Build the C structure. Its pointers refer to `packed`, which must outlive the structure."""
     config, tensors = packed.config, packed.tensors
 
     def vector(name: str) -> int | None:
@@ -130,7 +133,7 @@ def _structure(packed: PackedWeights) -> CDecoder:
 
 
 def _starts(lens: Iterator[int]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
-    """Where each begins, and where the last one ends."""
+    """Return the start of every item in a concatenation, followed by the total length."""
     return np.array(list(itertools.accumulate(lens, initial=0)), np.int32)
 
 

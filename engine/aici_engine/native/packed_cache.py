@@ -1,4 +1,7 @@
-"""What earlier starts packed, in the cache: to find and pack integers takes seconds, to read them a tenth of one."""
+"""Packed weights in the cache folder.
+
+Packing integers takes seconds; reading packed weights takes a tenth of a second.
+"""
 
 import contextlib
 import hashlib
@@ -21,29 +24,35 @@ _log = logging.getLogger(__name__)
 
 
 def load(folder: Path, dtype: Dtype) -> PackedWeights | None:
-    """Those of a model's folder as it is now; None if they are not there, or cannot be read."""
+    """Return the packed weights of the model in `folder`, or None if the cache has no readable file.
+
+    A change of the model's files or of our packing code invalidates the cache.
+    """
     path = _path(folder, dtype)
     try:
         packed = PackedWeights.read(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        _log.warning("packed weights cannot be read, and are made again: %s", error)
+        _log.warning("packed weights cannot be read and are packed again: %s", error)
         return None
-    with contextlib.suppress(OSError):  # somebody else's, perhaps
+    with contextlib.suppress(OSError):  # the file may belong to another user
         os.utime(path)
     return packed
 
 
 def save(packed: PackedWeights, folder: Path, dtype: Dtype) -> None:
-    """In place of those of the folder as it was. Weights that are no integers are as fast to pack as to read."""
+    """Store integer weights, and delete files of older states of `folder` and files unused for a month.
+
+    Float weights are not stored: packing floats is as fast as reading.
+    """
     if packed.config.weight_format not in (Format.INT8, Format.INT4):
         return
     path = _path(folder, dtype)
     try:
         packed.write(path)
     except UnavailableError as error:
-        _log.info("packed weights are not kept: %s", error)
+        _log.info("packed weights are not cached: %s", error)
         return
     for other in path.parent.iterdir():
         with contextlib.suppress(OSError):
@@ -52,16 +61,16 @@ def save(packed: PackedWeights, folder: Path, dtype: Dtype) -> None:
 
 
 def _is_waste(path: Path, prefix: str) -> bool:
-    """Of the folder as it was, or unused for a month: its model may be gone."""
+    """Whether the file belongs to an older state of the folder, or was unused for a month."""
     age_s = time.time() - path.stat().st_mtime
-    if path.suffix == ".tmp":  # that another process may be writing
+    if path.suffix == ".tmp":  # another process may be writing the file
         return age_s > _ABANDONED_S
     return path.name.startswith(prefix) or age_s > _UNUSED_S
 
 
 def _path(folder: Path, dtype: Dtype) -> Path:
     files = sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")])
-    # Size and time of change stand for the content: hashing gigabytes at each start would cost seconds.
+    # Size and modification time identify the content: hashing gigabytes on every start would take seconds.
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     engine = Path(__file__).parents[1]
     code = sorted(path for part in ("model", "native") for path in (engine / part).glob("*.py"))

@@ -1,4 +1,4 @@
-"""A model's weights as the kernels read them, in one piece of memory, or in a file that is one read away from it."""
+"""The weights of a model in the layout of the kernels, in one block of memory. A file has the same content."""
 
 import contextlib
 import dataclasses
@@ -21,12 +21,13 @@ from aici_engine.native.from_transformers import DecoderConfig
 
 _ALIGNED: Final = 64
 _TRAILER: Final = struct.Struct("<QQI")
-"""At the end of a file: its length, that of the description before this, and the description's CRC-32."""
+"""The end of a file: length of the file, length of the JSON description before the trailer, CRC-32 of the description.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """`tensors` by name, as `from_transformers.extract` gives them: views of `memory`."""
+    """`tensors`: views of `memory`, with the names of `from_transformers.extract`."""
 
     config: DecoderConfig
     tensors: Mapping[str, torch.Tensor]
@@ -34,12 +35,12 @@ class PackedWeights:
 
     @classmethod
     def of(cls, model: HuggingFaceModel, weights: Format) -> Self:
-        """Of a model that has no `unsupported_reason`."""
+        """Pack a model without `unsupported_reason`. `weights`: the format of the layers."""
         return cls._lay_out(*from_transformers.extract(model, weights))
 
     @classmethod
     def _lay_out(cls, config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Self:
-        """Takes `tensors` out one by one: weights are never there twice."""
+        """Move `tensors` into one block. The dictionary is emptied on the way, so that no weight is in memory twice."""
         layout, end = {}, 0
         for name, tensor in tensors.items():
             layout[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end)
@@ -57,8 +58,10 @@ class PackedWeights:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """OSError if it is not there, ValueError if it is not what `write` wrote. The weights themselves are believed,
-        as those of any model's file are."""
+        """Read a file of `write`. Raises OSError if the file cannot be read, ValueError if the file is damaged.
+
+        The checksum covers the description. The weights are not checked, as in other model files.
+        """
         with path.open("rb") as file:
             memory = _memory(max(path.stat().st_size, _TRAILER.size))
             file.readinto(memory)
@@ -71,17 +74,19 @@ class PackedWeights:
         return cls(DecoderConfig(**config), _views(memory, description["tensors"]), memory)
 
     def parts(self, name: str) -> dict[str, torch.Tensor]:
-        """Of a matrix."""
+        """Return the tensors of the matrix `name`, by kind; empty if the model has no such matrix."""
         kinds = ("values", "scales", "minimums", "bias")
         return {kind: self.tensors[f"{name}.{kind}"] for kind in kinds if f"{name}.{kind}" in self.tensors}
 
 
 def _memory(num_bytes: int) -> mmap.mmap:
-    """In huge pages where the kernel has them, for which it must be private: a step reads all of it, and reads small
-    pages at half the speed."""
+    """Allocate memory in huge pages if the operating system has huge pages.
+
+    A step reads all weights, and reads small pages at half the speed. Huge pages require a private mapping.
+    """
     memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel that was built without them
+        with contextlib.suppress(OSError):  # a Linux kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 

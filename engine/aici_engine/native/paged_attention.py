@@ -1,4 +1,4 @@
-"""Attention on pages where they lie, for transformers models whose whole step the kernels do not know."""
+"""The C attention kernel as an `AttentionKernel`, for transformers models that the C decoder does not support."""
 
 import ctypes
 from typing import Final
@@ -14,17 +14,17 @@ from aici_engine.native.thread_pool import ThreadPool
 
 CACHE_FORMATS: Final = {torch.float32: Format.F32, torch.bfloat16: Format.BF16}
 MAX_HEAD_DIM: Final = 256
-"""Of a head."""
+"""Largest head_dim of the kernel."""
 
 
 class PagedKernel:
-    """In a page, it lays numbers out in an order of its own."""
+    """Attention in C on the pages of the cache. The layout inside a page is described in `src/attention.h`."""
 
     page_size = LANES
 
     def __init__(self, pool: ThreadPool) -> None:
         self._pool = pool
-        self._told: tuple[object, CBatch, list[torch.Tensor]] | None = None
+        self._last_batch: tuple[object, CBatch, list[torch.Tensor]] | None = None
 
     def serves(self, layer: LayerShape) -> bool:
         return not layer.has_sinks and layer.key_dim == layer.value_dim and fits(layer.key_dim)
@@ -52,7 +52,7 @@ class PagedKernel:
         )
         attention = CAttention(
             ctypes.pointer(cache),
-            ctypes.pointer(self._tell(batch)),
+            ctypes.pointer(self._c_batch(batch)),
             *(each.data_ptr() for each in rows),
             queries.shape[1] // shape.num_kv_heads,
             shape.window,
@@ -62,19 +62,19 @@ class PagedKernel:
         self._pool.library.aici_attend(self._pool.pointer, attention)
         return out.to(queries.dtype)
 
-    def _tell(self, batch: StepBatch | PaddedBatch) -> CBatch:
-        """The same for all layers of a step."""
-        if self._told is None or self._told[0] is not batch:
+    def _c_batch(self, batch: StepBatch | PaddedBatch) -> CBatch:
+        """Return the C structure of the batch. The structure is built once per step and reused by all layers."""
+        if self._last_batch is None or self._last_batch[0] is not batch:
             pages = batch.pages
             first, table = pages.query_starts, pages.table
             start = pages.lens - first.diff()
-            page_at = torch.arange(0, table.numel(), table.shape[1], dtype=torch.int32)
-            kept = [first, start, page_at, table]
-            c = CBatch(int(first[-1]), len(table), 0, None, *(each.data_ptr() for each in kept), None)
-            self._told = batch, c, kept
-        return self._told[1]
+            page_starts = torch.arange(0, table.numel(), table.shape[1], dtype=torch.int32)
+            arrays = [first, start, page_starts, table]
+            c = CBatch(int(first[-1]), len(table), 0, None, *(each.data_ptr() for each in arrays), None)
+            self._last_batch = batch, c, arrays
+        return self._last_batch[1]
 
 
-def fits(width: int) -> bool:
-    """Whether the kernels attend with heads that are so wide."""
-    return width % LANES == 0 and width <= MAX_HEAD_DIM
+def fits(head_dim: int) -> bool:
+    """Whether the kernels support this head dimension."""
+    return head_dim % LANES == 0 and head_dim <= MAX_HEAD_DIM

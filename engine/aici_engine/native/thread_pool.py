@@ -1,4 +1,4 @@
-"""The kernels' threads, and the memory that they compute in."""
+"""The threads of the kernels, and their scratch memory."""
 
 import ctypes
 
@@ -8,7 +8,7 @@ _ALIGNED = 64
 
 
 class ThreadPool:
-    """Of one model: used by one thread at a time. The threads end with it."""
+    """The threads of one model. One caller at a time; the threads end when the pool is deleted."""
 
     def __init__(self, library: ctypes.CDLL, num_threads: int) -> None:
         self.library = library
@@ -22,7 +22,7 @@ class ThreadPool:
             self.library.aici_pool_free(pointer)
 
     def scratch(self, num_bytes: int) -> int:
-        """The address of so many bytes; what is in them is nobody's."""
+        """Return the address of `num_bytes` bytes, aligned to 64. The next call reuses the memory."""
         if self._memory.numel() < num_bytes + _ALIGNED:
             self._memory = torch.empty(num_bytes + _ALIGNED, dtype=torch.uint8)
         return -(-self._memory.data_ptr() // _ALIGNED) * _ALIGNED

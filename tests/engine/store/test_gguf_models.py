@@ -27,7 +27,7 @@ from aici_engine.native.bindings import Format
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.store.convert import convert_gguf
-from aici_engine.store.gguf_config import mend
+from aici_engine.store.gguf_config import complete_config
 from tests.engine.model.test_models import NEAR, Runner, build, sequences
 from tests.engine.store.gguf_models import write_gguf
 
@@ -100,7 +100,7 @@ def test_the_largest_gemma_scales_its_queries_by_another_number(
     config = Gemma2Config(
         num_hidden_layers=layers, hidden_size=hidden_size, head_dim=head_dim, num_attention_heads=heads
     )
-    mend(config, {"general.architecture": "gemma2"}, tmp_path / "model.gguf")
+    complete_config(config, {"general.architecture": "gemma2"}, tmp_path / "model.gguf")
     assert config.query_pre_attn_scalar == scale
 
 
@@ -143,12 +143,12 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
     [
         ("gemma", "gemma", {}, {}, "architecture gemma is not supported"),
         ("gpt_neox", "gptneox", {}, {}, "architecture gptneox is not supported"),
-        ("llama", "llama", {"attention.sliding_window": 5}, {}, "it sees a window only"),
+        ("llama", "llama", {"attention.sliding_window": 5}, {}, "sliding windows are not supported for llama"),
         ("llama", "llama", {"feed_forward_length": 160}, {}, "has another shape"),
         ("llama", "llama", {"block_count": 9}, {}, "is missing"),
-        ("llama", "llama", {"block_count": 1 << 31}, {}, "2147483648 layers, but 39 tensors"),
-        ("llama", "llama", {"rope.dimension_count": 8}, {}, "a part of each head only"),
-        ("llama", "llama", {}, {"blk.0.attn_q.bias": np.ones(64, np.float32)}, r"it has no blk\.0\.attn_q\.bias"),
+        ("llama", "llama", {"block_count": 1 << 31}, {}, "2147483648 layers, but the file has 39 tensors"),
+        ("llama", "llama", {"rope.dimension_count": 8}, {}, "partial rotary embeddings are not supported"),
+        ("llama", "llama", {}, {"blk.0.attn_q.bias": np.ones(64, np.float32)}, r"blk\.0\.attn_q\.bias is not a parameter"),
         ("llama", "llama", {"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, {}, "longrope"),
         (
             "qwen2",
@@ -196,10 +196,10 @@ def renamed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
         (lambda content: content[:-1], r"output\.weight ends at byte (\d+) of \d+", "fetch the file again"),
         (
             renamed(b"blk.0.attn_q.weight", b"blk.0.attn_k.weight"),
-            r"it has blk\.0\.attn_k\.weight twice",
+            r"blk\.0\.attn_k\.weight occurs twice",
             "fetch the file again",
         ),
-        (renamed(b"general.architecture", b"general.Architecture"), "of which architecture it is", ""),
+        (renamed(b"general.architecture", b"general.Architecture"), "the metadata name no architecture", ""),
     ],
     ids=["empty", "cut in its metadata", "cut in its table", "cut in its weights", "doubled", "of no architecture"],
 )

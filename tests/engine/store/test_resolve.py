@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aici_base.errors import NotFoundError, UnavailableError, UsageError
-from aici_engine.store.paths import appearing, exclusive, is_model_dir, models_root
+from aici_engine.store.paths import atomic_folder, exclusive, is_model_dir, models_root
 from aici_engine.store.resolve import list_models, resolve_model
 from tests.support.model import default_model_dir
 
@@ -88,7 +88,7 @@ def test_what_is_made_appears_whole_and_replaces_what_stood_there(empty_cache: P
     folder = a_model_dir(out.with_name(".mine.tmp"))
     (folder / "half").touch()
     assert list_models() == []
-    with exclusive("mine"), appearing(out) as staging:
+    with exclusive("mine"), atomic_folder(out) as staging:
         assert staging == folder
         fill(staging)
     assert list_models() == [out]
