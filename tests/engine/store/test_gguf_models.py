@@ -148,7 +148,13 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
         ("llama", "llama", {"block_count": 9}, {}, "is missing"),
         ("llama", "llama", {"block_count": 1 << 31}, {}, "2147483648 layers, but the file has 39 tensors"),
         ("llama", "llama", {"rope.dimension_count": 8}, {}, "partial rotary embeddings are not supported"),
-        ("llama", "llama", {}, {"blk.0.attn_q.bias": np.ones(64, np.float32)}, r"blk\.0\.attn_q\.bias is not a parameter"),
+        (
+            "llama",
+            "llama",
+            {},
+            {"blk.0.attn_q.bias": np.ones(64, np.float32)},
+            r"blk\.0\.attn_q\.bias is not a parameter",
+        ),
         ("llama", "llama", {"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, {}, "longrope"),
         (
             "qwen2",
