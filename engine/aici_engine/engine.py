@@ -22,7 +22,7 @@ from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.profile import StepProfile
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
 from aici_engine.sampling_params import SamplingOptions, from_options
-from aici_engine.sequence import Sequence
+from aici_engine.sequences.sequence import Sequence
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

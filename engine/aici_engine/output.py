@@ -1,10 +1,8 @@
 """What a sequence gains or loses becomes events here, and nowhere else; so does its end."""
 
 import logging
-import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import replace
 from typing import Any
 
 from aici_base.errors import AiciError
@@ -20,13 +18,13 @@ from aici_engine.events import (
     ForkEvent,
     Origin,
     ScoreEvent,
-    Timings,
     Token,
     TokenEvent,
     TokenScore,
     Usage,
 )
-from aici_engine.sequence import Phase, Sequence, SequenceGroup
+from aici_engine.sequences.group import SequenceGroup
+from aici_engine.sequences.sequence import Sequence
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +45,7 @@ class Output:
 
     def forked(self, seq: Sequence, parent: Sequence, begin: str) -> None:
         """`begin`: what its stream begins with."""
-        self._tell(seq, ForkedEvent(parent.fork, begin, tuple(seq.output)))
+        self._tell(seq, ForkedEvent(parent.fork, begin, tuple(seq.transcript.output)))
 
     def sampled(self, seq: Sequence, score: TokenScore) -> None:
         self._append(seq, score, self._bytes(score.token_id), Origin.SAMPLED)
@@ -60,27 +58,27 @@ class Output:
         """As many as there is room for, up to the end of a stop string. No room for all is the end."""
         room = max(0, seq.room)
         for token_id in token_ids[:room]:
-            if seq.text.stop is not None:
+            if seq.transcript.stop is not None:
                 return
             score = TokenScore(token_id)
             if seq.sampling.logprobs is not None:
                 # Nothing else could have come.
                 score = TokenScore(token_id, 0.0, ((token_id, 0.0),)[: seq.sampling.logprobs])
             self._append(seq, score, self._bytes(token_id), Origin.FORCED)
-        if len(token_ids) > room and seq.text.stop is None:
+        if len(token_ids) > room and seq.transcript.stop is None:
             seq.end(FinishReason.LENGTH)
 
     def scored(self, seq: Sequence) -> None:
         """Report the scores of the prompt once they are complete."""
-        if seq.score_from is not None and seq.score_from + len(seq.scores) == seq.prompt_len:
-            seq.score_from = None
-            self._tell(seq, ScoreEvent(tuple(seq.scores)))
+        scores = seq.sampler.take_scores(seq.transcript.prompt_len)
+        if scores is not None:
+            self._tell(seq, ScoreEvent(scores))
 
     def controlled(self, seq: Sequence, logs: str, storage: Seq[dict[str, Any]]) -> None:
         """What one callback of its controller logged and wrote, if anything."""
         if logs or storage:
-            seq.logs.append(logs)
-            seq.storage.extend(storage)
+            seq.transcript.logs.append(logs)
+            seq.transcript.storage.extend(storage)
             self._tell(seq, ControlEvent(logs, tuple(storage)))
 
     def remove(self, seq: Sequence, num_tokens: int) -> None:
@@ -91,20 +89,13 @@ class Output:
 
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None) -> None:
         """The end of a sequence, and of its request if it was the last: that one's terminal event."""
-        seq.phase = Phase.ENDED
         group = seq.group
-        group.members.remove(seq)
         end = _end(seq, reason, error)
-        if seq.fork == 0:
-            group.root_end = end
+        group.leave(seq, end)
         if seq.fork or group.members:
             self._send(group, ForkEvent(seq.fork, end))
         if not group.members:
-            # The root came first, and ends no later than the last.
-            assert group.root_end is not None
-            usage = replace(group.root_end.usage, sampled_tokens=group.num_sampled, ff_tokens=group.num_forced)
-            timings = replace(group.root_end.timings, total_s=end.timings.total_s)
-            self._send(group, replace(group.root_end, usage=usage, timings=timings))
+            self._send(group, group.request_end(end.timings.total_s))
 
     def flush(self) -> None:
         """Call `on_step` if anything was told since the last time: the listeners may send it on together."""
@@ -125,8 +116,7 @@ class Output:
     ) -> None:
         token = Token(score.token_id, data, origin, score.logprob, score.top_logprobs)
         text = seq.append(token, kept_as=kept_as)
-        if seq.first_token_at is None:
-            seq.first_token_at = time.monotonic()
+        seq.clock.mark_token()
         self._tell(seq, TokenEvent(token, text))
 
     def _tell(self, seq: Sequence, event: Event) -> None:
@@ -143,27 +133,24 @@ class Output:
 
 
 def _end(seq: Sequence, reason: FinishReason, error: AiciError | None) -> FinishEvent:
-    tail = seq.text.finish()
+    transcript = seq.transcript
+    tail = transcript.text.finish()
     return FinishEvent(
         reason=reason,
-        text=seq.text.text,
+        text=transcript.text.text,
         tail=tail,
-        tokens=tuple(seq.output),
+        tokens=tuple(transcript.output),
         usage=Usage(
-            prompt_tokens=seq.num_prompt_tokens,
-            sampled_tokens=seq.num_sampled,
-            ff_tokens=seq.num_forced,
-            cached_tokens=seq.num_reused,
+            prompt_tokens=transcript.num_prompt_tokens,
+            sampled_tokens=transcript.num_sampled,
+            ff_tokens=transcript.num_forced,
+            cached_tokens=seq.progress.num_reused,
         ),
-        timings=Timings(
-            started_s=None if seq.started_at is None else seq.started_at - seq.submitted_at,
-            first_token_s=None if seq.first_token_at is None else seq.first_token_at - seq.submitted_at,
-            total_s=time.monotonic() - seq.submitted_at,
-        ),
-        logs="".join(seq.logs),
-        storage=tuple(seq.storage),
+        timings=seq.clock.timings(),
+        logs="".join(transcript.logs),
+        storage=tuple(transcript.storage),
         error=error,
-        stop=seq.text.stop,
+        stop=transcript.stop,
     )
 
 

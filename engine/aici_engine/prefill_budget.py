@@ -42,7 +42,7 @@ class PrefillBudget:
             return None
         return self._affordable(min(LONGEST_S, (self._slowdown - 1) * decode_s)) or LEAST
 
-    def took(self, time_s: float, *, num_decodes: int, num_others: int) -> None:
+    def record_step(self, time_s: float, *, num_decodes: int, num_others: int) -> None:
         """A forward pass over `num_others` tokens beside `num_decodes` of sequences that decode."""
         if not self._is_warm:
             # The first pass reads the weights from the disk, starts threads, and tells nothing of others.

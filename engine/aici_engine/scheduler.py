@@ -26,7 +26,8 @@ from typing import NamedTuple
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.prefill_budget import PrefillBudget
-from aici_engine.sequence import Phase, Sequence
+from aici_engine.sequences.progress import Phase
+from aici_engine.sequences.sequence import Sequence
 
 
 class PlannedChunk(NamedTuple):
@@ -39,7 +40,7 @@ class PlannedChunk(NamedTuple):
 
 @dataclass(slots=True)
 class StepPlan:
-    work: list[PlannedChunk] = field(default_factory=list)
+    chunks: list[PlannedChunk] = field(default_factory=list)
     preempted: list[SeqId] = field(default_factory=list)
 
 
@@ -60,20 +61,26 @@ class Scheduler:
 
     def add(self, seq: Sequence) -> None:
         """It waits for admission, ahead of everything that comes after it in order."""
-        seq.phase = Phase.WAITING
+        seq.progress.phase = Phase.WAITING
         insort(self.waiting, seq, key=_order)
 
     def remove(self, seq: Sequence) -> None:
-        """It has ended: no slot, no pages. Idempotent."""
+        """The sequence has ended: forget it, and free its pages. Idempotent."""
+        seq.progress.phase = Phase.ENDED
         for queue in (self.waiting, self.running):
             if seq in queue:
                 queue.remove(seq)
         self._cache.free(seq.seq_id)
 
-    def truncated(self, seq: Sequence) -> None:
-        """Its last tokens were removed: so are their pages."""
-        if self._cache.holds(seq.seq_id):
-            self._cache.truncate(seq.seq_id, seq.num_computed)
+    def settle(self, seq: Sequence) -> None:
+        """Free the pages of tokens that were removed in this step, and leave the sequence a token to compute.
+
+        If no token was appended, or tokens were removed, the last token is computed again for its logits.
+        """
+        if seq.num_pending == 0:
+            seq.progress.num_computed -= 1
+        if self._cache.holds(seq.seq_id) and seq.progress.num_computed < self._cache.num_cached(seq.seq_id):
+            self._cache.truncate(seq.seq_id, seq.progress.num_computed)
 
     def admit(self) -> None:
         """Move waiting sequences to running, in order, while pages for all their tokens are there, and fewer run
@@ -101,14 +108,14 @@ class Scheduler:
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """`child` begins with all that was computed of `parent`, in the same pages. `parent` runs."""
-        child.num_computed = parent.num_computed
+        child.progress.num_computed = parent.progress.num_computed
         self._cache.fork(parent.seq_id, child.seq_id)
         self._run(child)
 
     def decide(self) -> StepPlan:
         """Also reserves the pages. Suspended sequences get nothing, nor do the newest beyond the number of slots: forks
         and sequences that woke may be more than that."""
-        decision = StepPlan()
+        plan = StepPlan()
         active = [seq for seq in self.running if not seq.suspended][: self._max_num_seqs]
         for seq in active:
             if seq.num_pending > 1:
@@ -117,15 +124,21 @@ class Scheduler:
         for seq in active:
             num_tokens = shares.get(seq.seq_id, 0)
             # It may have been preempted right now.
-            if num_tokens and seq.phase is Phase.RUNNING and self._make_room(seq, num_tokens, decision):
-                decision.work.append(PlannedChunk(seq, num_tokens, num_tokens == seq.num_pending))
-        return decision
+            if num_tokens and seq.progress.phase is Phase.RUNNING and self._make_room(seq, num_tokens, plan):
+                plan.chunks.append(PlannedChunk(seq, num_tokens, num_tokens == seq.num_pending))
+        return plan
 
-    def took(self, decision: StepPlan, time_s: float) -> None:
+    def advance(self, plan: StepPlan) -> None:
+        """The forward pass of `plan` has written the keys and values of its tokens."""
+        for chunk in plan.chunks:
+            chunk.seq.progress.num_computed += chunk.num_tokens
+            self._cache.advance(chunk.seq.seq_id, chunk.seq.tokens, chunk.seq.progress.num_computed)
+
+    def record_time(self, plan: StepPlan, time_s: float) -> None:
         """How long its forward pass did."""
-        decodes = sum(work.num_tokens == 1 for work in decision.work)
-        others = sum(work.num_tokens for work in decision.work) - decodes
-        self._prefill_budget.took(time_s, num_decodes=decodes, num_others=others)
+        decodes = sum(chunk.num_tokens == 1 for chunk in plan.chunks)
+        others = sum(chunk.num_tokens for chunk in plan.chunks) - decodes
+        self._prefill_budget.record_step(time_s, num_decodes=decodes, num_others=others)
 
     def _share(self, active: list[Sequence]) -> dict[SeqId, int]:
         """Who gets how many tokens, by sequence."""
@@ -146,12 +159,12 @@ class Scheduler:
             budget -= more
         return shares
 
-    def _make_room(self, seq: Sequence, num_tokens: int, decision: StepPlan) -> bool:
-        while not self._cache.reserve(seq.seq_id, seq.num_computed + num_tokens):
-            # Suspended, or later in order, means not in the decision: evicting it undoes nothing.
+    def _make_room(self, seq: Sequence, num_tokens: int, plan: StepPlan) -> bool:
+        while not self._cache.reserve(seq.seq_id, seq.progress.num_computed + num_tokens):
+            # Suspended, or later in order, means not in the plan: evicting it undoes nothing.
             victim = self._newest_suspended() or self.running[-1]
             self._preempt(victim)
-            decision.preempted.append(victim.seq_id)
+            plan.preempted.append(victim.seq_id)
             if victim is seq:
                 return False
         return True
@@ -160,8 +173,8 @@ class Scheduler:
         self.num_preemptions += 1
         self.running.remove(seq)
         self._cache.free(seq.seq_id)
-        seq.num_lost = max(seq.num_lost, seq.num_computed)
-        seq.num_computed = 0
+        seq.progress.num_lost = max(seq.progress.num_lost, seq.progress.num_computed)
+        seq.progress.num_computed = 0
         self.add(seq)
 
     def _num_needed(self, seq: Sequence) -> int:
@@ -169,14 +182,16 @@ class Scheduler:
         return self._cache.num_needed(seq.tokens, seq.num_reusable, seq.salt)
 
     def _reuse(self, seq: Sequence) -> None:
-        before = max(seq.num_computed, seq.num_lost)
-        seq.num_computed = self._cache.extend(seq.seq_id, seq.tokens, seq.num_reusable)
-        found = max(0, min(seq.num_computed, seq.prompt_len) - before)
-        seq.num_reused += found
+        progress = seq.progress
+        before = max(progress.num_computed, progress.num_lost)
+        progress.num_computed = self._cache.extend(seq.seq_id, seq.tokens, seq.num_reusable)
+        found = max(0, min(progress.num_computed, seq.transcript.prompt_len) - before)
+        progress.num_reused += found
         self.num_reused += found
 
     def _run(self, seq: Sequence) -> None:
-        seq.phase = Phase.RUNNING
+        seq.progress.phase = Phase.RUNNING
+        seq.clock.start()
         insort(self.running, seq, key=_order)
 
     def _newest_suspended(self) -> Sequence | None:

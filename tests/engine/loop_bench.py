@@ -23,7 +23,7 @@ from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler, Sampler
 from aici_engine.scheduler import Scheduler
-from aici_engine.sequence import Sequence as EngineSequence
+from aici_engine.sequences.sequence import Sequence as EngineSequence
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
 SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}

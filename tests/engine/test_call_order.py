@@ -20,7 +20,7 @@ from aici_engine.model.batch import Chunk
 from aici_engine.request import ControllerCall
 from aici_engine.sample.sampler import RowToSample
 from aici_engine.scheduler import StepPlan
-from aici_engine.sequence import Sequence as EngineSequence
+from aici_engine.sequences.sequence import Sequence as EngineSequence
 from tests.engine.loop_bench import LoopBench, TableModel, host_sampler
 from tests.engine.programs import Program
 from tests.engine.support import ScriptedRuntime, encode
@@ -30,7 +30,7 @@ RECORDED = {
     "model": {"forward"},
     "session": {"start", "drop", "round", "ask", "answers", "sampled", "splice"},
     "runtime": {"instantiate", "discard", "send_turn", "recv_turn", "mask_rows"},
-    "scheduler": {"add", "remove", "truncated", "admit", "fork", "decide", "took"},
+    "scheduler": {"add", "remove", "admit", "fork", "decide", "record_time"},
     "cache": {"add", "extend", "reserve", "advance", "truncate", "fork", "free"},
     "sampler": {"score", "sample_batch"},
     "output": {"accepted", "forked", "sampled", "sampled_eos", "forced", "scored", "remove", "finish", "flush"},
@@ -50,7 +50,7 @@ class Recorder:
 
         def call(*args: Any, **named: Any) -> Any:
             words = [shown(arg) for arg in args]
-            words += [f"{key}={shown(arg)}" for key, arg in named.items()]
+            words += [f"{key}={shown(arg)}" for key, arg in named.items() if key != "is_choice"]
             self._calls.append(f"{self._name}.{method} " + " ".join(word for word in words if word))
             return value(*args, **named)
 
@@ -64,7 +64,7 @@ def shown(value: Any) -> str:
     if isinstance(value, Chunk):
         return f"[{value.start}:{value.start + len(value.tokens)} x{value.num_logits}]"
     if isinstance(value, StepPlan):
-        return f"preempted={value.preempted} " + shown(value.work)
+        return f"preempted={value.preempted} " + shown(value.chunks)
     if isinstance(value, RowToSample):
         return f"s{value.seq.seq_id}{'' if value.bits is None else ' masked'}{' shared' if value.shared else ''}"
     if isinstance(value, np.ndarray | torch.Tensor):
@@ -144,6 +144,6 @@ def test_a_step_calls_the_parts_of_the_engine_in_the_recorded_order() -> None:
     if os.environ.get("AICI_RECORD_CALLS"):
         RECORDING.write_text("".join(f"{line}\n" for line in lines))
     assert lines == RECORDING.read_text().splitlines()
-    preempted = [line for line in calls if line.startswith("scheduler.took") and "preempted=[]" not in line]
+    preempted = [line for line in calls if line.startswith("scheduler.record_time") and "preempted=[]" not in line]
     assert preempted
     assert any(line.startswith("scheduler.fork") for line in calls)

@@ -13,7 +13,8 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import SamplingParams
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.scheduler import PlannedChunk, Scheduler, StepPlan
-from aici_engine.sequence import Phase, Sequence
+from aici_engine.sequences.progress import Phase
+from aici_engine.sequences.sequence import Sequence
 
 PAGE_SIZE = 4
 
@@ -50,33 +51,33 @@ def sequence(
     )
 
 
-def perform(decision: StepPlan, cache: KVCache) -> None:
+def perform(plan: StepPlan, cache: KVCache) -> None:
     """Compute, and sample one token where that is due."""
-    compute(decision, cache)
-    for work in decision.work:
-        if work.samples:
-            work.seq.tokens.append(TokenId(0))
+    compute(plan, cache)
+    for chunk in plan.chunks:
+        if chunk.samples:
+            chunk.seq.tokens.append(TokenId(0))
 
 
-def compute(decision: StepPlan, cache: KVCache) -> None:
-    for work in decision.work:
-        work.seq.num_computed += work.num_tokens
-        cache.advance(work.seq.seq_id, work.seq.tokens, work.seq.num_computed)
+def compute(plan: StepPlan, cache: KVCache) -> None:
+    for chunk in plan.chunks:
+        chunk.seq.progress.num_computed += chunk.num_tokens
+        cache.advance(chunk.seq.seq_id, chunk.seq.tokens, chunk.seq.progress.num_computed)
 
 
-def fork(scheduler: Scheduler, work: PlannedChunk, seq_ids: Iterable[int]) -> None:
+def fork(scheduler: Scheduler, chunk: PlannedChunk, seq_ids: Iterable[int]) -> None:
     """Between computing and sampling; each samples a token of its own."""
-    for seq_id in seq_ids if work.samples else ():
-        child, _ = work.seq.clone(SeqId(seq_id))
-        scheduler.fork(work.seq, child)
+    for seq_id in seq_ids if chunk.samples else ():
+        child, _ = chunk.seq.clone(SeqId(seq_id))
+        scheduler.fork(chunk.seq, child)
         child.tokens.append(TokenId(0))
 
 
 def cut(scheduler: Scheduler, seq: Sequence, num_tokens: int) -> None:
     """As a splice does that appends nothing."""
     del seq.tokens[max(1, len(seq.tokens) - num_tokens) :]
-    seq.num_computed = min(seq.num_computed, len(seq.tokens) - 1)
-    scheduler.truncated(seq)
+    seq.progress.num_computed = min(seq.progress.num_computed, len(seq.tokens) - 1)
+    scheduler.settle(seq)
 
 
 @settings(max_examples=150, deadline=None)
@@ -116,30 +117,30 @@ def test_everybody_ends_within_the_budget(
         for index, seq in enumerate([*scheduler.running, *scheduler.waiting]):
             starts = [until for at, i, num in suspensions if (at, i) == (num_steps, index) for until in [at + num]]
             asleep[seq] = max([asleep.get(seq, 0), *starts])
-            seq.suspended = asleep[seq] > num_steps
+            seq.guest.suspended = asleep[seq] > num_steps
         ready = [seq for seq in scheduler.running if not seq.suspended]
-        oldest_progress = (ready[0], ready[0].num_computed) if ready else None
-        decision = scheduler.decide()
+        oldest_progress = (ready[0], ready[0].progress.num_computed) if ready else None
+        plan = scheduler.decide()
         cache.check_integrity()
-        assert sum(work.num_tokens for work in decision.work) <= budget
-        assert len(decision.work) <= max_num_seqs
-        assert decision.work or not ready
-        assert not any(work.seq.suspended for work in decision.work)
-        assert all(work.num_tokens > 0 for work in decision.work)
-        assert all(work.samples == (work.num_tokens == work.seq.num_pending) for work in decision.work)
-        assert not {work.seq.seq_id for work in decision.work} & set(decision.preempted)
+        assert sum(chunk.num_tokens for chunk in plan.chunks) <= budget
+        assert len(plan.chunks) <= max_num_seqs
+        assert plan.chunks or not ready
+        assert not any(chunk.seq.suspended for chunk in plan.chunks)
+        assert all(chunk.num_tokens > 0 for chunk in plan.chunks)
+        assert all(chunk.samples == (chunk.num_tokens == chunk.seq.num_pending) for chunk in plan.chunks)
+        assert not {chunk.seq.seq_id for chunk in plan.chunks} & set(plan.preempted)
         for queue in (scheduler.waiting, scheduler.running):
             assert queue == sorted(queue, key=lambda seq: (seq.group.request_id, seq.seq_id))
-        compute(decision, cache)
+        compute(plan, cache)
         if oldest_progress is not None:
-            assert oldest_progress[0].num_computed > oldest_progress[1]
+            assert oldest_progress[0].progress.num_computed > oldest_progress[1]
         for at, index, num in forks:
-            if at == num_steps and index < len(decision.work):
-                fork(scheduler, decision.work[index], itertools.islice(ids, num))
+            if at == num_steps and index < len(plan.chunks):
+                fork(scheduler, plan.chunks[index], itertools.islice(ids, num))
         cache.check_integrity()
-        for work in decision.work:
-            if work.samples:
-                work.seq.tokens.append(TokenId(0))
+        for chunk in plan.chunks:
+            if chunk.samples:
+                chunk.seq.tokens.append(TokenId(0))
         for seq in [seq for seq in scheduler.running if seq.room <= 0]:
             scheduler.remove(seq)
         for at, index, num_tokens in splices:
@@ -158,9 +159,9 @@ def test_decodes_go_on_beside_a_long_prompt() -> None:
     seen: list[dict[int, int]] = []
     for _ in range(6):
         scheduler.admit()
-        decision = scheduler.decide()
-        seen.append({int(work.seq.seq_id): work.num_tokens for work in decision.work})
-        perform(decision, cache)
+        plan = scheduler.decide()
+        seen.append({int(chunk.seq.seq_id): chunk.num_tokens for chunk in plan.chunks})
+        perform(plan, cache)
     assert seen == [{1: 3, 2: 5}] + [{1: 1, 2: 7}] * 5
 
 
@@ -185,17 +186,17 @@ def test_who_comes_later_costs_nobody_his_turn(
         sequence(i + 1, prompt, prompt + output, at=2.0 * at, priority=priority): at
         for i, (at, prompt, output, priority) in enumerate(requests)
     }
-    work = {seq: -(-seq.prompt_len // half) + seq.room for seq in arriving}
+    work = {seq: -(-seq.transcript.prompt_len // half) + seq.room for seq in arriving}
     waiting = dict(arriving)
     for step in itertools.count():
         for seq in [seq for seq, at in waiting.items() if at <= step]:
             del waiting[seq]
             scheduler.add(seq)
         scheduler.admit()
-        decision = scheduler.decide()
-        computed = {work.seq for work in decision.work}
+        plan = scheduler.decide()
+        computed = {chunk.seq for chunk in plan.chunks}
         assert computed >= {seq for seq in scheduler.running[:max_num_seqs] if seq.num_pending == 1}
-        perform(decision, cache)
+        perform(plan, cache)
         for seq in [seq for seq in scheduler.running if seq.room <= 0]:
             scheduler.remove(seq)
             ahead = [other for other in arriving if other.order <= seq.order]
@@ -221,7 +222,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     # Each of the short ones in the step in which it came; nearly half of each step was left to the oldest.
     assert [num_steps[step + 10] for step in range(0, 100, 2)] == list(range(0, 100, 2))
     assert num_steps[1] < 6000 / 66 + 1
-    assert other.num_computed > 0
+    assert other.progress.num_computed > 0
 
 
 def test_prompts_slow_decodes_down_no_more_than_is_wanted() -> None:
@@ -232,13 +233,13 @@ def test_prompts_slow_decodes_down_no_more_than_is_wanted() -> None:
     times = []
     while any(seq.num_pending > 1 for seq in scheduler.running) or scheduler.waiting:
         scheduler.admit()
-        decision = scheduler.decide()
-        num_decodes = sum(work.num_tokens == 1 for work in decision.work)
-        time_s = 0.01 + 0.001 * num_decodes + 0.002 * sum(work.num_tokens - 1 for work in decision.work)
-        scheduler.took(decision, time_s)
+        plan = scheduler.decide()
+        num_decodes = sum(chunk.num_tokens == 1 for chunk in plan.chunks)
+        time_s = 0.01 + 0.001 * num_decodes + 0.002 * sum(chunk.num_tokens - 1 for chunk in plan.chunks)
+        scheduler.record_time(plan, time_s)
         if num_decodes:
             times.append(time_s)
-        perform(decision, cache)
+        perform(plan, cache)
         for seq in [seq for seq in scheduler.running if seq.room <= 0]:
             scheduler.remove(seq)
     assert 0.03 < max(times) < 0.06
@@ -254,7 +255,7 @@ def test_priorities_decide_who_runs_who_gives_way_and_for_how_long() -> None:
         scheduler.admit()
     # It needed no slot to be free: the last in order has none now, but keeps its pages.
     assert [seq.seq_id for seq in scheduler.running] == [3, 1, 2]
-    assert [work.seq for work in scheduler.decide().work] == [vital, plain]
+    assert [chunk.seq for chunk in scheduler.decide().chunks] == [vital, plain]
     assert cache.holds(late.seq_id)
     # A minute later a step of priority outweighs nothing any more.
     scheduler.add(sequence(4, 3, 20, at=61.0, priority=-1))
@@ -273,11 +274,11 @@ def test_the_newest_gives_way_and_comes_back_first() -> None:
     preempted: list[Any] = []
     for _ in range(4):
         scheduler.admit()
-        decision = scheduler.decide()
-        preempted += decision.preempted
-        perform(decision, cache)
+        plan = scheduler.decide()
+        preempted += plan.preempted
+        perform(plan, cache)
     assert preempted == [2]
-    assert (new.phase, new.num_computed) == (Phase.WAITING, 0)
+    assert (new.progress.phase, new.progress.num_computed) == (Phase.WAITING, 0)
     assert [seq.seq_id for seq in scheduler.waiting] == [2, 3]
     assert [seq.seq_id for seq in scheduler.running] == [1]
 
@@ -289,16 +290,16 @@ def test_a_suspended_sequence_gets_nothing_and_loses_its_pages_only_if_it_must()
     scheduler.add(new)
     scheduler.admit()
     perform(scheduler.decide(), cache)
-    new.suspended = True
+    new.guest.suspended = True
     for _ in range(2):
-        decision = scheduler.decide()
-        assert [work.seq for work in decision.work] == [old]
-        perform(decision, cache)
+        plan = scheduler.decide()
+        assert [chunk.seq for chunk in plan.chunks] == [old]
+        perform(plan, cache)
     assert cache.holds(new.seq_id)
     for _ in range(4):
         perform(scheduler.decide(), cache)
     assert not cache.holds(new.seq_id)
-    assert new.phase is Phase.WAITING
+    assert new.progress.phase is Phase.WAITING
 
 
 def test_a_suspended_sequence_takes_no_slot_and_waits_for_none() -> None:
@@ -306,16 +307,16 @@ def test_a_suspended_sequence_takes_no_slot_and_waits_for_none() -> None:
     first, second, third = (sequence(seq_id, 3, 9) for seq_id in (1, 2, 3))
     for seq in (first, second, third):
         scheduler.add(seq)
-    first.suspended = True
+    first.guest.suspended = True
     scheduler.admit()
-    assert [work.seq for work in scheduler.decide().work] == [second]
-    second.suspended = True
+    assert [chunk.seq for chunk in scheduler.decide().chunks] == [second]
+    second.guest.suspended = True
     scheduler.admit()
-    assert [work.seq for work in scheduler.decide().work] == [third]
+    assert [chunk.seq for chunk in scheduler.decide().chunks] == [third]
     # More are awake than there are slots: the oldest goes on.
-    second.suspended = False
-    decision = scheduler.decide()
-    assert [work.seq for work in decision.work] == [second]
+    second.guest.suspended = False
+    plan = scheduler.decide()
+    assert [chunk.seq for chunk in plan.chunks] == [second]
     assert cache.holds(third.seq_id)
 
 
@@ -326,11 +327,11 @@ def test_a_suspended_sequence_gives_its_pages_to_one_that_waits() -> None:
     scheduler.add(new)
     scheduler.admit()
     perform(scheduler.decide(), cache)
-    assert [seq.phase for seq in (old, new)] == [Phase.RUNNING, Phase.WAITING]
-    old.suspended = True
+    assert [seq.progress.phase for seq in (old, new)] == [Phase.RUNNING, Phase.WAITING]
+    old.guest.suspended = True
     scheduler.admit()
-    assert [seq.phase for seq in (old, new)] == [Phase.WAITING, Phase.RUNNING]
-    assert old.num_computed == 0
+    assert [seq.progress.phase for seq in (old, new)] == [Phase.WAITING, Phase.RUNNING]
+    assert old.progress.num_computed == 0
 
 
 def test_one_that_sleeps_gives_its_pages_before_one_that_works() -> None:
@@ -340,9 +341,9 @@ def test_one_that_sleeps_gives_its_pages_before_one_that_works() -> None:
         scheduler.add(seq)
     scheduler.admit()
     perform(scheduler.decide(), cache)
-    old.suspended = True
-    decision = scheduler.decide()
-    assert ([work.seq for work in decision.work], decision.preempted) == ([new], [old.seq_id])
+    old.guest.suspended = True
+    plan = scheduler.decide()
+    assert ([chunk.seq for chunk in plan.chunks], plan.preempted) == ([new], [old.seq_id])
 
 
 def test_a_fork_that_comes_back_shares_again() -> None:
@@ -351,27 +352,27 @@ def test_a_fork_that_comes_back_shares_again() -> None:
     for seq in (root, other):
         scheduler.add(seq)
     scheduler.admit()
-    decision = scheduler.decide()
-    compute(decision, cache)
-    fork(scheduler, decision.work[0], [3])
+    plan = scheduler.decide()
+    compute(plan, cache)
+    fork(scheduler, plan.chunks[0], [3])
     child = scheduler.running[1]
     child.tokens[-1] = TokenId(2)
     for seq, token in ((root, 1), (other, 0)):
         seq.tokens.append(TokenId(token))
-    child.suspended = True
+    child.guest.suspended = True
     # Of 8 pages, `other` comes to need 4, and the root 5.
-    while child.phase is Phase.RUNNING:
+    while child.progress.phase is Phase.RUNNING:
         perform(scheduler.decide(), cache)
     assert not cache.holds(child.seq_id)
     scheduler.remove(other)
-    child.suspended = False
+    child.guest.suspended = False
     scheduler.admit()
     cache.check_integrity()
     # Whole pages.
-    assert (child.num_computed, len(child.tokens)) == (16, 19)
+    assert (child.progress.num_computed, len(child.tokens)) == (16, 19)
     assert cache.page_table(child.seq_id) == cache.page_table(root.seq_id)[:4]
-    [_, work] = scheduler.decide().work
-    assert (work.num_tokens, work.samples) == (3, True)
+    [_, chunk] = scheduler.decide().chunks
+    assert (chunk.num_tokens, chunk.samples) == (3, True)
     assert cache.page_table(child.seq_id)[:4] == cache.page_table(root.seq_id)[:4]
     assert cache.page_table(child.seq_id)[4] != cache.page_table(root.seq_id)[4]
     cache.check_integrity()
@@ -383,14 +384,14 @@ def test_a_late_fork_is_older_than_requests_that_came_after_its_own() -> None:
     for seq in (first, second):
         scheduler.add(seq)
     scheduler.admit()
-    decision = scheduler.decide()
-    compute(decision, cache)
-    fork(scheduler, decision.work[0], [3])
+    plan = scheduler.decide()
+    compute(plan, cache)
+    fork(scheduler, plan.chunks[0], [3])
     for seq in (first, second):
         seq.tokens.append(TokenId(0))
     cache.check_integrity()
     assert [seq.seq_id for seq in scheduler.running] == [1, 3, 2]
-    assert [work.seq.seq_id for work in scheduler.decide().work] == [1, 3]
+    assert [chunk.seq.seq_id for chunk in scheduler.decide().chunks] == [1, 3]
 
 
 def test_of_those_that_begin_alike_and_come_together_one_computes_the_beginning() -> None:
@@ -403,14 +404,14 @@ def test_of_those_that_begin_alike_and_come_together_one_computes_the_beginning(
     scheduler.admit()
     computed = []
     for _ in range(3):
-        decision = scheduler.decide()
-        computed.append([work.num_tokens for work in decision.work])
-        perform(decision, cache)
+        plan = scheduler.decide()
+        computed.append([chunk.num_tokens for chunk in plan.chunks])
+        perform(plan, cache)
         cache.check_integrity()
     # Of 41 tokens, 28 are in pages that are all alike.
     assert computed == [[41], [1] + [13] * 4 + [11], [1] * 5 + [2] + [13] * 2]
     assert len({page for seq in seqs for page in cache.page_table(seq.seq_id)[:7]}) == 7
-    assert [seq.num_reused for seq in seqs] == [0] + [28] * 7
+    assert [seq.progress.num_reused for seq in seqs] == [0] + [28] * 7
 
 
 def test_nobody_waits_for_one_that_sleeps_or_gave_up_its_pages() -> None:
@@ -421,13 +422,13 @@ def test_nobody_waits_for_one_that_sleeps_or_gave_up_its_pages() -> None:
     scheduler.admit()
     done: dict[int, int] = {}
     for num_steps in range(20):
-        first.suspended = num_steps > 1
-        second.suspended = num_steps in (3, 4)
-        decision = scheduler.decide()
-        perform(decision, cache)
-        for work in decision.work:
-            if work.samples:
-                done.setdefault(int(work.seq.seq_id), num_steps)
+        first.guest.suspended = num_steps > 1
+        second.guest.suspended = num_steps in (3, 4)
+        plan = scheduler.decide()
+        perform(plan, cache)
+        for chunk in plan.chunks:
+            if chunk.samples:
+                done.setdefault(int(chunk.seq.seq_id), num_steps)
     # 16 tokens of the first, 8 of the second, 16 of the third: 40 are shared, and each computes its last.
     assert done == {2: 5, 3: 5}
-    assert (first.num_reused, second.num_reused, third.num_reused) == (0, 32, 24)
+    assert (first.progress.num_reused, second.progress.num_reused, third.progress.num_reused) == (0, 32, 24)

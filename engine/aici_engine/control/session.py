@@ -26,7 +26,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.events import FinishReason
 from aici_engine.output import Output
-from aici_engine.sequence import Sequence
+from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 _GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
@@ -127,7 +127,7 @@ class GuestSession:
         while self._to_start and len(self._started) + len(self._freed) < self._max_guests:
             seq, done = self._to_start.popleft()
             assert seq.controller is not None
-            if seq.verdict is not None:
+            if seq.ending is not None:
                 continue
             self._started.add(seq.seq_id)
             try:
@@ -166,7 +166,7 @@ class GuestSession:
 
         Afterwards each of their sequences has its forced tokens, knows if it is suspended, or has a verdict.
         """
-        fresh = [seq for seq in running if seq.controller is not None and not seq.bound]
+        fresh = [seq for seq in running if seq.controller is not None and not seq.guest.bound]
         others = {seq_id: seq for seq_id, seq in self._bound.items() if seq_id not in self._heard}
         self._heard.clear()
         self._calm = {seq_id: seq for seq_id, seq in others.items() if self._is_calm(seq)}
@@ -181,7 +181,7 @@ class GuestSession:
 
         If any, `answers` must follow, whatever becomes of the forward pass.
         """
-        new = {seq.seq_id: [self._new_id() for _ in range(seq.num_forks - 1)] for seq in seqs}
+        new = {seq.seq_id: [self._new_id() for _ in range(seq.guest.num_branches - 1)] for seq in seqs}
         if not (seqs or self._calm):
             return []
         ops = [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
@@ -189,7 +189,7 @@ class GuestSession:
         # Only now: to a message that was refused comes no answer, and nobody was forked.
         new_forks = []
         for seq in seqs:
-            seq.num_forks = 1
+            seq.guest.num_branches = 1
             forks = [NewFork(seq, *seq.clone(seq_id)) for seq_id in new[seq.seq_id]]
             sent.to_sample.extend([seq, *(fork.child for fork in forks)])
             self._bound |= {fork.child.seq_id: fork.child for fork in forks}
@@ -220,7 +220,7 @@ class GuestSession:
 
     def _is_calm(self, seq: Sequence) -> bool:
         """Forks share variables, so they are all asked before any of them goes on; and who has no room ends now."""
-        return seq.num_calm >= seq.calm_rounds and len(seq.group.members) == 1 and seq.room > 0
+        return seq.guest.num_calm >= seq.guest.calm_rounds and len(seq.group.members) == 1 and seq.room > 0
 
     def _send(self, asked: Mapping[SeqId, Sequence], *, fresh: Seq[Sequence] = (), ops: Seq[MidOp] = ()) -> _Sent:
         sent = _Sent([op for op in self._posts if op.id in asked], list(fresh), dict(asked), [], len(self._freed))
@@ -244,13 +244,13 @@ class GuestSession:
         del self._freed[: sent.num_freed]
         for seq in sent.fresh:
             self._bound[seq.seq_id] = seq
-            seq.bound = True
-            seq.calm_rounds = self._calm_rounds
+            seq.guest.bound = True
+            seq.guest.calm_rounds = self._calm_rounds
         self._start_next()
         # Most say nothing but to go on, and are heard of by their masks alone.
         silent = {seq_id: seq for seq_id, seq in sent.asked.items() if seq_id in turn.mid and seq_id not in turn.pre}
         for seq in silent.values():
-            seq.num_calm += 1
+            seq.guest.num_calm += 1
         for op in sent.posts:
             if op.id in silent:
                 continue
@@ -262,22 +262,25 @@ class GuestSession:
         for seq in seqs:
             pre = turn.pre.get(seq.seq_id)
             # A guest that has just stopped is asked all the same: what it would force comes too late.
-            if self._noted(seq, pre) and seq.verdict is None and pre is not None and pre.result is not None:
+            if self._noted(seq, pre) and seq.ending is None and pre is not None and pre.result is not None:
                 self._apply_pre(seq, pre.result)
             # Who is late may have ended it: what of both it is must not be a matter of time.
-            if seq.room <= 0 and not seq.late:
+            if seq.room <= 0 and not seq.guest.late:
                 seq.end(FinishReason.LENGTH)
         for group in {seq.group.request_id: seq.group for seq in seqs}.values():
-            group.rounds_suspended = group.rounds_suspended + 1 if group.suspended else 0
-            if group.rounds_suspended > MAX_SUSPENDED_ROUNDS:
+            if group.count_round() > MAX_SUSPENDED_ROUNDS:
                 group.end(FinishReason.DEADLOCK)
         return sent, turn
 
-    def sampled(self, seq: Sequence, token: TokenId) -> None:
-        """Tell the guest in the next round."""
+    def sampled(self, seq: Sequence, token: TokenId, *, is_choice: bool = True) -> None:
+        """Tell the guest of a sampled token in the next round. `is_choice`: its mask allowed other tokens too.
+
+        An EOS ends the text in the name of the model only if other tokens were allowed.
+        """
+        seq.guest.last_was_eos = token in self._eos_tokens and is_choice
         if token in self._eos_tokens:
             # It will most likely stop.
-            seq.num_calm = 0
+            seq.guest.num_calm = 0
         self._posts.append(PostOp(seq.seq_id, [token]))
 
     def splice(self, seq: Sequence, splice: Splice) -> None:
@@ -287,27 +290,27 @@ class GuestSession:
         """
         self._check(splice.ff_tokens)
         if splice.late:
-            seq.num_calm = 0
+            seq.guest.num_calm = 0
             return
         # It counts the token that would have been sampled now, and that never was appended.
         num_removed = max(0, splice.backtrack - 1)
         if num_removed > len(seq.tokens) or len(seq.tokens) - num_removed + len(splice.ff_tokens) == 0:
             raise ControllerError(f"the controller removed {num_removed} tokens of a sequence of {len(seq.tokens)}")
-        num_kept = seq.num_kept(num_removed, splice.ff_tokens, self._eos_tokens)
+        num_kept = seq.transcript.num_kept(num_removed, splice.ff_tokens, self._eos_tokens)
         new = splice.ff_tokens[num_kept:]
         self._output.remove(seq, num_removed - num_kept)
         self._output.forced(seq, new)
         if num_removed > num_kept or new:
-            seq.last_was_eos = False
+            seq.guest.last_was_eos = False
         else:
-            seq.group.num_idle += 1
+            seq.group.count_idle_step()
         self._posts.append(PostOp(seq.seq_id, list(splice.ff_tokens), splice.backtrack))
 
     def _apply_pre(self, seq: Sequence, pre: Pre) -> None:
-        seq.num_calm = seq.num_calm + 1 if pre == _GO_ON else 0
+        seq.guest.num_calm = seq.guest.num_calm + 1 if pre == _GO_ON else 0
         if pre != _GO_ON and seq.seq_id in self._calm:
             # That cost it a step, which what it wants could have had a part of.
-            seq.calm_rounds *= 2
+            seq.guest.calm_rounds *= 2
         try:
             self._check(pre.ff_tokens)
         except ControllerError as error:
@@ -316,15 +319,15 @@ class GuestSession:
         # The runtime has told the guest of these itself.
         self._output.forced(seq, pre.ff_tokens)
         if pre.ff_tokens:
-            seq.last_was_eos = False
+            seq.guest.last_was_eos = False
         if pre.num_forks == 0:
             seq.end(_stopped(seq))
-        seq.suspended, seq.late = pre.suspend, pre.late
+        seq.guest.suspended, seq.guest.late = pre.suspend, pre.late
         if seq.group.num_forks + pre.num_forks > MAX_FORKS_IN_ALL:
             why = f"the controller forked into more than {MAX_FORKS_IN_ALL} sequences in all"
             seq.group.end(FinishReason.FAIL, ControllerError(why))
         # If it is not sampled in this step, its guest is asked again, and says so again.
-        seq.num_forks = max(1, pre.num_forks)
+        seq.guest.num_branches = max(1, pre.num_forks)
 
     def _check(self, tokens: Seq[TokenId]) -> None:
         for token in tokens:
@@ -346,7 +349,7 @@ class GuestSession:
 
 
 def _stopped(seq: Sequence) -> FinishReason:
-    return FinishReason.EOS if seq.last_was_eos else FinishReason.STOP
+    return FinishReason.EOS if seq.guest.last_was_eos else FinishReason.STOP
 
 
 def _plain(error: BaseException | None) -> BaseException | None:

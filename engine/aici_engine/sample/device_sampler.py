@@ -14,7 +14,7 @@ from aici_engine.sample import torch_pipeline
 from aici_engine.sample.masks import Logits
 from aici_engine.sample.sampler import HostSampler, RowToSample, Sampler
 from aici_engine.sample.torch_pipeline import BatchParams, TensorMasks
-from aici_engine.sequence import Sequence
+from aici_engine.sequences.sequence import Sequence
 
 
 class DeviceSampler(Sampler[torch.Tensor]):
@@ -45,7 +45,7 @@ class DeviceSampler(Sampler[torch.Tensor]):
         """Tokens (R,) as `torch_pipeline.choose` has them, once the device has computed them."""
         rows = torch.stack([each.row for each in wanted])
         params = [each.seq.sampling for each in wanted]
-        draws = [0 if each.seq.sampling.greedy else each.seq.random.getrandbits(64) for each in wanted]
+        draws = [0 if each.seq.sampling.greedy else each.seq.sampler.random.getrandbits(64) for each in wanted]
         masks = {place: each.bits for place, each in enumerate(wanted) if each.bits is not None}
         if masks:
             places = copy_to_device(np.fromiter(masks, np.int64), self._device)
@@ -60,7 +60,7 @@ def _on_host(rows: Seq[torch.Tensor]) -> Seq[Logits]:
 
 
 def _is_plain(seq: Sequence) -> bool:
-    return seq.bias is None and seq.sampling.logprobs is None and not seq.sampling.penalizes
+    return seq.sampler.bias is None and seq.sampling.logprobs is None and not seq.sampling.penalizes
 
 
 def _result(token: int, masked: bool) -> TokenScore | AiciError:

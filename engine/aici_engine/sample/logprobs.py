@@ -10,7 +10,7 @@ from aici_base.ids import TokenId
 from aici_engine.events import TokenScore
 from aici_engine.sample.masks import Logits
 from aici_engine.sample.pipeline import NOT_FINITE, top_k
-from aici_engine.sequence import Sequence
+from aici_engine.sequences.sequence import Sequence
 
 LogSoftmax = Callable[[Logits, TokenId, int], TokenScore]
 
@@ -37,12 +37,13 @@ def num_rows(seq: Sequence, end: int) -> int:
 
     Each tells of the token after it. What was scored before a preemption is not scored again.
     """
-    return 0 if seq.score_from is None else max(0, end + 1 - seq.score_from - len(seq.scores))
+    scores = seq.sampler.prompt_scores
+    return 0 if scores is None else max(0, end + 1 - scores.next_index)
 
 
 def score(seq: Sequence, rows: Iterable[Logits], log_softmax: LogSoftmax) -> None:
     """`rows`: of a chunk as `num_rows` asked; that of the last token tells of none."""
-    assert seq.score_from is not None
-    first = seq.score_from + len(seq.scores)
-    for token, row in zip(seq.tokens[first:], rows, strict=False):
-        seq.scores.append(log_softmax(row, token, seq.sampling.logprobs or 0))
+    scores = seq.sampler.prompt_scores
+    assert scores is not None
+    for token, row in zip(seq.tokens[scores.next_index :], rows, strict=False):
+        scores.scores.append(log_softmax(row, token, seq.sampling.logprobs or 0))

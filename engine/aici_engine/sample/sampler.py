@@ -14,7 +14,7 @@ from aici_engine.events import TokenScore
 from aici_engine.sample.logprobs import LogSoftmax, log_softmax, score
 from aici_engine.sample.masks import Logits, MaskApplier
 from aici_engine.sample.pipeline import NOTHING_ALLOWED, Choose, choose, penalize
-from aici_engine.sequence import Sequence
+from aici_engine.sequences.sequence import Sequence
 
 Row = TypeVar("Row")
 
@@ -68,17 +68,18 @@ class HostSampler(Sampler[Logits]):
 
     def sample(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenScore:
         """`row` is spoilt. `bits`: the guest's mask, None without one. AiciError if there is nothing to choose."""
-        if seq.bias is not None:
-            ids, biases = seq.bias
+        if seq.sampler.bias is not None:
+            ids, biases = seq.sampler.bias
             row[ids] += biases
         if bits is not None:
             self._masks.apply(bits, row)
         unpenalized = row
         if seq.sampling.penalizes:
             unpenalized = row.copy()
-            prompt, output = seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :]
+            prompt_len = seq.transcript.prompt_len
+            prompt, output = seq.tokens[:prompt_len], seq.tokens[prompt_len:]
             penalize(row, seq.sampling, prompt=prompt, output=output)
-        draw = 0 if seq.sampling.greedy else seq.random.getrandbits(64)
+        draw = 0 if seq.sampling.greedy else seq.sampler.random.getrandbits(64)
         try:
             token = self._choose(row, seq.sampling, draw)
         except ValueError as error:

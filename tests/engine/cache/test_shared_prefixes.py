@@ -31,7 +31,7 @@ from aici_engine.request import ControllerCall, Request
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler
 from aici_engine.scheduler import Scheduler
-from aici_engine.sequence import Sequence as EngineSequence
+from aici_engine.sequences.sequence import Sequence as EngineSequence
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 

@@ -19,7 +19,7 @@ from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler, RowToSample
 from aici_engine.sample.torch_pipeline import BatchParams, TensorMasks
-from aici_engine.sequence import Sequence
+from aici_engine.sequences.sequence import Sequence
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NUM_DRAWS = 10
@@ -137,7 +137,9 @@ def test_each_row_has_what_the_host_gives_it_alone() -> None:
     )
     assert list(map(outcome, found)) == list(map(outcome, wanted))
     assert [type(each) for each in found[6:]] == [ControllerError, AiciError, AiciError, AiciError, AiciError]
-    assert [pair.seqs[0].random.random() for pair in crowd[:6]] == [pair.seqs[1].random.random() for pair in crowd[:6]]
+    assert [pair.seqs[0].sampler.random.random() for pair in crowd[:6]] == [
+        pair.seqs[1].sampler.random.random() for pair in crowd[:6]
+    ]
 
 
 @pytest.mark.parametrize("bits", [None, np.frombuffer(b"\x08\x00\x00\x00", np.uint8)])

@@ -1,0 +1,96 @@
+"""The sequences that have not ended, and their ends."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from aici_base.errors import AiciError, RuntimeDiedError
+from aici_base.ids import SeqId
+from aici_engine.control.runtime import ControllerRuntime
+from aici_engine.control.session import GuestSession
+from aici_engine.events import FinishReason
+from aici_engine.output import Output
+from aici_engine.scheduler import Scheduler
+from aici_engine.sequences.sequence import Sequence
+
+_T = TypeVar("_T")
+
+
+class LiveSequences:
+    """Used by the engine's thread alone.
+
+    A sequence that must end is marked by `Sequence.end`, and `finish_ended` ends it: no pages, no guest, and after the
+    last sequence of a request its one finish event. `runtime_error`: why there is no controller runtime; None while
+    there is one.
+    """
+
+    def __init__(self, scheduler: Scheduler, session: GuestSession, output: Output) -> None:
+        self._scheduler = scheduler
+        self._session = session
+        self._output = output
+        self._sequences: dict[SeqId, Sequence] = {}
+        self.runtime_error: RuntimeDiedError | None = None
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def add(self, seq: Sequence) -> None:
+        """A request has come, or a fork has come into being."""
+        self._sequences[seq.seq_id] = seq
+
+    def abort(self, request_id: SeqId) -> None:
+        """Mark all sequences of the request."""
+        for seq in self._sequences.values():
+            if seq.group.request_id == request_id:
+                seq.end(FinishReason.ABORT)
+
+    def end_all(self, reason: FinishReason, error: AiciError | None = None) -> None:
+        """End every sequence. A sequence that was marked before keeps its own reason."""
+        for seq in self._sequences.values():
+            seq.end(reason, error)
+        self.finish_ended()
+        self._output.flush()
+
+    def finish_ended(self) -> None:
+        """End all sequences that are marked, forks before their parents."""
+        for seq in [seq for seq in reversed(self._sequences.values()) if seq.ending is not None]:
+            assert seq.ending is not None
+            del self._sequences[seq.seq_id]
+            self._scheduler.remove(seq)
+            try:
+                self.talk(self._session.drop, seq)
+            finally:
+                # Nothing holds the sequence any more, so its listener is told whatever happened.
+                self._output.finish(seq, *seq.ending)
+
+    def talk(self, say: Callable[[_T], None], argument: _T) -> None:
+        """Call `say(argument)`, which talks to the controller runtime. Every message to the runtime passes here.
+
+        If the runtime has died, or refuses a whole message, every controlled sequence is marked with the error; plain
+        sequences go on. Without a runtime nothing is said.
+        """
+        if self.runtime_error is not None:
+            return
+        try:
+            say(argument)
+        except RuntimeDiedError as error:
+            self._lose_runtime(error)
+        except AiciError as error:
+            self._fail_controlled(error)
+
+    def replace_runtime(self, runtime: ControllerRuntime) -> None:
+        """Go on with `runtime`. Controlled sequences fail with RuntimeDiedError: their guests went with the old one."""
+        if self.runtime_error is None:
+            self._lose_runtime(RuntimeDiedError("the controller runtime was replaced"))
+        self.finish_ended()
+        self._session.use(runtime)
+        self.runtime_error = None
+
+    def _lose_runtime(self, error: RuntimeDiedError) -> None:
+        self.runtime_error = error
+        self._session.lost()
+        self._fail_controlled(error)
+
+    def _fail_controlled(self, error: AiciError) -> None:
+        for seq in self._sequences.values():
+            if seq.controller is not None:
+                seq.end(FinishReason.FAIL, error)

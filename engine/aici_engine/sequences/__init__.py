@@ -1,0 +1,1 @@
+"""The state of a sequence, in parts with one owner each, and of the sequences of one request."""

@@ -1,0 +1,47 @@
+"""The times of a sequence, by the monotonic clock."""
+
+import time
+
+from aici_engine.events import Timings
+
+PRIORITY_S = 60.0
+"""One step of priority counts as much as a minute of waiting, so no request waits for ever."""
+
+
+class Clock:
+    """`due_at`, in seconds: the time of submission, moved by the priority. Sequences are served by `due_at`.
+
+    The scheduler calls `start`, the output `mark_token`.
+    """
+
+    def __init__(self, submitted_at: float, priority: int = 0) -> None:
+        self.submitted_at = submitted_at
+        self.due_at = submitted_at + PRIORITY_S * priority
+        self._started_at: float | None = None
+        self._first_token_at: float | None = None
+
+    def fork(self) -> "Clock":
+        """Return the clock of a fork, which starts now."""
+        fork = Clock(self.submitted_at)
+        fork.due_at = self.due_at
+        fork.start()
+        return fork
+
+    def start(self) -> None:
+        """The sequence runs. Only the first call counts: a preempted sequence runs again."""
+        if self._started_at is None:
+            self._started_at = time.monotonic()
+
+    def mark_token(self) -> None:
+        """A token was appended. Only the first call counts."""
+        if self._first_token_at is None:
+            self._first_token_at = time.monotonic()
+
+    def timings(self) -> Timings:
+        """Return the times until now, in seconds since submission."""
+        begin = self.submitted_at
+        return Timings(
+            started_s=None if self._started_at is None else self._started_at - begin,
+            first_token_s=None if self._first_token_at is None else self._first_token_at - begin,
+            total_s=time.monotonic() - begin,
+        )

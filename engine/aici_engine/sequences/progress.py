@@ -1,0 +1,36 @@
+"""How far the keys and values of a sequence are computed."""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+
+class Phase(Enum):
+    """`STARTING`: the guest is being instantiated. `WAITING`: for admission. `RUNNING`: admitted, may hold pages."""
+
+    STARTING = auto()
+    WAITING = auto()
+    RUNNING = auto()
+    ENDED = auto()
+
+
+@dataclass(slots=True)
+class Progress:
+    """Changed by `aici_engine.scheduler` alone, but for `forget_beyond`.
+
+    `num_computed`: tokens whose keys and values are in the cache; catches up with the number of tokens. `num_lost`:
+    tokens that were computed when the sequence last gave up its pages. `num_reused`: prompt tokens that other sequences
+    had computed before.
+    """
+
+    phase: Phase
+    num_computed: int = 0
+    num_lost: int = 0
+    num_reused: int = 0
+
+    def fork(self) -> "Progress":
+        """Return a copy that has reused nothing."""
+        return replace(self, num_reused=0)
+
+    def forget_beyond(self, num_tokens: int) -> None:
+        """Only the first `num_tokens` tokens are left of the sequence."""
+        self.num_computed = min(self.num_computed, num_tokens)

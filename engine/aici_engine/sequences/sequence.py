@@ -1,0 +1,146 @@
+"""One sequence in the engine: its identity, its parts and its end. Used by the engine's thread alone.
+
+Each part has one module that changes its fields; other modules read, or call a method of `Sequence`:
+
+    transcript  tokens and output text            `output`
+    progress    tokens whose KV is computed       `scheduler`
+    guest       the conversation with the guest   `control.session`
+    sampler     randomness, bias, prompt scores   `sample`
+    clock       times                             the methods of `Clock`, each of which writes once
+"""
+
+import copy
+from typing import NamedTuple
+
+from aici_base.errors import AiciError
+from aici_base.ids import SeqId, TokenId
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason, Token
+from aici_engine.request import ControllerCall, Sink
+from aici_engine.sequences.clock import Clock
+from aici_engine.sequences.group import SequenceGroup
+from aici_engine.sequences.guest_conversation import GuestConversation
+from aici_engine.sequences.progress import Phase, Progress
+from aici_engine.sequences.sampler_state import SamplerState
+from aici_engine.sequences.transcript import Transcript
+
+
+class Ending(NamedTuple):
+    """Why a sequence must end. `error` is set exactly if `reason` is `FAIL`."""
+
+    reason: FinishReason
+    error: AiciError | None
+
+
+class Sequence:
+    """A request begins as one sequence, fork 0; the forks of its controller are further sequences of the same `group`.
+
+    `limit`: the most tokens, prompt included. `salt`: sequences with the same salt share computed pages. `ending`: None
+    while the sequence lives. Any module may call `end`; the loop ends the sequence before its next step.
+    """
+
+    def __init__(
+        self,
+        seq_id: SeqId,
+        *,
+        prompt: list[TokenId],
+        sampling: SamplingParams,
+        controller: ControllerCall | None,
+        limit: int,
+        sink: Sink,
+        submitted_at: float,
+        score_from: int | None = None,
+        priority: int = 0,
+        salt: str | None = None,
+    ) -> None:
+        self.seq_id = seq_id
+        self.sampling = sampling
+        self.controller = controller
+        self.salt = salt
+        self.transcript = Transcript(prompt, limit=limit, max_tokens=sampling.max_tokens, stop=sampling.stop)
+        self.progress = Progress(Phase.STARTING if controller else Phase.WAITING)
+        self.guest = GuestConversation()
+        self.sampler = SamplerState.of(sampling, prompt, score_from)
+        self.clock = Clock(submitted_at, priority)
+        self.ending: Ending | None = None
+        self.group = SequenceGroup(seq_id, sink)
+        self.fork = self.group.join(self)
+
+    def clone(self, seq_id: SeqId) -> "tuple[Sequence, str]":
+        """Return a fork of the sequence as it stands, without pages, and the text that the fork's stream begins with.
+
+        Fork k of a request with a seed draws the same numbers as a request with the seed `seed + k`.
+        """
+        fork = copy.copy(self)
+        fork.seq_id = seq_id
+        fork.fork = self.group.join(fork)
+        fork.transcript, begin = self.transcript.fork()
+        fork.progress = self.progress.fork()
+        fork.guest = copy.copy(self.guest)
+        fork.sampler = self.sampler.fork(self.sampling.seed, fork.fork)
+        fork.clock = self.clock.fork()
+        return fork, begin
+
+    @property
+    def req_id(self) -> str:
+        """The name of the request on the wire to the controller runtime."""
+        return f"r{self.group.request_id}"
+
+    @property
+    def order(self) -> tuple[float, SeqId, SeqId]:
+        """The sequence with the smaller `order` is served first. The order of two sequences never changes."""
+        return self.clock.due_at, self.group.request_id, self.seq_id
+
+    @property
+    def tokens(self) -> list[TokenId]:
+        """Prompt and output as the model sees them. Read only."""
+        return self.transcript.tokens
+
+    @property
+    def room(self) -> int:
+        """Tokens that may still be appended; 0 or less at the limit."""
+        return self.transcript.room
+
+    @property
+    def suspended(self) -> bool:
+        """The guest waits, so the sequence computes nothing."""
+        return self.guest.suspended
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens whose keys and values are not computed. At least 1 while the sequence lives: logits come from the last
+        token."""
+        return len(self.transcript.tokens) - self.progress.num_computed
+
+    @property
+    def num_reusable(self) -> int:
+        """Tokens at the beginning that need not be computed if the cache has them.
+
+        The last token must be computed for its logits, and so must the tokens before prompt tokens without a score.
+        """
+        scores = self.sampler.prompt_scores
+        return (len(self.transcript.tokens) if scores is None else scores.next_index) - 1
+
+    def end(self, reason: FinishReason, error: AiciError | None = None) -> None:
+        """Ask for the end. The first reason stands."""
+        if self.ending is None:
+            self.ending = Ending(reason, error)
+
+    def append(self, token: Token, *, kept_as: TokenId | None = None) -> str:
+        """Append an output token; a complete stop string ends the sequence. Return the text that the stream gains.
+
+        `kept_as`: the token that the model sees in place of `token`.
+        """
+        text = self.transcript.append(token, kept_as)
+        self.group.count(token.origin)
+        if self.transcript.stop is not None:
+            self.end(FinishReason.STOP_STRING)
+        return text
+
+    def remove(self, num_tokens: int) -> None:
+        """Forget the last tokens, of the prompt too once the output is used up.
+
+        At least one token must remain, or be appended next.
+        """
+        self.transcript.remove(num_tokens)
+        self.progress.forget_beyond(len(self.transcript.tokens))

@@ -1,0 +1,163 @@
+"""The third part of a step: score and sample what was computed, append to the sequences, and end sequences."""
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aici_base.errors import AiciError
+from aici_base.ids import SeqId, TokenId
+from aici_engine.control.session import GuestAnswer, GuestSession
+from aici_engine.events import FinishReason, TokenScore
+from aici_engine.live_sequences import LiveSequences
+from aici_engine.output import Output
+from aici_engine.profile import Profile
+from aici_engine.sample.sampler import RowToSample, Sampler
+from aici_engine.scheduler import Scheduler, StepPlan
+from aici_engine.sequences.sequence import Sequence
+from aici_engine.step_executor import StepResult
+
+
+class _Candidate(NamedTuple):
+    """A sequence whose last token was computed, and what its guest wants; `answer` is None without one."""
+
+    to_sample: RowToSample[Any]
+    answer: GuestAnswer | None
+
+    @property
+    def seq(self) -> Sequence:
+        return self.to_sample.seq
+
+    @property
+    def wants_token(self) -> bool:
+        """There is room for a token, and the guest, if the sequence has one, gave a mask and no splice."""
+        if self.seq.room <= 0:
+            return False
+        return self.seq.controller is None if self.answer is None else self.answer.splice is None
+
+
+class StepCommitter:
+    """Commits steps, in the order in which they were planned.
+
+    `eos_tokens`: any of these tokens ends plain generation. `eos_for_guests`: the EOS that guests know; guests are told
+    of this EOS whichever was sampled. `kept_eos`: the token that the model sees in place of an EOS after which a
+    controller goes on; None for the EOS itself. `max_fuel`: a request that costs more ends with `OUT_OF_FUEL`.
+    `tokens_generated` counts the tokens of all requests so far.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        session: GuestSession,
+        sampler: Sampler[Any],
+        output: Output,
+        live: LiveSequences,
+        profile: Profile,
+        eos_tokens: frozenset[TokenId],
+        eos_for_guests: TokenId,
+        kept_eos: TokenId | None,
+        max_fuel: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._session = session
+        self._sampler = sampler
+        self._output = output
+        self._live = live
+        self._profile = profile
+        self._eos_tokens = eos_tokens
+        self._eos_for_guests = eos_for_guests
+        self._kept_eos = kept_eos
+        self._max_fuel = max_fuel
+        self.tokens_generated = 0
+
+    def commit(self, plan: StepPlan, result: StepResult) -> None:
+        """Give each sequence of the plan, and its new forks, what the step gained. Errors end their own sequence."""
+        candidates = self._candidates(plan, result)
+        self._profile.lap("commit")
+        tokens = self._sample(plan, result, candidates)
+        self._profile.lap("sample")
+        for candidate in candidates:
+            if candidate.seq.ending is None:
+                self._append(candidate, tokens.get(candidate.seq.seq_id))
+        self._live.finish_ended()
+        self._profile.lap("commit")
+
+    def _candidates(self, plan: StepPlan, result: StepResult) -> list[_Candidate]:
+        """Share the pages with new forks, score prompts, and return the sequences whose next token is due."""
+        candidates = []
+        for chunk, rows in zip(plan.chunks, result.rows, strict=False):
+            family = result.family(chunk.seq) if result.new_forks else [chunk.seq]
+            for fork in family[1:]:
+                self._scheduler.fork(chunk.seq, fork)
+            for seq in family:
+                if seq.ending is None and rows:
+                    if seq.sampler.prompt_scores is not None:
+                        self._score(seq, rows)
+                    if chunk.samples:
+                        answer = result.answers.get(seq.seq_id)
+                        bits = None if answer is None else answer.bits
+                        row = RowToSample(seq, rows[-1], bits, shared=seq is not family[-1])
+                        candidates.append(_Candidate(row, answer))
+        return candidates
+
+    def _sample(
+        self, plan: StepPlan, result: StepResult, candidates: list[_Candidate]
+    ) -> dict[SeqId, TokenScore | AiciError]:
+        """Return the token, or the error, of each sequence that wants a token."""
+        began = time.monotonic()
+        wanted = [candidate.to_sample for candidate in candidates if candidate.wants_token]
+        tokens = self._sampler.sample_batch(wanted)
+        if result.rows:
+            self._scheduler.record_time(plan, result.forward_s + time.monotonic() - began)
+        return {row.seq.seq_id: token for row, token in zip(wanted, tokens, strict=True)}
+
+    def _score(self, seq: Sequence, rows: list[Any]) -> None:
+        try:
+            self._sampler.score(seq, rows)
+        except AiciError as error:
+            seq.end(FinishReason.FAIL, error)
+        else:
+            self._output.scored(seq)
+
+    def _append(self, candidate: _Candidate, sampled: TokenScore | AiciError | None) -> None:
+        """Append the sampled token, or do what the guest wants instead."""
+        seq, answer = candidate.seq, candidate.answer
+        before = seq.transcript.num_generated
+        try:
+            if isinstance(sampled, AiciError):
+                raise sampled
+            if sampled is not None:
+                self._append_sampled(candidate, sampled)
+            elif answer is not None and answer.splice is not None and seq.room > 0:
+                self._session.splice(seq, answer.splice)
+            elif answer is not None or seq.controller is None:
+                # There is no room: only the scores of the prompt were wanted, say.
+                seq.end(FinishReason.LENGTH)
+            # Else a calm guest wants more than to go on. The next step begins with its wish.
+        except AiciError as error:
+            seq.end(FinishReason.FAIL, error)
+            return
+        self.tokens_generated += seq.transcript.num_generated - before
+        self._scheduler.settle(seq)
+        if seq.controller is None and seq.room <= 0:
+            seq.end(FinishReason.LENGTH)
+        if seq.group.fuel > self._max_fuel:
+            seq.group.end(FinishReason.OUT_OF_FUEL)
+
+    def _append_sampled(self, candidate: _Candidate, score: TokenScore) -> None:
+        seq = candidate.seq
+        if score.token_id not in self._eos_tokens:
+            self._output.sampled(seq, score)
+            if seq.controller is not None:
+                self._session.sampled(seq, score.token_id)
+        elif seq.controller is None:
+            self._output.sampled_eos(seq, score)
+            if not seq.sampling.ignore_eos:
+                seq.end(FinishReason.EOS)
+        else:
+            # The controller decides what EOS means. If the controller goes on, the model had better not see an EOS.
+            self._output.sampled_eos(seq, score, kept_as=self._kept_eos)
+            bits = candidate.to_sample.bits
+            is_choice = bits is None or int(np.bitwise_count(bits).sum()) > 1
+            self._session.sampled(seq, self._eos_for_guests, is_choice=is_choice)
