@@ -1,7 +1,7 @@
-"""One runtime for each version and synchronization; tests that break one start their own.
+"""Fixtures: one runtime for each protocol version and synchronization. Tests that break a runtime start their own.
 
-`--aicirt PATH` tests another binary, `--wire v1,v2` says which versions of the protocol it speaks and `--rtarg FLAG`
-what else to tell it; `--fuzz N` tries N examples in each test of test_fuzz_*.py, at random.
+`--aicirt PATH` tests another program, `--wire v1,v2` names the protocol versions of the program, and `--rtarg FLAG`
+adds a flag to its command line. `--fuzz N` runs N random examples in every test of test_fuzz_*.py.
 """
 
 import os
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A file's VERSIONS says which it is about, if not both."""
+    """Run a test for every version in VERSIONS of its file; without VERSIONS, for both versions."""
     if "version" in metafunc.fixturenames:
         versions = getattr(metafunc.module, "VERSIONS", ("v1", "v2"))
         metafunc.parametrize("version", [v for v in _spoken(metafunc.config) if v in versions], scope="session")
@@ -48,7 +48,7 @@ def aicirt(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def engine(aicirt: Binary, version: Version) -> Iterator[Engine]:
-    """By semaphores, as every engine but one had it."""
+    """A runtime with semaphores, as most engines use."""
     with Engine(aicirt, version, extra=PATIENT[version]) as engine:
         yield engine
 
@@ -67,7 +67,7 @@ def either(request: pytest.FixtureRequest, version: Version) -> Engine:
 
 @pytest.fixture
 def guests(engine: Engine) -> Iterator[Guests]:
-    """The runtime is as well after a test as before."""
+    """Check after every test that the runtime still answers."""
     yield Guests(engine)
     engine.is_well()
 
@@ -93,7 +93,7 @@ def arena(aicirt: Binary, version: Version, sync: Sync, fuzz: Fuzz) -> Iterator[
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left() -> Iterator[None]:
-    """After all tests, /dev/shm holds nothing of this process."""
+    """After all tests, /dev/shm holds no object of this process."""
     yield
     mark = f"aicitest-{os.getpid()}-"
     assert [name for name in os.listdir("/dev/shm") if mark in name] == []

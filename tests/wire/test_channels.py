@@ -1,4 +1,4 @@
-"""The frame and the envelope: on both channels, in both synchronizations, of both versions."""
+"""The frame and the envelope of messages: both channels, both synchronizations, both versions."""
 
 import json
 import os
@@ -56,7 +56,7 @@ class TestEnvelope:
 
 
 def test_the_empty_message(engine: Engine) -> None:
-    """Semaphores can carry it; it is no JSON."""
+    """Semaphores can carry an empty message, but an empty message is not JSON."""
     for side in SIDES:
         assert engine.ask(b"", side)["type"] == "json-error"
 
@@ -64,7 +64,7 @@ def test_the_empty_message(engine: Engine) -> None:
 @pytest.mark.parametrize("side", SIDES)
 class TestBytes:
     def test_semaphores(self, engine: Engine, side: Side) -> None:
-        """The receiver takes the length away, and both sides leave the semaphores as they were."""
+        """The receiver clears the length, and both sides leave the semaphores as they were."""
         command, response = engine.boxes[f"cmd{side}"], engine.boxes[f"resp{side}"]
         assert isinstance(command, SemaphoreBox)
         assert isinstance(response, SemaphoreBox)
@@ -90,7 +90,8 @@ class TestBytes:
 class TestFutex:
     @pytest.mark.parametrize("side", SIDES)
     def test_halves(self, futex: Engine, side: Side) -> None:
-        """A request lies in the first half of `cmd`, a response in the second of `resp`; the others stay empty."""
+        """A request is in the first half of `cmd`, a response in the second half of `resp`; the other halves stay
+        empty."""
         command, response = futex.boxes[f"cmd{side}"], futex.boxes[f"resp{side}"]
         half = len(command.memory) // 2
         futex.send(b'{"op":"ping"}', side)
@@ -112,7 +113,7 @@ class TestFutex:
         futex.is_well()
 
     def test_wake_ups_without_a_message(self, futex: Engine) -> None:
-        """The original panics when it is woken for nothing."""
+        """Upstream's runtime panics on a spurious wake-up."""
         for side in SIDES:
             command = futex.boxes[f"cmd{side}"]
             assert isinstance(command, FutexBox)
@@ -123,7 +124,7 @@ class TestFutex:
 
 class TestSideChannel:
     def test_many_at_once(self, either: Engine) -> None:
-        """Any number may be outstanding, and each is answered once."""
+        """Any number of requests may be outstanding, and every request is answered exactly once."""
         rids = [f"n{k}" for k in range(40)]
         answered: list[str] = []
         for rid in rids:
@@ -141,7 +142,7 @@ class TestSideChannel:
 
 class TestWakeUps:
     def test_none_is_lost(self, either: Engine) -> None:
-        """Both channels at once, each as fast as it goes, with a pause now and then in which the other side sleeps."""
+        """Use both channels at the same time at full speed, with pauses in which the other side sleeps."""
 
         def talk(side: Side) -> int:
             chance = random.Random(side)
@@ -155,7 +156,7 @@ class TestWakeUps:
             assert sum(pool.map(talk, SIDES)) == 600
 
     def test_interrupted_waits_go_on(self, either: Engine) -> None:
-        """The original aborts when a signal ends its wait."""
+        """Upstream's runtime aborts if a signal interrupts its wait."""
         for _ in range(10):
             os.killpg(either.process.pid, signal.SIGSTOP)
             os.killpg(either.process.pid, signal.SIGCONT)
@@ -174,7 +175,7 @@ def test_tokens(either: Engine) -> None:
 
 
 def test_an_answer_that_does_not_fit(engine: Engine) -> None:
-    """`msg too large` is the answer, and the next one is well."""
+    """The answer is `msg too large`, and the next request works."""
     response: Any = engine.ask({"op": "ping", "$rid": "x" * ((1 << 20) - 40)})
     assert response["type"] in ("error", "json-error")
     assert engine.ask({"op": "ping"}) == PONG

@@ -1,4 +1,4 @@
-"""Flags, exit codes, what is printed; names of shared objects, and who creates and unlinks them."""
+"""Flags, exit codes and output; the names of shared objects, and the side that creates and unlinks them."""
 
 import mmap
 import os
@@ -60,7 +60,7 @@ class TestLogitsSize:
 
     @pytest.mark.parametrize("size", [260, 462])
     def test_within_limits(self, aicirt: Binary, size: int, head_only: None) -> None:
-        """Not fewer than there are, and not 200 more."""
+        """Fewer than the vocabulary, or 200 more, is refused."""
         done = aicirt.run(f"--tokenizer={aicirt.tokenizer}", f"--logits-size={size}", "--save-tokenizer=trie")
         assert done.returncode != 0
 
@@ -91,7 +91,7 @@ class TestModule:
             assert aicirt.run(f"--tokenizer={aicirt.tokenizer}", f"--module={path}").returncode != 0
 
     def test_run(self, aicirt: Binary, tmp_path: Path) -> None:
-        """`aici_main` gets its argument and what it logs is shown."""
+        """`aici_main` gets its argument, and its log is printed."""
         (tmp_path / "main.wasm").write_bytes(_with_main())
         (tmp_path / "arg").write_text("said by a file")
         flags = (f"--tokenizer={aicirt.tokenizer}", f"--module={tmp_path / 'main.wasm'}", "--run")
@@ -131,7 +131,7 @@ class TestSaveTokenizer:
         assert (tmp_path / "trie").read_bytes().hex() in GOLDEN.values()
 
     def test_long_tokens(self, aicirt: Binary, tmp_path: Path) -> None:
-        """A length that a table cannot describe is not in it; what comes after it is in its place."""
+        """A token too long for the token table is left out; the next token keeps its index."""
         path = vocabularies.long_tokens(tmp_path)
         assert aicirt.run(f"--tokenizer={path}", f"--save-tokenizer={tmp_path / 'trie'}").returncode == 0
         trie = Trie((tmp_path / "trie").read_bytes())
@@ -148,7 +148,7 @@ class TestSaveTokenizer:
 
 
 class _Attached(SemaphoreBox):
-    """Whoever comes second attaches: neither end of the channel is told which it is."""
+    """The second side attaches: neither end of the channel is told its role."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -162,7 +162,8 @@ class _Attached(SemaphoreBox):
 class TestNames:
     @pytest.mark.parametrize("sync", ["sem", "futex"])
     def test_after_the_runtime_has_attached(self, aicirt: Binary, version: Version, sync: Sync) -> None:
-        """With futexes it takes the names of the channels away, with semaphores none; that of the masks never."""
+        """With futexes the runtime unlinks the names of the channels, with semaphores no name; the mask region stays
+        always."""
         with Engine(aicirt, version, sync) as engine:
             engine.is_well()
             assert exists(f"{engine.prefix}bin-shm")
@@ -177,7 +178,7 @@ class TestNames:
             assert exists(f"{engine.prefix}cmd-shm") == (sync == "sem")
 
     def test_whoever_is_first_creates(self, aicirt: Binary) -> None:
-        """A runtime that nobody has made anything for makes it itself, of the size that its flags say."""
+        """Without an engine's objects, the runtime creates them, in the size given by its flags."""
         prefix = f"/aicitest-{os.getpid()}-{os.urandom(3).hex()}-"
         flags = [f"--tokenizer={aicirt.tokenizer}", f"--name={prefix}", "--json-size=2", "--bin-size=3", "--server"]
         process = subprocess.Popen([*aicirt.command, *flags], cwd=aicirt.folder, env=aicirt.environment())

@@ -1,4 +1,4 @@
-"""Who dies, who goes with him, and what is left."""
+"""Processes that die: which other processes end, and which objects are left."""
 
 import glob
 import json
@@ -31,7 +31,7 @@ def test_stop_ends_all_of_it_and_has_no_answer(aicirt: Binary, version: Version,
 
 
 def test_sigterm_to_its_group(aicirt: Binary, version: Version) -> None:
-    """As engines do at their exit: the runtime is the leader of a group of its own."""
+    """As engines do on exit: the runtime leads its own process group."""
     with Engine(aicirt, version) as engine:
         Guests(engine).bind()
         assert os.getpgid(engine.process.pid) == engine.process.pid
@@ -44,7 +44,7 @@ def test_sigterm_to_its_group(aicirt: Binary, version: Version) -> None:
 def test_an_engine_that_is_killed_takes_its_runtime_along(
     aicirt: Binary, version: Version, sync: Sync, pytestconfig: pytest.Config
 ) -> None:
-    """The original's waits for ever."""
+    """Upstream's runtime waits forever."""
     given = {"command": aicirt.command, "folder": str(aicirt.folder), "tokenizer": str(aicirt.tokenizer)}
     arguments = json.dumps(given | {"version": version, "sync": sync})
     command = [sys.executable, "-m", "tests.wire.support.mortal", arguments]
@@ -76,14 +76,14 @@ def test_a_worker_that_is_killed_fails_its_own_sequence(aicirt: Binary, version:
 
 
 def test_who_fails_at_birth_does_not_stay(aicirt: Binary, version: Version) -> None:
-    """Nobody binds it: with the original, it would be there for as long as its runtime."""
+    """A guest that no sequence is bound to; in upstream the guest would live as long as the runtime."""
     with Engine(aicirt, version) as engine:
         Guests(engine).try_instantiate(f"r{fresh()}", prompt=puppet.TRAP)
         until_gone(engine.process.pid, "aicirt-seq")
 
 
 def test_who_is_freed_is_gone(aicirt: Binary, version: Version) -> None:
-    """Clones and failed guests too."""
+    """Clones and failed guests end too."""
     with Engine(aicirt, version, extra=PATIENT[version]) as engine:
         guests = Guests(engine)
         parent, clone, failed = guests.bind(), fresh(), guests.bind(mid=puppet.TRAP)

@@ -1,6 +1,7 @@
-"""Any messages in any order: a model of the protocol says what the well-formed ones answer, and all are answered once.
+"""Random messages in random order. A model of the protocol predicts well-formed answers; every message is answered
+once.
 
-Malformed ones are mutations of these, of ids that are plausible, and of nothing. `--fuzz N`: see conftest.py.
+Malformed messages are mutations of well-formed messages, of plausible ids, and of nothing. `--fuzz N`: see conftest.py.
 """
 
 import json
@@ -18,7 +19,7 @@ from tests.wire.support.shapes import check_envelope, check_mid, check_post_pre
 
 REQUESTS = tuple(f"wild{k}" for k in range(3))
 SEQUENCES = (0, 1, 2, 3, 2**31, 2**32 - 1)
-"""What malformed messages speak of. Well-formed ones have others, so that the model knows what became of theirs."""
+"""Ids in malformed messages. Well-formed messages use other ids, so the model knows the state of theirs."""
 
 MODULE = "the module"
 TEXTS = st.text(max_size=8)
@@ -79,7 +80,7 @@ MALFORMED = st.one_of(*map(_message, (*NEEDED, "ping", "tokens", "get_tags", "no
 
 @st.composite
 def _noise(draw: st.DrawFn) -> bytes:
-    """A message that has lost some of its bytes, or got others."""
+    """A message with bytes removed or replaced."""
     text = json.dumps(draw(MALFORMED)).encode()
     at = draw(st.integers(0, len(text)))
     return text[:at] + draw(st.binary(max_size=4)) + text[at + draw(st.integers(0, 4)) :]
@@ -95,7 +96,7 @@ ACTIONS = st.one_of(
 
 
 class Model:
-    """What is instantiated, and who lives; a conversation of one example."""
+    """The conversation of one example: instantiated requests and live sequences."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena, self.guests, self.engine = arena, arena.guests, arena.engine
@@ -104,20 +105,20 @@ class Model:
         self.live: dict[int, str] = {}
 
     def ask(self, message: bytes | dict[str, Any], side: Side = "") -> Any:
-        """Answered once, in shape; and the channel is as it was."""
+        """The answer comes exactly once, in the right shape, and the channel is unchanged."""
         if isinstance(message, dict) and message.get("module_id") == MODULE:
             message = message | {"module_id": self.engine.upload(puppet.module(self.engine.version))}
         response = self.engine.ask(message, side)
         if isinstance(message, dict):
             rid = message.get("$rid")
             check_envelope(response, rid if isinstance(rid, str) else None)
-        else:  # what is left of a message may have one
+        else:  # the remainder may contain a request id
             check_envelope(response, response.get("$rid"))
         self.arena.fuzz.done["messages"] += 1
         assert self.engine.ask({"op": "ping", "$rid": "p"}, side) == {"type": "ok", "data": {"pong": 1}, "$rid": "p"}
         return response
 
-    # What is well-formed, and how it is answered.
+    # Well-formed messages and their answers.
 
     def instantiate(self) -> None:
         req_id = f"r{fresh()}"
@@ -173,7 +174,7 @@ class Model:
             self.guests.free(seq_id)
 
     def end(self) -> None:
-        """Nothing is left of this example, whatever of it the runtime has understood."""
+        """Free everything of this example, including whatever the runtime made of malformed messages."""
         for req_id in [*self.unbound, *REQUESTS]:
             seq_id = fresh()
             bound = {"id": seq_id, "req_id": req_id}

@@ -1,6 +1,6 @@
-"""Guests that do anything: hypothesis chooses what each of their callbacks returns, points to, stores and logs.
+"""Random guests: hypothesis chooses what every callback returns, points to, stores and logs.
 
-`--fuzz N` tries N of them, at random; without it the same few each time.
+`--fuzz N` runs N random guests; without it the same few guests every time.
 """
 
 import json
@@ -34,16 +34,16 @@ JUNK = st.recursive(
 
 
 def some_fields(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Mostly all of them, at times one less or one of another kind."""
+    """Usually all fields; sometimes a field is missing or of another type."""
     return st.fixed_dictionaries(fields) | st.fixed_dictionaries({}, optional={k: v | JUNK for k, v in fields.items()})
 
 
 class Offset(str):
-    """Stands for the place of a mask in a result."""
+    """Placeholder for the offset of a mask in a result."""
 
 
 def render(value: Any) -> str:
-    """JSON, in which an `Offset` is what the guest fills in."""
+    """JSON in which the guest replaces every `Offset`."""
     if isinstance(value, Offset):
         return str(value)
     if isinstance(value, dict):
@@ -95,7 +95,7 @@ COMMANDS = st.one_of(
 
 
 def actions(version: Version) -> st.SearchStrategy[str]:
-    """What a guest may do before it answers."""
+    """Actions of a guest before the answer."""
     wild = [
         st.builds(instruction, st.sampled_from(["L", "T", "K", "R", "a"]), POINTERS, LENGTHS),
         st.builds(instruction, st.just("E"), st.sampled_from([0, 1, 2, 3, 4, 5, 19, 20, 100, 2**32 - 1]), POINTERS),
@@ -121,7 +121,7 @@ def actions(version: Version) -> st.SearchStrategy[str]:
 
 
 def callbacks(version: Version) -> st.SearchStrategy[dict[str, Any]]:
-    """Scripts by the name of their callback; the first call may be another than those that follow."""
+    """Scripts by callback; the first call may differ from later calls."""
     bodies = {}
     for name, results in RESULTS[version].items():
         ends = st.builds(lambda result: puppet.answer(render(result)), results) | st.just("")
@@ -133,21 +133,21 @@ def callbacks(version: Version) -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def lives(draw: st.DrawFn, version: Version) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A guest, and what happens to its sequence in each step."""
+    """A guest, and the events of its sequence in every step."""
     tokens = st.lists(st.integers(0, VOCAB - 1), max_size=3)
     steps = st.fixed_dictionaries({"backtrack": st.integers(0, 3), "tokens": tokens, "forks": st.booleans()})
     return draw(callbacks(version)), draw(st.lists(steps, min_size=1, max_size=3))
 
 
 def test_a_guest_harms_itself_alone(arena: Arena) -> None:
-    """And does the same each time: made anew, when a template is made of it, and forked from that."""
+    """A guest behaves the same when started afresh, when made into a template, and when forked from the template."""
 
     @arena.fuzz.settings(few=40)
     @given(life=lives(arena.version))
     def run(life: Any) -> None:
         told = [Life(arena).live(*life) for _ in range(3)]
-        shares = any(step["forks"] for step in life[1]) and "Var" in told[0]  # who of two forks is first is open
-        if not shares and not any("timeout" in one for one in told):  # a machine may have too much to do
+        shares = any(step["forks"] for step in life[1]) and "Var" in told[0]  # the order of two forks is undefined
+        if not shares and not any("timeout" in one for one in told):  # the machine may be busy
             assert told[1:] == told[:1] * 2
         arena.engine.is_well()
 
@@ -156,7 +156,7 @@ def test_a_guest_harms_itself_alone(arena: Arena) -> None:
 
 
 class Life:
-    """One guest and its forks, from the beginning to the end, next to one that is well and stays so."""
+    """Run a guest and its forks from start to end beside a neighbour, which must stay unaffected."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena, self.guests = arena, arena.guests
@@ -164,7 +164,7 @@ class Life:
         self.told: list[Any] = []
 
     def live(self, scripts: dict[str, Any], steps: list[dict[str, Any]]) -> str:
-        """All that the runtime said, but for times and for whose sequence it was."""
+        """Return all answers of the runtime without times and sequence ids."""
         self.arena.fuzz.done["guests"] += 1
         if self._is_born(scripts):
             for number, step in enumerate(steps):
@@ -194,7 +194,7 @@ class Life:
             return True
         result = check_entry(response["data"])
         stepped = self.guests.try_step([bound, self.arena.op()])
-        if response["data"]["error"]:  # it is there all the same for a while, and of no use
+        if response["data"]["error"]:  # the result stays for a while, but is useless
             assert stepped["type"] == "error" or stepped["data"]["seqs"][str(self.ids[0])]["error"]
             return False
         check_mid("v2", reply := data(stepped), 2)

@@ -1,4 +1,4 @@
-"""Guests that are late at random, and engines that do with them whatever they like, within the protocol or not."""
+"""Guests that are late at random, and engines that react in any way, inside the protocol or not."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from tests.wire.support.shapes import check_entry
 
 LATE = "⏲ timeout [deadline: "
 TURNS = st.sampled_from([1, 1, 10_000_000, 40_000_000, 200_000_000, 0])
-"""Of a loop: a millisecond for each million or so; 0 for ever."""
+"""Iterations of a loop: about a million per millisecond; 0 means forever."""
 
 WHAT = st.sampled_from(["wait", "wait", "wait", "sample", "skip", "free", "fork"])
 
@@ -27,20 +27,20 @@ def arena_of(aicirt: Binary, version: Version, fuzz: Fuzz, *flags: str) -> Itera
 
 @pytest.fixture(scope="module")
 def late(aicirt: Binary, fuzz: Fuzz) -> Iterator[Arena]:
-    """With a step of 25 ms and ten rounds."""
+    """Protocol v2: steps of 25 ms and ten rounds."""
     yield from arena_of(aicirt, "v2", fuzz)
 
 
 @pytest.fixture(scope="module")
 def early(aicirt: Binary, fuzz: Fuzz) -> Iterator[Arena]:
-    """The earlier protocol, in which the original kills who is late at once; ours may be told to wait for a second."""
+    """Protocol v1: upstream kills a late guest at once; our runtime can wait for a second."""
     if not aicirt.few_templates():
         pytest.skip("it has no flag for that")
     yield from arena_of(aicirt, "v1", fuzz, "--wasm-max-step-time=25", "--wasm-max-timeout-steps=40")
 
 
 def test_an_engine_of_the_earlier_protocol_waits(early: Arena) -> None:
-    """It does what the answers say, and need not know that anybody is late."""
+    """The engine follows the answers and need not know of lateness."""
 
     @early.fuzz.settings(few=6)
     @given(turns=st.lists(st.lists(TURNS, min_size=1, max_size=6), min_size=1, max_size=3), steps=st.integers(2, 12))
@@ -103,7 +103,7 @@ def test_whoever_waits_for_whom(late: Arena) -> None:
 
 
 class Crowd:
-    """Guests of which each callback takes as many turns as it is told. `is_late` by the latest response."""
+    """Guests whose callbacks take a given number of turns. `is_late`: from the latest response."""
 
     def __init__(self, guests: Guests, turns: list[list[int]]) -> None:
         self.guests = guests
@@ -111,7 +111,7 @@ class Crowd:
         self.num_late = 0
         self._late: set[int] = set()
         self._unbound: dict[int, str] = {}
-        self._token: dict[int, int] = {}  # the one that each allows, its forks too
+        self._token: dict[int, int] = {}  # the token allowed by the guest, and by its forks
         for each in turns:
             seq_id = fresh()
             own = puppet.allow(len(self.ids)) + puppet.branches(puppet.masked())
@@ -140,7 +140,7 @@ class Crowd:
         response = self.guests.try_step(ops, freed)
         if response["type"] == "error":
             assert told_late, response
-            for op in ops:  # nothing has changed, but that these are not there
+            for op in ops:  # nothing changes, except that the sequences are gone
                 if op.get("clone_id") is not None:
                     self.ids.remove(op["id"])
                 elif "req_id" in op:

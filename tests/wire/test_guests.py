@@ -1,4 +1,4 @@
-"""What a guest sees of the host: blobs, the trie, tokens, variables, the log, WASI; and what it may not do."""
+"""The host functions as a guest sees them: blobs, trie, tokens, variables, log, WASI; and forbidden actions."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ STUBS = {
     "poll_oneoff": "i32 i32 i32 i32", "random_get": "i32 i32", "sched_yield": "",
 }  # fmt: skip
 DONE = ("args_get", "args_sizes_get", "environ_sizes_get", "fd_fdstat_get", "fd_sync", "random_get", "sched_yield")
-"""With zeros for arguments."""
+"""A call with zeros as arguments."""
 
 
 def _zeros(params: str) -> str:
@@ -39,14 +39,14 @@ def usual(guests: Guests) -> puppet.Script:
 
 
 def logs(guests: Guests, body: puppet.Script) -> str:
-    """What mid logs with `body` before it answers as usual."""
+    """Return the log of mid after running `body`, before the usual answer."""
     entry = guests.only_mid(body + usual(guests))
     assert entry["error"] == ""
     return str(entry["logs"])
 
 
 def failure(guests: Guests, body: puppet.Script) -> str:
-    """The error of a mid callback; the shape of the failed result is checked."""
+    """Return the error of a mid callback; check the shape of the failed result."""
     entry = guests.only_mid(body)
     assert entry["error"].startswith("Error (mid): "), entry
     assert entry["logs"].endswith("\n" + entry["error"])
@@ -64,13 +64,13 @@ class TestBlobs:
 
     @pytest.mark.parametrize("pointer", [0xFFFFFFF0, puppet.NUM_PAGES * 65536 - 8])
     def test_memory_ends_somewhere(self, guests: Guests, pointer: int) -> None:
-        """A pointer beyond it fails the guest, and nobody else."""
+        """A pointer beyond the memory fails the guest and no other guest."""
         failure(guests, puppet.instruction("E", puppet.TRIE, pointer) + usual(guests))
 
 
 class TestTrie:
     def test_the_guests_own_encoding(self, guests: Guests, aicirt: Binary) -> None:
-        """Eight bits of length with `aici_pre_process`, ten without."""
+        """Eight length bits with `aici_pre_process`, ten without."""
         trie = Trie(bytes.fromhex(logs(guests, puppet.dump(puppet.TRIE))))
         texts = trie.texts(10 if guests.is_v2 else 8)
         assert (trie.vocab_size, trie.eos, texts[EOS]) == (VOCAB, EOS, b"")
@@ -114,7 +114,7 @@ def write(name: str, value: str, op: str = "Set", version: int | None = None) ->
 
 
 def many(text: str) -> list[Any]:
-    """JSON values, one after the other."""
+    """Return JSON values that follow one another."""
     values, decoder = [], json.JSONDecoder()
     while text:
         value, end = decoder.raw_decode(text)
@@ -150,7 +150,7 @@ class TestVariables:
         assert many(logs(guests, write("a", "00", version=1) + read("a"))) == [{"VariableMissing": {}}] * 2
 
     def test_the_engine_is_told_of_writes_alone(self, guests: Guests) -> None:
-        """In order, those that the version refused included."""
+        """All writes in order, including writes refused because of the version."""
         entry = guests.only_mid(write("a", "00") + read("a") + write("a", "01", "Append", 9) + usual(guests))
         assert entry["storage"] == [
             {"WriteVar": {"name": "a", "value": "00", "op": "Set", "when_version_is": None}},
@@ -159,7 +159,7 @@ class TestVariables:
 
     def test_written_before_the_first_step(self, guests: Guests) -> None:
         entry = guests.first(prompt=write("a", "01") + puppet.DEFAULTS[guests.version]["prompt"])
-        if not guests.is_v2:  # HEAD has said it in the answer to instantiate
+        if not guests.is_v2:  # protocol v2 has already reported the log in the answer to instantiate
             assert [list(command) for command in entry["storage"]] == [["WriteVar"]]
 
     def test_another_request_has_its_own(self, guests: Guests) -> None:
@@ -186,7 +186,7 @@ class TestVariables:
 
 class TestLog:
     def test_it_comes_once_and_is_text(self, guests: Guests) -> None:
-        """What is no UTF-8 is replaced."""
+        """Bytes that are not UTF-8 are replaced."""
         body = (
             log("one")
             + log("two ü")
@@ -206,7 +206,7 @@ class TestLog:
         guests.free(seq_id)
 
     def test_it_is_cut_at_the_front(self, guests: Guests) -> None:
-        """64 KiB; 16 KiB go at once."""
+        """The log holds 64 KiB; 16 KiB are dropped at once."""
         text = logs(guests, puppet.log_often(1000, "0123456789" * 10) + log("end"))
         assert 49_152 <= len(text) <= 65_536
         assert text.endswith("0123456789end")
@@ -220,14 +220,14 @@ class TestLog:
 
 class TestWasi:
     def test_random_is_not(self, guests: Guests) -> None:
-        """Twice the same: a guest is deterministic."""
+        """Two runs give the same result: a guest is deterministic."""
         body = puppet.instruction("a", puppet.MASK_AT, 16) + puppet.dump_memory(puppet.MASK_AT, 16)
         one, two = logs(guests, body), logs(guests, body)
         assert one == two
         assert len(one) == 32
 
     def test_time_stands_still(self, guests: Guests) -> None:
-        if guests.is_v2:  # DOC's guests are told that there is no clock
+        if guests.is_v2:  # guests of ABI v1 are told that the machine has no clock
             body = puppet.instruction("g", 1, puppet.MASK_AT) + puppet.dump_memory(puppet.MASK_AT, 8)
             assert logs(guests, body) == "0" + "00" * 8
             assert logs(guests, puppet.instruction("g", 0, puppet.MASK_AT)) == "63"
@@ -244,7 +244,7 @@ class TestWasi:
         assert response["type"] == "error" or response["data"]["error"]
 
     def test_what_the_stubs_answer(self, engine: Engine) -> None:
-        """All functions of the preview that guests of the time import: 8 for what there is not."""
+        """All functions of the WASI preview that guests of 2024 import; a missing file descriptor returns 8."""
         imports = "".join(
             f'(import "wasi_snapshot_preview1" "{name}" (func ${name} (param {params}) (result i32)))'
             for name, params in STUBS.items()
@@ -302,7 +302,7 @@ class TestFailures:
         failure(guests, puppet.RECURSE)
 
     def test_memory_has_an_end(self, guests: Guests) -> None:
-        """64 MiB: what is beyond is refused or fails the guest; below it is given."""
+        """The limit is 64 MiB: more is refused or fails the guest, less is granted."""
         assert logs(guests, puppet.grow(900)) == str(puppet.NUM_PAGES)
         entry = guests.only_mid(puppet.grow(1024) + usual(guests))
         assert entry["error"] or entry["logs"] == str(2**32 - 1)

@@ -1,4 +1,4 @@
-"""The side channel: modules, tags, and requests before they have a sequence."""
+"""The side channel: modules, tags, and requests without a sequence yet."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ def encoded(binary: bytes) -> str:
 
 
 def unique_module(engine: Engine) -> bytes:
-    """A controller that nobody has uploaded: a section that is ignored makes it one of its own."""
+    """Return a controller never uploaded before: an ignored custom section makes the bytes unique."""
     name = f"n{fresh()}".encode()
     return puppet.module(engine.version) + bytes([0, len(name) + 1, len(name)]) + name
 
@@ -133,7 +133,7 @@ class TestInstantiate:
         stepped = (
             guests.step([bound])[seq_id] if guests.is_v2 else guests.post_pre(pre_ops=[bound])["pre_seqs"][str(seq_id)]
         )
-        # DOC says at the first step what was logged until then; HEAD has said it.
+        # Protocol v1 reports the log so far in the first step; protocol v2 has already reported the log.
         assert entry.get("logs", "") + stepped["logs"] == '{"prompt":[5,6]}4242420'
         guests.free(seq_id)
 
@@ -142,7 +142,7 @@ class TestInstantiate:
         [("text ü", "text ü"), (None, "null"), ({"a": [1, 2.5]}, '{"a":[1,2.5]}'), (7, "7"), ("", "")],
     )
     def test_module_arg(self, engine: Engine, module_arg: Any, seen: str) -> None:
-        """A string is passed as it is, all else as JSON; without the field it is null."""
+        """A string is passed unchanged, any other value as JSON; without the field the argument is null."""
         fields = {} if module_arg is None else {"module_arg": module_arg}
         request = {"req_id": f"r{fresh()}", "prompt": [], "module_id": engine.upload(_tells_its_argument())} | fields
         response = engine.side("instantiate", **request)
@@ -189,7 +189,7 @@ class TestInstantiate:
 
     @pytest.mark.parametrize("body", [puppet.TRAP, puppet.STOP, puppet.answer("nonsense"), ""])
     def test_a_guest_that_fails(self, guests: Guests, body: puppet.Script) -> None:
-        """DOC has it as the command's error, HEAD in the result."""
+        """Protocol v1 reports the failure as an error of the command, v2 in the result."""
         response = guests.try_instantiate(f"r{fresh()}", prompt=puppet.log("before;") + body)
         text = data(response)["error"] if guests.is_v2 else error(response)
         assert text.startswith("Error (setup): before;")
@@ -199,7 +199,7 @@ class TestInstantiate:
             assert "aici_host_return_process_result not called" in text
 
     def test_req_ids_outstanding_at_once(self, guests: Guests) -> None:
-        """Each gets its own guest, in whatever order they come up."""
+        """Every request gets its own guest, whatever the order of start."""
         ids = [f"r{fresh()}" for _ in range(6)]
         module_id = guests.engine.upload(puppet.module(guests.version))
         for req_id in ids:
@@ -218,7 +218,7 @@ class TestInstantiate:
 
 
 def _tells_its_argument() -> bytes:
-    """Fails in `aici_create` with its argument, in brackets, as its log."""
+    """A guest that fails in `aici_create` and logs its argument in brackets."""
     return puppet.compile_text("""(module
       (import "env" "aici_host_read_blob" (func $read (param i32 i32 i32) (result i32)))
       (import "env" "aici_host_module_arg" (func $arg (result i32)))

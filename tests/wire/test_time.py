@@ -1,4 +1,4 @@
-"""Limits of time: who is late, what its engine is told, and that nobody else is."""
+"""Time limits: which guest is late, what the engine is told, and that other guests are unaffected."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ class TestDoc:
 
 @pytest.fixture(scope="module")
 def v2(aicirt: Binary) -> Any:
-    """With the original's 25 ms and ten rounds. A guest that a busy machine made late has its rounds, too."""
+    """With upstream's limits of 25 ms and ten rounds. A guest made late by a busy machine has its rounds too."""
     with Engine(aicirt, "v2") as engine:
         yield Guests(engine)
 
@@ -84,7 +84,8 @@ class TestHead:
         v2.engine.is_well()
 
     def test_the_answer_may_come_later(self, aicirt: Binary) -> None:
-        """One fork waits for what the other writes a step later. It is not asked anew."""
+        """A fork waits for a variable that the other fork writes one step later. The waiting fork is not called
+        again."""
         with Engine(aicirt, "v2", extra=("--wasm-max-timeout-steps=1000",)) as engine:
             guests, parent, child = Guests(engine), fresh(), fresh()
             answer = puppet.await_variable("go") + puppet.log("done") + puppet.allow(5) + branches(masked())
@@ -100,7 +101,7 @@ class TestHead:
             assert came["result"]["branches"][0]["sample_mask"] is not None
 
     def test_who_is_late_is_not_told_more(self, v2: Guests) -> None:
-        """The original aborts when an engine appends to a sequence whose guest still computes."""
+        """Upstream's runtime aborts if an engine appends to a sequence whose guest still computes."""
         runaway = fresh()
         v2.step([{"id": runaway, "req_id": v2.request(mid=spin())}])
         response = v2.try_step([{"id": runaway, "sampled": 1, "tokens": [1]}])
@@ -109,7 +110,7 @@ class TestHead:
         v2.engine.is_well()
 
     def test_it_needs_no_capability(self, aicirt: Binary) -> None:
-        """Though a splice of a guest's own does."""
+        """Being late is answered by an empty splice, although a splice of the guest itself needs a capability."""
         with Engine(aicirt, "v2", capabilities=()) as engine:
             guests, runaway = Guests(engine), fresh()
             late = guests.step([{"id": runaway, "req_id": guests.request(mid=spin())}])[runaway]

@@ -1,4 +1,4 @@
-"""The op set of early 2024: `post_pre_process`, `mid_process` with `clone_id`, and the flat matrix of masks."""
+"""Protocol v1 (early 2024): `post_pre_process`, `mid_process` with `clone_id`, and the flat matrix of masks."""
 
 import struct
 from typing import Any
@@ -16,7 +16,7 @@ GO = {"suspend": False, "num_forks": 1, "ff_tokens": []}
 
 
 def row(engine: Engine, index: int) -> set[int]:
-    """The tokens that row `index` allows."""
+    """Return the tokens allowed by row `index`."""
     values = struct.unpack_from(f"<{VOCAB}f", engine.bin, index * VOCAB * 4)
     assert set(values) <= {0.0, -100.0}
     return {token for token, value in enumerate(values) if value == 0.0}
@@ -263,7 +263,7 @@ class TestClone:
             assert seqs[seq_id]["logs"] == f'{{"fork_group":[{child},{parent}]}}{seq_id}'
         assert guests.mid(child)["logs"] == f'{{"fork_group":[{child}]}}{child}'
         guests.free(parent)
-        assert set(guests.post_pre(freed=[child])["pre_seqs"]) == {str(child)}  # it outlives its parent
+        assert set(guests.post_pre(freed=[child])["pre_seqs"]) == {str(child)}  # the child outlives its parent
 
     def test_memories_are_separate(self, guests: Guests) -> None:
         parent, child = guests.bind(mid={k: puppet.allow(k) + SAMPLE for k in range(4)}), fresh()
@@ -295,11 +295,11 @@ class TestClone:
 
 
 def test_a_response_that_does_not_fit_says_so(guests: Guests) -> None:
-    """20 guests with 60 KB of log each make more than the mailbox of 1 MiB."""
+    """20 guests with 60 KB of log each exceed the mailbox of 1 MiB."""
     ids = [fresh() for _ in range(20)]
     noisy = puppet.log_often(600, "x" * 100) + PRE_GO
     pre_ops = [{"id": seq_id, "req_id": guests.request(pre=noisy)} for seq_id in ids]
     assert error(guests.try_post_pre(pre_ops=pre_ops)).startswith("msg too large; ")
-    for seq_id in ids:  # each call frees one more until it fits
+    for seq_id in ids:  # every call frees one more guest, until the answer fits
         guests.try_post_pre(freed=[seq_id])
     assert guests.post_pre()["pre_seqs"] == {}

@@ -1,4 +1,4 @@
-"""The op set after March 2024: `mid_process` alone, with what was sampled; branches and splices; slots of masks."""
+"""Protocol v2 (after March 2024): `mid_process` alone, told the sampled token; branches and splices; v2 mask rows."""
 
 import json
 import struct
@@ -20,7 +20,7 @@ NUM_ELTS = (VOCAB + 1000) & ~63
 
 
 class Masks:
-    """The region as the header says it is."""
+    """Check the region against the header in the response."""
 
     def __init__(self, engine: Engine) -> None:
         fields = struct.unpack_from("<4I", engine.bin)
@@ -30,7 +30,7 @@ class Masks:
 
 
 def row(engine: Engine, reply: Any, index: int) -> set[int]:
-    """The tokens that mask `index` allows, found by what the response says of the region."""
+    """Return the tokens allowed by mask `index`, located by the offsets in the response."""
     assert 0 <= index < reply["num_masks"]
     start = reply["first_mask_byte_offset"] + index * reply["mask_num_bytes"]
     values = struct.unpack_from(f"<{reply['mask_num_elts']}f", engine.bin, start)
@@ -39,7 +39,7 @@ def row(engine: Engine, reply: Any, index: int) -> set[int]:
 
 
 def step(guests: Guests, body: puppet.Script | dict[int, puppet.Script]) -> tuple[Any, Any]:
-    """The response's data, and the entry, of the first step of a guest, which is freed."""
+    """Return the data and the entry of the first step of a new guest, which is freed afterwards."""
     req_id, seq_id = guests.request(mid=body), fresh()
     reply = data(guests.try_step([{"id": seq_id, "req_id": req_id}]))
     guests.free(seq_id)
@@ -57,7 +57,7 @@ class TestResponse:
         assert row(guests.engine, reply, 0) == {1, 2}
 
     def test_the_region(self, guests: Guests) -> None:
-        """Of 1 MiB for 261 tokens and f32: 1216 elements a slot, with the leeway that the format has."""
+        """For 1 MiB, 261 tokens and f32: 1216 elements per mask slot, with the format's leeway."""
         reply, _ = step(guests, puppet.DEFAULTS["v2"]["mid"])
         masks = Masks(guests.engine)
         assert NUM_ELTS == 1216
@@ -73,7 +73,7 @@ class TestResponse:
         assert reply["num_masks"] >= 1
 
     def test_no_masks(self, guests: Guests) -> None:
-        """The original's count underflows here."""
+        """Upstream's count underflows here."""
         reply, entry = step(guests, branches(puppet.NOOP))
         assert entry["error"] == ""
         assert reply["num_masks"] >= 1
@@ -93,7 +93,7 @@ class TestResponse:
         guests.free(*tokens)
 
     def test_slots_are_given_back(self, guests: Guests) -> None:
-        """More steps than there are slots, and of sequence 0 too, whose slots the original loses."""
+        """More steps than mask slots, also of sequence 0, whose slots upstream leaks."""
         req_id = guests.request()
         ops: list[dict[str, Any]] = [{"id": 0, "req_id": req_id}]
         for _ in range(240):
@@ -138,7 +138,7 @@ class TestBranches:
         assert [row(guests.engine, reply, index) for index in indices] == [{1}, {2, 260}]
 
     def test_a_mask_that_no_branch_names(self, guests: Guests) -> None:
-        """Its slot comes back with the others."""
+        """The mask slot of the fork is returned with all other slots."""
         for _ in range(3):
             _, entry = step(guests, allow(1) + allow(2) + branches(puppet.NOOP))
             assert entry["error"] == ""
@@ -169,7 +169,7 @@ class TestBranches:
         assert entry["error"].startswith("Error (mid): ")
 
     def test_an_offset_of_the_step_before(self, guests: Guests) -> None:
-        """Only what was handed out in this call counts."""
+        """A number counts only if it was handed out in the same call."""
         late = branches(masked())
         req_id, seq_id = guests.request(mid={0: allow(1) + late, 1: puppet.log("x") + late}), fresh()
         guests.step([{"id": seq_id, "req_id": req_id}])
@@ -177,7 +177,7 @@ class TestBranches:
         guests.free(seq_id)
 
     def test_stray_bits_are_dropped(self, guests: Guests) -> None:
-        """Guests keep one beyond the vocabulary; elements beyond it deny."""
+        """Guests write one element beyond the vocabulary; elements beyond the vocabulary deny."""
         full = puppet.words(puppet.MASK_AT, *[0xFFFFFFFF] * 40) + puppet.bias()
         reply, entry = step(guests, full + branches(masked()))
         allowed = row(guests.engine, reply, entry["result"]["branches"][0]["sample_mask"])
@@ -207,7 +207,7 @@ class TestArgument:
         assert (entry["error"], entry["result"]["prompt"]) == ("", [9, 8, 7])
 
     def test_a_guest_of_march_2024_leaves_it_as_it_is(self, guests: Guests) -> None:
-        """Rewriting came a month after the later interface: until then the result was empty."""
+        """Rewriting of prompts came a month after ABI v2: before, the result was empty."""
         entry = guests.instantiate(f"r{fresh()}", [1, 2], prompt=puppet.NOTHING)
         assert (entry["error"], entry["result"]["prompt"]) == ("", [1, 2])
 
@@ -234,7 +234,7 @@ class TestArgument:
 
 class TestClone:
     def test_a_branch_comes_one_step_later(self, guests: Guests) -> None:
-        """It goes on from its parent's memory, before the parent takes its own next op."""
+        """The fork starts from the memory of its parent, before the parent takes its next op."""
         body = ECHO + puppet.SEQ_ID
         two = allow(1) + allow(2) + branches(masked(0), masked(1))
         req_id, parent, child = guests.request(mid={0: two, 1: body + puppet.DEFAULTS["v2"]["mid"]}), fresh(), fresh()
@@ -255,7 +255,7 @@ class TestClone:
         guests.free(child)
 
     def test_the_group_is_in_order_of_clone_idx(self, guests: Guests) -> None:
-        """The parent first, whatever the order of ops."""
+        """The parent runs first, whatever the order of ops."""
         body = puppet.DEFAULTS["v2"]["mid"]
         req_id, parent = guests.request(mid={0: branches(*[puppet.NOOP] * 3), 1: ECHO + body}), fresh()
         guests.step([{"id": parent, "req_id": req_id}])
@@ -297,7 +297,7 @@ class TestClone:
 
 
 class TestRefused:
-    """What the original aborts at is an error here; whatever is refused changes nothing."""
+    """Upstream aborts; here the command fails and changes nothing."""
 
     @pytest.mark.parametrize(
         "op",
@@ -372,14 +372,14 @@ class TestRefused:
         guests.free(seq_id)
 
     def test_the_other_op_set(self, guests: Guests) -> None:
-        """One runtime speaks one version."""
+        """A runtime speaks a single version."""
         seq_id = guests.bind()
         error(guests.try_post_pre())
         assert guests.mid(seq_id)["error"] == ""
         guests.free(seq_id)
 
     def test_more_ops_than_there_is_room_for(self, guests: Guests) -> None:
-        """The original asks for as much as the flat matrix took."""
+        """Upstream asks for as much memory as the flat matrix took."""
         seq_id = guests.bind()
         clones = [{"id": fresh(), "clone_id": seq_id, "clone_idx": k} for k in range(1, (1 << 20) // (VOCAB * 4) + 1)]
         assert error(guests.try_step([{"id": seq_id}, *clones])) == "shm size too small"
@@ -388,22 +388,22 @@ class TestRefused:
 
 @pytest.fixture(scope="module")
 def bare(aicirt: Binary) -> Iterator[Guests]:
-    """A runtime of an engine that can do nothing of it."""
+    """A runtime whose engine has no capabilities."""
     with Engine(aicirt, "v2", extra=PATIENT["v2"], capabilities=()) as engine:
         yield Guests(engine)
 
 
 class TestFirstOp:
-    """Without a flag of either version, the first op says which it is."""
+    """Without a flag for either version, the first op selects the version."""
 
-    def test_head(self, aicirt: Binary) -> None:
+    def test_v2(self, aicirt: Binary) -> None:
         with Engine(aicirt, "v2", capabilities=(), dtype="", extra=PATIENT["v2"]) as engine:
             _, entry = step(Guests(engine), allow(1) + branches(masked()))
             assert entry["result"]["branches"][0]["sample_mask"] == 0
             assert Masks(engine).magic == 0xF01291B7
             error(Guests(engine).try_post_pre())
 
-    def test_doc(self, aicirt: Binary) -> None:
+    def test_v1(self, aicirt: Binary) -> None:
         with Engine(aicirt, "v1", extra=PATIENT["v1"]) as engine:
             guests = Guests(engine)
             assert guests.mid(guests.bind())["result"] is None
@@ -426,7 +426,7 @@ class TestCapabilities:
     def test_refused(self, bare: Guests, items: list[str], text: str) -> None:
         req_id, seq_id = bare.request(mid=allow(1) + branches(*items)), fresh()
         assert text in bare.step([{"id": seq_id, "req_id": req_id}])[seq_id]["error"]
-        assert bare.mid(seq_id)["error"]  # it is no more
+        assert bare.mid(seq_id)["error"]  # the guest has failed
         bare.free(seq_id)
 
     @pytest.mark.parametrize("items", [[], [masked()], [masked(temperature="0.7")]])
@@ -462,7 +462,7 @@ class TestTypes:
             assert set(values) == {allowed, denied}
 
     def test_bool(self, aicirt: Binary) -> None:
-        """Never worked in the original: there each mask runs into an assertion."""
+        """Never worked in upstream: every mask fails an assertion there."""
         with Engine(aicirt, "v2", dtype="bool", extra=PATIENT["v2"]) as engine:
             reply, entry = step(Guests(engine), allow(0, 2, 260) + branches(masked()))
             assert (entry["error"], reply["dtype"], Masks(engine).dtype) == ("", "bool", 4)
@@ -473,7 +473,7 @@ class TestTypes:
 
 
 def test_the_golden_header(aicirt: Binary, tmp_path: Path) -> None:
-    """Of a region of 64 MiB, for as many tokens as Llama has."""
+    """A region of 64 MiB, for as many tokens as Llama has."""
     other = replace(aicirt, tokenizer=vocabularies.wide(tmp_path, 32_000))
     with Engine(other, "v2", bin_mib=64, extra=PATIENT["v2"]) as engine:
         reply, _ = step(Guests(engine), puppet.DEFAULTS["v2"]["mid"])

@@ -1,4 +1,4 @@
-"""An engine made by hand: it creates the shared objects, starts any `aicirt`, and says what a test tells it to."""
+"""A test engine: creates the shared objects, starts any `aicirt`, and sends messages chosen by a test."""
 
 import base64
 import contextlib
@@ -24,19 +24,19 @@ PATIENT: dict[Version, tuple[str, ...]] = {
     "v1": ("--wasm-max-pre-step-time=2000", "--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
     "v2": ("--wasm-max-step-time=2000", "--wasm-max-init-time=5000"),
 }
-"""Flags of a runtime that is not to be late: a busy machine is no reason to fail."""
+"""Flags with wide time limits: a test must not fail because the machine is busy."""
 
-_numbers = itertools.count(1000)  # below: what fuzzing makes up
+_numbers = itertools.count(1000)  # below: the ids used by fuzzing
 
 
 def fresh() -> int:
-    """A number that no sequence and no request of this process has had."""
+    """Return a number never used for a sequence or a request in this process."""
     return next(_numbers)
 
 
 @dataclass(frozen=True)
 class Binary:
-    """An `aicirt` to test, and where its cache may lie: the original uses `./cache`, ours what the environment says."""
+    """The `aicirt` under test, and a folder for its cache: upstream uses `./cache`, ours follows the environment."""
 
     command: tuple[str, ...]
     folder: Path
@@ -45,13 +45,13 @@ class Binary:
     flags: tuple[str, ...] = ()
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[bytes]:
-        """One of its jobs that end."""
+        """Run a job that ends by itself."""
         return subprocess.run(
             [*self.command, *flags], cwd=self.folder, env=self.environment(), capture_output=True, timeout=60
         )
 
     def few_templates(self) -> tuple[str, ...]:
-        """The flag of a runtime that keeps some: so that little stays of what has been, and the rest is a leak."""
+        """The flag for a runtime with templates: keep only a few, so that growing memory means a leak."""
         return ("--templates=4",) if b"--templates" in self.run("--help").stdout else ()
 
     def environment(self) -> dict[str, str]:
@@ -61,9 +61,9 @@ class Binary:
 
 @dataclass
 class Engine:
-    """Ends the runtime and removes all names in `close`. `extra`: flags beside those that every engine gives.
+    """A runtime and its shared objects; `close` ends the runtime and removes all names. `extra`: additional flags.
 
-    `capabilities`, `dtype`: told to the later version only; empty to say nothing.
+    `capabilities` and `dtype` are passed with protocol v2 only; if empty, they are left out.
     """
 
     binary: Binary
@@ -117,15 +117,15 @@ class Engine:
         return self.receive(side)
 
     def call(self, op: str, **fields: Any) -> Any:
-        """On the main channel. The whole response."""
+        """Send a command on the main channel and return the whole response."""
         return self.ask({"op": op} | fields)
 
     def side(self, op: str, **fields: Any) -> Any:
-        """On the side channel, as an administrator unless `$auth` says otherwise."""
+        """Send a command on the side channel, as an administrator unless `$auth` is given."""
         return self.ask({"op": op, "$auth": ADMIN} | fields, "-side")
 
     def upload(self, wasm: bytes) -> str:
-        """The module's id."""
+        """Upload a module and return its id."""
         if wasm not in self._modules:
             response = self.side("mk_module", binary=base64.b64encode(wasm).decode())
             assert response["type"] == "ok", response
@@ -133,7 +133,7 @@ class Engine:
         return self._modules[wasm]
 
     def is_well(self) -> None:
-        """Both channels answer."""
+        """Check that both channels answer."""
         for side in SIDES:
             assert self.ask({"op": "ping"}, side) == {"type": "ok", "data": {"pong": 1}}
 
@@ -158,7 +158,7 @@ class Engine:
 
 
 def error(response: Any, *, is_user_error: bool | None = None) -> str:
-    """The text of an error response, whose shape is checked."""
+    """Check the shape of an error response and return its text."""
     assert response["type"] == "error", response
     assert isinstance(response["is_user_error"], bool)
     if is_user_error is not None:

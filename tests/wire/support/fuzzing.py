@@ -1,4 +1,5 @@
-"""A runtime under fuzzing: how many examples, what has been tried, and the guest next door that must not notice."""
+"""A runtime under fuzzing: the number of examples, a tally of actions, and a neighbour guest that must not be
+affected."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ TEMPLATE = "aicirt-template"
 
 @dataclass
 class Fuzz:
-    """`examples` None: a few, the same each time. `done`: what was tried, by kind."""
+    """`examples` None: a few examples, always the same. `done`: number of actions by kind."""
 
     examples: int | None
     done: Counter[str] = field(default_factory=Counter)
@@ -34,16 +35,16 @@ class Fuzz:
 
 
 class Arena:
-    """An engine, and a sequence whose every mask allows tokens 1 and 2, until the runtime is to be looked over."""
+    """An engine with a neighbour: a sequence whose masks always allow tokens 1 and 2."""
 
     def __init__(self, engine: Engine, fuzz: Fuzz) -> None:
         self.engine, self.fuzz = engine, fuzz
         self.guests = Guests(engine)
         self.version: Version = engine.version
-        for number in range(18):  # what is made at the first uses, and kept, is there after this: templates, too
+        for number in range(18):  # after this warm-up everything made on first use exists, templates too
             self.guests.free(self.guests.bind(create=puppet.spin(1 + number % 6)))
         self.neighbour = self.guests.bind()
-        # Of the four templates, each has the next guest at hand, sooner or later.
+        # with four templates, each has its next guest ready sooner or later
         self._before = holdings(engine.process.pid) | Counter(
             {f"{TEMPLATE} processes": 8, f"{TEMPLATE} descriptors": 160}
         )
@@ -52,7 +53,7 @@ class Arena:
         return {"id": self.neighbour}
 
     def check_neighbour(self, data: Any = None) -> None:
-        """In this response's data, or in that of a step of its own."""
+        """Check the neighbour in the data of this response, or in a step of its own."""
         entry = self.guests.mid(self.neighbour) if data is None else data["seqs"][str(self.neighbour)]
         result = check_entry(entry)
         assert (entry["error"], entry["logs"]) == ("", "")
@@ -64,6 +65,6 @@ class Arena:
             assert branch["splices"] == []
 
     def check_leaks(self) -> None:
-        """Once everything but the neighbour has been freed."""
+        """Check for leaks after everything but the neighbour has been freed."""
         self.engine.is_well()
         until_no_more_than(self._before, self.engine.process.pid)

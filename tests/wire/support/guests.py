@@ -1,4 +1,4 @@
-"""A guest's life as an engine tells it, in both versions: instantiate, bind, step, free."""
+"""The life of a guest as an engine drives it, in both protocol versions: instantiate, bind, step, free."""
 
 import struct
 from typing import Any
@@ -11,7 +11,8 @@ Entry = dict[str, Any]
 
 
 class Guests:
-    """What an engine's tests say most. `call` gives whole responses; these give the data of those that are well."""
+    """The most frequent commands. `call` returns whole responses; the methods here return the data of good
+    responses."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -19,7 +20,7 @@ class Guests:
         self.is_v2 = engine.version == "v2"
 
     def request(self, **callbacks: Any) -> str:
-        """The id of a request whose guest does what `callbacks` say."""
+        """Instantiate a guest with the given `callbacks` and return the request id."""
         req_id = f"r{fresh()}"
         entry = self.instantiate(req_id, **callbacks)
         assert entry.get("error", "") == "", entry
@@ -38,7 +39,7 @@ class Guests:
         )
 
     def bind(self, **callbacks: Any) -> int:
-        """A fresh sequence; with HEAD it is bound by its first step, which has been done."""
+        """Return a new sequence bound to a new guest. Protocol v2 binds in the first step, so the step is made here."""
         seq_id, req_id = fresh(), self.request(**callbacks)
         if self.is_v2:
             self.step([{"id": seq_id, "req_id": req_id}])
@@ -47,7 +48,7 @@ class Guests:
         return seq_id
 
     def step(self, ops: list[dict[str, Any]], freed: list[int] | None = None) -> dict[int, Entry]:
-        """`mid_process`; what HEAD's ops need is filled in."""
+        """Send `mid_process`; fields required by protocol v2 are filled in."""
         return {int(key): entry for key, entry in data(self.try_step(ops, freed))["seqs"].items()}
 
     def try_step(self, ops: list[dict[str, Any]], freed: list[int] | None = None) -> Any:
@@ -66,7 +67,7 @@ class Guests:
         return self.engine.call("post_pre_process", **{"post_ops": [], "pre_ops": [], "freed": []} | fields)
 
     def first(self, **callbacks: Any) -> Entry:
-        """The result of the first callback of a step (DOC: pre; HEAD: mid) of a guest that is freed again."""
+        """Return the result of the first callback of a step (v1: pre; v2: mid) and free the guest."""
         seq_id, req_id = fresh(), self.request(**callbacks)
         op = {"id": seq_id, "req_id": req_id}
         entry = self.step([op])[seq_id] if self.is_v2 else self.post_pre(pre_ops=[op])["pre_seqs"][str(seq_id)]
@@ -74,7 +75,7 @@ class Guests:
         return dict(entry)
 
     def only_mid(self, body: puppet.Script, **callbacks: Any) -> Entry:
-        """The result of one mid callback that runs `body`, with either version."""
+        """Return the result of a mid callback that runs `body`, with either version."""
         req_id, seq_id = self.request(mid=body, **callbacks), fresh()
         if self.is_v2:
             entry = self.step([{"id": seq_id, "req_id": req_id}])[seq_id]
@@ -92,7 +93,7 @@ class Guests:
 
 
 def masks(engine: Engine, reply: Any, entry: Any, row: int) -> list[set[int]]:
-    """The tokens that each mask of a sequence allows; `row`: the place of its op in the request."""
+    """Return the tokens allowed by every mask of a sequence. `row`: index of the op in the request."""
     if engine.version == "v1":
         places = [] if entry["error"] else [row * 4 * VOCAB]
     else:

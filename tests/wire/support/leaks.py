@@ -1,4 +1,4 @@
-"""What a runtime holds: processes, and what is open in each. Nothing may have come to stay."""
+"""Count the processes and open descriptors of a runtime; neither may grow."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from tests.wire.support.processes import members
 
 
 def holdings(group: int) -> Counter[str]:
-    """Processes and descriptors by the name of the process."""
+    """Return processes and descriptors by process name."""
     held: Counter[str] = Counter()
     for pid in members(group):
         with contextlib.suppress(OSError):
@@ -22,7 +22,7 @@ def holdings(group: int) -> Counter[str]:
 
 
 def until_no_more_than(before: Counter[str], group: int, patience_s: float = PATIENCE_S) -> None:
-    """Two descriptors of a process may be open just while it is looked at."""
+    """Wait until the group holds no more than `before`. Two descriptors of a process may be open for a moment."""
     deadline = time.monotonic() + patience_s
     while excess := {k: n for k, n in holdings(group).items() if n > before[k] + (2 if "descriptors" in k else 0)}:
         assert time.monotonic() < deadline, f"came to stay: {excess}, of {dict(before)} before"

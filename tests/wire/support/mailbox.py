@@ -1,4 +1,4 @@
-"""The four mailboxes of an engine, in both synchronizations, by the description alone: no code of the runtime.
+"""The four mailboxes of an engine, in both synchronizations, written from the description of the protocol alone.
 
 semaphores  {name}-shm   u32 length, payload              {name}-wr (1) before writing, {name}-rd (0) before reading
 futex       {name}       two halves; word 0 is empty, 0xFFFFFFFF being written, else the payload's length
@@ -17,7 +17,7 @@ import posix_ipc
 
 MIB = 1 << 20
 PATIENCE_S = 20.0
-"""How long anything may take before a test says that it hangs."""
+"""A test that waits longer than this reports a hang."""
 
 _WORD = struct.Struct("<I")
 _WRITING = 0xFFFFFFFF
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Mailbox(Protocol):
-    """`memory` is the whole region; what `send` and `receive` use of it begins at `start`."""
+    """`memory`: the whole region. `send` and `receive` use the part from `start`."""
 
     memory: mmap.mmap
     start: int
@@ -38,7 +38,7 @@ class Mailbox(Protocol):
 
 
 def until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """For what the other side does at its own time."""
+    """Wait for a condition that the other side fulfils at any time."""
     deadline = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < deadline, "it does not come about"
@@ -54,12 +54,12 @@ def create_region(name: str, size: int) -> mmap.mmap:
 
 
 def exists(name: str) -> bool:
-    """Whether a region (`/x`) or semaphore (`/sem.x`) of that name is there."""
+    """Whether a region (`/x`) or semaphore (`/sem.x`) of this name exists."""
     return os.path.exists(f"/dev/shm{name}")
 
 
 def unlink(name: str) -> None:
-    """A region, or with `/sem.` before its name a semaphore; gone already is well."""
+    """Remove a region, or with the prefix `/sem.` a semaphore; a missing name is no error."""
     if exists(name):
         os.unlink(f"/dev/shm{name}")
 
@@ -77,7 +77,7 @@ class SemaphoreBox:
         self.send_frame(_WORD.pack(len(payload)) + payload)
 
     def send_frame(self, frame: bytes) -> None:
-        """The bytes as they are to lie in memory, a length that lies included."""
+        """Write raw bytes to the memory; the length word may lie."""
         self.writable.acquire(PATIENCE_S)
         self.memory[: len(frame)] = frame
         self.readable.release()

@@ -1,6 +1,6 @@
-"""An engine in a process of its own, to be killed: `python -m tests.wire.support.mortal {json}`.
+"""An engine in a separate process, to be killed: `python -m tests.wire.support.mortal {json}`.
 
-Says its runtime's process and prefix once that answers, and then does nothing.
+Prints the pid and prefix of its runtime as soon as the runtime answers, then sleeps.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The processes of a runtime, seen from outside: by their group, and by the names that `ps` shows."""
+"""The processes of a runtime as seen from outside: by process group, and by names as `ps` shows."""
 
 import contextlib
 import glob
@@ -10,7 +10,7 @@ from tests.wire.support.mailbox import PATIENCE_S, until
 
 
 def members(group: int, name: str = "") -> list[int]:
-    """The processes of a group that live, or those of them with that name."""
+    """Return the live processes of a group, optionally only those with the given name."""
     found = []
     for path in glob.glob("/proc/[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -26,7 +26,7 @@ def until_gone(group: int, name: str = "", patience_s: float = PATIENCE_S) -> No
 
 
 def until_ended(pid: int, patience_s: float) -> None:
-    """Of a process that is no child."""
+    """Wait for a process that is not a child."""
     with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(pid)
         try:

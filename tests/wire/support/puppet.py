@@ -1,8 +1,8 @@
-"""A guest of each interface that does what its module argument says: callbacks as lists of instructions.
+"""A guest of either ABI that obeys its module argument: callbacks as lists of instructions.
 
 An argument is a string of instructions: one letter, three u32 in hex (a, b, length), and `length` bytes. `S` begins a
-section: a names the callback, b the call (counting from 0) from which on this section is the one. A callback runs the
-last section that fits; what a callback is to do by default is written into the argument by `program`.
+section: a names the callback, b the first call (counting from 0) that the section applies to. A callback runs the last
+section that applies; `program` writes the default of every callback into the argument.
 
     memory   0x100 offsets of masks   0x200 number of calls   0x400 mask   0x8000 blobs   0x18000 texts
              0x40000 argument
@@ -15,7 +15,7 @@ import wasmtime
 from tests.wire.support.engine import Version
 
 Script = str
-"""Instructions, one after the other."""
+"""Instructions, run in order."""
 
 MASK_AT, BLOB_AT, TEXT_AT = 0x400, 0x8000, 0x18000
 _CALLBACKS = ("create", "prompt", "pre", "mid", "post")
@@ -27,7 +27,7 @@ def instruction(letter: str, a: int = 0, b: int = 0, payload: str = "") -> Scrip
 
 
 def answer(text: str) -> Script:
-    """Return it as the result; `MASK[k]` in it becomes the offset of the k-th mask of this call."""
+    """Return a JSON value as the result; `MASK[k]` in the value becomes the offset of mask k of this call."""
     return instruction("o", payload=text)
 
 
@@ -48,7 +48,7 @@ def echo(blob: int) -> Script:
 
 
 def dump(blob: int) -> Script:
-    """Log it in hex."""
+    """Log bytes in hex."""
     return instruction("x", blob)
 
 
@@ -57,12 +57,12 @@ def dump_memory(pointer: int, length: int) -> Script:
 
 
 def store(command: str) -> Script:
-    """Log what the storage answers."""
+    """Log the storage response."""
     return instruction("s", payload=command)
 
 
 def await_variable(name: str) -> Script:
-    """Ask for it until it is there."""
+    """Read a variable until the variable exists."""
     return instruction("W", payload=f'{{"ReadVar":{{"name":"{name}"}}}}')
 
 
@@ -84,12 +84,12 @@ def allow(*tokens: int) -> Script:
 
 
 def spin(turns: int = 0) -> Script:
-    """For ever by default."""
+    """Loop; forever by default."""
     return instruction("q", turns, 1 if turns else 0)
 
 
 def when(seq_id: int, body: Script) -> Script:
-    """Only in that sequence."""
+    """Run the instructions only in the given sequence."""
     return instruction("V", seq_id, len(body.encode())) + body
 
 
@@ -98,12 +98,12 @@ def config(name: str) -> Script:
 
 
 def tokenize(text: str) -> Script:
-    """Log the tokens, as hex of their u32."""
+    """Log token ids as hex of little-endian u32."""
     return instruction("t", payload=text)
 
 
 def grow(pages: int) -> Script:
-    """Log what memory.grow answered."""
+    """Log the result of memory.grow."""
     return instruction("m", pages)
 
 
@@ -149,7 +149,7 @@ DEFAULTS: dict[Version, dict[str, Script]] = {
 
 
 def program(version: Version, **callbacks: Script | dict[int, Script]) -> str:
-    """A module argument. A dict gives a callback's sections by the number of the call from which on they hold."""
+    """Return a module argument. A dict maps the number of a call to the section that applies from this call on."""
     sections = ""
     for name, usual in DEFAULTS[version].items():
         chosen = callbacks.pop(name, usual)

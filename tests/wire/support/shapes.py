@@ -1,4 +1,4 @@
-"""What every response of a runtime looks like, whatever it was asked."""
+"""Check the shape common to all responses of a runtime."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def check_envelope(response: Any, rid: str | None) -> None:
 
 
 def check_entry(entry: Any) -> Any:
-    """Of one sequence. Returns its result."""
+    """Check the entry of a sequence and return its result."""
     assert set(entry) == {"error", "result", "storage", "logs", "micros"}, entry
     assert type(entry["error"]) is str
     assert type(entry["logs"]) is str

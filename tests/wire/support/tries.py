@@ -1,4 +1,4 @@
-"""A reader of the token trie that a guest gets, from its description alone."""
+"""Read the token trie of a guest, from the description of the format alone."""
 
 import struct
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ GOLDEN = {
     10: "d36f8b551c0000002000000010000000200000000400000003000000"
     "ffffffff000400006100000001020000620100000201000062020000010100000100000002040000010c00000010000061616262",
 }
-"""Of these four tokens, the last of them the end, by the bits that a length takes."""
+"""The trie of four tokens, the last being the end-of-sequence token, by the number of length bits."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,13 @@ class Trie:
         self._data = blob[28 + node_bytes + offset_bytes :]
 
     def texts(self, length_bits: int) -> list[bytes]:
-        """The tokens, by the table of offsets."""
+        """Return the tokens from the table of offsets."""
         parts = [(entry >> length_bits, entry & (1 << length_bits) - 1) for entry in self._offsets]
         return [self._data[start : start + length] for start, length in parts]
 
     def walk(self) -> Iterator[tuple[bytes, Node]]:
-        """Every node but the root with the bytes that lead to it, as a guest walks: by what is to be popped alone."""
+        """Yield every node but the root with its bytes, walking as a guest does: only by the number of levels to
+        pop."""
         path = b""
         for node in self.nodes[1:]:
             path += bytes([node.byte])

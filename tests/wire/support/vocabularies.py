@@ -1,4 +1,4 @@
-"""Tokenizers made for one purpose, with the real library."""
+"""Tokenizers made with the real library, each for one purpose."""
 
 from itertools import product
 from pathlib import Path
@@ -12,18 +12,18 @@ def golden(folder: Path) -> Path:
 
 
 def wide(folder: Path, size: int) -> Path:
-    """As many tokens as `size`."""
+    """A tokenizer with `size` tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     return _save([*alphabet, *map("".join, product(alphabet, alphabet))][: size - 1], folder)
 
 
 def long_tokens(folder: Path) -> Path:
-    """Of 254, 255, 1023 and 1024 bytes, beside `b`."""
+    """Tokens of 254, 255, 1023 and 1024 bytes, besides `b`."""
     return _save(["b", *("a" * length for length in (254, 255, 1023, 1024))], folder)
 
 
 def _save(texts: list[str], folder: Path) -> Path:
-    """These in order, and after them `</s>`."""
+    """A tokenizer with these tokens in order, then `</s>`."""
     vocab = {text: token for token, text in enumerate(texts)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
