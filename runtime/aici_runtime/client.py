@@ -1,7 +1,7 @@
-"""The engine's end of the runtime: starts `aicirt`, owns the shared objects, speaks the wire.
+"""The engine's end of the runtime: starts `aicirt`, owns the shared objects, speaks the wire protocol.
 
-Liveness needs no time-outs: a thread sleeps on the runtime's pidfd, and when that process ends it wakes
-whoever may be waiting on a mailbox, who finds the runtime dead and raises RuntimeDiedError.
+Liveness needs no time-outs. A thread sleeps on the runtime's pidfd and wakes all waiters on mailboxes when the process
+ends. A waiter then finds the runtime dead and raises RuntimeDiedError.
 """
 
 import base64
@@ -52,10 +52,10 @@ _USER = "localhost"
 
 
 class Runtime:
-    """One controller runtime: a process group and five shared regions, gone with `close` or with the engine.
+    """A controller runtime: a process group and five shared regions, ended by `close` or with the engine.
 
-    Methods of the main channel (`post_pre_process`, `send_mid`, `send_turn` and so on) belong to one thread; the
-    others may be called from any. After the runtime has died, every method raises RuntimeDiedError.
+    Methods of the main channel (`post_pre_process`, `send_mid`, `send_turn` and so on) belong to one thread; all other
+    methods may be called from any thread. After the runtime has died, every method raises RuntimeDiedError.
     """
 
     vocab_size: int
@@ -63,7 +63,7 @@ class Runtime:
     pid: int
 
     def __init__(self, config: RuntimeConfig) -> None:
-        """Start the process and return before it is ready. Raises what creating processes and shared memory raises."""
+        """Start the process and return before the process is ready. Raises OSError and the errors of shared memory."""
         shm.sweep()
         self._prefix = shm.unique_prefix()
         self._channels = Channels(self._prefix, config.sync, config.json_size_mib * MIB)
@@ -73,7 +73,7 @@ class Runtime:
         self._bin: shm.Region | None = None
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
-        # Whoever touches a mailbox holds its lock, so that `close` does not unmap it under a thread that is waking up.
+        # A thread holds a mailbox's lock to touch the mailbox, so `close` cannot unmap under a thread that wakes up.
         self._main_lock = threading.Lock()
         self._side_lock = threading.Lock()
         self._close_lock = threading.Lock()
@@ -93,7 +93,7 @@ class Runtime:
             for thread in self._threads:
                 thread.start()
         except BaseException:
-            # A signal may strike anywhere in here, and nobody else knows the names yet.
+            # A signal may strike anywhere above, and nobody else knows the names yet.
             if hasattr(self, "_process"):
                 self.close()
             else:
@@ -101,7 +101,7 @@ class Runtime:
             raise
 
     def wait_ready(self) -> None:
-        """Block until the runtime serves both channels, then unlink every name: nothing can be left behind after it."""
+        """Block until the runtime serves both channels, then unlink every name, so that nothing can be left behind."""
         self.ping()
         self._side({"op": "ping"}).result()
         tokens = self.call({"op": "tokens"})
@@ -113,7 +113,7 @@ class Runtime:
     # Side channel.
 
     def mk_module(self, wasm: bytes, *, user: str = _USER, is_admin: bool = True) -> ModuleInfo:
-        """Upload and compile. Idempotent; raises UsageError for what is not a WebAssembly module."""
+        """Upload and compile a module. Idempotent. Raises UsageError for anything but a WebAssembly module."""
         request = {"op": "mk_module", "binary": base64.b64encode(wasm).decode()}
         data = self._side(request, auth=_auth(user, is_admin)).result()
         return ModuleInfo(data["module_id"], data["wasm_size"], data["compiled_size"], data["time"])
@@ -121,23 +121,23 @@ class Runtime:
     def set_tags(
         self, module_id: str, tags: Sequence[str], *, user: str = _USER, is_admin: bool = True
     ) -> list[TagInfo]:
-        """A user who is no admin may set the tags that begin with `{user}.`: UsageError for others."""
+        """Set tags. Without admin rights, only tags that begin with `{user}.` are allowed; else UsageError."""
         request = {"op": "set_tags", "module_id": module_id, "tags": list(tags)}
         data = self._side(request, auth=_auth(user, is_admin)).result()
         return [TagInfo(**info) for info in data["tags"]]
 
     def get_tags(self) -> list[TagInfo]:
-        """All tags, newest first."""
+        """Return all tags, newest first."""
         return [TagInfo(**info) for info in self._side({"op": "get_tags"}).result()["tags"]]
 
     def instantiate(
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int = 0
     ) -> "Future[None]":
-        """Start a guest; `module_id` may be a tag, `seed` (64 bits) is that of its randomness. Never blocks for it.
+        """Start a guest without blocking. `module_id` may be a tag; `seed` (64 bits) seeds the guest's randomness.
 
-        The future raises ControllerError with the guest's message and log when it does not come up, NotFoundError for
-        an unknown module or tag, UsageError for other wrong arguments. It cannot be cancelled. Once done, bind the
-        guest with a PreOp or `discard` it: nobody else ends it.
+        The future raises ControllerError with the guest's message and log if the guest does not come up, NotFoundError
+        for an unknown module or tag, UsageError for other wrong arguments. The future cannot be cancelled. Afterwards,
+        bind the guest with a PreOp or `discard` the guest; nothing else ends it.
         """
         return self._side(
             {
@@ -152,7 +152,7 @@ class Runtime:
         )
 
     def discard(self, req_id: str) -> None:
-        """End a guest that will never be bound, whether it is up yet or not. Idempotent; does not wait."""
+        """End a guest that will never be bound, whether up yet or not. Idempotent; does not wait."""
         self._side({"op": "discard", "req_id": req_id})
 
     # Main channel.
@@ -160,7 +160,10 @@ class Runtime:
     def post_pre_process(
         self, *, post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: Sequence[SeqId]
     ) -> PostPre:
-        """Raises AiciError when the command as a whole is refused; a guest's failure is in its SeqResult."""
+        """Run post for `post_ops` and pre for all sequences. A guest's failure is in the SeqResult of its sequence.
+
+        Raises AiciError if the command as a whole is refused.
+        """
         data = self.call(
             {
                 "op": "post_pre_process",
@@ -188,9 +191,12 @@ class Runtime:
         ops: Sequence[MidOp],
         freed: Sequence[SeqId],
     ) -> None:
-        """Both of the above in one message, for those that are named: post and pre of `asked`, and pre of those that
-        `pre_ops` bind; mid of `ops`, which may name them too: such a guest computes its mask if it says nothing but to
-        go on. None of them may be cloned. `recv_turn` must follow."""
+        """Run post and pre for `asked` and for the sequences bound by `pre_ops`, and mid for `ops`, in a single
+        message.
+
+        A sequence may be in both lists. Its guest then computes the mask if post and pre say nothing but to go on. No
+        sequence asked for pre may be cloned. `recv_turn` must follow.
+        """
         self._send_main(
             {
                 "op": "turn_process",
@@ -211,17 +217,20 @@ class Runtime:
         )
 
     def ping(self) -> None:
-        """A round trip that meets no guest."""
+        """Make a round trip without any guest."""
         self.call({"op": "ping"})
 
     def call(self, request: Mapping[str, object]) -> Any:
-        """One request as it is on the wire, for operations that have no method here; returns its response's data."""
+        """Send a request in wire form, for operations without a method here. Return the data of the response."""
         self._send_main(request)
         return self._receive_main()
 
     def mask_rows(self, n: int) -> memoryview:
-        """Bits of the latest mid or turn, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant first)
-        set = token k allowed. Valid until the next of them is sent. Only after `wait_ready`; n is at least 1."""
+        """Return the bits of the latest mid or turn, row i for `ops[i]`: shape (n, row_bytes), bit k (least significant
+        first) set = token k allowed.
+
+        Valid until the next mid or turn is sent. Only after `wait_ready`; n is at least 1.
+        """
         self._check_alive()
         if self._bin is None:
             raise self._death()
@@ -229,19 +238,19 @@ class Runtime:
             return whole[: n * self._row_bytes].toreadonly().cast("B", (n, self._row_bytes))
 
     def wait_ended(self, timeout_s: float | None = None) -> bool:
-        """Block until the runtime has died or was closed, or the time is over: then False. From any thread."""
+        """Block until the runtime has died or was closed. Return False on a time-out. From any thread."""
         return self._ended.wait(timeout_s)
 
     def close(self) -> None:
-        """End all processes of the runtime and wait until they are gone. Idempotent; from any thread, which ends what
-        the others wait for."""
+        """End all processes of the runtime and wait for their end. Idempotent; from any thread. Ends the waits of other
+        threads."""
         with self._close_lock:
             if self._closed:
                 return
             self._closed = True
             self._process.end()
             for thread in self._threads:
-                if thread.ident is not None:  # it was started
+                if thread.ident is not None:  # only if started
                     thread.join()
             with self._main_lock, self._side_lock:
                 self._release_memory()
@@ -277,7 +286,7 @@ class Runtime:
     def _side(
         self, request: Mapping[str, object], decode: Any = None, *, auth: Mapping[str, object] | None = None
     ) -> "Future[Any]":
-        """Send on the side channel. The future resolves to the response's data, or what `decode` makes of it."""
+        """Send on the side channel. The future resolves to the data of the response, or to `decode(data)`."""
         rid = str(uuid4())
         future: Future[Any] = _new_future()
         message = _encode({"$rid": rid, "$auth": auth or _auth(_USER, True), **request})
@@ -294,7 +303,7 @@ class Runtime:
         return future if decode is None else _mapped(future, decode)
 
     def _read_side(self) -> None:
-        """A thread: hands every response of the side channel to its future, until the runtime dies."""
+        """Thread: pass every response of the side channel to its future, until the runtime dies."""
         box = self._boxes["resp", "-side"]
         while True:
             message = box.receive()
@@ -313,7 +322,7 @@ class Runtime:
                 future.set_result(result)
 
     def _watch(self) -> None:
-        """A thread: asleep until the runtime's process ends."""
+        """Thread: sleep until the runtime's process ends."""
         self._process.wait_ended()
         with self._pending_lock:
             self._died = True
@@ -347,7 +356,7 @@ class Runtime:
         for box in self._boxes.values():
             box.close()
         if self._bin is not None:
-            # Rows that somebody still looks at keep the mapping until they are gone.
+            # Rows still in use by a caller keep the mapping until they are gone.
             with contextlib.suppress(BufferError):
                 self._bin.close()
 
@@ -364,7 +373,7 @@ def _encode(request: Mapping[str, object]) -> bytes:
 
 
 def _data(response: Mapping[str, Any]) -> Any:
-    """The payload of a response, or the error that it reports."""
+    """Return the data of a response, or raise the reported error."""
     if response["type"] == "ok":
         return response["data"]
     text, hint = response["error"], response.get("hint", "")
@@ -375,7 +384,7 @@ def _data(response: Mapping[str, Any]) -> Any:
 
 
 def _new_future() -> "Future[Any]":
-    """One that cannot be cancelled: the runtime would do its work all the same."""
+    """Return a future that cannot be cancelled: the runtime would do the work all the same."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
     return future

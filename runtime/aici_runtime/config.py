@@ -1,4 +1,4 @@
-"""How an engine wants its runtime."""
+"""How an engine configures its runtime."""
 
 import os
 import sys
@@ -12,13 +12,14 @@ _WEEK_S = 7 * 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    """`tokenizer`: a folder with a `tokenizer.json`, or that file. `max_forks`: guests of one request, the first
-    included. `extra_args`: more flags of `aicirt`; the last wins. With futexes, messages may have half of
-    `json_size_mib`.
+    """The settings of a runtime, as flags of `aicirt`.
 
-    The time limits are wider than the original's (4 and 150 ms), made for a core per guest: a guest is stopped for
-    running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to each; or, with
-    `late_steps`, it waits for a guest that is late as long as so many steps may take, and the others go on meanwhile.
+    `tokenizer`: a folder with a `tokenizer.json`, or the file. `max_forks`: guests of a request, the first included.
+    `extra_args`: more flags of `aicirt`; the last flag wins. With futexes, messages may use half of `json_size_mib`.
+
+    The time limits are wider than in upstream AICI (4 and 150 ms), where every guest has a core: here a guest is
+    stopped for running away, not for sharing two cores with a model. The runtime adds 200 ms of grace to every limit.
+    With `late_steps`, the runtime instead waits for a late guest for the time of so many steps, and other guests go on.
     """
 
     tokenizer: Path
@@ -37,7 +38,7 @@ class RuntimeConfig:
     def command(self, prefix: str) -> list[str]:
         return [
             sys.executable,
-            "-P",  # or a file `select.py` where the engine was started would be taken for the library's
+            "-P",  # else a file `select.py` in the current folder would replace the standard library's
             "-m",
             "aici_runtime.main",
             "--server",
@@ -56,8 +57,8 @@ class RuntimeConfig:
             f"--wasm-max-forks={self.max_forks}",
             f"--wasm-max-timeout-steps={self.late_steps}",
             "--wasm-max-compile-time=60000",
-            # Its request may wait for others for hours, and a bind that came too late would be refused with all that
-            # is said along with it. Our engine discards every guest that it does not bind.
+            # A request may wait for hours before its guest is bound, and a bind after the time-out would fail with the
+            # whole command. Our engine discards every guest without a bind, so the runtime need not.
             f"--unbound-timeout={_WEEK_S}",
             f"--engine-pid={os.getpid()}",
             *([f"--cache-dir={self.cache_dir}"] if self.cache_dir else []),
@@ -68,5 +69,5 @@ class RuntimeConfig:
 
 
 def patient(config: RuntimeConfig) -> RuntimeConfig:
-    """For an engine that serves many: a slow guest holds up a step of the others for 0.1 s at most, once."""
+    """Return settings for a server: a slow guest delays a step of other requests by 0.1 s at most, once."""
     return replace(config, max_pre_step_time_ms=50, max_step_time_ms=100, late_steps=20)

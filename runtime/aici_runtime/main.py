@@ -1,7 +1,8 @@
-"""`aicirt`: start the processes of the runtime, or do one of the small jobs that need none of them.
+"""`aicirt`: start the processes of the runtime, or do a small job without them.
 
-Order matters: everything shared is mapped, and every pidfd opened, before the first fork; the two parts are forked
-while this process has one thread; then the roster's thread starts, which replaces them, and the main channel is served.
+The order matters. All shared memory is mapped and all pidfds are opened before the first fork. The two service
+processes are forked while this process has a single thread. Then the supervisor's thread starts, which replaces service
+processes, and the stepper serves the main channel.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         if arguments[:1] == ["replay"]:
-            from aici_runtime.recordings import replay  # weight: a runtime has no use for it
+            from aici_runtime.recordings import replay  # imported late for its weight: a runtime never needs the module
 
             return replay.main(arguments[1:])
         settings = flags.parse(arguments)
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"\n hint: {error.hint}" if error.hint else ""
         sys.stderr.write(f"error: {error.message}{hint}\n")
         return error.exit_code
-    except OSError as error:  # a file that cannot be written, shared memory that cannot be had
+    except OSError as error:  # such as an unwritable file or missing shared memory
         sys.stderr.write(f"error: {error}\n")
         return AiciError.exit_code
 
@@ -72,7 +73,9 @@ def _run(settings: Settings) -> int:
         if not (settings.server or settings.run):
             return 0
     if not (settings.server or settings.run or settings.save_tokenizer):
-        raise AiciError("missing --server", hint="it serves an engine; --help lists the other jobs")  # exit 1 as there
+        raise AiciError(
+            "missing --server", hint="it serves an engine; --help lists the other jobs"
+        )  # exit 1, as in upstream AICI
     loaded = vocabulary.load(settings.tokenizer, settings.cache_dir, logits_size=settings.logits_size)
     if settings.run:
         return jobs.run(settings, loaded, module_id)
@@ -83,7 +86,8 @@ def _run(settings: Settings) -> int:
 
 
 def _log_level(settings: Settings) -> int:
-    """RUST_LOG is a list of levels, of modules too (`info,aicirt=debug`): that of all counts."""
+    """Return the level. RUST_LOG is a list of levels and of levels of modules (`info,aicirt=debug`); the first level
+    counts."""
     levels = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
     asked = next((word for word in os.environ.get("RUST_LOG", "").lower().split(",") if word in levels), "warn")
     return min(levels[asked], logging.INFO if settings.verbose else logging.CRITICAL)
@@ -93,8 +97,8 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     engine_pidfd = _open_engine(settings.engine_pid)
     _raise_descriptors()
     with contextlib.suppress(PermissionError):
-        os.setpgid(0, 0)  # a session leader is the leader of its group already
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the thread blocked that started us
+        os.setpgid(0, 0)  # a session leader already leads its group
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # undo any mask inherited from the thread that started the process
     process.set_name("aicirt")
     process.adopt_orphans()
     own_pidfd = os.pidfd_open(os.getpid())
@@ -183,7 +187,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
         trace=trace,
     )
     stepper.serve(requests, responses, settings.busy_wait_ms)
-    process.kill(own_pidfd, signal.SIGTERM)  # the roster's thread is the one that leaves
+    process.kill(own_pidfd, signal.SIGTERM)  # the supervisor's thread then leaves
     while True:
         signal.pause()
 
@@ -198,14 +202,15 @@ def _trace(settings: Settings, loaded: LoadedVocabulary, masks: shm.Region) -> R
 
 
 def _raise_descriptors() -> None:
-    """To what may be had: there is one for each guest, and the usual limit is that of programs that use select()."""
+    """Raise the limit of descriptors to the maximum: every guest takes one, and the usual limit suits programs with
+    select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _open_engine(pid: int | None) -> int:
-    """A pidfd of the process whose end ends us."""
+    """Return a pidfd of the engine, whose end ends the runtime."""
     try:
         return os.pidfd_open(os.getppid() if pid is None else pid)
     except ProcessLookupError as error:
@@ -213,7 +218,7 @@ def _open_engine(pid: int | None) -> int:
 
 
 def _on_signals(supervisor: WorkerSupervisor, handlers: Mapping[int, Callable[[], None]]) -> None:
-    """In the roster's thread. Python's handler in C writes to the pipe even while this thread sleeps in a semaphore."""
+    """Run handlers in the supervisor's thread. Python's C handler writes to the pipe even while this thread sleeps."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     for number in handlers:
@@ -230,9 +235,10 @@ def _on_signals(supervisor: WorkerSupervisor, handlers: Mapping[int, Callable[[]
 
 
 def _leave(code: int = 0) -> NoReturn:
-    """End every process of the runtime, then this one. What does not end at once ends when it sees us gone."""
+    """End every process of the runtime, then this one. A process that does not end at once ends when this one
+    is gone."""
     if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGUSR1)  # ignored here, fatal to all others
+        os.killpg(0, signal.SIGUSR1)  # ignored here, fatal elsewhere
     deadline = time.monotonic() + _STOP_GRACE_S
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < deadline:

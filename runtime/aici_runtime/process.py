@@ -1,4 +1,5 @@
-"""Small facts about Linux processes: names, pidfds, dying together. Knows nothing of controllers."""
+"""Helpers for Linux processes: names, pidfds, signals, children that die with their parent. Independent of
+controllers."""
 
 import _thread
 import contextlib
@@ -23,22 +24,22 @@ _THREAD_STACK_BYTES = 256 * 1024
 
 @functools.cache
 def _libc() -> ctypes.CDLL:
-    """Made once, and inherited: making one takes a quarter of a millisecond."""
+    """Return the C library. Loaded once and inherited by forks, because loading takes a quarter of a millisecond."""
     return ctypes.CDLL(None)
 
 
 def set_name(name: str) -> None:
-    """What `ps -o comm` shows; at most 15 bytes count."""
+    """Set the name in `ps -o comm`, of at most 15 bytes."""
     _libc().prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose parent dies, so that somebody reaps it."""
+    """Become the parent of every descendant with a dead parent, so that somebody reaps the descendant."""
     _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
-    """To be called by a child of the process `parent`, whose main thread has forked it. SIGKILL, whatever it does."""
+    """Let the kernel kill this child when the parent ends. To be called after a fork by the parent's main thread."""
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
@@ -49,13 +50,13 @@ def outlive_parent() -> None:
 
 
 def give_back_memory() -> None:
-    """What this process has freed and still holds: each fork would copy its page tables."""
-    with contextlib.suppress(AttributeError):  # not every C library can
+    """Return freed memory to the kernel. Each later fork would copy the page tables otherwise."""
+    with contextlib.suppress(AttributeError):  # missing in some C libraries
         _libc().malloc_trim(0)
 
 
 def kill(pidfd: int, number: int = signal.SIGKILL) -> None:
-    """A signal by pidfd can never hit a stranger that got the same pid. Gone already is fine."""
+    """Send a signal by pidfd, which cannot hit a different process with a reused pid. A dead process is fine."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, number)
 
@@ -67,10 +68,10 @@ def has_ended(pidfd: int, timeout_s: float = 0.0) -> bool:
 
 
 def start_thread(body: Callable[[], None], *, stack_bytes: int = _THREAD_STACK_BYTES) -> None:
-    """A daemon with a small stack: these threads sleep in one system call for all their life. Only for processes that
-    are wholly ours: for a moment, new threads elsewhere in the process would get this stack too.
+    """Start a daemon thread with a small stack, for a thread asleep in a single system call all its life.
 
-    Without the bookkeeping of `threading`, which takes a third of a millisecond in a process that has just been forked.
+    Only for processes wholly under our control: for a moment, new threads elsewhere in the process would get the small
+    stack too. The thread lacks the bookkeeping of `threading`, which takes a third of a millisecond after a fork.
     """
     previous = _thread.stack_size(stack_bytes)
     try:
@@ -80,15 +81,17 @@ def start_thread(body: Callable[[], None], *, stack_bytes: int = _THREAD_STACK_B
 
 
 def forget_threads() -> None:
-    """For a process that has no thread of `threading`, and its forks: what that module does in each fork takes a third
-    of a millisecond, and writes to 400 KB that were shared until then."""
+    """Skip the work of `threading` after forks, in a process without such threads and in its forks.
+
+    The work takes a third of a millisecond per fork and writes to 400 KB of memory shared until then.
+    """
     after_fork = getattr(threading, "_after_fork", None)
     if after_fork is not None:
         after_fork.__code__ = (lambda: None).__code__
 
 
 def die_with(pidfd: int) -> None:
-    """End this process as soon as the process behind `pidfd` has ended, whatever the other threads do."""
+    """End this process as soon as the process behind `pidfd` ends, whatever other threads do."""
 
     def watch() -> None:
         has_ended(pidfd, timeout_s=-0.001)  # negative: for ever
@@ -98,18 +101,18 @@ def die_with(pidfd: int) -> None:
 
 
 def default_signals() -> None:
-    """What a forked child must not inherit from its parent: handlers that write to the parent's wake-up pipe."""
+    """Reset the signal handlers in a forked child: inherited handlers would write to the parent's wake-up pipe."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):  # the last: the kernel reaps
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):  # SIGCHLD ignored: the kernel reaps
         signal.signal(number, signal.SIG_IGN)
 
 
 def fork_child(body: Callable[[], None]) -> int:
-    """Run `body` in a child that can never come back into the parent's code. Returns the child's pid."""
+    """Run `body` in a child, which ends afterwards and never returns into the parent's code. Return the child's pid."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the other threads of a parent sleep in system calls
+        warnings.simplefilter("ignore", DeprecationWarning)  # the parent's other threads sleep in system calls
         pid = os.fork()
     if pid != 0:
         return pid

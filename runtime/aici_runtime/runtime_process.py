@@ -1,4 +1,4 @@
-"""The `aicirt` process as its parent sees it."""
+"""The `aicirt` process from the point of view of the parent."""
 
 import contextlib
 import os
@@ -17,9 +17,11 @@ _END_GRACE_S = 2.0
 
 
 class RuntimeProcess:
-    """Owns the process and its group. Its standard error is passed on to ours, or to `say`; the last lines are kept.
+    """Owns the process and the process group. Standard error goes to `say`, or to this process's; the last lines are
+    kept.
 
-    `folder` and `environment`: in which it runs (None: in ours)."""
+    `folder` and `environment`: of the process; None means inherited.
+    """
 
     def __init__(
         self,
@@ -30,7 +32,7 @@ class RuntimeProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._say = say
-        # A group of its own: Ctrl-C in a terminal is for the engine, which then ends us in order.
+        # A process group of its own: Ctrl-C in a terminal goes to the engine, which then ends the runtime in order.
         self._popen = subprocess.Popen(
             command,
             cwd=folder,
@@ -52,16 +54,16 @@ class RuntimeProcess:
         for raw in self._popen.stderr:
             line = raw.decode(errors="replace")
             self._lines.append(line)
-            # Whatever becomes of ours: a pipe that is not emptied would stop the runtime in the middle of a line.
+            # Keep reading even if the output fails: a full pipe would block the runtime in the middle of a line.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 (self._say or sys.stderr.write)(line)
 
     def wait_ended(self) -> None:
-        """Until the process has ended; does not reap it."""
+        """Wait until the process has ended, without reaping it."""
         process.has_ended(self._pidfd, timeout_s=-0.001)
 
     def last_words(self) -> str:
-        """The end of its standard error. After a death, waits a moment for what is still in the pipe."""
+        """Return the end of standard error. After a death, wait a moment for the rest of the pipe."""
         if process.has_ended(self._pidfd):
             self._pump.join(timeout=0.5)
         return "".join(self._lines)
@@ -70,11 +72,11 @@ class RuntimeProcess:
         """End every process of the group and wait until they are gone."""
         process.kill(self._pidfd, signal.SIGTERM)
         process.has_ended(self._pidfd, timeout_s=_END_GRACE_S)
-        # Not reaped yet, so the number of the group is still ours.
+        # The process is not reaped yet, so the group number cannot belong to a stranger.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
-        # Every process of the runtime holds the other end of this pipe: its end is the end of the last of them.
+        # Every process of the runtime holds the other end of the pipe, so EOF means that all have ended.
         self._pump.join(timeout=_END_GRACE_S)
         if self._popen.stderr is not None:
             self._popen.stderr.close()

@@ -1,6 +1,6 @@
-"""What travels between an engine and the runtime, as values. The AICI runtime protocol with callbacks pre, mid, post.
+"""The messages between an engine and the runtime, as values. Knows the JSON shapes, not the transport.
 
-Sequence ids are JSON numbers in requests and string keys in responses. This file knows JSON shapes, not transport.
+Sequence ids are JSON numbers in requests and string keys in responses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ Proto = Literal["v1", "v2"]
 
 
 class PostOp(NamedTuple):
-    """`tokens` were appended to `id` after `backtrack` tokens had been removed (as the mid result counted them)."""
+    """`tokens` were appended to `id` after the removal of `backtrack` tokens (counted as in the mid result)."""
 
     id: SeqId
     tokens: Sequence[TokenId]
@@ -27,7 +27,7 @@ class PostOp(NamedTuple):
 
 
 class PreOp(NamedTuple):
-    """Bind the guest that was instantiated under `req_id` to the fresh sequence `id`."""
+    """Bind the guest instantiated under `req_id` to the fresh sequence `id`."""
 
     id: SeqId
     req_id: str
@@ -37,7 +37,7 @@ class PreOp(NamedTuple):
 
 
 class MidOp(NamedTuple):
-    """Compute the mask of `id`; with `clone_id`, `id` is fresh and becomes a fork of that sequence first."""
+    """Compute the mask of `id`. With `clone_id`, `id` is fresh and first becomes a fork of the sequence `clone_id`."""
 
     id: SeqId
     clone_id: SeqId | None = None
@@ -47,10 +47,10 @@ class MidOp(NamedTuple):
 
 
 class StepOp(NamedTuple):
-    """The later protocol's: what was appended to `id` since its last step, of which `sampled` is what was sampled.
+    """Protocol v2: the tokens appended to `id` since the last step, and the token `sampled` among them.
 
-    `id` is fresh with `req_id` (the guest that was instantiated under it) or with `clone_id` (that sequence is forked
-    first, for its branch number `clone_idx`).
+    `id` is fresh with `req_id` (a guest to bind) or with `clone_id` (a sequence to fork first, for the branch number
+    `clone_idx`).
     """
 
     id: SeqId
@@ -66,8 +66,8 @@ class StepOp(NamedTuple):
 
 
 class Pre(NamedTuple):
-    """`num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. Append `ff_tokens` first.
-    `late`: suspended because it is still computing."""
+    """The pre result. `num_forks`: 0 = stop, 1 = go on, n = clone n - 1 times in the next `mid`. Append `ff_tokens`
+    first. `late`: suspended because the guest is still computing."""
 
     suspend: bool
     num_forks: int
@@ -80,10 +80,10 @@ class Post(NamedTuple):
 
 
 class Splice(NamedTuple):
-    """Remove `backtrack` tokens, counting the one sampled in this step, then append `ff_tokens`.
+    """The mid result: remove `backtrack` tokens, counting the token sampled in this step, then append `ff_tokens`.
 
-    With `backtrack` 0 the sampled token is `ff_tokens[0]`: the mask allows no other. `late`: the guest is still
-    computing, and nothing happens in this step; it is not told of it.
+    With `backtrack` 0 the sampled token is `ff_tokens[0]`, the only token in the mask. `late`: the guest is still
+    computing, nothing happens in this step, and the guest is not told of the step.
     """
 
     backtrack: int
@@ -92,7 +92,8 @@ class Splice(NamedTuple):
 
 
 class SeqResult(NamedTuple, Generic[T]):
-    """`error` is empty when all is well. `storage` holds the guest's writes of variables, as JSON values, in order."""
+    """The answer of a sequence. `error` is empty on success. `storage`: the guest's writes of variables, as JSON, in
+    order."""
 
     result: T | None
     error: str
@@ -102,22 +103,26 @@ class SeqResult(NamedTuple, Generic[T]):
 
 
 class PostPre(NamedTuple):
-    """`post` has an entry per post op; `pre` one per live sequence, those freed in the same call included."""
+    """`post` has an entry per post op. `pre` has an entry per live sequence, also for sequences freed by the
+    command."""
 
     post: dict[SeqId, SeqResult[Post]]
     pre: dict[SeqId, SeqResult[Pre]]
 
 
 class Mid(NamedTuple):
-    """`result` is None where the mask row alone decides."""
+    """`result` is None if the mask row alone decides."""
 
     seqs: dict[SeqId, SeqResult[Splice]]
     num_seqs: int
 
 
 class Turn(NamedTuple):
-    """`mid`: of those that were not asked for pre, and of those that were and said nothing but to go on. `post` and
-    `pre`: of those that were asked; but who is in `mid` and logged and wrote nothing in them is left out."""
+    """`post` and `pre`: sequences asked for post and pre, without those in `mid` that logged nothing and wrote no
+    variable.
+
+    `mid`: sequences not asked for pre, and sequences asked for pre that said nothing but to go on.
+    """
 
     post: dict[SeqId, SeqResult[Post]]
     pre: dict[SeqId, SeqResult[Pre]]
@@ -126,7 +131,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModuleInfo:
-    """`module_id` is the sha256 of the Wasm bytes, in hex."""
+    """A stored module. `module_id` is the sha256 of the Wasm bytes, in hex."""
 
     module_id: str
     wasm_size: int
@@ -145,7 +150,7 @@ class TagInfo:
 
 
 def seq_results(data: Mapping[str, Any], decode: Callable[[Any], T]) -> dict[SeqId, SeqResult[T]]:
-    """A map of `SeqResult`s as it stands in a response."""
+    """Decode a map of `SeqResult`s from a response."""
     return {
         SeqId(int(seq_id)): SeqResult(
             None if entry["result"] is None else decode(entry["result"]),

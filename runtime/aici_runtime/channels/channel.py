@@ -1,4 +1,4 @@
-"""The four mailboxes between an engine and a runtime: commands and responses, of two channels."""
+"""The four mailboxes between an engine and the runtime: commands and responses, on the main and on the side channel."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,20 +15,22 @@ __all__ = ["MIB", "Channels", "Mailbox", "MessageTooLargeError", "Sync"]
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Their names begin with `prefix`. Owns none of what it opens."""
+    """Creates and attaches the mailboxes of a runtime; their names begin with `prefix`. The caller owns the
+    mailboxes."""
 
     prefix: str
     sync: Sync
     size_bytes: int
 
     def create(self, direction: Direction, side: Side) -> Mailbox:
-        """The engine's end, before it starts a runtime. What is left of a predecessor is replaced."""
+        """Create a mailbox, in the engine, before the runtime starts. A leftover of the same name is replaced."""
         if self.sync == "futex":
             return FutexMailbox(shm.create_region(self._region(direction, side), self.size_bytes), direction)
         return SemaphoreMailbox.create(self._names(direction, side), self.size_bytes)
 
     def attach(self, direction: Direction, side: Side) -> Mailbox:
-        """The runtime's end. With futexes the name is gone after it: no other runtime can come in between."""
+        """Attach to a mailbox, in the runtime. With futexes the name is unlinked at once, so no second runtime can
+        attach."""
         if self.sync == "futex":
             name = self._region(direction, side)
             memory = shm.attach_region(name, self.size_bytes, create=False)
@@ -37,7 +39,7 @@ class Channels:
         return SemaphoreMailbox.attach(self._names(direction, side), self.size_bytes)
 
     def unlink(self) -> None:
-        """Remove every name that still stands."""
+        """Unlink all remaining names."""
         for direction, side in self.each():
             if self.sync == "futex":
                 shm.unlink_region(self._region(direction, side))

@@ -12,7 +12,7 @@ _MAX_RID_CHARS = 1000
 
 
 class BadMessageError(ValueError):
-    """Not a JSON object: it has no `$rid` to answer to."""
+    """Raised for a message that is no JSON object. Such a message has no `$rid` to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def parse(message: bytes) -> Request:
     rid = body.get("$rid")
     op = body.get("op")
     if isinstance(rid, str) and len(rid) > _MAX_RID_CHARS:
-        raise BadMessageError("$rid too long")  # not even an error could be told to it
+        raise BadMessageError("$rid too long")  # the error response could not hold the rid either
     return Request(op if isinstance(op, str) else "", rid if isinstance(rid, str) else None, _auth(body), body)
 
 
@@ -50,12 +50,12 @@ def _auth(body: dict[str, Any]) -> Auth:
     if not isinstance(auth, dict):
         return _NOBODY
     user, is_admin = auth.get("user"), auth.get("is_admin")
-    # Both are required; half an identity gets the rights of none.
+    # Both fields are required. Half an identity has no rights.
     return Auth(user, is_admin) if isinstance(user, str) and isinstance(is_admin, bool) else _NOBODY
 
 
 def answer(request: Request, handle: Callable[[Request], bytes]) -> bytes:
-    """Run `handle` for a response's `data`, as JSON. Whatever it raises becomes an error response."""
+    """Run `handle` and return the response with `data` (JSON) from it. An error raised becomes an error response."""
     try:
         return ok(request, handle(request))
     except AiciError as error:
@@ -71,7 +71,8 @@ def ok(request: Request, data: bytes) -> bytes:
 
 
 def failure(rid: str | None, error: str, *, is_user_error: bool, code: str = "", hint: str = "") -> bytes:
-    """`code` and `hint` are ours, for our client; other engines do not look at them."""
+    """Return an error response. The fields `code` and `hint` are extensions for our client; other engines
+    ignore them."""
     response: dict[str, object] = {"type": "error", "error": error, "is_user_error": is_user_error}
     if code:
         response |= {"code": code, "hint": hint}
@@ -88,7 +89,7 @@ class RequestError(Exception):
     """The engine broke the protocol. The whole command fails and has changed nothing."""
 
 
-# Readers of fields. Unknown fields are ignored, as the protocol says; wrong ones are refused by name.
+# Readers of fields. As the protocol demands, unknown fields are ignored. A wrong field is refused by name.
 
 
 def field(body: Any, name: str, kind: type) -> Any:
@@ -99,7 +100,7 @@ def field(body: Any, name: str, kind: type) -> Any:
 
 
 def uint(body: Any, name: str) -> Any:
-    """An int, of whichever type of ids the caller says."""
+    """Return an unsigned 32-bit integer, of the id type that the caller expects."""
     value = body.get(name) if isinstance(body, dict) else None
     if type(value) is int and 0 <= value < 2**32:
         return value

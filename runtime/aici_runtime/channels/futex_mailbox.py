@@ -3,20 +3,22 @@
     offset 0          u32 word, then payload: from the engine to the runtime
     offset size / 2   u32 word, then payload: from the runtime to the engine
 
-A region has both halves, and a channel has a region for each direction all the same: of `cmd` only the first half is
-used, of `resp` only the second. A word is EMPTY, WRITING, or the length of the message that follows it.
+Upstream AICI uses a region per direction although a region has both halves: `cmd` uses the first half only, `resp` the
+second only. A word is EMPTY, WRITING, or the length of the following message.
 
-Why no wake-up is lost. A word has one writer in each state: EMPTY and WRITING belong to the sender, a length to the
-receiver. The receiver sleeps only on EMPTY or WRITING, and the kernel compares the word again before it sleeps; so a
-length that was stored before that comparison keeps it awake, and one stored after it is followed by a wake that finds
-it asleep. (WRITING is stored without a wake: who sleeps on EMPTY sleeps on until the length comes.) A sender that finds
-a length is woken by nobody: the protocol has no wake after EMPTY, which would cost every message what only this one
-needs. It looks again after 50 µs, then after as long as it has waited, every 0.1 s at last. Why no message is lost or
-torn: the payload is written before the length is stored and copied before EMPTY is, and `Futex` keeps that order on
-every processor.
+No wake-up is lost. In any state, a single side may change the word: the sender changes EMPTY and WRITING, the receiver
+changes a length. The receiver sleeps only on EMPTY or WRITING, and the kernel compares the word again before the sleep.
+So a length stored before the comparison keeps the receiver awake, and a length stored afterwards is followed by a wake.
+(WRITING is stored without a wake: a receiver asleep on EMPTY sleeps on until the length comes.)
 
-A sender that finds WRITING goes on as if it were EMPTY. There is no other sender: it is what a process left that died
-while it wrote, and whose successor this one is.
+A sender that finds a length polls: after 50 µs, then after as long as it has waited so far, at most every 0.1 s. The
+protocol has no wake after EMPTY; the wake would slow every message down for the rare case of a full mailbox.
+
+No message is lost or torn. The sender writes the payload before the length, the receiver copies the payload before
+EMPTY, and `Futex` keeps the order on every processor.
+
+A sender that finds WRITING continues as with EMPTY. A mailbox has a single sender, so WRITING can only come from a
+predecessor that died in the middle of a message.
 """
 
 import os
@@ -38,7 +40,7 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S = 50e-6, 0.1
 
 
 class FutexMailbox:
-    """See `Mailbox`. A message has one byte at least. Owns the mapping."""
+    """See `Mailbox`. A message has at least one byte. Owns the mapping."""
 
     def __init__(self, memory: Region, direction: Direction) -> None:
         if len(memory) <= _MIN_REGION_BYTES or len(memory) % 8:
@@ -73,7 +75,7 @@ class FutexMailbox:
     def receive(self, busy_wait_ms: int = 0, accept: Callable[[bytes], None] | None = None) -> bytes:
         length = self._wait_for_length(busy_wait_ms)
         start = self._at + _PAYLOAD_AT
-        # A hostile or broken length must not read past the half; the rest is not JSON and is refused as such.
+        # A hostile or broken length must not read past the half. The rest is not JSON and is refused as such.
         message = self._memory[start : start + min(length, self._max_bytes)]
         if accept is not None:
             accept(message)
@@ -91,10 +93,10 @@ class FutexMailbox:
         return word
 
     def repair(self, end: Literal["reading", "writing"], patience_s: float = REPAIR_S) -> None:
-        """Nothing: a reader leaves the length where it is, and a sender minds no WRITING."""
+        """Nothing to repair: a reader leaves the length in place, and a sender ignores WRITING."""
 
     def wake_everyone(self) -> None:
-        # In this order: a sender wakes by its own clock and sees that it need not wait; a receiver needs a length.
+        # The order matters. A sender polls and sees the flag; a receiver needs a length to return.
         self._useless = True
         if self._words.load(self._at) in _NO_MESSAGE:
             self._words.store(self._at, 1)

@@ -1,7 +1,7 @@
 """A mailbox under named semaphores.
 
-A region holds one message: u32 length, then that many bytes of UTF-8 JSON. `-wr` (initially 1) says that it may be
-written, `-rd` (initially 0) that it may be read. A sender never spins; a receiver spins only when told to.
+A region holds one message: u32 length, then as many bytes of UTF-8 JSON. The semaphore `-wr` (initially 1) permits
+writing, `-rd` (initially 0) reading. A sender never spins; a receiver spins only on demand.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ class SemaphoreMailbox:
         if not (busy_wait_ms and _spin(self._readable, busy_wait_ms)):
             _wait(self._readable)
         (length,) = _HEADER.unpack_from(self._memory, 0)
-        # A hostile or broken length must not read past the region; the rest is not JSON and is refused as such.
+        # A hostile or broken length must not read past the region. The rest is not JSON and is refused as such.
         message = self._memory[4 : 4 + length]
         if accept is not None:
             accept(message)
@@ -87,9 +87,12 @@ class SemaphoreMailbox:
         return message
 
     def repair(self, end: Literal["reading", "writing"], patience_s: float = REPAIR_S) -> None:
-        """At rest, one of the semaphores is 1. Both are 0 while somebody copies: for a moment if it is the other end,
-        for ever if it was the one that was killed. So both at 0 for all that time mean that it was. Then a reader
-        had not taken the message out, unless its length is 0; a writer had not handed it over, and writes it again."""
+        """Release the semaphore that a killed process held.
+
+        At rest, a single semaphore is 1. During a copy, both are 0: for a moment if the other end copies, for ever if
+        the dead process did. So 0 and 0 throughout `patience_s` mean a dead process. A dead reader left the message in
+        place unless the length is 0. A dead writer had not handed the message over; the replacement writes again.
+        """
         deadline = time.monotonic() + patience_s
         while self._writable.value == 0 and self._readable.value == 0:
             if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ def send(sock: socket.socket, message: bytes) -> None:
 
 
 def receive(sock: socket.socket) -> bytes | None:
-    """One message, or None when the peer is gone."""
+    """Receive a message; None means that the peer is gone."""
     header = _exactly(sock, _HEADER.size)
     return None if header is None else _exactly(sock, _HEADER.unpack(header)[0])
 

@@ -1,8 +1,8 @@
-"""Wait and wake on a 32-bit word of a shared mapping (futex(2), not PRIVATE: waiters are in other processes).
+"""Wait for and wake on 32-bit words of a shared mapping: futex(2), not PRIVATE, because waiters are in other processes.
 
-The kernel compares the word again before it sleeps, so a wake between our look and our sleep is never lost.
-What was written before a word was stored is seen by whoever loaded that word. x86 keeps that order by itself; on arm64
-there is a barrier before every store and after every load.
+The kernel compares the word again before the sleep, so a wake between the comparison here and the sleep is never lost.
+A process that loads a word sees all data written before the word was stored. x86 keeps this order by itself; on arm64 a
+barrier precedes every store and follows every load.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _TIMESPEC = Struct("<2q")
 
 
 class Futex:
-    """The words of one mapping, addressed by byte offset (a multiple of 4). The mapping outlives this object."""
+    """The words of a mapping, addressed by byte offset (a multiple of 4). The mapping outlives the object."""
 
     def __init__(self, memory: mmap) -> None:
         number = _SYSCALL.get(platform.machine())
@@ -31,17 +31,18 @@ class Futex:
             raise UnavailableError(f"no futex on {platform.machine()}", hint="aici runs on Linux, x86-64 or arm64")
         self._words = memoryview(memory).cast("B").cast("I")
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        # Without prototypes, which cost more than the calls: what is longer than an int is converted beforehand.
+        # No ctypes prototypes: the conversions would cost more than the calls. Values longer than an int are converted
+        # here.
         self._number = ctypes.c_long(number)
         self._addresses: dict[int, ctypes.c_void_p] = {}
         # use_errno makes ctypes keep errno per thread; CDLL releases the GIL during the call.
         self._wait = ctypes.CDLL(None, use_errno=True)["syscall"]
-        # Nobody sleeps in a wake, so it keeps the GIL.
+        # A wake never sleeps, so the call keeps the GIL.
         self._wake = ctypes.PyDLL(None)["syscall"]
-        # A foreign call gives up the GIL and takes it again: an unlock, then a lock, which nothing may pass. This one
-        # is no system call.
+        # A foreign call releases and takes the GIL: an unlock and a lock, with a full barrier. getpagesize is no system
+        # call.
         self.fence = ctypes.CDLL(None).getpagesize
-        """What is stored before is seen before anything after is loaded, which no processor promises by itself."""
+        """A full barrier: stores before the call are visible before any load after the call."""
         self._barrier = None if platform.machine() == "x86_64" else self.fence
 
     def load(self, offset: int) -> int:
@@ -62,11 +63,11 @@ class Futex:
         return self._addresses.setdefault(offset, ctypes.c_void_p(self._base + offset))
 
     def close(self) -> None:
-        """Let go of the mapping, so that it can be unmapped. Nobody may be waiting."""
+        """Release the view of the mapping, so that the mapping can be closed. Nobody may be waiting."""
         self._words.release()
 
     def wait_while(self, offset: int, value: int, deadline: float | None = None) -> int:
-        """Sleep until the word is not `value` or `time.monotonic()` has passed `deadline`; returns the word."""
+        """Sleep until the word differs from `value` or `time.monotonic()` has passed `deadline`. Return the word."""
         while True:
             now = self.load(offset)
             if now != value:

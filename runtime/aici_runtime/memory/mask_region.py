@@ -1,12 +1,13 @@
-"""The mask region. In front of the engine a mask is a row of one element a token; guests and workers have bits.
+"""The mask region. The engine sees a mask as a row with an element per token; guests and workers use bits.
 
-Two layouts, one for each protocol:
+Every protocol has its layout:
 
-    rows    row i belongs to `ops[i]` of the latest mid_process; `vocab_size` elements: 0.0 = allowed, -100.0 = not
-    slots   a header and a table of owners, then slots of some more elements than the vocabulary has: 0.0 and -inf
+    v1 rows   row i belongs to `ops[i]` of the latest mid_process; `vocab_size` elements: 0.0 = allowed, -100.0 = not
+    v2 rows   a header and a table of owners, then rows (the wire's "mask slots") with some more elements than the
+              vocabulary: 0.0 = allowed, -inf = not
 
-Elements are f32, f16, bf16, or one bit (`bool`: least significant first, set = allowed). For a `bool` row that is
-4 * ceil(vocab_size / 32) bytes.
+Elements are f32, f16, bf16, or one bit (`bool`: least significant first, set = allowed). A `bool` row has 4 *
+ceil(vocab_size / 32) bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,17 +31,17 @@ _HEADER = Struct("<4I")
 _MAGIC = 0xF01291B7
 _OWNERS_AT = 64
 _RESERVED_BYTES = 128
-"""The header's area and the padding of the table, as the protocol counts them."""
+"""The header and the padding of the table, as upstream AICI counts them."""
 _NOBODY = 0xFFFFFFFF
 
 
 def mask_bytes(vocab_size: int) -> int:
-    """Size of a mask of bits: whole 32-bit words."""
+    """Return the size of a mask of bits, in bytes: whole 32-bit words."""
     return 4 * ((vocab_size + 31) // 32)
 
 
 class MaskBits:
-    """Makes masks of bits for one vocabulary."""
+    """Makes masks of bits for a vocabulary."""
 
     def __init__(self, vocab_size: int) -> None:
         self._size = mask_bytes(vocab_size)
@@ -55,7 +56,7 @@ class MaskBits:
         return bytes(bits)
 
     def trimmed(self, bits: bytearray) -> bytearray:
-        """Without what is beyond the vocabulary (guests keep a bit there), in place."""
+        """Clear the bits beyond the vocabulary, in place. Guests may set bits there."""
         end = self._full
         if self._rest:
             bits[end] &= (1 << self._rest) - 1
@@ -66,12 +67,12 @@ class MaskBits:
 
 
 class MaskRows:
-    """MaskRows of one layout. Each is written by one worker at a time."""
+    """The rows of a layout. A row has a single writer at a time."""
 
     def __init__(
         self, memory: mmap, *, dtype: Dtype, vocab_size: int, num_elements: int, first_byte: int, denied: float
     ) -> None:
-        """`num_elements`: of a row, those beyond the vocabulary are not allowed."""
+        """`num_elements`: the length of a row. Elements beyond the vocabulary are not allowed."""
         self._memory = memory
         self.first_byte = first_byte
         self.num_elements = num_elements
@@ -87,7 +88,7 @@ class MaskRows:
             self._encode = _Expansion(allow, deny, vocab_size, num_elements)
 
     def write(self, row: int, bits: bytes | bytearray) -> None:
-        """`bits`: mask_bytes(vocab_size), nothing set beyond the vocabulary."""
+        """Write a mask of `mask_bytes(vocab_size)` bytes without bits beyond the vocabulary."""
         self.put(row, self.encoded(bits))
 
     def encoded(self, bits: bytes | bytearray) -> bytes | bytearray:
@@ -103,7 +104,8 @@ class MaskRows:
 
 
 class _Expansion:
-    """Bits to numbers by table, eight tokens at a time: 0.4 ms for 49 152 tokens as f32, and no numpy in a worker."""
+    """Expands bits to numbers by table, eight tokens at a time: 0.4 ms for 49,152 tokens as f32. A worker has
+    no numpy."""
 
     def __init__(self, allow: bytes, deny: bytes, vocab_size: int, num_elements: int) -> None:
         self._length = len(deny) * vocab_size
@@ -115,10 +117,10 @@ class _Expansion:
 
 
 class MaskRegion:
-    """Both layouts of one mapping, of which one is used.
+    """The mask region with both layouts, of which a runtime uses one.
 
-    `without_bias`: the row of a guest that samples and returned no bias; floats as the original has it, -100.0
-    everywhere, which constrains nothing; `bool` says so plainly.
+    `without_bias` is the row of a guest that samples and returned no bias, so nothing is constrained. Float rows then
+    hold -100.0 everywhere, as in upstream AICI; a `bool` row allows all tokens.
     """
 
     def __init__(self, memory: mmap, *, dtype: Dtype, vocab_size: int) -> None:
@@ -144,11 +146,11 @@ class MaskRegion:
         )
 
     def fits_rows(self, num_rows: int) -> bool:
-        """Strictly, as the original has it."""
+        """Return whether the region has room for these v1 rows, with a byte to spare as in upstream AICI."""
         return num_rows * self.v1_rows.row_bytes < len(self._memory)
 
     def begin_v2_rows(self) -> None:
-        """Write the header and a table in which all slots are free."""
+        """Write the header and the table of owners, with all v2 rows free."""
         header = _HEADER.pack(_MAGIC, self.v2_rows.row_bytes, self.num_v2_rows, _TYPE_NUMBERS[self.dtype])
         self._memory[: self.v2_rows.first_byte] = bytes(self.v2_rows.first_byte)
         self._memory[: len(header)] = header

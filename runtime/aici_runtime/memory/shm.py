@@ -11,22 +11,24 @@ import posix_ipc
 from aici_base.errors import UsageError
 
 Region = mmap
-"""A mapped shared object. `close` unmaps; the name is unlinked apart from it."""
+"""A mapped shared object. `close` unmaps the object; the name is unlinked separately."""
 
 _SHM_DIR = Path("/dev/shm")
 _OURS = re.compile(r"^(?:sem\.)?aici-(\d+)-([0-9a-f]+)-[0-9a-f]+-")
 
 
 def create_region(name: str, size_bytes: int) -> mmap:
-    """A new zeroed region. A stale one of that name is unlinked first, as every engine does."""
+    """Create a zeroed region. A stale region of the same name is unlinked first, as in every engine."""
     with contextlib.suppress(posix_ipc.ExistentialError):
         posix_ipc.unlink_shared_memory(name)
     return _map(posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREX, mode=0o600, size=size_bytes), size_bytes)
 
 
 def attach_region(name: str, size_bytes: int, *, create: bool = True) -> mmap:
-    """Whoever comes second attaches. A region of another size is refused: it would end in SIGBUS on one side.
-    Without `create`, so is a name that nobody has created."""
+    """Attach to a region, or create the region if the other side has not. Without `create`, a missing name is refused.
+
+    A region of a different size is refused too: either side would end in SIGBUS.
+    """
     try:
         shared = posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREAT if create else 0, mode=0o666)
     except posix_ipc.ExistentialError as error:
@@ -72,17 +74,17 @@ def unlink_semaphore(name: str) -> None:
 
 
 def unique_prefix() -> str:
-    """`/aici-{pid}-{pid namespace}-{random}-`, which `sweep` can attribute to its process."""
+    """Return `/aici-{pid}-{pid namespace}-{random}-`, from which `sweep` finds the process."""
     return f"/aici-{os.getpid()}-{_pid_namespace()}-{os.urandom(4).hex()}-"
 
 
 def _pid_namespace() -> str:
-    """Containers may share /dev/shm and not their pids: a number means a process only within its namespace."""
+    """Return the pid namespace. Containers may share /dev/shm but not pids, so a pid is valid in its namespace only."""
     return f"{os.stat('/proc/self/ns/pid').st_ino:x}"
 
 
 def sweep() -> None:
-    """Remove what engines left that were killed between creating their objects and unlinking the names."""
+    """Remove the shared objects of engines killed between creating the objects and unlinking the names."""
     here = _pid_namespace()
     for entry in os.scandir(_SHM_DIR):
         match = _OURS.match(entry.name)
