@@ -46,11 +46,13 @@ REQUIRED: Final = _Default.REQUIRED
 class ApiField:
     """A parameter as one protocol has it. Everything left out is as the parameter declares it.
 
-    `why`: the reason for a default of the protocol's own. `ge`, `gt`, `le`, `lt` narrow the range; for biases, the
+    `other_name`: a second name of the same field, of which a request has one. `why`: the reason for a default of the
+    protocol's own. `ge`, `gt`, `le`, `lt` narrow the range; for biases, the
     range of each bias. `max_items` bounds a list. `one_alone`: a text that stands alone is a list of one.
     """
 
     name: str = ""
+    other_name: str = ""
     default: object = SAME
     why: str = ""
     ge: float | None = None
@@ -59,6 +61,15 @@ class ApiField:
     lt: float | None = None
     max_items: int | None = None
     one_alone: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, self.other_name) if self.other_name else (self.name,)
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None, float | None, float | None]:
+        """`ge`, `gt`, `le`, `lt`."""
+        return self.ge, self.gt, self.le, self.lt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +248,7 @@ def _cell(parameter: Parameter, api: Api) -> str:
     field = parameter.field(api)
     if field is None:
         return ""
-    parts = [f"`{field.name}`"]
+    parts = [" or ".join(f"`{name}`" for name in field.names)]
     if field.default is REQUIRED:
         parts.append("required")
     elif field.default != parameter.default:

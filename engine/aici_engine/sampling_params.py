@@ -165,7 +165,7 @@ class SamplingParams:
             help="End the output after this many tokens, forced tokens included.",
             why="the rest of the context",
             ge=0,
-            openai_chat=ApiField(ge=1, le=MAX_TOKENS),
+            openai_chat=ApiField(other_name="max_completion_tokens", ge=1, le=MAX_TOKENS),
             openai_completions=ApiField(default=16, why=_AS_OPENAI, le=MAX_TOKENS),
             anthropic=ApiField(default=REQUIRED, le=MAX_TOKENS),
             rest=ApiField(ge=1),
@@ -288,7 +288,7 @@ def from_request(api: Api, request: object, **given: Any) -> SamplingParams:
         if (declared := parameter.field(api)) is not None:
             names[name] = declared.name
             if name not in given:
-                value = getattr(request, declared.name)
+                value = _value_of(request, declared)
                 values[name] = tuple(value) if isinstance(value, list) else value
     try:
         return SamplingParams(**values)
@@ -297,6 +297,14 @@ def from_request(api: Api, request: object, **given: Any) -> SamplingParams:
         if names.get(name, name) != name:
             PARAMETERS[name].check(values[name], name=names[name])
         raise
+
+
+def _value_of(request: object, field: ApiField) -> Any:
+    given = [(name, value) for name in field.names if (value := getattr(request, name)) != field.default]
+    if len(given) > 1:
+        names = " and ".join(name for name, _ in given)
+        raise UsageError(f"{names} together", hint="leave one out", param=field.name)
+    return given[0][1] if given else field.default
 
 
 def to_request(api: Api, params: SamplingParams) -> dict[str, Any]:

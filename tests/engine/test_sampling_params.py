@@ -99,7 +99,7 @@ class Body:
     def __init__(self, api: Api, **fields: Any) -> None:
         for parameter in PARAMETERS.values():
             if (field := parameter.field(api)) is not None:
-                setattr(self, field.name, None if field.default is REQUIRED else field.default)
+                self.__dict__.update(dict.fromkeys(field.names, None if field.default is REQUIRED else field.default))
         self.__dict__.update(fields)
 
 

@@ -68,9 +68,9 @@ def about(param: str) -> Iterator[None]:
     """What is raised as the caller's mistake is a mistake in the field `param`."""
     try:
         yield
-    except (ParameterError, NotFoundError):
-        raise
     except UsageError as error:
+        if error.param or isinstance(error, ParameterError | NotFoundError):
+            raise
         raise ParameterError(param, f"{param}: {error.message}", hint=error.hint) from error
 
 
@@ -84,7 +84,7 @@ def text_of(error: AiciError) -> str:
 
 def openai_body(status: int, error: AiciError) -> dict[str, Any]:
     kind = error.code if status != HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
-    param = error.param or None if isinstance(error, ParameterError) else None
+    param = error.param or None if isinstance(error, UsageError) else None
     return {"error": {"message": text_of(error), "type": kind, "param": param, "code": status}}
 
 

@@ -8,8 +8,9 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from aici_base.errors import UsageError
-from aici_engine.config import SamplingParams
+from aici_engine.parameter import Api
 from aici_engine.request import ControllerCall
+from aici_engine.sampling_params import from_request
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
@@ -47,17 +48,10 @@ def router(service: Service) -> APIRouter:
 
 
 async def _turn_request(service: Service, who: Principal, body: MessagesRequest) -> TurnRequest:
-    sampling = SamplingParams(
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        max_tokens=body.max_tokens,
-        stop=tuple(body.stop_sequences),
-    )
     choice = choice_of(body)
     return TurnRequest(
         prompt=await prompt_of(service, body),
-        sampling=sampling,
+        sampling=from_request(Api.ANTHROPIC, body),
         controller=await _controller(service, who, body, free=choice == "none"),
         tools=tools_of(body),
         tool_choice=choice,

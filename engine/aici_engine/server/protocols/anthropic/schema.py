@@ -1,14 +1,14 @@
 """The bodies of requests. What we have not is a field only where the protocol has a value for it without effect."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from aici_engine.sampling_params import MAX_STOPS
+from aici_engine.parameter import Api
 from aici_engine.server.protocols.constraint_fields import ConstraintFields
+from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 
 _MAX_MESSAGES = 100_000
-_MAX_INT = 1 << 31
 
 
 class _Body(BaseModel):
@@ -165,17 +165,15 @@ class CountRequest(_Body):
     thinking: Annotated[Any, _only({"type": "disabled"})] = None
 
 
+@with_sampling_fields(Api.ANTHROPIC)
 class MessagesRequest(CountRequest, ConstraintFields):
-    """`max_tokens` 0 generates nothing. One stop string fewer than the engine takes: the mark of a call is one."""
+    """With `max_tokens` 0 nothing is generated."""
 
-    max_tokens: int = Field(ge=0, le=_MAX_INT)
-    stop_sequences: list[Annotated[str, Field(min_length=1)]] = Field(default=[], max_length=MAX_STOPS - 1)
     stream: bool = False
-    temperature: float = Field(default=1.0, ge=0, le=1)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=0, le=_MAX_INT)
     metadata: Metadata | None = None
     service_tier: Annotated[Any, _only("auto")] = None
     container: Absent = None
     diagnostics: Absent = None
     inference_geo: Absent = None
+    if TYPE_CHECKING:
+        max_tokens: int

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from aici_base.errors import AiciError, UsageError
-from aici_engine.sampling_params import MAX_LOGPROBS
+from aici_engine.parameter import Api
 from aici_engine.server.errors import OverloadedError, status_of, text_of
+from aici_engine.server.protocols.sampling_fields import with_sampling_members
 
 _MAX_STREAM_ID_BYTES = 256
 _RETRY_AFTER_S = 1.0
@@ -47,25 +48,18 @@ class _Stream(Struct, kw_only=True, forbid_unknown_fields=True):
         return isinstance(self.prompt, str) if self.text is None else self.text
 
 
+@with_sampling_members(Api.LMTP)
 class Generate(_Stream, kw_only=True):
-    max_tokens: Annotated[int, Meta(ge=1, lt=1 << 31)] = 32
-    temperature: Annotated[float, Meta(ge=0)] = 0.0
-    logit_bias: dict[TokenNumber, float] | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] = 1
-    top_p: float = 1.0
-    top_k: Annotated[int, Meta(ge=-1, lt=1 << 31)] = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     length_penalty: float = 1.0
-    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     guided_regex: str | None = None
     guided_json: str | dict[str, Any] | bool | None = None
     guided_choice: Annotated[list[str], Meta(min_length=1)] | None = None
     guided_grammar: str | None = None
     controller: str | None = None
     controller_arg: Any = None
+    if TYPE_CHECKING:
+        max_tokens: int
+        logit_bias: dict[int, float] | None
 
 
 class Score(_Stream, kw_only=True):

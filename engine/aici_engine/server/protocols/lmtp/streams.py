@@ -5,8 +5,9 @@ from collections.abc import Callable
 from msgspec import UNSET, Raw
 
 from aici_base.errors import AiciError, UsageError
-from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
+from aici_engine.parameter import Api
+from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.link import wire
 from aici_engine.server.link.client import Stream
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
@@ -40,7 +41,7 @@ class StreamRunner:
         tokens += await tokens_of(prompt, self._service)
         max_tokens = min(message.max_tokens, max(1, self._service.info.max_len - len(tokens)))
         bias, message.logit_bias = self._bias(message.logit_bias or {}), None
-        sampling = _sampling(message, max_tokens=max_tokens, bias=bias)
+        sampling = from_request(Api.LMTP, message, max_tokens=max_tokens, logit_bias=bias)
         with self._service.admission.admit(self._who, 1):
             async with self._service.start(
                 self._who, Generation(prompt=list(tokens), sampling=sampling, controller=controller)
@@ -78,22 +79,6 @@ class StreamRunner:
         if (value := known.get(eos_token)) is not None:
             known = dict.fromkeys(info.eos_tokens, value) | known
         return known
-
-
-def _sampling(message: Generate, *, max_tokens: int, bias: dict[int, float]) -> SamplingParams:
-    return SamplingParams(
-        repetition_penalty=message.repetition_penalty,
-        presence_penalty=message.presence_penalty,
-        frequency_penalty=message.frequency_penalty,
-        temperature=message.temperature,
-        top_k=message.top_k,
-        top_p=message.top_p,
-        min_p=message.min_p,
-        seed=message.seed,
-        max_tokens=max_tokens,
-        logit_bias=bias,
-        logprobs=message.top_logprobs,
-    )
 
 
 def _constraint(message: Generate) -> ConstraintFields:

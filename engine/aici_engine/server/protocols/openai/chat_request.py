@@ -1,16 +1,19 @@
 """What `/v1/chat/completions` is told, and the turns that it asks for."""
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from aici_engine.parameter import Api
 from aici_engine.request import ControllerCall
+from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.errors import ParameterError, about
 from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest
 from aici_engine.server.protocols.constraint_fields import controller_call
-from aici_engine.server.protocols.openai.fields import MAX_TOKENS, SamplingFields, Strict
+from aici_engine.server.protocols.openai.fields import SamplingFields, Strict
 from aici_engine.server.protocols.openai.messages import (
     ChatMessage,
     Choice,
@@ -20,6 +23,7 @@ from aici_engine.server.protocols.openai.messages import (
     neutral_tools,
 )
 from aici_engine.server.protocols.openai.response import variants
+from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
@@ -29,7 +33,6 @@ def _replaced(_: Any) -> None:
 
 
 _Replaced = Annotated[None, BeforeValidator(_replaced)]
-_NumTokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 
 
 class JsonSchema(Strict):
@@ -55,14 +58,12 @@ class ResponseFormat(Strict):
         return '{"type":"object"}' if self.type == "json_object" else None
 
 
+@with_sampling_fields(Api.OPENAI_CHAT)
 class ChatRequest(SamplingFields):
     """`modalities` and the two after it have one value each that this server honours; the last two have none."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    max_tokens: _NumTokens | None = None
-    max_completion_tokens: _NumTokens | None = None
     logprobs: bool = False
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[ToolSpec] = Field(default_factory=list, max_length=128)
     tool_choice: Choice | None = None
@@ -78,7 +79,7 @@ class ChatRequest(SamplingFields):
         service.check_model(self.model)
         tools = neutral_tools(self.tools)
         choice = neutral_choice(self.tool_choice, tools)
-        sampling = self.sampling(service, max_tokens=self._max_tokens(), logprobs=self._num_logprobs())
+        sampling = self._with_logprobs(self.sampling(service, Api.OPENAI_CHAT))
         controller = await self._controller(service, who)
         if controller is not None and choice != "none":
             name = (self.asked() or ["response_format"])[0]
@@ -107,12 +108,8 @@ class ChatRequest(SamplingFields):
         with about("response_format"):
             return await service.constraints.json_schema(schema)
 
-    def _max_tokens(self) -> int | None:
-        if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ParameterError("max_tokens", "max_tokens and max_completion_tokens together", hint="leave one out")
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-    def _num_logprobs(self) -> int | None:
-        if self.top_logprobs is not None and not self.logprobs:
+    def _with_logprobs(self, sampling: SamplingParams) -> SamplingParams:
+        """Return `sampling` with log-probabilities only if the field `logprobs` asks for them."""
+        if not self.logprobs and sampling.logprobs is not None:
             raise ParameterError("top_logprobs", "top_logprobs without logprobs", hint="set logprobs to true")
-        return (self.top_logprobs or 0) if self.logprobs else None
+        return replace(sampling, logprobs=sampling.logprobs or 0) if self.logprobs else sampling

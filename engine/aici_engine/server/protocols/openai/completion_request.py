@@ -1,20 +1,21 @@
 """What `/v1/completions` is told, and the turns that it asks for."""
 
 import itertools
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
+from aici_engine.parameter import Api
 from aici_engine.server.errors import ParameterError, about
 from aici_engine.server.protocols.chat.turn import TurnRequest
 from aici_engine.server.protocols.constraint_fields import controller_call
-from aici_engine.server.protocols.openai.fields import MAX_TOKENS, SamplingFields
+from aici_engine.server.protocols.openai.fields import SamplingFields
 from aici_engine.server.protocols.openai.response import variants
+from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
-_Logprobs = Annotated[int, Field(ge=0, le=20)]
 _MAX_PROMPTS = 2048
 
 
@@ -46,12 +47,13 @@ class Prompt:
     tokens: list[int]
 
 
+@with_sampling_fields(Api.OPENAI_COMPLETIONS)
 class CompletionRequest(SamplingFields):
     prompt: Prompts
-    max_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 16
     echo: bool = False
-    logprobs: _Logprobs | None = None
     best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+    if TYPE_CHECKING:
+        logprobs: int | None
 
     @property
     def num_made(self) -> int:
@@ -68,10 +70,10 @@ class CompletionRequest(SamplingFields):
             raise ParameterError("best_of", f"best_of is {self.best_of}, and n is {self.n}", hint="it must not be less")
         if self.num_made > self.n and self.stream:
             raise ParameterError("best_of", "best_of together with stream: the best is known at the end")
-        logprobs = self.logprobs
+        sampling = self.sampling(service, Api.OPENAI_COMPLETIONS)
         if self.num_made > self.n:
-            logprobs = logprobs or 0
-        sampling = self.sampling(service, max_tokens=self.max_tokens, logprobs=logprobs)
+            # The best answers are those with the highest log-probabilities.
+            sampling = replace(sampling, logprobs=sampling.logprobs or 0)
         controller = await controller_call(service, who, self)
         scored = self.echo and self.logprobs is not None
         if scored and controller is not None:

@@ -4,19 +4,18 @@ What is not here, and not in the request that inherits it, is refused by name. `
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from aici_base.errors import UsageError
-from aici_engine.config import MAX_PRIORITY, SamplingParams
+from aici_engine.config import MAX_PRIORITY
+from aici_engine.parameter import Api
+from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.protocols.constraint_fields import ConstraintFields
 from aici_engine.server.service.service import Service
 
-MAX_TOKENS = 1 << 31
 MAX_SALT = 256
-_INT64 = 1 << 63
 
 _TOKEN = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -32,17 +31,6 @@ class Strict(BaseModel):
         return value
 
 
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-Stops = Annotated[
-    list[Annotated[str, Field(min_length=1)]],
-    Field(max_length=16),
-    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
-]
-
-
 class StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: Literal[False] = False
@@ -55,18 +43,7 @@ class SamplingFields(Strict, ConstraintFields):
     n: Annotated[int, Field(ge=1, le=128)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
-    seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
-    stop: Stops = []
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = {}
 
-    top_k: Annotated[int, Field(ge=-1, le=MAX_TOKENS)] = 0
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
-    ignore_eos: bool = False
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT)] | None = None
     priority: Annotated[int, Field(ge=-MAX_PRIORITY, lt=MAX_PRIORITY)] = 0
 
@@ -77,30 +54,14 @@ class SamplingFields(Strict, ConstraintFields):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
-    def sampling(self, service: Service, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
-        """Of the first of the `n`."""
+    if TYPE_CHECKING:
+        logit_bias: dict[str, float]
+
+    def sampling(self, service: Service, api: Api) -> SamplingParams:
+        """Return the sampling parameters of the first of the `n` answers."""
         if self.stream_options is not None and not self.stream:
             raise ParameterError("stream_options", "stream_options without stream", hint="set stream to true")
-        try:
-            return SamplingParams(
-                repetition_penalty=self.repetition_penalty,
-                presence_penalty=self.presence_penalty,
-                frequency_penalty=self.frequency_penalty,
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                min_p=self.min_p,
-                seed=self.seed,
-                max_tokens=max_tokens,
-                stop=tuple(self.stop),
-                logit_bias=self._biases(service.info.vocab_size),
-                logprobs=logprobs,
-                ignore_eos=self.ignore_eos,
-            )
-        except ParameterError:
-            raise
-        except UsageError as error:
-            raise ParameterError(error.message.split()[0], error.message, hint=error.hint) from error
+        return from_request(api, self, logit_bias=self._biases(service.info.vocab_size))
 
     def _biases(self, vocab_size: int) -> dict[int, float]:
         biases: dict[int, float] = {}

@@ -1,13 +1,14 @@
 """What `POST /v1/run` is told, and the one sequence that it asks for."""
 
-import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from aici_base.errors import UsageError
-from aici_engine.config import SamplingParams
+from aici_engine.parameter import Api
+from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.errors import ParameterError
+from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
 from aici_engine.server.service.vocabulary import ModelVocabulary
@@ -22,10 +23,11 @@ class RunMessage(BaseModel):
     content: Any = None
 
 
+@with_sampling_fields(Api.REST)
 class RunRequest(BaseModel):
-    """The fields up to `max_tokens` are AICI's own; the others are this server's.
+    """`controller_arg` is any JSON; a string goes to the controller as it is.
 
-    `controller_arg`: any JSON; a string goes to the controller as it is. With the controller "none" it is the prompt.
+    With the controller "none", `controller_arg` is the prompt.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -35,21 +37,10 @@ class RunRequest(BaseModel):
     prompt: str | None = None
     messages: list[RunMessage] | None = None
     model: str | None = None
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = -1
-    max_tokens: int | None = None
-
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    min_p: float = 0.0
-    seed: int | None = None
-    stop: list[str] = []
-    logit_bias: dict[str, float] = {}
-    logprobs: int | None = None
-    ignore_eos: bool = False
     return_tokens: bool = False
+    if TYPE_CHECKING:
+        logit_bias: dict[str, float]
+        logprobs: int | None
 
 
 async def generation_of(service: Service, who: Principal, request: RunRequest) -> Generation:
@@ -57,7 +48,7 @@ async def generation_of(service: Service, who: Principal, request: RunRequest) -
     service.check_model(request.model)
     sampling = _sampling(request)
     prompt = _prompt(service, request)
-    _check_length(len(prompt), request.max_tokens, service.info.max_len)
+    _check_length(len(prompt), sampling.max_tokens, service.info.max_len)
     call = None
     if request.controller != NO_CONTROLLER:
         call = await service.constraints.controller(who, request.controller, request.controller_arg)
@@ -65,38 +56,13 @@ async def generation_of(service: Service, who: Principal, request: RunRequest) -
 
 
 def _sampling(request: RunRequest) -> SamplingParams:
-    """The protocol's own words for its own fields."""
-    _check(request.temperature >= 0.0, "temperature", f"must be non-negative, got {request.temperature}.")
-    _check(math.isfinite(request.temperature), "temperature", f"must be finite, got {request.temperature}.")
-    _check(0.0 < request.top_p <= 1.0, "top_p", f"must be in (0, 1], got {request.top_p}.")
-    _check(
-        request.top_k == -1 or request.top_k >= 1,
-        "top_k",
-        f"must be -1 (disable), or at least 1, got {request.top_k}.",
-    )
-    _check(
-        request.max_tokens is None or request.max_tokens >= 1,
-        "max_tokens",
-        f"must be at least 1, got {request.max_tokens}.",
-    )
-    sampling = SamplingParams(
-        repetition_penalty=request.repetition_penalty,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        temperature=request.temperature,
-        top_k=request.top_k,
-        top_p=request.top_p,
-        min_p=request.min_p,
-        seed=request.seed,
-        max_tokens=request.max_tokens,
-        stop=tuple(request.stop),
-        logit_bias={_token(token): bias for token, bias in request.logit_bias.items()},
-        logprobs=request.logprobs,
-        ignore_eos=request.ignore_eos,
-    )
+    biases = {_token(token): bias for token, bias in request.logit_bias.items()}
+    sampling = from_request(Api.REST, request, logit_bias=biases)
+    # The engine takes these; upstream AICI refuses them.
+    _check(sampling.top_k != 0, "top_k", "must be -1 (disable), or at least 1, got 0.")
     if sampling.greedy:
-        _check(request.top_p == 1.0, "top_p", "must be 1 when using greedy sampling.")
-        _check(request.top_k == -1, "top_k", "must be -1 when using greedy sampling.")
+        _check(sampling.top_p == 1.0, "top_p", "must be 1 when using greedy sampling.")
+        _check(sampling.top_k == -1, "top_k", "must be -1 when using greedy sampling.")
     return sampling
 
 

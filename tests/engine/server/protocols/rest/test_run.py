@@ -198,10 +198,10 @@ def test_a_shipped_controller_is_what_ships_whatever_tags_say() -> None:
 @pytest.mark.parametrize(
     ("status", "fields", "said"),
     [
-        (400, {"temperature": -0.5}, "temperature must be non-negative, got -0.5"),
-        (400, {"temperature": 1, "top_p": 0}, "top_p must be in (0, 1], got 0"),
+        (400, {"temperature": -0.5}, "temperature: Input should be greater than or equal to 0"),
+        (400, {"temperature": 1, "top_p": 0}, "top_p: Input should be greater than 0"),
         (400, {"temperature": 1, "top_k": 0}, "top_k must be -1 (disable), or at least 1, got 0."),
-        (400, {"max_tokens": 0}, "max_tokens must be at least 1"),
+        (400, {"max_tokens": 0}, "max_tokens: Input should be greater than or equal to 1"),
         (400, {"top_p": 0.5}, "top_p must be 1 when using greedy sampling."),
         (400, {"top_k": 5}, "top_k must be -1 when using greedy sampling."),
         (400, {"max_tokens": 2048}, "This model's maximum context length is 2048 tokens. However, you requested"),
