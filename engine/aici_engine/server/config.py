@@ -1,4 +1,4 @@
-"""What `aici serve` is told."""
+"""The settings of `aici serve`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,12 @@ LogFormat: TypeAlias = Literal["json", "text"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """Of one request. `body_timeout_s`: until all of its body has come; `request_timeout_s`: from then on, its time in
-    the queue included. Sequences end by that clock, in their protocol's words; `grace_s` later all else does: what is
-    no sequence, and clients that do not read."""
+    """The limits of one request.
+
+    `body_timeout_s`: the time for the body to arrive. `request_timeout_s`: the time after the body, including the wait
+    in the queue. When that time is over, the request's sequences fail with an error in the protocol's shape. `grace_s`
+    later the server ends everything else: requests without sequences, and clients that do not read.
+    """
 
     max_body_bytes: int = 32 << 20
     body_timeout_s: float = 60.0
@@ -30,11 +33,11 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """`port` 0 takes a free one. `max_queue`: sequences that may wait beyond those that run. `max_forks`: those that
-    one may become. `modules`: controllers that are there from the start, name → file.
+    """`port` 0 takes a free port. `max_queue`: waiting sequences, in addition to running sequences. `max_forks`: the
+    most forks of a sequence. `modules`: controllers that the server starts with, name → file.
 
-    `api_key_file` None lets everybody in, who can reach `host`. `cors_origins` empty: no other page's script may read
-    an answer.
+    With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
+    other web pages cannot read responses.
     """
 
     engine: EngineConfig
@@ -54,7 +57,7 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise UsageError(f"port {self.port} is not one", hint="0 to 65535; 0 takes a free one")
+            raise UsageError(f"port must be 0 to 65535, not {self.port}", hint="0 takes a free port")
         if self.max_queue < 0:
             raise UsageError(f"max_queue must be 0 or more, not {self.max_queue}")
         if self.drain_timeout_s <= 0:

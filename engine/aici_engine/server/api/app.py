@@ -34,9 +34,12 @@ def create_app(
     cors_origins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
 ) -> FastAPI:
-    """Without `keys` everybody may do all. `observers`: beside the log and the metrics."""
+    """Return the application over `service`. Without `keys`, everybody has all rights.
+
+    `observers` hear of every finished request, in addition to the access log and the metrics.
+    """
     app = _App(title="aici", version=version("aici"), docs_url=None, redoc_url=None, redirect_slashes=False)
-    # The last added is the first that a request meets.
+    # A request passes the middleware that was added last first.
     app.add_middleware(RequestLimitsMiddleware, limits=service.limits)
     app.add_middleware(AuthenticationMiddleware, keys=keys or Keys(), admission=service.admission)
     if cors_origins:

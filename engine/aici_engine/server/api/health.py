@@ -1,4 +1,4 @@
-"""What an operator asks: is it alive, is it ready, how is it doing."""
+"""The routes for operators: `/health`, `/ready`, `/stats` and `/metrics`."""
 
 import contextlib
 
@@ -15,26 +15,26 @@ def router(service: Service) -> APIRouter:
 
     @routes.get("/health")
     async def health() -> JSONResponse:
-        """503 while there is no engine: it crashed, and another is being started."""
+        """200 while an engine is up. 503 without an engine: the engine has crashed, and a new one is starting."""
         up = service.client.is_ready
         status = {"status": "ok" if up else "unavailable", "model_loaded": up}
         return JSONResponse(status, 200 if up else 503)
 
     @routes.get("/ready")
     async def ready() -> JSONResponse:
-        """503 also while the server drains: send no more requests."""
+        """200 if the server accepts requests. 503 without an engine, or while the server drains."""
         ready = service.client.is_ready and not service.admission.draining
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     @routes.get("/stats")
     async def stats() -> dict[str, int | float]:
-        """Of the engine and of the queue before it, at this moment."""
+        """Return the current figures of the engine and of the queue before it."""
         stats: dict[str, int | float] = await service.client.call("stats")
         return stats | _of_server(service)
 
     @routes.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """For Prometheus. Without an engine, too: then what it would say is left out."""
+        """Return metrics in Prometheus's text format. Without an engine, the engine's figures are left out."""
         stats = _of_server(service)
         with contextlib.suppress(AiciError):
             stats |= await service.client.call("stats")

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the routes say of themselves, and the errors that all of them share."""
+"""The OpenAPI document: FastAPI's description of the routes, plus the error responses of every route."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -17,7 +17,7 @@ _FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """Errors that a route documents itself stay as they are."""
+    """Return the OpenAPI document of `app`. An error response that a route documents itself is kept."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     for path, operations in document.get("paths", {}).items():
         schema = _SCHEMAS[errors.shape_of(path)]
@@ -39,7 +39,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
         "api-key": {"type": "apiKey", "in": "header", "name": "api-key"},
     }
-    # Any of them, or none where the server was given no keys.
+    # A request needs one of the schemes, or none if the server has no API keys.
     document["security"] = [{}, *({name: []} for name in components["securitySchemes"])]
     return document
 

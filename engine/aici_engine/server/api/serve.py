@@ -1,4 +1,4 @@
-"""Run a server until a signal ends it: the engine process, the API on a socket, and an orderly end of both."""
+"""`serve` runs a server until a signal: starts the engine process, serves the API on a socket, and stops in order."""
 
 import asyncio
 import contextlib
@@ -30,19 +30,19 @@ _log = logging.getLogger(__name__)
 
 
 def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: None) -> None:
-    """Blocks. `started` gets the base URL once requests are served.
+    """Serve until a signal. Calls `started` with the base URL as soon as requests are served.
 
-    SIGTERM and SIGINT drain: no new requests, those that run end, at the latest after `drain_timeout_s`; a second one
-    ends at once. SIGHUP reads the API keys again. Raises UsageError if the address cannot be had or the keys are not
-    right, UnavailableError if engines keep dying.
+    SIGTERM or SIGINT drains: new requests are refused, and running requests may end within `drain_timeout_s`. A second
+    signal ends the process at once. SIGHUP reads the API keys again. Raises UsageError if the address is not available
+    or the key file is invalid, UnavailableError if the engine keeps dying.
     """
-    # The command line dies quietly of a closed pipe; to a server that is a client that has left.
+    # The command line restores SIGPIPE's default action. In a server, a closed pipe is only a client that has left.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
     with _listen(config) as listener:
         address = listener.getsockname()[0]
         if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
-            _log.warning("whoever can reach %s may use this server: --api-key-file asks for keys", address)
+            _log.warning("everybody who can reach %s may use this server; --api-key-file requires API keys", address)
         asyncio.run(_serve(config, keys, listener, started))
 
 
@@ -86,12 +86,12 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         stopping.cancel()
         failing.cancel()
         if supervisor.failed.is_set():
-            raise UnavailableError("the engine keeps dying", hint="its last words are above")
+            raise UnavailableError("the engine keeps dying", hint="the log above has its last output")
 
 
 def _on_signal(number: int, stop: asyncio.Event) -> None:
     if stop.is_set():
-        # The second one. The engine ends with us, and it leaves nothing.
+        # The second signal. The engine process ends with this process and leaves no shared memory behind.
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     stop.set()
@@ -112,12 +112,12 @@ def _service(config: ServerConfig, client: EngineClient) -> Service:
 
 async def _drain(service: Service, timeout_s: float) -> None:
     admission = service.admission
-    _log.info("stopping: %d sequences may end first", admission.num_admitted)
+    _log.info("stopping: waiting for %d sequences to end", admission.num_admitted)
     if await _all_end(admission, timeout_s):
         return
     _log.warning("%d sequences did not end within %g s", admission.num_admitted, timeout_s)
     service.client.lost(UnavailableError("the server is stopping"))
-    # Their clients hear why before their connections close.
+    # The clients get the reason before their connections close.
     await _all_end(admission, _LAST_WORDS_S)
 
 
@@ -126,13 +126,16 @@ async def _all_end(admission: Admission, timeout_s: float) -> bool:
         async with asyncio.timeout(timeout_s):
             while admission.num_admitted:
                 await asyncio.sleep(_POLL_S)
-            # What the last of them said is on its way to a socket.
+            # The last event may still be on its way to a socket.
             await asyncio.sleep(_POLL_S)
     return not admission.num_admitted
 
 
 def _listen(config: ServerConfig) -> socket.socket:
-    """Bound before the model is loaded, so that a wrong address is told at once; connections wait in the backlog."""
+    """Return a listening socket.
+
+    The socket is bound before the model is loaded: a wrong address fails at once, and connections wait in the backlog.
+    """
     try:
         family, kind, _, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -341,11 +341,11 @@ WRONG: Mapping[str, tuple[Json, str]] = {
     "only an answer's beginning": ({"messages": [{"role": "assistant", "content": []}]}, "there are no messages"),
     "whose call": (
         {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "w", "input": {}}]}]},
-        "messages.0.content.0: a user message has no blocks of type tool_use",
+        "messages.0.content.0: a user message cannot have a tool_use block",
     ),
     "result of nothing": (
         {"messages": [{"role": "user", "content": [RESULT]}]},
-        "'no', but no such call",
+        "'no', but no message before it has that call",
     ),
     "constraints": ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_regex and guided_choice together"),
     "format and constraint": (

@@ -1,6 +1,6 @@
-"""The Anthropic protocol: `/v1/messages` and `/v1/messages/count_tokens`, as the official SDK of 2026 speaks it.
+"""The Anthropic protocol: `/v1/messages` and `/v1/messages/count_tokens`, for the official SDK of 2026.
 
-What is not supported is refused by name. Accepted without effect is only what cannot change the answer: `metadata`,
-`cache_control` (there is no cache that would cost anything), the headers `anthropic-version` and `anthropic-beta`
-(a beta does something only through fields, and those are refused), and null for a field, which is the field left out.
+Unsupported fields are refused by name. A field is accepted without effect only if the field cannot change the answer:
+`metadata`, `cache_control` (caching costs nothing here), and the headers `anthropic-version` and `anthropic-beta` (a
+beta acts only through fields, and unknown fields are refused). A null field counts as absent.
 """

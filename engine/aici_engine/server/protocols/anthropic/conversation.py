@@ -1,4 +1,4 @@
-"""A request's messages as a conversation. Turns of one role in a row are one, their texts joined by newlines."""
+"""Converts a request's messages to prompt tokens. Consecutive messages of one role become one, joined by newlines."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from aici_engine.server.service.service import Service
 
 
 async def prompt_of(service: Service, body: CountRequest) -> list[int]:
-    """If the last message is the assistant's, the answer goes on from there."""
+    """Return the prompt tokens of a request. If the last message is the assistant's, the answer continues that text."""
     said = [PromptMessage(role="system", content=_joined(body.system))] if body.system else []
     for number, message in enumerate(body.messages):
         said.extend(_said(message, f"messages.{number}"))
@@ -27,7 +27,9 @@ async def prompt_of(service: Service, body: CountRequest) -> list[int]:
     if messages[-1].role == "assistant":
         last = messages.pop()
         if last.calls:
-            raise ParameterError("messages", "the last message calls tools", hint="their results must follow")
+            raise ParameterError(
+                "messages", "messages: the last message calls tools", hint="add a message with the results"
+            )
         answer = last.content
     tools = [] if choice_of(body) == "none" else tools_of(body)
     return await chat_prompt(service, messages, tools, answer=answer)
@@ -36,21 +38,21 @@ async def prompt_of(service: Service, body: CountRequest) -> list[int]:
 def tools_of(body: CountRequest) -> list[Tool]:
     tools = {tool.name: Tool(tool.name, tool.description, tool.input_schema) for tool in body.tools}
     if len(tools) < len(body.tools):
-        raise ParameterError("tools", "two tools have the same name")
+        raise ParameterError("tools", "tools: two tools have the same name")
     return list(tools.values())
 
 
 def choice_of(body: CountRequest) -> ToolChoice:
-    """Tools that must not be used are not shown to the model either."""
+    """Return the tool choice of a request. With "none", the prompt does not show the tools."""
     choice = body.tool_choice
     if choice is None:
         return "auto" if body.tools else "none"
     if choice.type == "tool":
         if choice.name not in {tool.name for tool in body.tools}:
-            raise ParameterError("tool_choice", f"there is no tool {choice.name} in tools")
+            raise ParameterError("tool_choice", f"tool_choice: tools has no tool {choice.name}")
         return Named(choice.name)
     if choice.type == "any" and not body.tools:
-        raise ParameterError("tool_choice", "a tool is to be used, but there are no tools")
+        raise ParameterError("tool_choice", "tool_choice any requires tools")
     return "required" if choice.type == "any" else choice.type
 
 
@@ -68,7 +70,7 @@ def _said(message: MessageParam, where: str) -> Iterator[PromptMessage]:
                 )
             case _:
                 field = f"{where}.content.{number}"
-                raise ParameterError(field, f"{field}: a {message.role} message has no blocks of type {block.type}")
+                raise ParameterError(field, f"{field}: a {message.role} message cannot have a {block.type} block")
 
 
 def _in_turn(said: Sequence[PromptMessage]) -> Iterator[PromptMessage]:

@@ -1,4 +1,4 @@
-"""A turn as the protocol answers: a message, or the events of a stream that add up to it."""
+"""Responses of `/v1/messages`: one message, or a stream of events that add up to the same message."""
 
 import contextlib
 import uuid
@@ -18,7 +18,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def opening(model: str, input_tokens: int) -> Json:
-    """A message of which nothing has been said. What was there of its input is known at its end only."""
+    """Return an empty message. Its usage counts the whole input; only the end of a turn knows the cached tokens."""
     return {
         "id": f"msg_{uuid.uuid4().hex[:24]}",
         "type": "message",
@@ -32,9 +32,9 @@ def opening(model: str, input_tokens: int) -> Json:
 
 
 async def whole(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens: int) -> Json:
-    """For orjson. The text is the true one, without what a controller took back.
+    """Run a turn and return the whole message, for orjson. The text has no tokens that a controller removed.
 
-    The input of a call that the limit cut short is empty: half a value would be a wrong one.
+    If the token limit cut a tool call short, the call's input is empty: half a value would be wrong.
     """
     [answer] = await collect_turns([turn])
     assert answer.end is not None
@@ -49,7 +49,8 @@ async def whole(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens:
 
 
 async def streamed(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens: int) -> AsyncGenerator[bytes, None]:
-    """Nothing comes before the turn has begun: what is raised until then has an HTTP status; later it is an event."""
+    """Yield a turn's events. A failure before the first delta is raised and gets an HTTP status; a later failure is an
+    `error` event."""
     index, kind = -1, ""
     started = False
     try:
@@ -80,7 +81,10 @@ def _event(data: Json) -> bytes:
 
 
 def _parts(delta: Delta, kind: str) -> tuple[Json | None, Json | None]:
-    """The block that begins with `delta`, unless the open one, of that kind, goes on; and what the block gains."""
+    """Return (new content block or None, change of the block or None) for a delta. `kind`: the open block's type.
+
+    Text continues an open text block. A tool call always begins a new block.
+    """
     match delta:
         case Text(text) if text:
             block = None if kind == "text" else {"type": "text", "text": ""}
@@ -112,7 +116,7 @@ def _end(end: TurnEnd, max_tokens: int) -> Json:
 
 
 def _usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> Json:
-    """As the protocol counts: what was there is not part of the input."""
+    """Return the usage in the protocol's way of counting: `input_tokens` does not include cached tokens."""
     return {
         "input_tokens": prompt_tokens - cached_tokens,
         "output_tokens": output_tokens,

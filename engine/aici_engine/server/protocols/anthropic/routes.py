@@ -28,7 +28,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("")
     async def create(request: Request, body: MessagesRequest, who: Caller) -> Response:
-        """The next message of a conversation."""
+        """Generate the next message of a conversation. With `stream`, the response is server-sent events."""
         service.check_model(body.model)
         turn = await sse.unless_gone(request, _turn_request(service, who, body))
         deltas = _admitted(service, who, turn)
@@ -40,7 +40,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/count_tokens")
     async def count_tokens(body: CountRequest) -> dict[str, int]:
-        """What `create` would count as input."""
+        """Return the number of input tokens that `/v1/messages` would count for the same body."""
         service.check_model(body.model)
         return {"input_tokens": len(await prompt_of(service, body))}
 
@@ -60,7 +60,7 @@ async def _turn_request(service: Service, who: Principal, body: MessagesRequest)
 
 
 async def _controller(service: Service, who: Principal, body: MessagesRequest, *, free: bool) -> ControllerCall | None:
-    """`free`: no tool may be called."""
+    """Return the constraint of the text. `free`: no tool may be called, so a constraint is allowed."""
     asked = body.asked()
     form = body.output_config and body.output_config.format
     if form:

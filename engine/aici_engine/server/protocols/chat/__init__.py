@@ -1,1 +1,1 @@
-"""A turn of a chat, whatever the protocol: messages and tools in; text, calls and an end out."""
+"""One turn of a chat, for any protocol: from messages and tools to text, tool calls and an end."""

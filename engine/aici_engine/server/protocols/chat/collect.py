@@ -1,4 +1,4 @@
-"""A whole turn, for protocols that answer at once; and several turns at a time."""
+"""Collects a turn's deltas into one result, for responses that are not streamed. Runs several turns at once."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from aici_engine.server.protocols.chat.turn import Delta, Removed, Scores, Text,
 
 @dataclass(slots=True)
 class CollectedCall:
-    """`arguments`: JSON text; cut off where the answer reached its limit."""
+    """A tool call of a finished turn. `arguments`: JSON text, cut off if the turn reached its token limit."""
 
     call_id: str
     name: str
@@ -21,7 +21,7 @@ class CollectedCall:
 
 @dataclass(slots=True)
 class CollectedTurn:
-    """What the deltas of a turn come to. `tokens`: of the text, also those of a stop string and EOS."""
+    """The sum of a turn's deltas. `tokens`: all tokens of the text, including tokens of a stop string and EOS."""
 
     text: str = ""
     tokens: list[TokenOut] = field(default_factory=list)
@@ -31,7 +31,7 @@ class CollectedTurn:
 
     @property
     def ended(self) -> TurnEnd:
-        """Once it has."""
+        """The TurnEnd of a turn that has ended."""
         assert self.end is not None
         return self.end
 
@@ -52,9 +52,9 @@ class CollectedTurn:
 
 
 async def merge_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGenerator[tuple[int, Delta], None]:
-    """Every delta of every turn with the turn's number, as they come. The first failure ends them all.
+    """Run the turns at the same time. Yield (number of the turn, delta) in the order of arrival.
 
-    The turns are closed when this generator is.
+    The first failure is raised and ends all turns. Closing this generator closes the turns.
     """
     queue: asyncio.Queue[tuple[int, Delta | BaseException | None]] = asyncio.Queue()
 
@@ -64,7 +64,7 @@ async def merge_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGene
                 async for delta in turn:
                     queue.put_nowait((number, delta))
             queue.put_nowait((number, None))
-        except Exception as error:  # noqa: BLE001 raised again where the turns are awaited
+        except Exception as error:  # noqa: BLE001 merge_turns raises it again
             queue.put_nowait((number, error))
 
     tasks = [asyncio.create_task(pump(number, turn)) for number, turn in enumerate(turns)]
@@ -85,6 +85,7 @@ async def merge_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGene
 
 
 async def collect_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> list[CollectedTurn]:
+    """Run the turns at the same time and return their results in the order of `turns`."""
     collected = [CollectedTurn() for _ in turns]
     async with contextlib.aclosing(merge_turns(turns)) as deltas:
         async for number, delta in deltas:

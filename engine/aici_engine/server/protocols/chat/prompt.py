@@ -1,7 +1,7 @@
-"""A conversation and the tools that it may use, as the tokens that the assistant's answer follows.
+"""Renders a conversation and its tools as prompt tokens.
 
-A template that knows tools is given them in the shape that templates share. For any other, the tools are described in
-the system message, calls are part of the assistant's text, and results come from the user.
+If the model's chat template supports tools, the template gets the tools in the usual shape (OpenAI's). If not, the
+system message describes the tools, the assistant's text contains the calls, and user messages contain the results.
 """
 
 import json
@@ -17,7 +17,11 @@ from aici_engine.server.service.service import Service
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptMessage:
-    """`calls`: of an assistant, after its `content`. A tool's `content` is the result of the call `call_id`."""
+    """A message of a conversation, the same for every protocol.
+
+    `calls`: the tool calls of an assistant message; they follow its `content`. In a tool message, `content` is the
+    result of the call `call_id`.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
@@ -28,20 +32,23 @@ class PromptMessage:
 async def chat_prompt(
     service: Service, messages: Sequence[PromptMessage], tools: Sequence[Tool] = (), *, answer: str = ""
 ) -> list[int]:
-    """`answer`: how the assistant's answer begins. UsageError for what the template refuses, or what does not fit."""
+    """Return the prompt tokens of a conversation. `answer`: the beginning of the assistant's answer.
+
+    Raises UsageError if the template refuses the messages, or if the prompt leaves no room for an answer.
+    """
     template = service.template
     if template is None:
-        raise UsageError("this model has no chat template", hint="it completes text: use /v1/completions")
+        raise UsageError("this model has no chat template", hint="use /v1/completions")
     if not messages:
         raise UsageError("there are no messages", hint="give at least one")
     plain = service.vocabulary.plain
     messages = [replace(message, content=plain(message.content)) for message in messages]
     text = _render(template, messages, tools) + plain(answer)
-    # The template writes the special tokens at the start itself.
+    # The template's text already contains the special tokens of the beginning.
     prompt = await service.tokenize(text, add_special_tokens=False)
     if len(prompt) >= service.info.max_len:
         raise UsageError(
-            f"the conversation has {len(prompt)} tokens: this model takes {service.info.max_len}, the answer included",
+            f"the conversation has {len(prompt)} tokens: this model takes {service.info.max_len}, answer included",
             hint="leave older messages out",
         )
     return prompt
@@ -56,14 +63,14 @@ def _render(template: ChatTemplate, messages: Sequence[PromptMessage], tools: Se
 
 
 def _names_of_calls(messages: Sequence[PromptMessage]) -> Mapping[str, str]:
-    """Call id → tool. UsageError for the result of a call that was not made before."""
+    """Return call id → tool name. Raises UsageError for a result without an earlier call."""
     names: dict[str, str] = {}
     for message in messages:
         names.update({call.call_id: call.name for call in message.calls})
         if message.role == "tool" and message.call_id not in names:
             raise UsageError(
-                f"there is a result of the call {message.call_id!r}, but no such call before it",
-                hint="the assistant's message with its calls comes first",
+                f"a message has the result of the call {message.call_id!r}, but no message before it has that call",
+                hint="put the assistant's message with the call before the result",
             )
     return names
 
@@ -97,7 +104,7 @@ def _plain(messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[dic
             role, text = "user", f"<tool_response>\n{text}\n</tool_response>"
         text = "\n".join([text] * bool(text) + [written(call) for call in message.calls])
         if after_result and role == "user":
-            # Many templates want user and assistant in turn.
+            # Many templates require alternating user and assistant messages.
             shaped[-1]["content"] += f"\n{text}"
         else:
             shaped.append({"role": role, "content": text})

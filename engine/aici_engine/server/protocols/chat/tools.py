@@ -1,4 +1,4 @@
-"""Tools, and how a call of one is written in a text: JSON between the marks that most templates teach."""
+"""Tools and tool calls. In the model's text a call is JSON between `<tool_call>` marks, as most templates teach."""
 
 import json
 import re
@@ -13,7 +13,7 @@ OPEN, CLOSE = f"{MARK}\n", "\n</tool_call>"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`parameters`: a JSON Schema of an object, itself an object."""
+    """A tool that the model may call. `parameters`: the JSON Schema of an object, as a mapping."""
 
     name: str
     description: str = ""
@@ -22,7 +22,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
-    """`call_id` is what its result names it by."""
+    """A call in an earlier assistant message. The result refers to the call by `call_id`."""
 
     call_id: str
     name: str
@@ -31,13 +31,15 @@ class PastCall:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
+    """A delta: the model begins to call a tool."""
+
     call_id: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """What the JSON text of the last call's arguments gains."""
+    """A delta: more JSON text of the last call's arguments."""
 
     text: str
 
@@ -47,7 +49,10 @@ def written(call: PastCall) -> str:
 
 
 def calls_schema(tools: Sequence[Tool]) -> str:
-    """One call of one of the tools. Each tool's schema is a document of its own: `#` in it means itself."""
+    """Return the JSON Schema of one call of any of the tools.
+
+    A tool's schema gets an `$id`, so that `#` in a tool's schema refers to that schema and not to the whole document.
+    """
 
     def call(number: int, tool: Tool) -> dict[str, Any]:
         arguments = {"$id": f"tool:{number}", "type": "object", **tool.parameters}
@@ -60,9 +65,9 @@ def calls_schema(tools: Sequence[Tool]) -> str:
 
 
 class CallReader:
-    """Takes a call's JSON apart as it comes: name first, as the schema says it. `text`: all of it so far.
+    """Parses a call's JSON while the text arrives. The schema puts the tool's name first.
 
-    `started`: who is called is known.
+    `text`: the text so far. `started`: the name of the called tool is known.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
@@ -83,7 +88,7 @@ class CallReader:
             self.started = True
             self._held = self._held[head.end() :]
             deltas.append(CallStart(f"call_{uuid.uuid4().hex[:24]}", name))
-        # The last brace is the call's own: whatever may be it waits.
+        # The last brace closes the call, not the arguments. Hold back the last character, because it may be that brace.
         self._held, ready = self._held[-1:], self._held[:-1]
         if ready:
             deltas.append(CallArguments(ready))
@@ -91,7 +96,7 @@ class CallReader:
 
 
 def _head(name: str) -> re.Pattern[str]:
-    """Up to where the arguments begin. The constraint lets the model put spaces where JSON may have them."""
+    """Return a regex for a call's text up to the arguments. The model may write spaces where JSON allows spaces."""
     return re.compile(rf'\{{\s*"name"\s*:\s*{re.escape(_json(name))}\s*,\s*"arguments"\s*:\s*(?=\{{)')
 
 

@@ -1,11 +1,11 @@
-"""One answer of the assistant, which may call tools. Arguments of a call are always valid against its schema.
+"""One answer of the assistant, possibly with tool calls. Call arguments are always valid against the tool's schema.
 
-Free text and constrained text cannot be one generation: so a turn is a chain of them, each going on where the last one
-ended, and the switch between them is `<tool_call>`, the mark that most templates teach:
+One generation cannot switch between free and constrained text. A turn is therefore a chain of generations. Every
+generation continues where the previous generation ended. The mark `<tool_call>`, which most templates teach, switches:
 
-    text     free, until the model says <tool_call> or ends       (tool_choice auto)
-    call     JSON that the tools' schemas allow                   (required and named begin here)
-    more     nothing, or another <tool_call>                      (if calls may be several)
+    text     free text, until the model writes <tool_call> or ends    (tool_choice auto)
+    call     JSON that the tools' schemas allow                       (required and named begin here)
+    more     nothing, or another <tool_call>                          (if several calls are allowed)
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _MAX_CALLS = 16
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """This tool and no other must be called."""
+    """A tool choice: the model must call the tool `name`."""
 
     name: str
 
@@ -47,9 +47,9 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """`prompt`: tokens up to where the answer begins. `controller` constrains the text and excludes tools.
+    """One turn to generate. `prompt`: all tokens before the answer. A turn has a `controller` or tools, not both.
 
-    `score_from`, `priority`, `cache_salt`: as in a Generation; the first for text alone.
+    `score_from`, `priority` and `cache_salt` mean the same as in a Generation. A turn with tools has no `score_from`.
     """
 
     prompt: list[int]
@@ -65,7 +65,7 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What the text gains, and the token that brought it; `text` may be empty while some of it is held back."""
+    """A delta: more text, and the token of that text. `text` may be empty while text is held back."""
 
     text: str
     token: TokenOut | None = None
@@ -73,23 +73,23 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The controller took back the last tokens. What the text gains next begins with the arrow."""
+    """A delta: the controller removed the last `num_tokens` tokens. The next text begins with the arrow `↩`."""
 
     num_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of the prompt's tokens."""
+    """A delta: the scores of the prompt's tokens."""
 
     scores: Sequence[Score]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """`text`: the true one, without what a controller took back. `stop`: the stop string that ended it.
+    """The last delta. `text`: the final text, without removed tokens. `stop`: the stop string that ended the text.
 
-    Usage counts every output token, those of the calls too.
+    `usage` counts every output token, including tokens of tool calls.
     """
 
     reason: Literal["end", "stop", "length", "tool_calls"]
@@ -102,9 +102,9 @@ Delta: TypeAlias = Text | Removed | Scores | CallStart | CallArguments | TurnEnd
 
 
 async def run_turn(service: Service, who: Principal, request: TurnRequest) -> AsyncGenerator[Delta, None]:
-    """A TurnEnd comes last, and only then; a failure is raised. Closing the generator ends the sequence.
+    """Yield the deltas of a turn, TurnEnd last. A failure is raised. Closing the generator ends the sequence.
 
-    `who` has been admitted for one sequence.
+    The caller must have been admitted for one sequence.
     """
     async with contextlib.AsyncExitStack() as streams:
         async for delta in _Turn(service, who, request, streams).run():
@@ -112,7 +112,7 @@ async def run_turn(service: Service, who: Principal, request: TurnRequest) -> As
 
 
 class _Turn:
-    """Its sequences end with `streams`."""
+    """The state of a turn. Its sequences end when `streams` is closed."""
 
     def __init__(
         self, service: Service, who: Principal, request: TurnRequest, streams: contextlib.AsyncExitStack
@@ -121,7 +121,7 @@ class _Turn:
         self._who = who
         self._request = request
         self._streams = streams
-        # A call ends with its JSON: nothing else may end it, and its tokens are not the text's.
+        # Only the end of the JSON ends a call. The tokens of a call are not part of the text, so no log-probabilities.
         self._in_calls = replace(request.sampling, stop=(), logprobs=None, ignore_eos=False)
         self._prompt = request.prompt
         self._usage = UsageOut(len(request.prompt), 0, 0)
@@ -165,7 +165,7 @@ class _Turn:
         yield TurnEnd("tool_calls", self._usage, self._text)
 
     async def _calls(self) -> ControllerCall:
-        """What constrains a call. Made before anything is said: UsageError for a schema that cannot be honoured."""
+        """Return the constraint of a call. Raises UsageError, before any text, if a tool's schema is not supported."""
         constraints = self._service.constraints
         try:
             return await constraints.json_schema(calls_schema(self._tools()))
@@ -178,7 +178,7 @@ class _Turn:
             raise
 
     async def _more(self) -> bool:
-        """Whether the model goes on to another call."""
+        """Let the model choose to end or to begin another call; return True for another call."""
         controller = await self._service.constraints.regex(f"(\n{OPEN})?")
         texts = self._generate(self._in_calls, controller)
         said = "".join([text.text async for text in texts if isinstance(text, Text)])
@@ -190,7 +190,7 @@ class _Turn:
     async def _generate(
         self, sampling: SamplingParams, controller: ControllerCall | None
     ) -> AsyncGenerator[Text | Removed | Scores, None]:
-        """One part of the turn. Nothing comes if the parts before it left no room."""
+        """Run one generation of the chain. Yield nothing if earlier generations used up the tokens."""
         if self._usage.output:
             room = self._service.info.max_len - len(self._prompt)
             if sampling.max_tokens is not None:

@@ -1,1 +1,1 @@
-"""The Language Model Transport Protocol over WebSocket. README.md beside this file is the protocol's document."""
+"""The Language Model Transport Protocol (LMTP) over a WebSocket. README.md in this folder defines every message."""

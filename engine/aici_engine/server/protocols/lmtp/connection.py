@@ -1,4 +1,4 @@
-"""One client's connection: its messages, its streams, and what the server tells it of itself."""
+"""One client's connection: reads messages, runs streams, and reports the state of the server."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ class CancelledStreamError(AiciError):
 
 
 class Connection:
-    """Ends with its socket; its streams end with it. Every other stream gets exactly one last item."""
+    """Lives as long as its socket, and ends its streams. Every stream that ends earlier gets exactly one last item."""
 
     def __init__(self, socket: WebSocket, service: Service, who: Principal) -> None:
         self._socket = socket
@@ -56,7 +56,7 @@ class Connection:
         self._tasks = asyncio.TaskGroup()
 
     async def serve(self) -> None:
-        """Until the client leaves."""
+        """Serve the client until the client leaves."""
         await self._socket.accept()
         try:
             async with self._tasks:
@@ -71,24 +71,24 @@ class Connection:
         try:
             await self._socket.send_text(text)
         except RuntimeError as error:
-            # The server's word for a socket that it closes itself, because of a broken frame for one.
+            # uvicorn raises RuntimeError for a socket that uvicorn closed, for example after a broken frame.
             raise WebSocketDisconnect(1006) from error
 
     async def _read(self) -> None:
         while True:
-            # A client that sends and does not read has to wait, too.
+            # A client that does not read what the server sends must wait, too.
             await self._send_queue.room()
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(message["code"])
             try:
                 if (text := message.get("text")) is None:
-                    raise MessageError("LMTP's messages are text, this one was binary")
+                    raise MessageError("LMTP messages are text: this message is binary")
                 await self._handle(text)
             except MessageError as error:
                 is_last = error.opens_stream and bytes(error.stream_id) not in self._streams
                 self._send_queue.put("TOKEN" if is_last else "MSG", ErrorItem.of(error.stream_id, error))
-            # Others get their turn, and a stream has begun before the next message can cancel it.
+            # Let other tasks run: a new stream must begin before the next message can cancel it.
             await asyncio.sleep(0)
 
     async def _handle(self, text: str) -> None:
@@ -114,8 +114,8 @@ class Connection:
     def _open(self, message: Generate | Score) -> None:
         key = bytes(message.stream_id)
         if key in self._streams:
-            # As a MSG: an error in TOKEN would end the stream that has this number.
-            raise UsageError(f"stream_id {key.decode()} is that of an open stream", hint="give each one its own")
+            # The error is sent as MSG: an error in TOKEN would end the open stream of the same id.
+            raise UsageError(f"stream_id {key.decode()} belongs to an open stream", hint="choose another stream_id")
         try:
             playing = self._prepare(message)
         except AiciError as error:
@@ -124,7 +124,7 @@ class Connection:
             self._streams[key] = self._tasks.create_task(playing)
 
     def _prepare(self, message: Generate | Score) -> Coroutine[Any, Any, None]:
-        """What is checked in the order of the messages."""
+        """Check a message and reserve its buffer, in the order of the messages. Return the coroutine of the stream."""
         self._check_model(message.model)
         if len(self._streams) >= MAX_STREAMS:
             raise OverloadedError(f"this connection has {MAX_STREAMS} open streams", retry_after_s=_RETRY_AFTER_S)
@@ -156,10 +156,10 @@ class Connection:
         except AiciError as error:
             failed = True
             last = ErrorItem.of(message.stream_id, error)
-        except Exception:  # noqa: BLE001 a stream's end is where its failures are answered
+        except Exception:  # noqa: BLE001 a stream must end with an item, also after a bug
             failed = True
             _log.exception("a bug in aici")
-            why = AiciError("the server failed: this is a bug, and it is in the log")
+            why = AiciError("the server failed: this is a bug in aici", hint="the server's log has the traceback")
             last = ErrorItem.of(message.stream_id, why)
         self._cancelled.discard(key)
         del self._streams[key]
@@ -169,7 +169,7 @@ class Connection:
 
     def _say(self, item: TokenItem | BacktrackItem) -> None:
         if self._send_queue.is_full:
-            raise OverloadedError("the client does not read what it is sent", retry_after_s=_RETRY_AFTER_S)
+            raise OverloadedError("the client does not read the server's messages", retry_after_s=_RETRY_AFTER_S)
         self._send_queue.put("TOKEN", item)
 
     def _cancel(self, message: Cancel) -> None:
@@ -180,10 +180,10 @@ class Connection:
             task.cancel()
         self._send_queue.put("MSG", CommandReply(stream_id=message.stream_id, cancelled=task is not None))
 
-    # The rest.
+    # Buffers, model info, and events of the server.
 
     async def _set_buffer(self, message: Buffer) -> None:
-        """Awaited before the next message is read, which may name the buffer."""
+        """Set or forget a buffer. Ends before the next message is read, because the next message may use the buffer."""
         if message.prompt is None:
             self._buffers.forget(message.buffer)
             self._send_queue.put("MSG", CommandReply(stream_id=message.stream_id, buffer=message.buffer))

@@ -1,4 +1,4 @@
-"""From the parts of a prompt to tokens, and the buffers that parts may name."""
+"""Converts the parts of a prompt to tokens, and keeps the buffers that parts may name."""
 
 from typing import TypeAlias
 
@@ -9,25 +9,31 @@ from aici_engine.server.service.service import Service
 _MAX_BUFFERS = 64
 
 Parts: TypeAlias = str | list[list[int] | str]
-"""A prompt whose buffers have been looked up."""
+"""A prompt after its buffers were replaced by their tokens."""
 
 
 class Buffers:
-    """Tokens by name, for one connection: at most 64 names, none longer than `max_len` tokens."""
+    """The buffers of one connection: tokens by name. At most 64 buffers, each of at most `max_len` tokens."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, list[int]] = {}
         self._written: set[str] = set()
 
     def write(self, name: str) -> None:
-        """A stream begins that leaves its tokens under this name at its end. UsageError if another one does."""
+        """Reserve a name for a stream that stores its tokens there at its end.
+
+        Raises UsageError if another stream has reserved the name, or if all 64 names are taken.
+        """
         self._check_quiet(name)
         if name not in self._tokens and len(self._tokens.keys() | self._written) >= _MAX_BUFFERS:
-            raise UsageError(f"there are {_MAX_BUFFERS} buffers", hint="forget one: BUFFER with its prompt null")
+            raise UsageError(
+                f"this connection has {_MAX_BUFFERS} buffers, the limit",
+                hint="forget a buffer: send BUFFER with its name and prompt null",
+            )
         self._written.add(name)
 
     def written(self, name: str, tokens: list[int] | None) -> None:
-        """The stream has ended. With None, or nothing, it came to nothing: what was there before stays."""
+        """Store the tokens of a stream that has ended. With None or no tokens, the old tokens stay."""
         self._written.discard(name)
         if tokens:
             self._tokens[name] = tokens
@@ -37,7 +43,10 @@ class Buffers:
         self._tokens.pop(name, None)
 
     def look_up(self, prompt: Prompt, *, max_len: int) -> Parts:
-        """UsageError as soon as there are more than `max_len` tokens: a prompt may name a buffer many times."""
+        """Replace buffer names by tokens. Raises UsageError as soon as the prompt has `max_len` tokens.
+
+        The check is early because a prompt may name a large buffer many times.
+        """
         if isinstance(prompt, str):
             return prompt
         parts: list[list[int] | str] = [[]]
@@ -59,17 +68,22 @@ class Buffers:
         self._check_quiet(name)
         tokens = self._tokens.get(name)
         if tokens is None:
-            raise NotFoundError(f"there is no buffer {name!r} on this connection")
+            raise NotFoundError(f"this connection has no buffer {name!r}")
         return tokens
 
     def _check_quiet(self, name: str) -> None:
         if name in self._written:
-            raise UsageError(f"a stream still writes the buffer {name!r}", hint="wait for its end, or cancel it")
+            raise UsageError(
+                f"an open stream still writes the buffer {name!r}",
+                hint="wait for the stream's end, or cancel the stream",
+            )
 
 
 async def tokens_of(parts: Parts, service: Service) -> list[int]:
-    """A text that is the whole prompt is tokenized as the model's tokenizer does by default; one among parts has no
-    special tokens added."""
+    """Return the tokens of a prompt.
+
+    If the prompt is one text, the tokenizer adds its special tokens. A text among other parts gets no special tokens.
+    """
     if isinstance(parts, str):
         return await service.tokenize(parts)
     tokens: list[int] = []
@@ -83,4 +97,4 @@ async def tokens_of(parts: Parts, service: Service) -> list[int]:
 
 def _check_len(num_tokens: int, max_len: int) -> None:
     if num_tokens >= max_len:
-        raise UsageError(f"the prompt has {num_tokens} tokens or more: a sequence may have {max_len}, output included")
+        raise UsageError(f"prompt has {num_tokens} tokens or more: a sequence may have {max_len}, output included")

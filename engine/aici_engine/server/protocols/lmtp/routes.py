@@ -1,4 +1,4 @@
-"""Where LMTP is served: WebSockets on `/` and `/lmtp`, and for people who look, a page."""
+"""The routes of LMTP: WebSockets on `/` and `/lmtp`. A browser gets a text page instead."""
 
 from collections.abc import Sequence
 
@@ -25,17 +25,17 @@ Operations   /health, /ready, /stats, /metrics
 
 
 def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
-    """`origins`: web pages from there may connect, beside those of this server."""
+    """`origins`: web pages of these origins may connect, in addition to the server's own pages."""
     routes = APIRouter()
 
     @routes.get("/", response_class=PlainTextResponse, tags=["operations"])
     async def page() -> str:
-        """What is here."""
+        """List the protocols and paths of this server, as text."""
         return _PAGE.format(model=service.name)
 
     @routes.get("/lmtp", response_class=PlainTextResponse, status_code=426, tags=["lmtp"])
     async def no_socket() -> PlainTextResponse:
-        """LMTP needs a WebSocket: 426 to all else."""
+        """Answer a plain HTTP request with 426: LMTP needs a WebSocket."""
         return PlainTextResponse(_PAGE.format(model=service.name), 426, headers={"Upgrade": "websocket"})
 
     @routes.websocket("/")
@@ -50,7 +50,7 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
 
 
 def _is_foreign(socket: WebSocket, origins: Sequence[str]) -> bool:
-    """A browser lets any page connect anywhere, and says which page it is."""
+    """Return True for a page of another origin. Browsers let any page connect to any server, and send its origin."""
     origin = socket.headers.get("origin")
     if origin is None or origin in origins or "*" in origins:
         return False

@@ -1,4 +1,4 @@
-"""What a connection has still to send. One writer; whoever has something to say leaves it here."""
+"""The items that a connection still has to send. Any task puts items; one task sends them."""
 
 import asyncio
 from collections import deque
@@ -9,13 +9,16 @@ from aici_engine.server.protocols.lmtp.messages import Item, encode_item, frame
 
 _MAX_BYTES = 4 << 20
 _MAX_FRAME_BYTES = 1 << 20
-"""Clients take messages of 4 MiB."""
+"""Clients accept messages of up to 4 MiB."""
 
 Command = Literal["TOKEN", "MSG"]
 
 
 class SendQueue:
-    """`put` never blocks. Once it `is_full`, streams are to end; who reads more messages waits for `room` first."""
+    """A bounded queue of items. `put` never blocks.
+
+    While the queue `is_full`, a stream with a new item fails, and the connection awaits `room` before the next message.
+    """
 
     def __init__(self, *, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -41,7 +44,7 @@ class SendQueue:
         await self._room.wait()
 
     async def send_to(self, send: Callable[[str], Awaitable[None]]) -> None:
-        """For ever. What was put while a message was on its way goes into the next one together."""
+        """Send items until cancelled. Items put during a send go into the next message together."""
         while True:
             await self._filled.wait()
             while self._items:

@@ -18,13 +18,13 @@ from aici_engine.server.service.service import Generation, Service
 from aici_engine.text_stream import TextStream
 
 Say = Callable[[TokenItem | BacktrackItem], None]
-"""Takes an item that is not the stream's last. May raise, which ends the stream."""
+"""Sends an item, but not the stream's last item. An error that it raises ends the stream."""
 Queued = Callable[[Raw, int], None]
-"""Is told of a stream that has to wait, and of its place in the queue: 1 is the next."""
+"""Reports a stream that must wait: (stream id, position in the queue). Position 1 is next."""
 
 
 class StreamRunner:
-    """Plays the streams of one connection. To `tokens` goes what a stream's prompt and output become, as they come."""
+    """Runs the streams of one connection. Every method appends the tokens of prompt and output to `tokens`."""
 
     def __init__(self, service: Service, who: Principal, *, say: Say, queued: Queued) -> None:
         self._service = service
@@ -33,9 +33,10 @@ class StreamRunner:
         self._queued = queued
 
     async def generate(self, message: Generate, prompt: Parts, tokens: list[int]) -> TokenItem:
-        """The stream's last item, which `say` has not had. Raises AiciError for a stream that fails.
+        """Run a GENERATE stream. Send all items but the last, and return the last item.
 
-        Takes the bias out of `message`: it may be megabytes, and the stream may be long.
+        Raises AiciError if the stream fails. Removes `logit_bias` from `message`: a bias may have megabytes, and a
+        stream may run for long.
         """
         controller = await controller_call(self._service, self._who, _constraint(message))
         tokens += await tokens_of(prompt, self._service)
@@ -52,10 +53,10 @@ class StreamRunner:
                 return await _generated(message, stream, max_tokens, eos_token, tokens, self._say)
 
     async def score(self, message: Score, prompt: Parts, scored: Parts, tokens: list[int]) -> TokenItem:
-        """As `generate`."""
+        """Run a SCORE stream. Send all items but the last, and return the last item. Raises AiciError on failure."""
         tokens += await tokens_of(prompt, self._service)
         start = len(tokens)
-        # A text behind a prompt does not begin anew.
+        # The scored text continues the prompt, so it gets no special tokens.
         tokens += await tokens_of([scored] if isinstance(scored, str) else scored, self._service)
         if len(tokens) == start:
             raise UsageError("scored has no tokens")
@@ -70,8 +71,11 @@ class StreamRunner:
             self._queued(stream_id, waiting)
 
     def _bias(self, bias: dict[int, float]) -> dict[int, float]:
-        """LMQL's tokenizers have tokens that no model has: what can never come needs no bias. On this wire all tokens
-        that end a text are one, so the bias of that one is theirs."""
+        """Return the bias for the engine.
+
+        Tokens outside the model's vocabulary are dropped: LMQL's tokenizers have such tokens, and the model never
+        samples them. A client knows one end-of-text token, so the bias of that token goes to all of them.
+        """
         info, eos_token = self._service.info, self._service.vocabulary.eos_token
         known = {token: value for token, value in bias.items() if token < info.vocab_size}
         if not known and any(value > 0.0 for value in bias.values()):
@@ -88,8 +92,11 @@ def _constraint(message: Generate) -> ConstraintFields:
 async def _generated(
     message: Generate, stream: Stream, max_tokens: int, eos_token: int, tokens: list[int], say: Say
 ) -> TokenItem:
-    """A token that may be the last waits for what follows, which in that case comes at once: the last item must say so,
-    and a client that was promised more would wait for ever."""
+    """Send a stream's items and return the last item.
+
+    The last item must have a finish reason, else the client waits for ever. A token that may be the last is therefore
+    held back until the next event; if the token is the last, the finish event arrives at once.
+    """
     prompt_len = len(tokens)
     last: TokenItem | None = None
     async for event in stream:
@@ -110,7 +117,7 @@ async def _generated(
         tokens.pop()
         _call_eos(last, eos_token)
     elif finish.reason is FinishReason.STOP:
-        # A controller's end: to clients, too, the text ends with the token that says so.
+        # The controller ended the text. For the client, a text ends with the end-of-text token.
         if last is not None:
             say(last)
         text = "" if message.wants_text else UNSET
@@ -136,7 +143,7 @@ def _item(message: Generate, event: wire.TokenOut) -> TokenItem:
 
 
 def _call_eos(item: TokenItem, eos_token: int) -> None:
-    """Clients know one token that ends a text: the tokenizer's. A model may have others."""
+    """Replace the token by the tokenizer's EOS token: a client knows no other token that ends a text."""
     if item.token != eos_token and item.top_logprobs is not UNSET:
         others = {t: p for t, p in item.top_logprobs.items() if t not in (item.token, eos_token)}
         item.top_logprobs = {eos_token: item.logprob} | others
@@ -149,7 +156,7 @@ async def _scored(message: Score, stream: Stream, service: Service, say: Say) ->
     async for event in stream:
         if isinstance(event, wire.ScoreOut):
             for token, logprob, _ in event.scores:
-                # Nothing comes before the first token of all, so nothing says how likely it is.
+                # The first token of a sequence has no log-probability: no token comes before it.
                 item = TokenItem(token=token, stream_id=message.stream_id, logprob=0.0 if logprob is None else logprob)
                 if message.wants_text:
                     item.text = text.push(service.vocabulary.bytes_of(token))

@@ -1,1 +1,1 @@
-"""The OpenAI protocol: chats, completions, models."""
+"""The OpenAI protocol: chat completions, completions and models. README.md says what is supported."""

@@ -1,4 +1,4 @@
-"""The answers of `/v1/chat/completions`: at once, or as chunks."""
+"""Responses of `/v1/chat/completions`: one JSON object, or a stream of chunks."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
@@ -14,6 +14,7 @@ from aici_engine.server.service.service import Service
 
 
 async def chat_completion(service: Service, who: Principal, turns: Sequence[TurnRequest]) -> dict[str, Any]:
+    """Run the turns, one per choice, and return the `chat.completion` object."""
     with service.admission.admit(who, len(turns)):
         done = await collect_turns([run_turn(service, who, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
@@ -41,7 +42,10 @@ def _choice(service: Service, turn: TurnRequest, index: int, answer: CollectedTu
 async def chat_chunks(
     service: Service, who: Principal, turns: Sequence[TurnRequest], *, with_usage: bool
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """The choices' chunks as they come, each choice's role first; at last the usage, if it is wanted."""
+    """Run the turns and yield chunks in the order of arrival. A choice's first chunk has its role.
+
+    With `with_usage`, the last chunk has the usage and no choices.
+    """
     head = Head(prefix="chatcmpl", kind="chat.completion.chunk", model=service.name)
     more = {"usage": None} if with_usage else {}
     choices = [_ChatChoice(service, turn, i) for i, turn in enumerate(turns)]
@@ -58,6 +62,8 @@ async def chat_chunks(
 
 
 class _ChatChoice:
+    """Turns the deltas of one choice into chunks."""
+
     def __init__(self, service: Service, turn: TurnRequest, index: int) -> None:
         self._vocabulary = service.vocabulary
         self._with_logprobs = turn.sampling.logprobs is not None

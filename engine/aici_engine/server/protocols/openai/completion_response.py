@@ -1,4 +1,4 @@
-"""The answers of `/v1/completions`: at once, or as chunks."""
+"""Responses of `/v1/completions`: one JSON object, or a stream of chunks."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
@@ -34,7 +34,7 @@ async def completion(
 
 
 def _logprob(answer: CollectedTurn) -> float:
-    """Of a token, on average."""
+    """Return the mean log-probability of a token; `best_of` ranks by it."""
     logprobs = [token.logprob or 0.0 for token in answer.tokens]
     return sum(logprobs) / len(logprobs) if logprobs else 0.0
 
@@ -55,7 +55,10 @@ async def completion_chunks(
     prompts: Sequence[Prompt],
     turns: Sequence[TurnRequest],
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """The choices' chunks as they come, the echo of a prompt first; at last the usage, if it is wanted."""
+    """Run the turns and yield chunks in the order of arrival. With `echo`, a choice's first chunk is the prompt.
+
+    With `stream_options.include_usage`, the last chunk has the usage and no choices.
+    """
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
     with_usage = request.stream_options is not None and request.stream_options.include_usage
     more = {"usage": None} if with_usage else {}
@@ -73,6 +76,8 @@ async def completion_chunks(
 
 
 class _CompletionChoice:
+    """Turns the deltas of one choice into chunks."""
+
     def __init__(self, service: Service, request: CompletionRequest, prompt: Prompt, index: int) -> None:
         self._index = index
         self._prompt = prompt
@@ -85,7 +90,7 @@ class _CompletionChoice:
     def of(self, delta: Delta) -> list[dict[str, Any]]:
         choices = []
         if self._echo:
-            # With log-probabilities, the prompt's scores come before all else.
+            # With log-probabilities, the prompt's scores are the first delta.
             scored = self._logprobs.of(delta.scores) if self._logprobs and isinstance(delta, Scores) else None
             choices.append(self.choice(self._prompt.text, scored))
             self._echo = False

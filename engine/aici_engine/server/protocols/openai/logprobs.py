@@ -1,6 +1,6 @@
 """Log-probabilities in the two shapes of the protocol.
 
-They are those of `SamplingParams.logprobs`: after bias and constraint, before temperature and the like.
+The values are those of `SamplingParams.logprobs`: computed after bias and constraint, before temperature and filters.
 """
 
 import codecs
@@ -12,7 +12,7 @@ from aici_engine.server.service.vocabulary import ModelVocabulary
 
 
 def chat_logprobs(vocabulary: ModelVocabulary, tokens: Sequence[TokenOut]) -> dict[str, Any]:
-    """Of the text's tokens. EOS and other tokens without bytes are no content."""
+    """Return the `logprobs` object of a chat choice. EOS and other tokens without bytes are left out."""
 
     def entry(token: int, logprob: float | None) -> dict[str, Any]:
         data = vocabulary.bytes_of(token)
@@ -27,9 +27,9 @@ def chat_logprobs(vocabulary: ModelVocabulary, tokens: Sequence[TokenOut]) -> di
 
 
 class CompletionLogprobs:
-    """The shape of completions, token by token: `text_offset` counts the characters of the choice's own text.
+    """Builds the `logprobs` objects of a completion choice. `text_offset` counts characters of the choice's text.
 
-    `top`: whether to list the likeliest. `prompt`: the echoed text, in which special tokens may be written out.
+    `top`: whether to list the likeliest tokens. `prompt`: the echoed text, which may contain names of special tokens.
     """
 
     def __init__(self, vocabulary: ModelVocabulary, *, top: bool, prompt: str = "") -> None:
@@ -59,7 +59,7 @@ class CompletionLogprobs:
         if logprob is None:
             return None
         likeliest: dict[str, float] = {}
-        # Two tokens may be written alike: the likelier one has the name.
+        # Two tokens may have the same text: the likelier token gets the entry.
         for each, its_logprob in (*top, (token, logprob)):
             likeliest.setdefault(self._name(each), its_logprob)
         return likeliest
@@ -77,7 +77,7 @@ class CompletionLogprobs:
 
 
 def _text(data: bytes) -> str:
-    """Bytes that are no UTF-8 by themselves are written `\\xe2\\x86`."""
+    """Return the text of a token. Bytes that are not UTF-8 on their own are written like `\\xe2\\x86`."""
     return data.decode() if _is_text(data) else "".join(f"\\x{byte:02x}" for byte in data)
 
 

@@ -1,4 +1,4 @@
-"""What answers have in common, at once or streamed."""
+"""Common parts of chat and completion responses, streamed or not."""
 
 import time
 import uuid
@@ -21,7 +21,7 @@ FINISH_REASONS: Mapping[Literal["end", "stop", "length", "tool_calls"], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What stands at the top of an answer and of each of its chunks. `kind`: the `object`."""
+    """The fields at the top of a response and of its chunks. `kind`: the field `object`."""
 
     prefix: str
     kind: str
@@ -35,7 +35,7 @@ class Head:
 
 
 def variants(request: TurnRequest, num: int) -> list[TurnRequest]:
-    """The same again and again; with a seed, each has its own, so that they differ and can be had again."""
+    """Return `num` copies of a request. With a seed, copy number i gets seed + i: different and repeatable answers."""
     seed = request.sampling.seed
     if seed is None:
         return [request] * num
@@ -43,8 +43,11 @@ def variants(request: TurnRequest, num: int) -> list[TurnRequest]:
 
 
 def usage(ends: Sequence[TurnEnd], num_made: int) -> dict[str, Any]:
-    """`ends`: the `num_made` answers to a prompt, then those to the next. A prompt counts once; what was there of it is
-    what the first of them found."""
+    """Return the usage of a response. `ends`: `num_made` answers to the first prompt, then to the second, and so on.
+
+    Each prompt counts once. Its `cached_tokens` is the smallest count among its answers: the answer that ran first
+    filled the cache for the rest.
+    """
     prompt_tokens = sum(end.usage.prompt for end in ends[::num_made])
     completion_tokens = sum(end.usage.output for end in ends)
     starts = range(0, len(ends), num_made)
@@ -58,7 +61,10 @@ def usage(ends: Sequence[TurnEnd], num_made: int) -> dict[str, Any]:
 
 
 async def events(chunks: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
-    """A failure before the first chunk is raised; afterwards it is the last event, and there is no [DONE]."""
+    """Yield chunks as server-sent events, then `[DONE]`.
+
+    A failure before the first chunk is raised. A later failure is the last event, without `[DONE]`.
+    """
     begun = False
     try:
         async for chunk in chunks:

@@ -22,7 +22,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/chat/completions")
     async def chat(request: Request, body: ChatRequest, who: Caller) -> Response:
-        """A turn of a chat; with `stream`, server-sent events: chunks, then `[DONE]`."""
+        """Answer a chat. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
         turns = await sse.unless_gone(request, body.turns(service, who))
         if body.stream:
             with_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -31,7 +31,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/completions")
     async def complete(request: Request, body: CompletionRequest, who: Caller) -> Response:
-        """What follows each prompt; with `stream`, server-sent events: chunks, then `[DONE]`."""
+        """Continue each prompt. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
         prompts = await sse.unless_gone(request, body.prompts(service))
         turns = await sse.unless_gone(request, body.turns(service, who, prompts))
         if body.stream:
@@ -49,10 +49,12 @@ def router(service: Service) -> APIRouter:
 
     @routes.get("/models")
     async def models() -> dict[str, Any]:
+        """List the models of this server: always exactly one."""
         return {"object": "list", "data": [model()]}
 
     @routes.get("/models/{name:path}")
     async def one_model(name: str) -> dict[str, Any]:
+        """Describe the served model, by its name or an alias."""
         service.check_model(name)
         return model()
 

@@ -1,4 +1,4 @@
-"""The routes of AICI REST that keep controllers. They work in threads: disks may be slow, and compiling is."""
+"""`/v1/controllers`: upload, list, tag, download and delete controllers. Disk access and compiling run in threads."""
 
 import asyncio
 from dataclasses import asdict
@@ -19,7 +19,7 @@ _WASM = {"type": "string", "format": "binary"}
 _UPLOAD = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _WASM}}}}
 _MODULE: dict[int | str, dict[str, Any]] = {
     200: {"description": "The module", "content": {"application/wasm": {"schema": _WASM}}},
-    304: {"description": "The one that If-None-Match names"},
+    304: {"description": "The client has the module already: If-None-Match names its id"},
 }
 _COMPILERS = 2
 
@@ -42,7 +42,10 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("", openapi_extra=_UPLOAD)
     async def upload(request: Request, who: Caller) -> dict[str, Any]:
-        """The body is a WebAssembly module. The same module again is no error: its id is the hash of its bytes."""
+        """Upload and compile a controller. The body is the bytes of a WebAssembly module.
+
+        The module id is the sha256 of the bytes. Uploading the same module again is not an error.
+        """
         who.check_upload()
         wasm = await request.body()
         try:
@@ -55,34 +58,34 @@ def router(service: Service) -> APIRouter:
 
     @routes.get("")
     async def modules() -> dict[str, Any]:
-        """Those of the server's own first, then the newest. `compiled_size` is null while there is no code."""
+        """List the controllers: the server's own first, then the newest. `compiled_size` is null before compilation."""
         return {"controllers": [asdict(module) for module in await asyncio.to_thread(store.modules)]}
 
     @routes.get("/tags")
     async def tags() -> dict[str, Any]:
-        """All, newest first, also the names of the server's own."""
+        """List all tags, newest first, including the names of the server's own controllers."""
         return {"tags": [asdict(tag) for tag in await asyncio.to_thread(store.tags)]}
 
     @routes.post("/tags")
     async def set_tags(body: TagsRequest, who: Caller) -> dict[str, Any]:
-        """Answers with the tags that were set: all of those, or none and an error."""
+        """Set tags of a module: all of them, or none and an error. The response lists the tags that were set."""
         who.check_upload()
         if not body.tags:
-            raise ParameterError("tags", "tags must name at least one")
+            raise ParameterError("tags", "tags must have at least one tag")
         async with compilers:
             infos = await asyncio.to_thread(store.set_tags, body.module_id, body.tags, _auth(who))
         return {"tags": [asdict(info) for info in infos]}
 
     @routes.delete("/tags/{tag}")
     async def remove_tag(tag: str, who: Caller) -> dict[str, Any]:
-        """The module stays."""
+        """Remove a tag. The module stays."""
         who.check_upload()
         await asyncio.to_thread(store.remove_tag, tag, _auth(who))
         return {"tag": tag}
 
     @routes.get("/{name}", response_class=WasmResponse, responses=_MODULE)
     async def module(name: str, who: Caller, if_none_match: Annotated[str | None, Header()] = None) -> Response:
-        """The bytes of the module that has this id or tag. ETag is its id."""
+        """Download the module with this id or tag. The header ETag is the module id."""
         who.check_controller(name)
         module_id = await asyncio.to_thread(store.resolve, name)
         headers = {"ETag": f'"{module_id}"'}
@@ -92,7 +95,10 @@ def router(service: Service) -> APIRouter:
 
     @routes.delete("/{module_id}")
     async def remove(module_id: str, who: Caller, force: bool = False) -> dict[str, Any]:
-        """By its uploader, or an admin. `force` removes its tags too, which otherwise keep it: 409."""
+        """Delete a module. Only the uploader or an admin may do so.
+
+        A module with tags is kept (409), unless `force` is true: then the tags are removed, too.
+        """
         who.check_upload()
         removed = await asyncio.to_thread(store.remove, module_id, _auth(who), force=force)
         return {"module_id": module_id, "tags": removed}

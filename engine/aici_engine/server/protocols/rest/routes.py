@@ -1,4 +1,4 @@
-"""The route of AICI REST that runs controllers."""
+"""`POST /v1/run`: runs a controller."""
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
@@ -15,7 +15,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/run")
     async def run(request: Request, body: RunRequest, who: Caller) -> StreamingResponse:
-        """Server-sent events: an `initial-run`, then a `run` for each step, then `[DONE]`."""
+        """Run a controller. The response is server-sent events: an `initial-run`, a `run` per step, then `[DONE]`."""
         generation = await sse.unless_gone(request, generation_of(service, who, body))
         with_tokens = body.return_tokens or body.logprobs is not None
         return await sse.respond(request, run_events(service, who, generation, with_tokens=with_tokens))

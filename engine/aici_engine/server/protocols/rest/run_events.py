@@ -1,4 +1,4 @@
-"""A run as its client sees it: what each sequence gained since the last look, and what all have cost so far."""
+"""The events of `/v1/run`: what every fork gained since the previous event, and the usage of all forks so far."""
 
 import time
 import uuid
@@ -18,7 +18,7 @@ from aici_engine.server.service.service import Generation, Service
 
 
 class MissingControllerError(NotFoundError):
-    """The protocol's status for all that a controller's start may say."""
+    """The controller was not found. The protocol uses status 400 for every failure of a controller's start."""
 
     http_status = 400
 
@@ -26,7 +26,8 @@ class MissingControllerError(NotFoundError):
 async def run_events(
     service: Service, who: Principal, generation: Generation, *, with_tokens: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events. Raises what stands in the way before the controller has started; says it afterwards."""
+    """Yield the server-sent events of a run. An error before the controller has started is raised; a later error is
+    part of an event."""
     async with service.open(who, [generation]) as [stream]:
         groups = stream.groups()
         first = await anext(groups)
@@ -53,7 +54,7 @@ def _raise_failed_start(event: wire.StreamOut) -> None:
 
 
 class RunView:
-    """All of its forks. `take` adds up what happens, `give` answers with it and begins anew."""
+    """A run with all of its forks. `take` collects events; `give` returns the collected changes and starts afresh."""
 
     def __init__(self, stream: Stream, with_tokens: bool) -> None:
         self._stream = stream
@@ -61,7 +62,7 @@ class RunView:
         self._forks = [ForkView(0, with_tokens)]
 
     def take(self, events: list[wire.StreamOut]) -> bool:
-        """False if there is nothing to tell of them."""
+        """Collect events. Return False if the client has nothing to hear of them."""
         gains = [self._take(event) for event in events]
         return any(gains)
 
@@ -71,7 +72,7 @@ class RunView:
                 self._forks.append(ForkView(event.fork, self._with_tokens, event.event.parent))
             return self._forks[event.fork].take(event.event)
         if isinstance(event, wire.FinishOut):
-            # What the server itself ends, ends with all of its forks.
+            # The root ends last. A fork without an end of its own was ended by the server, and ends with the root.
             for fork in self._forks[1:]:
                 fork.take(msgspec.structs.replace(event, tail="", stop=None))
         return self._forks[0].take(event)
@@ -95,7 +96,8 @@ class RunView:
 
 @dataclass(slots=True)
 class ForkView:
-    """One sequence of a run; `parent`: the one that it was forked from. Its end is told once, and stays."""
+    """One sequence of a run. `parent`: the fork it was forked from. An ended fork keeps its finish reason in every
+    further event."""
 
     index: int
     with_tokens: bool
@@ -151,7 +153,7 @@ class ForkView:
 
     @property
     def num_computed(self) -> int:
-        """Tokens of its own that the model was given: all but the last, if that was just sampled."""
+        """Tokens of this fork that the model has computed: all but the last token if that token was sampled."""
         return self.num_sampled + self.num_forced - self._last_is_sample
 
 

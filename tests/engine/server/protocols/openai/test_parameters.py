@@ -215,7 +215,7 @@ WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
         "arguments": ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, 400,
                       "messages.0.tool_calls.0.function.arguments", "no JSON of an object"),
         "no call": ({"messages": [{"role": "tool", "tool_call_id": "c", "content": "a"}]}, 400, "messages",
-                    "result of the call 'c', but no such call"),
+                    "result of the call 'c', but no message"),
         "no id": ({"messages": [{"role": "tool", "content": "a"}]}, 400, "messages.0.tool_call_id", "missing"),
         "user's id": ({"messages": [{**USER, "tool_call_id": "c"}]}, 400, "messages.0.tool_call_id", "the role tool"),
         "too long": ({"messages": [{"role": "user", "content": "a b " * 5000}]}, 400, "messages",
