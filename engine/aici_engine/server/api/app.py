@@ -1,7 +1,7 @@
 """The ASGI application: middleware that every request passes, then one router per protocol, over one Service.
 
 To add an endpoint: write an `async def` with `@routes.post("/path")` in the `router` function of
-`protocols/<protocol>/routes.py`. Its parameters are the Principal (`Depends(who)`, `gateway/caller.py`) and a pydantic
+`protocols/<protocol>/routes.py`. Its parameters are `who: Caller` (`gateway/caller.py`) and a pydantic
 model with `extra="forbid"`. To add a protocol: write such a module with `router(service) -> APIRouter`, and include it
 in `create_app`; the shape of its errors goes into `errors.py`.
 """

@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletionMessage
 
 from aici_controllers.schema_check import schema_argument
 from aici_engine.events import FinishReason
-from aici_engine.server.gateway.caller import who
+from aici_engine.server.gateway.caller import caller
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.openai.messages import ToolSpec, neutral_tools
 from aici_engine.server.service.admission import Principal
@@ -306,7 +306,7 @@ def test_what_constrains_the_text(fields: Json, guest: str, argument: str) -> No
 
 def test_a_key_may_not_use_every_controller() -> None:
     api = Api()
-    api.app.dependency_overrides[who] = lambda: Principal(name="eve", controllers=(re.compile("mine"),))
+    api.app.dependency_overrides[caller] = lambda: Principal(name="eve", controllers=(re.compile("mine"),))
     answer = api.post(PATH, {**HELLO, "controller": "other"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
     assert api.post(PATH, {**HELLO, "controller": "mine"}).status_code == 200
