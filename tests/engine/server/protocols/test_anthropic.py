@@ -333,10 +333,10 @@ WRONG: Mapping[str, tuple[Json, str]] = {
     "no object": ({"tools": [WEATHER | {"input_schema": {"type": "string"}}]}, "input_schema: .*of type"),
     "bad schema": ({"tools": [WEATHER | {"input_schema": {"minLength": "x"}}]}, "tool weather: .*minLength"),
     "unknown tool": ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "x"}}, "no tool x"),
-    "any of none": ({"tool_choice": {"type": "any"}}, "there are no tools"),
+    "any of none": ({"tool_choice": {"type": "any"}}, "tool_choice any requires tools"),
     "unanswered": (
         {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "w", "input": {}}]}]},
-        "their results must follow",
+        "add a message with the results",
     ),
     "only an answer's beginning": ({"messages": [{"role": "assistant", "content": []}]}, "there are no messages"),
     "whose call": (

@@ -154,7 +154,7 @@ def test_who_gives_another_salt_shares_nothing(path: str) -> None:
 ARRAY: Json = {"type": "function", "function": {"name": "t", "parameters": {"type": "array"}}}
 WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
     "unknown": ({"temprature": 1}, 400, "temprature", "temprature is not supported"),
-    "model": ({"model": "gpt-4o"}, 404, "", "gpt-4o is not served here .this server has it"),
+    "model": ({"model": "gpt-4o"}, 404, "", "gpt-4o is not served here .this server serves it"),
     "a word for a number": ({"temperature": "hot"}, 422, "temperature", "valid number"),
     "a number for a word": ({"user": 5}, 422, "user", "valid string"),
     "temperature": ({"temperature": -0.5}, 400, "temperature", "greater than or equal to 0"),
