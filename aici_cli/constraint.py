@@ -1,28 +1,24 @@
-"""The constraint that the flags of a command describe, checked before anything heavy is loaded."""
+"""The constraint that the flags of `aici run` describe, checked before anything heavy is loaded."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aici_base.errors import NotFoundError, UsageError
-from aici_cli.files import check_utf8, read_bytes, read_text
+from aici_cli.files import MAX_TEXT_BYTES, check_utf8, read_text
 from aici_cli.grammar import read_grammar
 from aici_cli.output import say
-from aici_runtime.modules.wasm_bytes import check_wasm
 
 if TYPE_CHECKING:
-    from aici_controllers.constraints import Constraint
+    import aici
     from aici_controllers.schema_check import Whitespace
-
-MAX_WASM_BYTES = 128 << 20
-MAX_TEXT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """As the user gave them; None and empty: not given."""
+    """The flags as the user gave them. None or empty: the flag was not given."""
 
     regex: str | None = None
     grammar: str | None = None
@@ -36,22 +32,11 @@ class Flags:
     controller_arg: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """A controller's module and its argument. `name`: what a server knows it by; None for a file of the user's.
+def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constraint[Any] | None":
+    """Return the constraint, or None if no flag constrains the output.
 
-    Of what only the server has, `wasm` is empty.
-    """
-
-    wasm: bytes
-    argument: str
-    name: str | None
-
-
-def control_from(flags: Flags, *, on_server: bool = False) -> Control | None:
-    """None when nothing constrains. UsageError for what cannot be together or is wrong in itself.
-
-    `on_server`: a controller may be one of which only the server knows.
+    Raise UsageError for flags that exclude each other, and for a wrong value. With `on_server`, the controller's name
+    may be one that only the server knows.
     """
     kinds = {
         "--regex": flags.regex is not None,
@@ -70,54 +55,43 @@ def control_from(flags: Flags, *, on_server: bool = False) -> Control | None:
         raise UsageError("--whitespace and --lenient go with --json-schema")
     if flags.controller is not None:
         return _controller(flags.controller, flags.controller_arg or "", on_server=on_server)
-    constraint = _shipped(flags)
-    return None if constraint is None else _control(constraint)
+    return None if not given else _told(_built_in(flags))
 
 
-def script_control(guest: str, program: str, *, on_server: bool) -> Control:
-    """A program for the shipped controller that runs such."""
-    from aici_controllers import constraints
-    from aici_controllers.catalog import guest_names
-
-    if on_server and guest not in guest_names():
-        return Control(b"", program, guest)
-    return _control(constraints.named(guest, program))
+def script_constraint(guest: str, program: str, *, on_server: bool) -> "aici.Constraint[Any]":
+    """Return the constraint of a program for `guest`, a shipped controller that runs programs."""
+    return _named(guest, program, on_server=on_server)
 
 
-def _control(constraint: "Constraint") -> Control:
-    from aici_controllers.catalog import guest_path
-
+def _told(constraint: "aici.Constraint[Any]") -> "aici.Constraint[Any]":
     for note in constraint.notes:
         say(f"note: {note}")
-    return Control(read_wasm(guest_path(constraint.guest)), constraint.argument, constraint.guest)
+    return constraint
 
 
-def _shipped(flags: Flags) -> "Constraint | None":
-    from aici_controllers import constraints
+def _built_in(flags: Flags) -> "aici.Constraint[Any]":
+    import aici
 
     if flags.regex is not None:
         check_utf8(flags.regex, "--regex")
-        return constraints.regex(flags.regex)
+        return aici.regex(flags.regex)
     if flags.grammar is not None:
         name, text = read_grammar(flags.grammar)
-        return constraints.grammar(text, name=name)
+        return aici.grammar(text, name=name)
     if flags.json_schema is not None:
         schema = _schema_text(flags.json_schema)
-        return constraints.json_schema(schema, whitespace=flags.whitespace or "spaced", lenient=flags.lenient)
-    if flags.choice or flags.choices is not None:
-        for choice in flags.choice:
-            check_utf8(choice, "--choice")
-        return constraints.choices([*flags.choice, *_lines(flags.choices)])
+        return aici.json_schema(schema, whitespace=flags.whitespace or "spaced", lenient=flags.lenient)
     if flags.substring is not None:
         text = read_text(flags.substring, "--substring", MAX_TEXT_BYTES)
-        return constraints.substring(
-            text.removesuffix("\n").removesuffix("\r")
-        )  # the end of the last line is no part of its last word
-    return None
+        # The end of the last line is no part of the last word.
+        return aici.substring(text.removesuffix("\n").removesuffix("\r"))
+    for choice in flags.choice:
+        check_utf8(choice, "--choice")
+    return aici.choice(*flags.choice, *_lines(flags.choices))
 
 
 def _schema_text(given: str) -> str:
-    """A schema is an object, true or false; anything else names a file."""
+    """Return a schema's text: an object, `true` or `false` stands for itself, anything else names a file."""
     if given.lstrip().startswith("{") or given.strip() in {"true", "false"}:
         check_utf8(given, "--json-schema")
         return given
@@ -129,41 +103,37 @@ def _schema_text(given: str) -> str:
 def _lines(path: Path | None) -> list[str]:
     if path is None:
         return []
-    lines = read_text(path, "--choices", MAX_TEXT_BYTES).split(
-        "\n"
-    )  # splitlines() would also part at U+2028 and others
+    # Not splitlines(), which also splits at U+2028 and other characters.
+    lines = read_text(path, "--choices", MAX_TEXT_BYTES).split("\n")
     return [line for line in (line.removesuffix("\r") for line in lines) if line]
 
 
-def _controller(controller: str, argument: str, *, on_server: bool) -> Control:
-    from aici_controllers import constraints
-    from aici_controllers.catalog import guest_names
-
+def _controller(controller: str, argument: str, *, on_server: bool) -> "aici.Constraint[Any]":
     if argument.startswith("@"):
         argument = read_text(Path(argument[1:]), f"--controller-arg {argument}", MAX_TEXT_BYTES)
     check_utf8(argument, "--controller-arg")
-    if controller.endswith(".wasm") or "/" in controller:
-        return Control(read_wasm(Path(controller)), argument, None)
-    if on_server and controller not in guest_names():
-        return Control(b"", argument, controller)
-    if controller not in guest_names():
-        return Control(_kept(controller), argument, None)
-    return _control(constraints.named(controller, argument))
+    return _named(controller, argument, on_server=on_server)
 
 
-def _kept(name: str) -> bytes:
-    """A controller of this machine's store, by its id or tag."""
-    from aici_cli.places import Local
-    from aici_controllers.catalog import guest_path
+def _named(controller: str, argument: str, *, on_server: bool) -> "aici.Constraint[Any]":
+    import aici
 
+    constraint = aici.controller(controller, argument)
+    if not on_server and isinstance(constraint.controller, str):
+        _check_known(constraint.controller)
+    return _told(constraint)
+
+
+def _check_known(name: str) -> None:
+    """Raise NotFoundError unless a controller ships under `name`, or this machine's store has it."""
+    from aici_controllers.catalog import SHIPPED, guest_path
+    from aici_controllers.store import Store
+
+    if name in SHIPPED:
+        guest_path(name)
+        return
     try:
-        return Local().fetch(name)
+        Store().resolve(name)
     except NotFoundError as error:
-        guest_path("regex")  # when nothing is built, that is the news
+        guest_path("regex")  # if no controller was built, the user must hear of that first
         raise NotFoundError(f"no controller is called {name!r}", hint=error.hint) from error
-
-
-def read_wasm(path: Path) -> bytes:
-    wasm = read_bytes(path, f"controller {path}", MAX_WASM_BYTES)
-    check_wasm(wasm, str(path), hint="name a .wasm file that was built as a controller")
-    return wasm

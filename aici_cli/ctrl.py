@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_cli import registry
-from aici_cli.constraint import MAX_WASM_BYTES
-from aici_cli.files import read_bytes
+from aici_cli.files import MAX_WASM_BYTES, read_bytes
 from aici_cli.output import print_json, say
 from aici_runtime.modules.wasm_bytes import check_wasm
 

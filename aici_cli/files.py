@@ -1,13 +1,19 @@
-"""Files that a user names, read whole, with messages a user can act on."""
+"""Files that a user names, read whole. Messages name the file and say what to do."""
 
 import sys
 from pathlib import Path
 
 from aici_base.errors import NotFoundError, UsageError
 
+MAX_WASM_BYTES = 128 << 20
+MAX_TEXT_BYTES = 4 << 20
+
 
 def read_bytes(path: Path, what: str, max_bytes: int) -> bytes:
-    """`-` is stdin. UsageError when there is more than `max_bytes`, NotFoundError when it cannot be read."""
+    """Return the content of a file; `-` is stdin.
+
+    Raise UsageError if the file is larger than `max_bytes`, and NotFoundError if the file cannot be read.
+    """
     try:
         if str(path) == "-":
             return bounded(sys.stdin.buffer.read(max_bytes + 1), what, max_bytes)
@@ -18,15 +24,27 @@ def read_bytes(path: Path, what: str, max_bytes: int) -> bytes:
 
 
 def read_text(path: Path, what: str, max_bytes: int, *, keep_bom: bool = False) -> str:
-    """As `read_bytes`; UsageError when it is not UTF-8. The byte order mark of some editors is no part of the text."""
+    """Return the text of a file, as `read_bytes` reads the file. Raise UsageError if the content is not UTF-8.
+
+    Unless `keep_bom`, the byte order mark that some editors write first is left out.
+    """
     try:
         return read_bytes(path, what, max_bytes).decode("utf-8" if keep_bom else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8: {path}: {error.reason} at byte {error.start}") from error
 
 
+def read_wasm(path: Path) -> bytes:
+    """Return the content of a .wasm file. Raise UsageError if the file is not a WebAssembly module."""
+    from aici_runtime.modules.wasm_bytes import check_wasm
+
+    wasm = read_bytes(path, f"controller {path}", MAX_WASM_BYTES)
+    check_wasm(wasm, str(path))
+    return wasm
+
+
 def check_utf8(text: str, what: str) -> None:
-    """Of an argument, whose odd bytes Python keeps as surrogates."""
+    """Raise UsageError for an argument whose bytes were not UTF-8: Python keeps such bytes as surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -34,6 +52,7 @@ def check_utf8(text: str, what: str) -> None:
 
 
 def bounded(content: bytes, what: str, max_bytes: int) -> bytes:
+    """Return `content`. Raise UsageError if `content` is larger than `max_bytes`."""
     if len(content) > max_bytes:
         raise UsageError(f"{what} is larger than {max_bytes >> 20} MiB")
     return content

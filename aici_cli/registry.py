@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_base.errors import UsageError
-from aici_cli.constraint import read_wasm
+from aici_cli.files import read_wasm
 from aici_cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def upload(
     name, path = _named(wasm)
     tags = _checked([*name, *(tag or [])])
     module = read_wasm(path)
-    from aici_cli.places import place
+    from aici_cli.controller_stores import open_store
 
-    there = place(server)
-    told = there.upload(module)
-    infos = there.set_tags(told.module_id, tags) if tags else []
+    store = open_store(server)
+    told = store.upload(module)
+    infos = store.set_tags(told.module_id, tags) if tags else []
     if json:
         # As a server says it.
         sizes = {"wasm_size": told.wasm_size, "compiled_size": told.compiled_size, "time": told.time_ms}
@@ -61,19 +61,19 @@ def pull(
 ) -> None:
     """Bring a controller from a server to this machine, and print its id; or write any of them to a file."""
     from aici_base.cache_files import write_atomically
-    from aici_cli.places import Local, id_of, place
+    from aici_cli.controller_stores import LocalStore, module_id_of, open_store
 
     if out is None and server is None:
         raise UsageError("there is no server to pull from", hint="--server URL; or -o FILE for one of this machine's")
     if out is not None and tag:
         raise UsageError("--tag is for a controller that is kept: it does not go with -o")
     tags = _checked(tag or [])
-    module = place(server).fetch(name)
-    module_id = id_of(module)
+    module = open_store(server).fetch(name)
+    module_id = module_id_of(module)
     if out is not None:
         write_atomically(out, module, hint="-o names another place")
     else:
-        local = Local()
+        local = LocalStore()
         local.upload(module)
         if tags:
             local.set_tags(module_id, tags)
@@ -86,9 +86,9 @@ def pull(
 
 def list_modules(server: Server = None, json: Json = False) -> None:
     """List the controllers: id, size, size of the code (- while there is none), when and by whom, names."""
-    from aici_cli.places import place
+    from aici_cli.controller_stores import open_store
 
-    modules = place(server).modules()
+    modules = open_store(server).modules()
     if json:
         print_json([asdict(module) for module in modules])
         return
@@ -103,18 +103,18 @@ def set_tags(
     json: Json = False,
 ) -> None:
     """Name a controller. A name that another one has goes over to this one."""
-    from aici_cli.places import find, place
+    from aici_cli.controller_stores import find, open_store
 
     _checked(tags)
-    there = place(server)
-    _show(there.set_tags(find(there, controller), tags), json=json)
+    store = open_store(server)
+    _show(store.set_tags(find(store, controller), tags), json=json)
 
 
 def list_tags(server: Server = None, json: Json = False) -> None:
     """List the names of controllers."""
-    from aici_cli.places import place
+    from aici_cli.controller_stores import open_store
 
-    _show(sorted(place(server).tags(), key=lambda info: info.tag), json=json)
+    _show(sorted(open_store(server).tags(), key=lambda info: info.tag), json=json)
 
 
 def remove(
@@ -124,16 +124,16 @@ def remove(
     json: Json = False,
 ) -> None:
     """Remove tags, and controllers that have none."""
-    from aici_cli.places import place
+    from aici_cli.controller_stores import open_store
     from aici_runtime.modules.tags import is_module_id
 
-    there = place(server)
+    store = open_store(server)
     removed: list[dict[str, object]] = []
     for name in names:
         if is_module_id(name):
-            removed.append({"module_id": name, "tags": there.remove(name, force=force)})
+            removed.append({"module_id": name, "tags": store.remove(name, force=force)})
         else:
-            there.remove_tag(name)
+            store.remove_tag(name)
             removed.append({"tag": name})
         if not json:
             print(name)

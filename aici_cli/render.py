@@ -1,66 +1,46 @@
 """The outcome of a run, as a stream of text or as one JSON document."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aici_engine.events import Event, FinishEvent, Token
+    from collections.abc import Sequence
+
+    from aici import Fork, Result, Stream, Token
 
 
-@dataclass(slots=True)
-class Answer:
-    """`forks`: how each but the root ended, by its number; `parents`: which they were forked from. `storage`: what all
-    of them wrote, as it came."""
+def stream_text(stream: "Stream[Any]", *, quiet: bool) -> "Result[Any]":
+    """Read a stream to its end, and write the text to stdout as it comes, unless `quiet`.
 
-    end: "FinishEvent"
-    forks: "dict[int, FinishEvent]"
-    parents: dict[int, int]
-    storage: list[Mapping[str, Any]]
-
-    @property
-    def ends(self) -> "dict[int, FinishEvent]":
-        return {0: self.end, **dict(sorted(self.forks.items()))}
-
-
-def stream_text(events: "Iterable[Event]", *, quiet: bool) -> Answer:
-    """Write text raw as it comes, unless `quiet`. On a terminal a newline closes the text.
-
-    Where the text forks the stream stops; the text of each fork follows when all have ended.
+    When the text forks, the streaming stops; the text of each fork follows when all forks have ended. On a terminal a
+    newline ends the text.
     """
-    from aici_engine.events import ControlEvent, FinishEvent, ForkedEvent, ForkEvent, TokenEvent
+    from aici import FinishEvent, ForkEvent, TokenEvent
 
     written = ""
-    forks: dict[int, FinishEvent] = {}
-    parents: dict[int, int] = {}
-    storage: list[Mapping[str, Any]] = []
-    for event in events:
-        number, inner = (event.fork, event.event) if isinstance(event, ForkEvent) else (0, event)
-        if isinstance(inner, ForkedEvent):
-            parents[number] = inner.parent
-        elif isinstance(inner, ControlEvent):
-            storage += inner.storage
-        elif isinstance(inner, FinishEvent) and number:
-            forks[number] = inner
-        elif isinstance(event, FinishEvent):
-            answer = Answer(event, forks, parents, storage)
-            if not quiet:
-                _close(answer, written)
-            return answer
-        elif isinstance(event, TokenEvent) and not quiet and not parents:
+    forked = False
+    tail = ""
+    for event in stream:
+        if isinstance(event, FinishEvent):
+            tail = event.tail
+            break  # or the stream would raise what failed
+        forked = forked or isinstance(event, ForkEvent)
+        if isinstance(event, TokenEvent) and not quiet and not forked:
             written = _write(event.text) or written
-    raise AssertionError("a request ended without its last event")
+    result = stream.result()
+    if not quiet:
+        _close(result, tail, written)
+    return result
 
 
-def _close(answer: Answer, written: str) -> None:
-    if answer.forks:
+def _close(result: "Result[Any]", tail: str, written: str) -> None:
+    if result.forks:
         if written and not written.endswith("\n"):
             _write("\n")
-        for number, end in answer.ends.items():
-            written = _write(f"[{number}] {end.text}" + ("" if end.text.endswith("\n") else "\n"))
+        for fork in result.forks:
+            written = _write(f"[{fork.index}] {fork.text}" + ("" if fork.text.endswith("\n") else "\n"))
     else:
-        written = _write(answer.end.tail) or written
+        written = _write(tail) or written
     if sys.stdout.isatty() and not written.endswith("\n"):
         _write("\n")
 
@@ -71,18 +51,17 @@ def _write(text: str) -> str:
     return text
 
 
-def document(prompt: str, model: str, answers: Sequence[Answer]) -> dict[str, Any]:
-    """What `--json` prints: one sample stands by itself, several in a list."""
-    samples = [_sample(answer) for answer in answers]
+def document(prompt: str, model: str, results: "Sequence[Result[Any]]") -> dict[str, Any]:
+    """Return what `--json` prints: one sample stands by itself, several stand in a list."""
+    samples = [_sample(result) for result in results]
     head = {"model": model, "prompt": prompt}
     return head | samples[0] if len(samples) == 1 else head | {"samples": samples}
 
 
-def _sample(answer: Answer) -> dict[str, Any]:
-    end = answer.end
-    usage, timings = end.usage, end.timings
+def _sample(result: "Result[Any]") -> dict[str, Any]:
+    usage, timings = result.usage, result.timings
     return {
-        **_sequence(end),
+        **_sequence(result),
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
             "sampled_tokens": usage.sampled_tokens,
@@ -94,23 +73,23 @@ def _sample(answer: Answer) -> dict[str, Any]:
             "first_token_s": timings.first_token_s,
             "total_s": timings.total_s,
         },
-        "variables": _variables(answer.storage),
-        **({"forks": [_fork(answer, number) for number in answer.ends]} if answer.forks else {}),
+        "variables": dict(result.variables),
+        **({"forks": [_fork(fork) for fork in result.forks]} if result.forks else {}),
     }
 
 
-def _fork(answer: Answer, number: int) -> dict[str, Any]:
-    return {"index": number, "parent": answer.parents.get(number), **_sequence(answer.ends[number])}
+def _fork(fork: "Fork") -> dict[str, Any]:
+    return {"index": fork.index, "parent": fork.parent, **_sequence(fork)}
 
 
-def _sequence(end: "FinishEvent") -> dict[str, Any]:
+def _sequence(sequence: "Result[Any] | Fork") -> dict[str, Any]:
     return {
-        "text": end.text,
-        "tokens": [_token(token) for token in end.tokens],
-        "finish_reason": str(end.reason),
-        **({} if end.stop is None else {"stop": end.stop}),
-        "logs": end.logs,
-        "error": end.error.message if end.error else None,
+        "text": sequence.text,
+        "tokens": [_token(token) for token in sequence.tokens],
+        "finish_reason": str(sequence.finish_reason),
+        **({} if sequence.stop is None else {"stop": sequence.stop}),
+        "logs": sequence.logs,
+        "error": sequence.error.message if sequence.error else None,
     }
 
 
@@ -120,13 +99,3 @@ def _token(token: "Token") -> dict[str, Any]:
         return shown
     likeliest = [{"id": token_id, "logprob": logprob} for token_id, logprob in token.top_logprobs]
     return shown | {"logprob": token.logprob, "top_logprobs": likeliest}
-
-
-def _variables(storage: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The last values that the controller wrote; bytes that are no UTF-8 show as U+FFFD."""
-    values: dict[str, bytes] = {}
-    for command in storage:
-        if write := command.get("WriteVar"):
-            before = values.get(write["name"], b"") if write["op"] == "Append" else b""
-            values[write["name"]] = before + bytes.fromhex(write["value"])
-    return {name: value.decode(errors="replace") for name, value in values.items()}

@@ -1,45 +1,36 @@
-"""How a run went: its logs and what failed, on stderr."""
+"""What a run has to say on stderr: the controller's logs, and failures."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aici_base.errors import AiciError, ControllerError
 from aici_cli.output import say
-from aici_cli.render import Answer
 
 if TYPE_CHECKING:
-    from aici_engine.events import FinishEvent
+    from collections.abc import Sequence
+
+    from aici import AiciError, Fork, Result
 
 MAX_TOLD = 16
-"""Failures of forks: a fork bomb has a thousand."""
+"""Failures of forks that are printed. A fork bomb has a thousand."""
 
 
-def report(answers: Sequence[Answer], *, log: bool, constrained: bool) -> None:
-    """Raises the first failure; those of further forks are told before."""
-    from aici_engine.events import FinishReason
+def report(results: "Sequence[Result[Any]]", *, log: bool, constrained: bool) -> None:
+    """Print logs and failures. Raise the first failure, after the other failures were printed."""
+    from aici import FinishReason
 
-    for answer in answers:
-        ends = answer.ends
-        mark = {number: f"[{number}] " if answer.forks else "" for number in ends}
-        for number, end in ends.items():
-            for line in end.logs.splitlines() if log else ():
-                say(mark[number] + line)
-        failures = [(mark[number], error) for number, end in ends.items() if (error := _failure(end))]
-        for where, error in failures[1:MAX_TOLD]:
-            say(f"{where}{error.message}")
+    for result in results:
+        sequences: Sequence[Result[Any] | Fork] = result.forks or [result]
+        marks = [f"[{fork.index}] " for fork in result.forks] or [""]
+        for mark, sequence in zip(marks, sequences, strict=True):
+            for line in sequence.logs.splitlines() if log else ():
+                say(mark + line)
+        failures: list[tuple[str, AiciError]] = [
+            (mark, sequence.error) for mark, sequence in zip(marks, sequences, strict=True) if sequence.error
+        ]
+        for mark, error in failures[1:MAX_TOLD]:
+            say(f"{mark}{error.message}")
         if len(failures) > MAX_TOLD:
             say(f"and {len(failures) - MAX_TOLD} more")
-        for where, error in failures[:1]:
-            raise type(error)(where + error.message, hint=error.hint) if where else error
-        if constrained and any(end.reason is FinishReason.LENGTH for end in ends.values()):
+        for mark, error in failures[:1]:
+            raise error.with_message(mark + error.message) if mark else error
+        if constrained and any(sequence.finish_reason is FinishReason.LENGTH for sequence in sequences):
             say("note: stopped at --max-tokens or the end of the context; the constraint may be unfinished")
-
-
-def _failure(end: "FinishEvent") -> AiciError | None:
-    from aici_engine.events import FinishReason
-
-    if end.reason is FinishReason.DEADLOCK:
-        return ControllerError("the controller waits, and nobody is left who could wake it")
-    if end.reason is FinishReason.OUT_OF_FUEL:
-        return ControllerError("the controller used up ten contexts' worth of tokens without an end")
-    return end.error

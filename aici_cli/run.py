@@ -1,45 +1,32 @@
 """`aici run`: one prompt, one constraint, an answer on stdout."""
 
 import contextlib
+import gc
 import sys
-import threading
-from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aici_base.errors import UsageError
-from aici_cli.constraint import Control, Flags, control_from, script_control
+from aici_cli.constraint import Flags, constraint_from, script_constraint
 from aici_cli.files import bounded, check_utf8
 from aici_cli.output import print_json, say
-from aici_cli.render import Answer, document, stream_text
+from aici_cli.render import document, stream_text
 from aici_cli.report import report
 from aici_cli.sampling_flags import with_sampling_flags
 from aici_cli.script import script_from
-from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.schema_check import Whitespace
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import TypeAlias
+    from collections.abc import Sequence
 
-    from aici_base.ids import TokenId
-    from aici_engine.config import SamplingParams
-    from aici_engine.events import Event
+    import aici
 
-    Samples: TypeAlias = tuple[Callable[[], str], Sequence[Iterable[Event]]]
-    """The model's name, known once there is an answer, and the events of each sample."""
-
-
-_T = TypeVar("_T")
-
-DEFAULT_MAX_TOKENS = 256
-DEFAULT_MAX_FORKS = 16
 MAX_PROMPT_BYTES = 16 << 20
-PROMPT_HINT = "give it as an argument, or pipe it to stdin"
+PROMPT_HINT = "give the prompt as an argument, or pipe the prompt to stdin"
 
 
 @with_sampling_flags
@@ -106,127 +93,95 @@ def run(
         controller_arg=controller_arg,
     )
     script = script_from(argument, controller if controller_arg is None else None, is_free=flags == Flags())
+    constraint: aici.Constraint[Any] | None
     if script is not None:
-        control: Control | None = script_control(script.guest, script.text, on_server=server is not None)
+        constraint = script_constraint(script.guest, script.text, on_server=server is not None)
     else:
-        control = control_from(flags, on_server=server is not None)
+        constraint = constraint_from(flags, on_server=server is not None)
         if prompt is not None and argument is not None:
             raise UsageError("there are two prompts, an argument and --prompt")
     if sampling["logprobs"] is not None and not json:
         raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
-    here = Here(max_forks=max_forks, dtype=dtype, device=device, threads=threads)
+    engine = EngineFlags(max_forks=max_forks, dtype=dtype, device=device, threads=threads)
     if server is not None:
-        here.check_unused()
+        engine.check_unused()
     for each in sampling["stop"]:
         check_utf8(each, "--stop")
     given = prompt if script is not None or argument is None else argument
-    is_script = script is not None or controller in SCRIPT_GUESTS.values()
-    sampling["max_tokens"] = sampling["max_tokens"] or (None if is_script else DEFAULT_MAX_TOKENS)
-    text = "" if is_script and not given else _prompt(given)  # a script begins by itself
-
-    from aici_engine.config import SamplingParams
-
-    seed = sampling["seed"]
-    samples_params = [
-        SamplingParams(**sampling | {"seed": None if seed is None else seed + number}) for number in range(num_samples)
-    ]
-    job = Job(text, samples_params, control=control, model=model, chat=chat)
-    with _on_server(job, server) if server is not None else _here(job, here) as (name, samples):
-        answers = _write(samples, quiet=json)
-        shown = document(text, name(), answers)
-    if json:
+    is_script = constraint is not None and constraint.is_script
+    text = "" if is_script and not given else _prompt(given)  # a script needs no prompt
+    options = {name: value for name, value in sampling.items() if name != "max_tokens" or value is not None}
+    with _open(model, server, engine) as llm:
+        results = _run(llm, text, constraint, options, num_samples=num_samples, chat=chat, quiet=json)
+        shown = document(text, llm.model, results) if json else None
+    if shown is not None:
         print_json(shown)
-    report(answers, log=log, constrained=control is not None)
+    report(results, log=log, constrained=constraint is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    prompt: str
-    sampling: "Sequence[SamplingParams]"
-    control: Control | None
-    model: str | None
-    chat: bool
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFlags:
+    """The flags about an engine in this process. None: the flag was not given."""
 
-
-@dataclass(frozen=True, slots=True)
-class Here:
-    """What is said of an engine in this process; None: nothing."""
-
-    max_forks: int | None
-    dtype: Dtype | None
-    device: Device | None
-    threads: int | None
+    max_forks: int | None = None
+    dtype: Dtype | None = None
+    device: Device | None = None
+    threads: int | None = None
 
     def check_unused(self) -> None:
+        """Raise UsageError if a flag was given: a server decides about its own engine."""
         for field in fields(self):
             if getattr(self, field.name) is not None:
                 option = f"--{field.name.replace('_', '-')}"
-                raise UsageError(f"{option} is not for --server", hint=f"it is the server's: aici serve {option}")
+                raise UsageError(f"{option} is not for --server", hint=f"give the server the flag: aici serve {option}")
 
 
-@contextlib.contextmanager
-def _here(job: Job, here: Here) -> "Iterator[Samples]":
-    from aici_engine.chat_template import chat_prompt
-    from aici_engine.config import EngineConfig
-    from aici_engine.engine import Engine, import_engine
+def _open(model: str | None, server: str | None, engine: EngineFlags) -> "aici.LLM":
+    import aici
+
+    if server is not None:
+        return aici.LLM(model, server=server)
+
     from aici_engine.store.resolve import resolve_model
-    from aici_runtime.client import Runtime, RuntimeConfig
-    from aici_runtime.config import patient
 
-    model_dir = resolve_model(job.model, say=say)
+    llm = aici.LLM(
+        resolve_model(model, say=say),
+        dtype=engine.dtype,
+        device=engine.device,
+        threads=engine.threads,
+        max_forks=engine.max_forks,
+    )
+    gc.freeze()  # imports made a million objects that stay; collections need not look at them
+    return llm
+
+
+def _run(
+    llm: "aici.LLM",
+    prompt: str,
+    constraint: "aici.Constraint[Any] | None",
+    options: dict[str, Any],
+    *,
+    num_samples: int,
+    chat: bool,
+    quiet: bool,
+) -> "Sequence[aici.Result[Any]]":
+    """Return the results of all samples. Write their texts in order, each as it comes, separated by newlines."""
+    seed = options["seed"]
+    results = []
     with contextlib.ExitStack() as stack:
-        # The runtime comes up on the other core while this process imports torch.
-        config = patient(RuntimeConfig(tokenizer=model_dir, max_forks=here.max_forks or DEFAULT_MAX_FORKS))
-        runtime = stack.enter_context(Runtime(config)) if job.control else None
-        _apart(import_engine)
-        if runtime:
-            runtime.wait_ready()
-
-        from aici_engine.request import ControllerCall, Request
-
-        engine_config = EngineConfig(
-            model_dir=model_dir,
-            dtype=here.dtype or DEFAULT_DTYPE,
-            device=here.device or "auto",
-            num_threads=here.threads,
-        )
-        engine = stack.enter_context(_apart(lambda: Engine(engine_config, runtime=runtime)))
-        call = None
-        if runtime and job.control:
-            call = ControllerCall(runtime.mk_module(job.control.wasm).module_id, job.control.argument)
-        source: str | list[TokenId] = job.prompt or [engine.start_token]
-        if job.chat:
-            source = chat_prompt(model_dir, [{"role": "user", "content": job.prompt}])
-        if runtime:
-            # Closed first, however this ends: a runtime that hangs would keep the engine, and Ctrl-C, waiting.
-            stack.callback(runtime.close)
-        handles = [engine.submit(Request(prompt=source, sampling=each, controller=call)) for each in job.sampling]
-        yield lambda: model_dir.name, [handle.events() for handle in handles]
-
-
-def _apart(work: "Callable[[], _T]") -> "_T":
-    """In a thread of its own, while this one waits: Ctrl-C strikes here. In the middle of torch's C++, which calls
-    Python, the exception would abort the process."""
-    done: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001  raised where it is waited for
-            done.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return done.result()
-
-
-@contextlib.contextmanager
-def _on_server(job: Job, url: str) -> "Iterator[Samples]":
-    from aici_cli.remote import Remote
-    from aici_cli.remote_run import RemoteEvents, started
-
-    with started(Remote(url), job.prompt, job.sampling, control=job.control, chat=job.chat, model=job.model) as runs:
-        answers = [RemoteEvents(run) for run in runs]
-        yield lambda: answers[0].model, answers
+        streams: list[aici.Stream[Any]] = []
+        for number in range(num_samples):
+            seeded = options | {"seed": None if seed is None else seed + number}
+            messages = [{"role": "user", "content": prompt}]
+            start = (
+                llm.chat_stream(messages, constraint, **seeded) if chat else llm.stream(prompt, constraint, **seeded)
+            )
+            streams.append(stack.enter_context(start))
+        for number, stream in enumerate(streams):
+            if number and not quiet:
+                print(flush=True)
+            results.append(stream_text(stream, quiet=quiet))
+    return results
 
 
 def _prompt(given: str | None) -> str:
@@ -243,13 +198,3 @@ def _prompt(given: str | None) -> str:
         raise UsageError("the prompt is empty", hint=PROMPT_HINT)
     check_utf8(text, "the prompt")
     return text
-
-
-def _write(samples: "Sequence[Iterable[Event]]", *, quiet: bool) -> list[Answer]:
-    """Their texts in order, each as it comes, parted by newlines."""
-    answers = []
-    for number, events in enumerate(samples):
-        if number and not quiet:
-            print(flush=True)
-        answers.append(stream_text(events, quiet=quiet))
-    return answers

@@ -1,27 +1,26 @@
-"""Programs that a user gives to `aici run` by the name of their file."""
+"""Programs that a user gives to `aici run` as the name of a file."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from aici_base.errors import NotFoundError, UsageError
-from aici_cli.constraint import MAX_TEXT_BYTES
-from aici_cli.files import read_text
+from aici_cli.files import MAX_TEXT_BYTES, read_text
 from aici_controllers.catalog import SCRIPT_GUESTS
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """`guest`: the controller that runs it."""
+    """A program's `text`, and `guest`, the shipped controller that runs the program."""
 
     guest: str
     text: str
 
 
 def script_from(given: str | None, controller: str | None, *, is_free: bool) -> Script | None:
-    """The script that the argument of `aici run` names, if it names one rather than being the prompt.
+    """Return the script that the argument of `aici run` names, or None if the argument is a prompt.
 
-    `controller`: as `--controller` gives it. `is_free`: no flag constrains the output.
+    `controller` is the value of `--controller`. `is_free` tells that no flag constrains the output.
     """
     if controller is not None and controller in SCRIPT_GUESTS.values():
         if given is None:
@@ -32,10 +31,10 @@ def script_from(given: str | None, controller: str | None, *, is_free: bool) -> 
     suffix, is_there = Path(given).suffix, os.path.exists(given)
     if is_there and not is_free:
         raise UsageError(
-            f"{given} is a script, which says itself what may come", hint="give what is a prompt with --prompt"
+            f"{given} is a script, which decides by itself what may come", hint="give a prompt with --prompt"
         )
     if is_there:
         return Script(SCRIPT_GUESTS[suffix], read_text(Path(given), "the script", MAX_TEXT_BYTES))
     if len(given.split()) > 1 or not is_free:
         return None
-    raise NotFoundError(f"there is no script {given}", hint="give what is a prompt with --prompt")
+    raise NotFoundError(f"there is no script {given}", hint="give a prompt with --prompt")

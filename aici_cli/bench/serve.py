@@ -133,7 +133,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 @contextmanager
 def _server(url: str | None, model: str | None, max_num_seqs: int) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Its `/v1` and the headers of a key."""
-    from aici_cli.remote import split_url
+    from aici.remote.connection import split_url
 
     if url is not None:
         yield split_url(url)

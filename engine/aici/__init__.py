@@ -27,7 +27,6 @@ from aici.errors import (
 from aici.llm import LLM
 from aici.results import Fork, Result
 from aici.stream import Stream
-from aici_engine.config import SamplingParams
 from aici_engine.events import (
     AcceptedEvent,
     BacktrackEvent,
@@ -43,6 +42,7 @@ from aici_engine.events import (
     TokenEvent,
     Usage,
 )
+from aici_engine.sampling_params import SamplingParams
 
 __all__ = [
     "LLM",

@@ -1,16 +1,14 @@
 """What runs requests: an engine in this process (`local`) or a server (`remote`). Both report the same events."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from aici.constraints import Constraint
+from aici.constraints import Constraint, Messages
 from aici.errors import AiciError
-from aici_engine.config import SamplingParams
 from aici_engine.events import Event
+from aici_engine.sampling_params import SamplingParams
 
-Messages: TypeAlias = Sequence[Mapping[str, Any]]
-"""A conversation: each message has a `role` and a `content`."""
 Sink: TypeAlias = Callable[[Event | AiciError], None]
 """Receives the events of a request, the FinishEvent last, or the error that stands in its place; from any thread."""
 Abort: TypeAlias = Callable[[], None]
@@ -19,11 +17,15 @@ Abort: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request. A `prompt` that is a conversation goes through the model's chat template."""
+    """One request. A `prompt` that is a conversation goes through the model's chat template.
+
+    `patient`: when a server has no room, the request waits and asks again, instead of failing.
+    """
 
     prompt: str | Messages
     sampling: SamplingParams
     constraint: Constraint[Any] | None
+    patient: bool = False
 
 
 class Backend(Protocol):

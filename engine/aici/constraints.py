@@ -5,7 +5,7 @@ The check of an argument is made by the parser that also constrains generation, 
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 from aici.errors import NotFoundError, UsageError
 from aici_controllers import catalog, constraints
 from aici_controllers.constraints import Constraint as ShippedConstraint
+from aici_runtime.modules.wasm_bytes import check_wasm
 
 if TYPE_CHECKING:
     from aici_controllers.schema_check import Whitespace
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+"""A conversation: each message has a `role` and a `content`."""
 Language: TypeAlias = Literal["javascript", "python", "steps"]
 
 _GUESTS: Final[Mapping[Language, str]] = {"javascript": "jsctrl", "python": "pyctrl", "steps": "declctrl"}
-_WASM: Final = b"\0asm"
+MAX_WASM_BYTES: Final = 128 << 20
 MAX_TEXT_BYTES: Final = 4 << 20
 
 
@@ -78,21 +81,20 @@ def regex(pattern: str) -> Constraint[str]:
     return _shipped(constraints.regex(pattern), _same)
 
 
-def grammar(source: str | Path) -> Constraint[str]:
+def grammar(source: str | Path, *, name: str | None = None) -> Constraint[str]:
     """Return the constraint that the whole text is a sentence of a grammar in the notation of yacc.
 
     `source` is the grammar's text, a .y file (as a Path, or a string that ends in `.y`), or the name of a grammar that
-    ships with aici.
+    ships with aici. With `name`, which is what messages call the grammar, `source` is always the text.
 
     >>> llm.generate("A JSON list of numbers: ", aici.grammar("json"), max_tokens=8).text != ""
     True
     """
-    if isinstance(source, str) and source.isidentifier():
-        source = catalog.grammar_path(source)
-    if isinstance(source, str) and not source.endswith(".y"):
-        return _shipped(constraints.grammar(source), _same)
-    path = Path(source)
-    return _shipped(constraints.grammar(_read(path, "the grammar"), name=str(path)), _same)
+    if isinstance(source, str):
+        if name is not None or not (source.isidentifier() or source.endswith(".y")):
+            return _shipped(constraints.grammar(source, name=name or "grammar"), _same)
+        source = catalog.grammar_path(source) if source.isidentifier() else Path(source)
+    return _shipped(constraints.grammar(_read(source, "the grammar"), name=name or str(source)), _same)
 
 
 @overload
@@ -163,15 +165,15 @@ def controller(module: str | Path | bytes, argument: object = "") -> Constraint[
     text = argument if isinstance(argument, str) else _json(argument)
     if isinstance(module, str) and (module.endswith(".wasm") or "/" in module):
         module = Path(module)
+    is_script = module in catalog.SCRIPT_GUESTS.values()
     if isinstance(module, str) and module in catalog.guest_names():
-        is_script = module in catalog.SCRIPT_GUESTS.values()
         return _shipped(constraints.named(module, text), _same, is_script=is_script, complete="always")
     if isinstance(module, Path):
         module = module.expanduser().absolute()
-        _check_wasm(_read_bytes(module, f"controller {module}", len(_WASM)), str(module))
+        _check_wasm(_read_bytes(module, f"controller {module}", MAX_WASM_BYTES + 1), f"controller {module}")
     elif isinstance(module, bytes):
         _check_wasm(module, "the controller")
-    return Constraint(controller=module, argument=text, parse=_same, complete="always")
+    return Constraint(controller=module, argument=text, is_script=is_script, parse=_same, complete="always")
 
 
 def script(program: str | Path, language: Language | None = None) -> Constraint[str]:
@@ -218,8 +220,9 @@ def _read(path: Path, what: str) -> str:
 
 
 def _check_wasm(content: bytes, name: str) -> None:
-    if not content.startswith(_WASM):
-        raise UsageError(f"{name} is no WebAssembly module", hint="name a .wasm file that was built as a controller")
+    if len(content) > MAX_WASM_BYTES:
+        raise UsageError(f"{name} is larger than {MAX_WASM_BYTES >> 20} MiB")
+    check_wasm(content, name)
 
 
 def _json(argument: object) -> str:

@@ -1,17 +1,20 @@
 """A model with everything that runs it, or a server that has one."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from aici.backend import Backend, Call
 from aici.batch import run_batch
-from aici.constraints import UNCONSTRAINED, Constraint
+from aici.constraints import UNCONSTRAINED, Constraint, Messages
 from aici.errors import UsageError
 from aici.local import LocalBackend, LocalOptions
+from aici.remote.backend import RemoteBackend
 from aici.results import Result
-from aici.sampling import SamplingOptions, sampling_params
+from aici.sampling import sampling_params
 from aici.stream import Stream
-from aici_engine.config import Device, Dtype, SamplingParams
+from aici_engine.config import Device, Dtype
+from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
 T = TypeVar("T")
 
@@ -129,7 +132,7 @@ class LLM:
         params = sampling_params(sampling, options, constraint)
         kept = constraint or UNCONSTRAINED
         if not isinstance(prompt, str):
-            calls = [(text, Call(prompt=text, sampling=params, constraint=constraint)) for text in prompt]
+            calls = [(text, Call(prompt=text, sampling=params, constraint=constraint, patient=True)) for text in prompt]
             return run_batch(self._backend, calls, kept, progress=progress)
         result = Stream(
             self._backend, Call(prompt=prompt, sampling=params, constraint=constraint), prompt, kept
@@ -176,6 +179,46 @@ class LLM:
         call = Call(prompt=prompt, sampling=params, constraint=constraint)
         return Stream(self._backend, call, prompt, constraint or UNCONSTRAINED)
 
+    @overload
+    def chat_stream(
+        self,
+        messages: Messages,
+        constraint: None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Stream[str]: ...
+
+    @overload
+    def chat_stream(
+        self,
+        messages: Messages,
+        constraint: Constraint[T],
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Stream[T]: ...
+
+    def chat_stream(
+        self,
+        messages: Messages,
+        constraint: Constraint[Any] | None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Stream[Any]:
+        """Begin the assistant's answer to a conversation and return its events as they come.
+
+        Each message has a `role` and a `content`; the model's chat template makes a prompt of them.
+
+        >>> stream = llm.chat_stream([{"role": "user", "content": "Say hello."}], max_tokens=4)
+        >>> len(stream.result().tokens)
+        4
+        """
+        params = sampling_params(sampling, options, constraint)
+        call = Call(prompt=messages, sampling=params, constraint=constraint)
+        return Stream(self._backend, call, messages, constraint or UNCONSTRAINED)
+
     def close(self) -> None:
         """End all requests, processes and threads. Idempotent.
 
@@ -196,6 +239,9 @@ def open_backend(
 ) -> Backend:
     if server is None and api_key is not None:
         raise UsageError("api_key has no server to be sent to", hint="give server=")
-    if server is not None:
-        raise UsageError("server= is not there yet")
-    return LocalBackend(model, options)
+    if server is None:
+        return LocalBackend(model, options)
+    for field in fields(options):
+        if getattr(options, field.name) is not None:
+            raise UsageError(f"{field.name} does not go with server=", hint="the server decides about its engine")
+    return RemoteBackend(server, model=None if model is None else str(model), api_key=api_key)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aici.backend import Abort, Call, Sink
 from aici.constraints import Constraint
 from aici.errors import UnavailableError
-from aici_controllers.catalog import guest_names, guest_path
+from aici_controllers.catalog import SHIPPED, guest_path
 from aici_controllers.store import Store
 from aici_engine.config import Device, Dtype, EngineConfig
 
@@ -127,7 +127,7 @@ class LocalBackend:
     def _bring(self, controller: str | Path | bytes) -> str:
         """Return the id of a module that the runtime then has."""
         if isinstance(controller, str):
-            if controller not in guest_names():
+            if controller not in SHIPPED:
                 return self._store.resolve(controller)
             controller = guest_path(controller)
         wasm = controller if isinstance(controller, bytes) else controller.read_bytes()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from aici.constraints import Constraint
+from aici.constraints import Constraint, Messages
 from aici.errors import AiciError, ControllerError, UnfinishedError
 from aici_engine.events import (
     ControlEvent,
@@ -59,7 +59,7 @@ class Result(Generic[T_co]):
     2 aici-stop
     """
 
-    prompt: str
+    prompt: str | Messages
     text: str
     tokens: tuple[Token, ...]
     finish_reason: FinishReason
@@ -103,7 +103,7 @@ class Result(Generic[T_co]):
 class Collector(Generic[T]):
     """Adds up the events of one request to a Result."""
 
-    def __init__(self, prompt: str, constraint: Constraint[T]) -> None:
+    def __init__(self, prompt: str | Messages, constraint: Constraint[T]) -> None:
         self._prompt = prompt
         self._constraint = constraint
         self._parents: dict[int, int] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Generic, Self, TypeVar
 
 from aici.backend import Abort, Backend, Call
-from aici.constraints import Constraint
+from aici.constraints import Constraint, Messages
 from aici.errors import AiciError
 from aici.results import Collector, Result
 from aici_engine.events import Event, FinishEvent, TokenEvent
@@ -28,7 +28,7 @@ class Stream(Generic[T]):
     FinishEvent
     """
 
-    def __init__(self, backend: Backend, call: Call, prompt: str, constraint: Constraint[T]) -> None:
+    def __init__(self, backend: Backend, call: Call, prompt: str | Messages, constraint: Constraint[T]) -> None:
         events: queue.SimpleQueue[Event | AiciError] = queue.SimpleQueue()
         self._events = events
         self._backend = backend  # or dropping the LLM would end what the stream reads

@@ -1,12 +1,11 @@
 """Keywords in place of SamplingParams."""
 
-import dataclasses
 from typing import Any
 
 import pytest
 
 import aici
-from aici.sampling import SamplingOptions, sampling_params
+from aici.sampling import sampling_params
 
 
 def test_without_anything_decoding_is_greedy_and_bounded() -> None:
@@ -23,11 +22,7 @@ def test_keywords_replace_fields() -> None:
     assert sampling_params(None, {"stop": ["a", "b"]}, None).stop == ("a", "b")
 
 
-def test_the_keywords_are_the_fields() -> None:
-    assert set(SamplingOptions.__annotations__) == {field.name for field in dataclasses.fields(aici.SamplingParams)}
-
-
 def test_another_keyword_is_refused() -> None:
     wrong: Any = {"max_token": 3}
-    with pytest.raises(aici.UsageError, match="max_token: no such"):
+    with pytest.raises(aici.UsageError, match="no sampling parameter max_token"):
         sampling_params(None, wrong, None)

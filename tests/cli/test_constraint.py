@@ -6,25 +6,25 @@ from pathlib import Path
 import pytest
 
 from aici_base.errors import UsageError
-from aici_cli.constraint import Flags, control_from
+from aici_cli.constraint import Flags, constraint_from
 
 
 def test_files_as_windows_editors_write_them(tmp_path: Path) -> None:
     """A mark before the text and CR LF are the file's, not the text's; U+2028 ends no line."""
     lines = tmp_path / "lines"
     lines.write_bytes(b"\xef\xbb\xbfred\r\n\r\ndark\xe2\x80\xa8green\r\nblue")
-    control = control_from(Flags(choices=lines))
-    assert control is not None
-    assert json.loads(control.argument) == ["red", "dark\u2028green", "blue"]
-    control = control_from(Flags(substring=lines))
-    assert control is not None
-    assert json.loads(control.argument)["text"] == "red\r\n\r\ndark\u2028green\r\nblue"
+    constraint = constraint_from(Flags(choices=lines))
+    assert constraint is not None
+    assert json.loads(constraint.argument) == ["red", "dark\u2028green", "blue"]
+    constraint = constraint_from(Flags(substring=lines))
+    assert constraint is not None
+    assert json.loads(constraint.argument)["text"] == "red\r\n\r\ndark\u2028green\r\nblue"
     schema = tmp_path / "schema.json"
     schema.write_bytes(b'\xef\xbb\xbf{"type": "integer"}\r\n')
-    assert control_from(Flags(json_schema=str(schema))) is not None
+    assert constraint_from(Flags(json_schema=str(schema))) is not None
     grammar = tmp_path / "yes.y"
     grammar.write_bytes(b'\xef\xbb\xbf%start s\r\n%%\r\ns : "yes" ;\r\n')
-    assert control_from(Flags(grammar=str(grammar))) is not None
+    assert constraint_from(Flags(grammar=str(grammar))) is not None
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_files_as_windows_editors_write_them(tmp_path: Path) -> None:
 )
 def test_lenient_is_advised_where_it_helps(schema: str, helps: bool) -> None:
     with pytest.raises(UsageError) as error:
-        control_from(Flags(json_schema=schema))
+        constraint_from(Flags(json_schema=schema))
     assert ("--lenient" in (error.value.hint or "")) == helps
 
 
@@ -57,7 +57,7 @@ def test_lenient_is_advised_where_it_helps(schema: str, helps: bool) -> None:
 )
 def test_the_argument_of_a_named_controller_is_checked_first(guest: str, argument: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
-        control_from(Flags(controller=guest, controller_arg=argument))
+        constraint_from(Flags(controller=guest, controller_arg=argument))
     assert said in error.value.message
 
 
@@ -67,9 +67,9 @@ def test_the_argument_of_a_named_controller_goes_to_it_as_it_is() -> None:
         ("json_schema", '{"schema": true}'),
         ("substring", '{"text": "a"}'),
     ):
-        control = control_from(Flags(controller=guest, controller_arg=argument))
-        assert control is not None
-        assert (control.name, control.argument) == (guest, argument)
+        constraint = constraint_from(Flags(controller=guest, controller_arg=argument))
+        assert constraint is not None
+        assert (constraint.controller, constraint.argument) == (guest, argument)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_argument_of_a_named_controller_goes_to_it_as_it_is() -> None:
 @pytest.mark.parametrize("lenient", [False, True])
 def test_what_chat_apis_wrap_around_a_schema_is_told_from_one(schema: str, where: str, lenient: bool) -> None:
     with pytest.raises(UsageError) as error:
-        control_from(Flags(json_schema=schema, lenient=lenient))
+        constraint_from(Flags(json_schema=schema, lenient=lenient))
     assert error.value.hint.endswith(f" {where}")
 
 
@@ -101,5 +101,5 @@ def test_what_chat_apis_wrap_around_a_schema_is_told_from_one(schema: str, where
 )
 def test_what_is_no_schema_and_no_text(flags: Flags, said: str) -> None:
     with pytest.raises(UsageError) as error:
-        control_from(flags)
+        constraint_from(flags)
     assert said in error.value.message

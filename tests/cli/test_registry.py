@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from aici_base.errors import NotFoundError
-from aici_cli.constraint import Flags, control_from
-from aici_cli.places import Local
+from aici_cli.constraint import Flags, constraint_from
+from aici_cli.controller_stores import LocalStore
 from aici_controllers.catalog import SHIPPED, guest_names, guest_path
 from aici_controllers.sdk import sdk_dir
 from tests.runtime.support import wat
@@ -88,16 +88,16 @@ def test_wrong_use(ctrl: Ctrl, args: list[str], code: int, said: str) -> None:
 
 
 def test_what_is_kept_runs_by_its_name() -> None:
-    local = Local()
+    local = LocalStore()
     local.upload(WASM)
     local.set_tags(HEX, ["of-this-test"])
     for name in ("of-this-test", HEX):
-        control = control_from(Flags(controller=name, controller_arg="x"))
+        control = constraint_from(Flags(controller=name, controller_arg="x"))
         assert control is not None
-        assert (control.wasm, control.argument, control.name) == (WASM, "x", None)
+        assert (control.controller, control.argument) == (name, "x")
     assert local.remove(HEX, force=True) == ["of-this-test"]
     with pytest.raises(NotFoundError, match="no controller is called 'of-this-test'"):
-        control_from(Flags(controller="of-this-test"))
+        constraint_from(Flags(controller="of-this-test"))
 
 
 def test_the_catalog_names_every_guest_whose_source_is_here() -> None:

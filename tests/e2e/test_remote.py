@@ -33,13 +33,17 @@ def document(server: Server, *args: str) -> dict[str, Any]:
 
 
 def at_home(engine: Engine, runtime: Runtime, wasm: Path | None, argument: str, max_tokens: int) -> dict[str, Any]:
-    """What `aici run --json` says of the same without a server."""
-    from aici_cli.render import document, stream_text
+    """What `aici run --json` prints for the same run without a server."""
+    from aici.constraints import UNCONSTRAINED
+    from aici.results import Collector
+    from aici_cli.render import document
 
     call = None if wasm is None else ControllerCall(runtime.mk_module(wasm.read_bytes()).module_id, argument)
     sampling = SamplingParams(temperature=0.0, top_k=0, max_tokens=max_tokens)
-    events = engine.submit(Request(prompt=PROMPT, sampling=sampling, controller=call)).events()
-    return document(PROMPT, "", [stream_text(events, quiet=True)])
+    collector = Collector(PROMPT, UNCONSTRAINED)
+    for event in engine.submit(Request(prompt=PROMPT, sampling=sampling, controller=call)).events():
+        collector.add(event)
+    return document(PROMPT, "", [collector.ended])
 
 
 SCHEMA = '{"type":"object","properties":{"size":{"enum":["big","small"]}},"required":["size"]}'

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+import aici
+from aici.remote.connection import Server
+from aici.remote.controllers import RemoteControllers
 from aici_base.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
-from aici_cli.remote import Remote
 
 
 @contextlib.contextmanager
@@ -32,6 +34,10 @@ def answering(answer: bytes, *, read_body: bool = True) -> Iterator[tuple[str, l
         thread.join(10)
 
 
+def remote(url: str) -> RemoteControllers:
+    return RemoteControllers(Server(url))
+
+
 def http(status: str, body: bytes) -> bytes:
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
 
@@ -52,14 +58,14 @@ def http(status: str, body: bytes) -> bytes:
 )
 def test_what_a_server_says_becomes_an_error(status: str, body: bytes, kind: type[AiciError], said: str) -> None:
     with answering(http(status, body)) as (url, _), pytest.raises(kind) as error:
-        Remote(url).tags()
+        remote(url).tags()
     assert type(error.value) is kind
     assert said in error.value.message
 
 
 def test_a_key_is_sent_and_never_shown() -> None:
     with answering(b"") as (url, heard), pytest.raises(AiciError) as error:
-        Remote(f"{url}/v1/#key=secret").tags()
+        remote(f"{url}/v1/#key=secret").tags()
     assert heard[0].startswith(b"GET /v1/controllers/tags ")
     assert b"Authorization: Bearer secret\r\n" in heard[0]
     assert b"api-key: secret\r\n" in heard[0]
@@ -69,16 +75,20 @@ def test_a_key_is_sent_and_never_shown() -> None:
 @pytest.mark.parametrize("end", [b"", b'data: {"object": "run"'])
 def test_an_answer_that_breaks_off_is_an_error(end: bytes) -> None:
     head = b"HTTP/1.1 200 x\r\nContent-Type: text/event-stream\r\n\r\n"
-    start = b'data: {"object": "initial-run"}\n\n'
-    with answering(head + start + end) as (url, _), Remote(url).start({}) as run, pytest.raises(AiciError) as error:
-        assert [told["object"] for told in run.objects()] == ["initial-run"]
+    start = b'data: {"object": "initial-run", "model": "it"}\n\n'
+    with answering(head + start + end) as (url, _), aici.LLM(server=url) as llm:
+        stream = llm.stream("x")
+        events = iter(stream)
+        assert next(events) == aici.AcceptedEvent()
+        with pytest.raises(AiciError) as error:
+            next(events)
     assert "127.0.0.1" in error.value.message
 
 
 def test_a_server_that_answers_before_it_has_read_all_is_heard() -> None:
     answer = http("413 x", json.dumps({"message": "too large"}).encode())
     with answering(answer, read_body=False) as (url, _), pytest.raises(AiciError) as error:
-        Remote(url).upload(bytes(30 << 20))
+        remote(url).upload(bytes(30 << 20))
     assert "too large" in error.value.message or "broke" in error.value.message
 
 
@@ -86,10 +96,10 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(UnreachableError, match="cannot be reached"):
-        Remote(f"http://127.0.0.1:{port}").tags()
+        remote(f"http://127.0.0.1:{port}").tags()
 
 
 @pytest.mark.parametrize("url", ["localhost:4242", "ftp://it", "http://", "http://it:port", "http://it:99999999"])
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(UsageError, match="is no server's address"):
-        Remote(url)
+        Server(url)

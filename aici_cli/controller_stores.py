@@ -1,4 +1,4 @@
-"""Where controllers are kept: a server, or without one the store of this machine. Both can do the same."""
+"""Where controllers are kept: on a server, or in the store of this machine. Both offer the same methods."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 _OWNER = Auth("local", is_admin=True)
 
 
-class Place(Protocol):
-    """Names are of tags, or of what is there from the start. All raise NotFoundError for what is not there."""
+class ControllerStore(Protocol):
+    """A name is a tag, or the name of a controller that ships. Methods raise NotFoundError if unknown."""
 
     def upload(self, wasm: bytes) -> ModuleInfo: ...
 
     def fetch(self, name: str) -> bytes:
-        """Of a module id or a name."""
+        """Return the module with an id or a name."""
 
     def modules(self) -> list[Module]: ...
 
@@ -31,31 +31,33 @@ class Place(Protocol):
     def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]: ...
 
     def remove(self, module_id: str, *, force: bool) -> list[str]:
-        """Returns the tags that went with it."""
+        """Return the tags that were removed with the module."""
 
     def remove_tag(self, tag: str) -> None: ...
 
 
-def place(server: str | None) -> Place:
+def open_store(server: str | None) -> ControllerStore:
+    """Return the store of the server at a URL; of None, the store of this machine."""
     if server is not None:
-        from aici_cli.remote import Remote
+        from aici.remote.connection import Server
+        from aici.remote.controllers import RemoteControllers
 
-        return Remote(server)
-    return Local()
+        return RemoteControllers(Server(server))
+    return LocalStore()
 
 
-def find(place: Place, name: str) -> str:
-    """The id of the module with this id or name."""
+def find(store: ControllerStore, name: str) -> str:
+    """Return the id of the module with an id or a name."""
     if is_module_id(name):
         return name
-    for module in place.modules():
+    for module in store.modules():
         if name in module.tags:
             return module.module_id
-    raise NotFoundError(f"no controller is called {name}", hint="`aici ctrl list` shows those that there are")
+    raise NotFoundError(f"no controller is called {name}", hint="`aici ctrl list` shows all controllers")
 
 
-class Local:
-    """Everything in it is its user's, who may do all."""
+class LocalStore:
+    """The store of this machine's user, who may do everything."""
 
     def __init__(self, store: "Store | None" = None) -> None:
         from aici_controllers.store import Store
@@ -85,5 +87,5 @@ class Local:
         self._store.remove_tag(tag, _OWNER)
 
 
-def id_of(wasm: bytes) -> str:
+def module_id_of(wasm: bytes) -> str:
     return hashlib.sha256(wasm).hexdigest()

@@ -1,0 +1,176 @@
+"""HTTP to a server: one connection a request, and failures as errors of aici."""
+
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from aici.errors import AiciError, QuotaError, UnreachableError, UsageError
+from aici_base.errors import classes
+
+DEFAULT_URL: Final = "http://127.0.0.1:4242"
+_CONNECT_S: Final = 10.0
+_START_FAILED: Final = "While executing instantiate:\n"
+"""What AICI REST writes before the message of a controller that does not start."""
+
+
+def split_url(url: str) -> tuple[str, dict[str, str]]:
+    """Return the address of `/v1`, and the headers of the key that stands behind `#key=`."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{url} is no server's address", hint=f"give one like {DEFAULT_URL}")
+    path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
+    key = urllib.parse.parse_qs(parts.fragment).get("key")
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path, "", "")), key_headers(key[0]) if key else {}
+
+
+def key_headers(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}", "api-key": key}
+
+
+class OverloadedError(QuotaError):
+    """The server refuses for now. `retry_after_s` is the time that the server asks for."""
+
+    code = "rate_limit_error"
+
+    def __init__(self, message: str, *, hint: str, retry_after_s: float) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class Server:
+    """A server's address and key. `url` is of the server or of its `/v1/`; a key may stand behind `#key=`.
+
+    Methods are called from any thread.
+    """
+
+    def __init__(self, url: str, *, api_key: str | None = None) -> None:
+        base, self._headers = split_url(url)
+        if api_key is not None:
+            self._headers = key_headers(api_key)
+        parts = urllib.parse.urlsplit(base)
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise UsageError(f"{url} is no server's address: {error}") from error
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname or "", port
+        self._path = parts.path
+        self.shown = base.removesuffix("/v1")
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> "Exchange":
+        """Connect and send a request to `/v1` + `path`. Raise UnreachableError if nobody listens there."""
+        connection = self._kind(self._host, self._port, timeout=_CONNECT_S)
+        is_json = path != "/controllers"
+        headers = {"Content-Type": "application/json" if is_json else "application/wasm"} if body is not None else {}
+        try:
+            connection.connect()
+            # An answer may take long; TCP asks whether the server is still there.
+            connection.sock.settimeout(None)
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            exchange = Exchange(connection, self.shown)
+            with _no_sigpipe():
+                connection.request(method, self._path + path, body, self._headers | headers)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the server has answered before it had read all
+        except OSError as error:
+            connection.close()
+            raise UnreachableError(
+                f"{self.shown} cannot be reached: {error.strerror or error}", hint="is `aici serve` running there?"
+            ) from error
+        return exchange
+
+    @contextlib.contextmanager
+    def json(self, method: str, path: str, body: bytes | None = None) -> Iterator[Any]:
+        """Give the JSON of the answer. Whatever the caller misses in the JSON is an AiciError about the server."""
+        with self.send(method, path, body) as exchange, exchange.read_errors():
+            yield json.loads(exchange.response().read())
+
+
+class Exchange:
+    """A request that was sent, and its answer. A context manager that closes the connection."""
+
+    def __init__(self, connection: http.client.HTTPConnection, shown: str) -> None:
+        self._connection = connection
+        self._socket = connection.sock
+        self._response: http.client.HTTPResponse | None = None
+        self.shown = shown
+
+    def response(self) -> http.client.HTTPResponse:
+        """Wait until the server answers. Raise the error of an answer that is not 200."""
+        if self._response is None:
+            with self.read_errors():
+                response = self._connection.getresponse()
+                if response.status != http.HTTPStatus.OK:
+                    raise _error(response, response.read())
+                self._response = response
+        return self._response
+
+    @contextlib.contextmanager
+    def read_errors(self) -> Iterator[None]:
+        """Turn what reading the answer raises into an AiciError."""
+        try:
+            yield
+        except (OSError, http.client.HTTPException) as error:
+            raise AiciError(f"the connection to {self.shown} broke: {error!r}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise AiciError(f"{self.shown} does not speak AICI REST: {error}") from error
+
+    def break_off(self) -> None:
+        """End the exchange from any thread; a thread that reads the answer sees its end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        self._connection.close()
+
+    def __enter__(self) -> "Exchange":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def encode(request: Mapping[str, object]) -> bytes:
+    try:
+        return json.dumps(request, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text is not valid Unicode: {error}") from error
+
+
+def quote(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
+def _error(response: http.client.HTTPResponse, body: bytes) -> AiciError:
+    try:
+        told = json.loads(body)
+        told = told.get("error", told)
+        message, hint, code = told["message"], told.get("hint") or "", told.get("code")
+    except (ValueError, KeyError, AttributeError):
+        message, hint, code = body.decode(errors="replace").strip() or f"HTTP status {response.status}", "", None
+    message = message.removeprefix(_START_FAILED)
+    if response.status == http.HTTPStatus.TOO_MANY_REQUESTS:
+        after = response.headers["Retry-After"] or "1"
+        return OverloadedError(message, hint=hint, retry_after_s=float(after) if after.isdecimal() else 1.0)
+    known = {kind.code: kind for kind in classes() if kind.__module__ == AiciError.__module__}
+    is_usage = response.status in (400, 404, 409, 422)
+    return known.get(str(code), UsageError if is_usage else AiciError)(message, hint=hint)
+
+
+@contextlib.contextmanager
+def _no_sigpipe() -> Iterator[None]:
+    """A server that closes the connection raises BrokenPipeError here, whatever SIGPIPE does to this process."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+    try:
+        yield
+    finally:
+        if signal.SIGPIPE not in before:
+            signal.sigtimedwait({signal.SIGPIPE}, 0)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
