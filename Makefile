@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-REQUIREMENTS := import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-  extras = map(project["optional-dependencies"].get, ("engine", "server", "build", "dev")); \
+REQUIREMENTS := import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  extras = map(project["optional-dependencies"].get, sys.argv[1:]); \
   print(*project["dependencies"], *(name for extra in extras for name in extra))
 
-.PHONY: help run test model check fmt guests kernels generated native fuzz clean
+.PHONY: help run test model check fmt guests kernels generated docs native fuzz clean
 
 help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
@@ -43,6 +43,9 @@ guests: $(READY)  ## compile the Wasm guests whose sources changed
 kernels: $(READY)  ## compile the engine's C for this machine, if it changed
 	@$(BIN)/python -m aici_engine.native.build
 
+docs: $(VENV)/.docs  ## the documentation as a site, in site/; a dead link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 native: $(READY)  ## the SDK built natively, under sanitizers
 	$(BIN)/python controllers/sdk/native/run.py check
 
@@ -63,7 +66,7 @@ $(VENV)/.tools: pyproject.toml
 
 # These two are apart from $(READY), so that with -j one core compiles while another unpacks.
 $(VENV)/.libraries: $(VENV)/.tools
-	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)')
+	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)' engine server build dev)
 	@touch $@
 
 $(VENV)/.compiled: $(VENV)/.tools
@@ -75,5 +78,9 @@ $(READY): hatch_build.py $(VENV)/.libraries $(VENV)/.compiled
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+$(VENV)/.docs: $(READY)
+	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)' docs)
+	@touch $@
+
 clean:  ## remove the venv and what was built
-	rm -rf $(VENV) engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis

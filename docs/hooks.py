@@ -33,7 +33,9 @@ PAGES = {
     "runtime/LIMITS.md": "reference/limits.md",
     "runtime/README.md": "reference/runtime.md",
     **{f"controllers/guests/{name}/README.md": f"reference/guests/{name}.md" for name in _GUESTS},
-    **{f"engine/aici_engine/server/{name}/README.md": f"reference/protocols/{name}.md" for name in _PROTOCOLS},
+    **{
+        f"engine/aici_engine/server/protocols/{name}/README.md": f"reference/protocols/{name}.md" for name in _PROTOCOLS
+    },
 }
 """File of the repository -> page of the site. `README.md` has no page: links to it go to the first page."""
 
@@ -55,7 +57,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     here = page.file.src_uri
-    source = next((source for source, shown in PAGES.items() if shown == here and source != "README.md"), f"docs/{here}")
+    source = next(
+        (source for source, shown in PAGES.items() if shown == here and source != "README.md"), f"docs/{here}"
+    )
     return follow_links(markdown, source, here)
 
 

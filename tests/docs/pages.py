@@ -6,9 +6,19 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").rglob("*.md")) + [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "SECURITY.md")]
+PAGES = sorted((ROOT / "docs").rglob("*.md")) + [
+    ROOT / name for name in ("README.md", "ARCHITECTURE.md", "SECURITY.md")
+]
 MARKDOWN = sorted(
-    {*PAGES, *ROOT.glob("*.md"), *(path for room in ("controllers", "engine", "runtime", "grammars", "examples") for path in (ROOT / room).rglob("*.md"))}
+    {
+        *PAGES,
+        *ROOT.glob("*.md"),
+        *(
+            path
+            for room in ("controllers", "engine", "runtime", "grammars", "examples")
+            for path in (ROOT / room).rglob("*.md")
+        ),
+    }
 )
 
 _FENCE = re.compile(r"^( *)```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^\1``` *$", re.MULTILINE | re.DOTALL)

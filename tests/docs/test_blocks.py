@@ -26,8 +26,8 @@ from tests.support.server import Server, serving
 pytestmark = pytest.mark.e2e
 
 _ADDRESS = "http://127.0.0.1:4242"
-_CHECKED = {"json", "toml", "mermaid", "text", "ini", "dockerfile", "js", "cpp", "rust", "diff", "yacc"}
-_PAGES = [page for page in map(Page, PAGES) if page.blocks]
+_CHECKED = {"json", "toml", "mermaid", "text", "ini", "dockerfile", "js", "cpp", "rust", "diff", "yacc", ""}
+_PAGES = [page for page in map(Page, PAGES) if page.blocks and page.path.name != "README.md"]
 
 NOT_RUN = 12
 """Blocks that may say `not run`. Raise the number only with a reason at the block that a reader accepts."""
@@ -101,7 +101,9 @@ class Reader:
                 self._serve(command)
                 continue
             status = int(block.mark[1]) if block.mark and block.mark[0] == "exit" else 0
-            shown = self._run(["bash", "-c", command.replace(_ADDRESS, self._server.url)], f"{block}: {command}", status)
+            shown = self._run(
+                ["bash", "-c", command.replace(_ADDRESS, self._server.url)], f"{block}: {command}", status
+            )
             compare(shown, output, f"{block}: {command}")
 
     def _serve(self, command: str) -> None:
@@ -113,19 +115,34 @@ class Reader:
             self._server = self._stack.enter_context(serving(*options))
 
     def _python(self, block: Block) -> None:
-        self._printed = self._run([sys.executable, "-"], str(block), stdin=block.text.replace(_ADDRESS, self._server.url))
+        self._printed = self._run(
+            [sys.executable, "-"], str(block), stdin=block.text.replace(_ADDRESS, self._server.url)
+        )
 
     def _run(self, command: list[str], what: str, status: int = 0, stdin: str = "") -> str:
         """Return what it printed: stdout and stderr as they came."""
         env = self._env | {"AICI_API_BASE": self._shared.url}
         done = subprocess.run(
-            command, cwd=self._folder, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, env=env
+            command,
+            cwd=self._folder,
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            env=env,
         )
-        assert done.returncode in (status, -signal.SIGPIPE if status else status), f"{what}: {done.returncode}\n{done.stdout}"
+        assert done.returncode in (status, -signal.SIGPIPE if status else status), (
+            f"{what}: {done.returncode}\n{done.stdout}"
+        )
         return done.stdout
 
 
 def compare(printed: str, shown: str, what: str) -> None:
     """Raise unless `printed` is what the page shows; a page that shows nothing says nothing about it."""
-    pattern = ".*".join(re.escape(part) for part in shown.strip().split("…"))
-    assert not shown or re.fullmatch(pattern, printed.strip(), re.DOTALL), f"{what}\n--- printed\n{printed}\n--- shown\n{shown}"
+    lines = [
+        r"(?:[^\n]*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
+        for line in shown.strip().splitlines()
+    ]
+    matches = re.fullmatch("".join(lines), f"{printed.strip()}\n", re.DOTALL)
+    assert not shown or matches, f"{what}\n--- printed\n{printed}\n--- shown\n{shown}"
