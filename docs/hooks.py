@@ -1,7 +1,8 @@
-"""What MkDocs is told besides `mkdocs.yml`: READMEs of the folders become pages, links follow them, mermaid is local.
+"""Settings of MkDocs beside `mkdocs.yml`: READMEs of the folders become pages, links follow, mermaid is local.
 
-Pages under `docs/` link to the files of the repository as they lie (`../../controllers/README.md`), so that the links work in a checkout
-too. Here each such link becomes a link to the page that shows the file; a link to a file that no page shows becomes its name.
+Pages under `docs/` link to the files of the repository as they lie (`../../controllers/README.md`), so that the links
+work in a checkout too. The hook makes a link to the page that shows the file; a link to a file without a page becomes
+the file's name.
 """
 
 import hashlib
@@ -64,7 +65,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def follow_links(markdown: str, source: str, here: str) -> str:
-    """Return `markdown` of the repository's file `source` as the page `here`, with its links to files made links to pages."""
+    """Return `markdown` of the repository's file `source` as the page `here`: links to files become links to pages."""
 
     def follow(link: re.Match[str]) -> str:
         mark, text, target = link.groups()

@@ -27,7 +27,7 @@ _MARK = re.compile(r"<!-- (not run|exit|output): (.*) -->\s*\Z")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `title` is the name of the file that it is; `mark` is the comment above it: `not run: WHY`, `exit: STATUS`."""
+    """A fenced block. `title` names its file; `mark` is the comment above the block: `not run: WHY`, `exit: STATUS`."""
 
     page: Path
     line: int

@@ -1,8 +1,9 @@
 """Each code block of the documentation works as it stands there, or says why it is not run.
 
-The blocks of a page are run from the top, in a folder of the page's own: a block with a title is written to the file of this name;
-`console` blocks run their commands and compare what they print (`…` stands for anything); `python` blocks run; other languages are checked.
-One server with the default model answers for all pages: `aici run` asks it (`AICI_API_BASE`), and `aici serve` without options is it.
+The blocks of a page are run from the top, in a folder of the page's own. A block with a title is written to the file
+of this name; `console` blocks run their commands and compare the output (`…` stands for anything); `python` blocks run;
+other languages are checked. A server with the default model answers for all pages: `aici run` asks the server
+(`AICI_API_BASE`), and `aici serve` without options names the server.
 """
 
 import json
