@@ -47,9 +47,9 @@ def new(
     json: Json = False,
 ) -> None:
     """Write a small controller to start from, with cases that test it."""
-    from aici_controllers.templates import write_template
+    from aici_controllers.starter_files import write_starter
 
-    folder = write_template(name, str(lang), dir)
+    folder = write_starter(name, str(lang), dir)
     if json:
         print_json({"path": str(folder), "files": sorted(str(path) for path in folder.rglob("*") if path.is_file())})
         return
@@ -74,7 +74,7 @@ def init_py(folder: Folder = Path(), force: Force = False, json: Json = False) -
 
 
 def _write_starter(language: str, folder: Path, script: str, *, force: bool, json: bool) -> None:
-    from aici_controllers.templates import write_script_starter
+    from aici_controllers.starter_files import write_script_starter
 
     files = write_script_starter(language, folder, force=force)
     if json:
@@ -93,7 +93,7 @@ def build(
 ) -> None:
     """Compile a controller from C, C++, Zig, Rust or AssemblyScript, and check that it is one."""
     from aici_controllers import zig
-    from aici_controllers.project import build_project, find_project
+    from aici_controllers.build_project import build_project, find_project
     from aici_controllers.sdk import is_sdk_compiled
 
     project = find_project(path)

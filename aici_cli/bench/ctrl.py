@@ -22,7 +22,7 @@ def ctrl(
     from aici_base.ids import TokenId
     from aici_controllers.catalog import guest_names
     from aici_controllers.guest_bench import NATIVE, measure
-    from aici_controllers.in_process import InProcess
+    from aici_controllers.in_process_guest import InProcessRuntime
     from aici_engine.store.resolve import resolve_model
     from aici_runtime.client import Runtime, RuntimeConfig
     from aici_runtime.tokenizer import vocabulary
@@ -34,7 +34,7 @@ def ctrl(
         say(f"note: the guest {guest} is not built")
     model_dir = resolve_model(model, say=say)
     loaded = vocabulary.load(str(model_dir), default_cache_dir())
-    in_process = InProcess(loaded)
+    in_process = InProcessRuntime(loaded)
     try:
         with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime:
             runtime.wait_ready()

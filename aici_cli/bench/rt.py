@@ -12,7 +12,7 @@ from aici_cli.output import print_json, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aici_controllers.rt_bench.life import LifeRow
+    from aici_controllers.rt_bench.lifecycle import LifeRow
     from aici_controllers.rt_bench.measure import StepRow
 
 _BIG_VOCABULARY = 100_000
@@ -42,7 +42,7 @@ def rt(
     from contextlib import ExitStack
 
     from aici_controllers.rt_bench.floor import open_floors
-    from aici_controllers.rt_bench.life import measure_life
+    from aici_controllers.rt_bench.lifecycle import measure_life
     from aici_controllers.rt_bench.measure import Budget, measure_steps
 
     check_plot(plot)

@@ -11,8 +11,8 @@ from typing import Final
 from aici_base.cache_files import write_atomically
 from aici_base.errors import UnavailableError, UsageError
 from aici_controllers import micropython, zig
-from aici_controllers.objects import Part, digest, objects_of
-from aici_controllers.recipe import NAME, Recipe, include_folders, read_recipe, source_files, third_party_parts
+from aici_controllers.guest_toml import NAME, Recipe, include_folders, read_recipe, source_files, third_party_parts
+from aici_controllers.object_cache import Part, digest, objects_of
 from aici_controllers.sdk import RUNS_ONCE, sdk_dir, sdk_headers, sdk_objects, sdk_sources
 from aici_controllers.third_party import notice, source_tree
 
@@ -23,7 +23,7 @@ _HEADERS: Final = {"micropython": micropython.make_headers}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guest:
+class GuestSources:
     """What becomes the module `out`. `root` is the folder that the sources are named from; `parts` come from others,
     and `includes` are their headers."""
 
@@ -42,10 +42,10 @@ def build_guest(sources: Sequence[Path], out: Path, *, root: Path | None = None)
 
     UnavailableError when there is no toolchain; ControllerError with the compiler's output when it refuses the sources.
     """
-    return _build([Guest(out=out, sources=sources, root=root)])
+    return _build([GuestSources(out=out, sources=sources, root=root)])
 
 
-def _build(guests: Sequence[Guest]) -> str:
+def _build(guests: Sequence[GuestSources]) -> str:
     zig.require()
     for source in (source for guest in guests for source in guest.sources):
         if source.suffix not in zig.C_SUFFIXES:
@@ -67,7 +67,7 @@ def _build(guests: Sequence[Guest]) -> str:
     return warnings
 
 
-def _unit(guest: Guest, number: int, folder: Path) -> zig.Unit:
+def _unit(guest: GuestSources, number: int, folder: Path) -> zig.Unit:
     """The object is called after the source, since the linker names it. Assertions of controllers are on: what they
     catch ends the guest with a message, instead of going on with what nobody thought of."""
     source = guest.sources[number]
@@ -91,7 +91,7 @@ def build_shipped(sources: Path, out: Path) -> list[Path]:
 
 def _build_stale(sources: Path, out: Path, made: Path) -> list[Path]:
     modules: list[Path] = []
-    stale: list[Guest] = []
+    stale: list[GuestSources] = []
     notes: dict[Path, str] = {}
     common = (
         f"{digest([*sdk_sources(), *sdk_headers()], sdk_dir())[:16]} {zig.version()} {zig.FLAGS} {RUNS_ONCE.pattern}"
@@ -123,11 +123,11 @@ def _build_stale(sources: Path, out: Path, made: Path) -> list[Path]:
     return modules
 
 
-def _guest(folder: Path, files: Sequence[Path], module: Path, recipe: Recipe, made: Path) -> Guest:
+def _guest(folder: Path, files: Sequence[Path], module: Path, recipe: Recipe, made: Path) -> GuestSources:
     """Fetches what it needs of others, and writes their notices beside the module. What is made of theirs before it is
     compiled goes into `made`."""
     if recipe.source is None:
-        return Guest(out=module, sources=files, root=folder.parent, link_flags=recipe.link_flags)
+        return GuestSources(out=module, sources=files, root=folder.parent, link_flags=recipe.link_flags)
     tree = source_tree(recipe.source)
     own = folder / "NOTICE"
     notices = notice(recipe.source, tree) + ("\n" + own.read_text("utf-8") if own.exists() else "")
@@ -136,7 +136,7 @@ def _guest(folder: Path, files: Sequence[Path], module: Path, recipe: Recipe, ma
     if recipe.headers:
         sources = [*source_files(recipe, tree), *(path for path in files if path.suffix == ".c")]
         _HEADERS[recipe.headers](tree, sources, includes, [*recipe.common_flags, *recipe.flags], made)
-    return Guest(
+    return GuestSources(
         out=module,
         sources=files,
         root=folder.parent,

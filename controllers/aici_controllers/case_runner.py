@@ -138,7 +138,7 @@ class _Change:
 
 
 @dataclass(slots=True)
-class _Fork:
+class _CaseFork:
     """One sequence: `taken` is its prompt and what followed. `pre` and `mid` are what the guest answered and no step
     has looked at yet; a splice of `mid` is done nevertheless, and told with the next round. `has_waited`: so `pre`
     says, in a step of another fork, after which that may be over. `ahead`: the end of `taken`, forced text that no step
@@ -164,7 +164,7 @@ class _Story:
         self._runtime = runtime
         self._tokens = tokens
         self._ids = ids
-        self._forks = [_Fork(SeqId(next(ids)), list(prompt))]
+        self._forks = [_CaseFork(SeqId(next(ids)), list(prompt))]
         self._variables: dict[str, bytes] = {}
         self.log = ""
         self._round(self._forks[0], [PreOp(self._forks[0].seq_id, req_id)])
@@ -191,7 +191,7 @@ class _Story:
             shown = "is not set" if found is None else f"is {show(found)}"
             _expect(found == value.encode(), f"the variable {name} {shown}")
 
-    def _decide(self, fork: _Fork, step: Step) -> None:
+    def _decide(self, fork: _CaseFork, step: Step) -> None:
         """What the controller does before and in this step, then what is sampled."""
         if fork.mid is None:
             if not fork.error and not fork.ahead and (fork.pre is None or fork.has_waited):
@@ -234,13 +234,13 @@ class _Story:
         if fork.post is not None:
             self._round(fork)
 
-    def _append_forced(self, fork: _Fork) -> None:
+    def _append_forced(self, fork: _CaseFork) -> None:
         if fork.pre is not None:
             fork.taken += fork.pre.ff_tokens
             fork.ahead += self._tokens.decode(fork.pre.ff_tokens)
             fork.pre = fork.pre._replace(ff_tokens=())
 
-    def _before_token(self, fork: _Fork, step: Step, num_forks: int) -> None:
+    def _before_token(self, fork: _CaseFork, step: Step, num_forks: int) -> None:
         """The controller waits, forks or stops."""
         forks = f"forks into {num_forks}" if num_forks > 1 else "does not fork"
         _expect(step.forks == max(num_forks, 1), f"the controller {forks}")
@@ -253,7 +253,7 @@ class _Story:
         if num_forks > 1:
             self._fork(fork, num_forks)
 
-    def _splice(self, fork: _Fork, splice: Splice) -> _Change:
+    def _splice(self, fork: _CaseFork, splice: Splice) -> _Change:
         # The wire counts the token that would have been sampled, and that nobody sees.
         backtrack = max(0, splice.backtrack - 1)
         num_tokens = len(fork.taken)
@@ -286,7 +286,7 @@ class _Story:
             may = "may" if tokens.eos in allowed else "may not"
             _expect((tokens.eos in allowed) == step.end, f"the text {may} end here")
 
-    def _sample(self, fork: _Fork, step: Step, allowed: set[TokenId]) -> None:
+    def _sample(self, fork: _CaseFork, step: Step, allowed: set[TokenId]) -> None:
         if step.sample_end:
             to_come = deque([self._tokens.eos])
         else:
@@ -324,7 +324,7 @@ class _Story:
             if fork.error:
                 return
 
-    def _plain_mask(self, fork: _Fork) -> set[TokenId]:
+    def _plain_mask(self, fork: _CaseFork) -> set[TokenId]:
         """Between the tokens of one sample the controller must do nothing but allow and force."""
         self._append_forced(fork)
         if fork.ahead:
@@ -339,18 +339,18 @@ class _Story:
         _expect(mid[0] is None, "the controller splices inside what is sampled: part the step there")
         return mid[1]
 
-    def _expect_error(self, fork: _Fork, step: Step) -> None:
+    def _expect_error(self, fork: _CaseFork, step: Step) -> None:
         if fork.error:
             _expect(bool(step.error) and step.error in fork.error, f"the guest failed: {fork.error.rstrip()}")
         else:
             _expect(not step.error, "the guest did not fail")
 
-    def _fork(self, parent: _Fork, num_forks: int) -> None:
-        fresh = [_Fork(SeqId(next(self._ids)), list(parent.taken)) for _ in range(num_forks - 1)]
+    def _fork(self, parent: _CaseFork, num_forks: int) -> None:
+        fresh = [_CaseFork(SeqId(next(self._ids)), list(parent.taken)) for _ in range(num_forks - 1)]
         self._forks += fresh
         self._ask([MidOp(parent.seq_id), *(MidOp(fork.seq_id, parent.seq_id) for fork in fresh)])
 
-    def _round(self, played: _Fork, fresh: Sequence[PreOp] = ()) -> None:
+    def _round(self, played: _CaseFork, fresh: Sequence[PreOp] = ()) -> None:
         """Tell the guests what was appended, and ask all what they want before the next token of `played`."""
         live = [fork for fork in self._forks if not fork.done]
         posts = [fork.post for fork in live if fork.post is not None]
@@ -379,7 +379,7 @@ class _Story:
                 change = None if result.result is None else self._splice(fork, result.result)
                 fork.mid = (change, _tokens_of(bits[number * row_bytes : (number + 1) * row_bytes]))
 
-    def _noted(self, fork: _Fork, result: SeqResult[Any]) -> bool:
+    def _noted(self, fork: _CaseFork, result: SeqResult[Any]) -> bool:
         """Keep logs and variables; False if the guest failed."""
         self.log += result.logs
         fork.log += result.logs

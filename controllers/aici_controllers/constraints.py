@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from aici_base.errors import UsageError
+from aici_controllers.ask_guest import ask
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.grammar_check import check_grammar
 from aici_controllers.regex_check import check_regex
 from aici_controllers.schema_check import Whitespace, check_schema, parse_report, schema_argument
 from aici_controllers.text_check import check_choices, check_substring
-from aici_controllers.tool import ask
 
 MAX_ARGUMENT_BYTES: Final = 4 << 20
 """Half of what a message to the runtime may have, because JSON may double it."""

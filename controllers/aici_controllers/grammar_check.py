@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aici_base.errors import UsageError
-from aici_controllers.tool import ask
+from aici_controllers.ask_guest import ask
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any, Final
 from aici_base.errors import ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_controllers.catalog import guest_path
-from aici_controllers.in_process import InProcess, InProcessGuest
-from aici_controllers.memory import pss_bytes
+from aici_controllers.in_process_guest import InProcessGuest, InProcessRuntime
+from aici_controllers.process_memory import pss_bytes
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp, PostOp, PreOp
 
@@ -79,7 +79,7 @@ class GuestRow:
 
 
 def measure(
-    guests: list[str], in_process: InProcess, runtime: Runtime, *, token: TokenId, rounds: int, steps: int
+    guests: list[str], in_process: InProcessRuntime, runtime: Runtime, *, token: TokenId, rounds: int, steps: int
 ) -> list[GuestRow]:
     """Each round measures every guest once, in turn."""
     compile_s = {guest: in_process.compile(guest) for guest in guests}

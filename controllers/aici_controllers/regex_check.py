@@ -5,7 +5,7 @@ The parser is inside the guest `regex`. The syntax is described in `controllers/
 
 from dataclasses import dataclass
 
-from aici_controllers.tool import ask
+from aici_controllers.ask_guest import ask
 
 
 @dataclass(frozen=True, slots=True)

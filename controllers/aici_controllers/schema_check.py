@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aici_controllers.tool import ask
+from aici_controllers.ask_guest import ask
 
 Whitespace = Literal["compact", "none", "spaced", "flexible"]
 Formats = Literal["strict", "known"]

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aici_controllers.objects import Part, are_compiled, digest, objects_of
+from aici_controllers.object_cache import Part, are_compiled, digest, objects_of
 
 RUNS_ONCE: Final = re.compile(
     r"/src/(schema/|json_|choices|substring|suffix_array"

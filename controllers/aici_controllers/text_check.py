@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from aici_controllers.tool import ask
+from aici_controllers.ask_guest import ask
 
 
 def check_choices(choices: Sequence[str]) -> str | None:

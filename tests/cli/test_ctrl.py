@@ -13,7 +13,7 @@ from aici_base.errors import UnavailableError
 from aici_cli.ctrl import Language
 from aici_controllers import rust
 from aici_controllers.assemblyscript import PACKAGE
-from aici_controllers.templates import languages
+from aici_controllers.starter_files import languages
 from tests.support.cli import aici
 
 

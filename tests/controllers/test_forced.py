@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from aici_controllers.in_process import InProcess
+from aici_controllers.in_process_guest import InProcessRuntime
 from aici_controllers.mask_bench.engine import allows
 from aici_controllers.schema_check import schema_argument
 from aici_runtime.tokenizer import vocabulary
@@ -28,7 +28,7 @@ _WORDS = ["the ", "colour", "colours", " green", "grün", " — ", "naïve", "  
 class World:
     encode: Callable[[str], list[int]]
     eos: int
-    guests: InProcess
+    guests: InProcessRuntime
 
 
 @pytest.fixture(scope="module", params=["words", "across words"])
@@ -52,7 +52,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("tokenizer")
     tokenizer.save(str(folder / "tokenizer.json"))
     loaded = vocabulary.load(str(folder), folder)
-    guests = InProcess(loaded)
+    guests = InProcessRuntime(loaded)
     try:
         for guest in ("choices", "json_schema"):
             shipped_guest(guest)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aici_controllers import templates
+from aici_controllers import starter_files
 from aici_controllers.case_file import Case, Step, read_cases
 from aici_controllers.case_runner import CaseRunner
 from tests.support.guest_cases import running_cases
@@ -62,12 +62,12 @@ def _names(node: ast.stmt) -> list[str]:
     return [node.target.id] if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else []
 
 
-_STARTER = Path(templates.__file__).parent / "script_starters" / "python"
+_STARTER = Path(starter_files.__file__).parent / "script_starters" / "python"
 
 
 def test_the_starter_is_well_typed(tmp_path: Path) -> None:
     """Also that it is checked at all: a misspelt option is found."""
-    templates.write_script_starter("python", tmp_path)
+    starter_files.write_script_starter("python", tmp_path)
     command = [
         sys.executable,
         "-m",

@@ -8,7 +8,7 @@ import pytest
 
 from aici_base.errors import UnavailableError, UsageError
 from aici_controllers.build import build_shipped
-from aici_controllers.recipe import read_recipe
+from aici_controllers.guest_toml import read_recipe
 from aici_controllers.third_party import APT_HELPER, Source, known_sources, notice, source_tree
 
 _C = b"/*\n * Copyright (c) 2001 A. Author\n */\nint f(void) { return 1; }\n"

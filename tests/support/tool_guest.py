@@ -1,4 +1,4 @@
-"""Asks a test guest questions in this process, as `aici_controllers.tool` asks the shipped ones."""
+"""Asks a test guest questions in this process, as `aici_controllers.ask_guest` asks the shipped ones."""
 
 import json
 from pathlib import Path

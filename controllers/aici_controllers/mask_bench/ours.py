@@ -3,7 +3,7 @@
 import json
 
 from aici_controllers.catalog import guest_names
-from aici_controllers.in_process import GuestFailedError, InProcess, InProcessGuest
+from aici_controllers.in_process_guest import GuestFailedError, InProcessGuest, InProcessRuntime
 from aici_controllers.mask_bench.cases import Case
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
@@ -15,7 +15,7 @@ class Ours:
     name = "aici"
 
     def __init__(self, vocabulary: BenchVocabulary) -> None:
-        self._guests = InProcess(vocabulary.loaded)
+        self._guests = InProcessRuntime(vocabulary.loaded)
 
     def close(self) -> None:
         self._guests.close()

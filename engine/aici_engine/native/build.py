@@ -9,7 +9,7 @@ from typing import Final
 from aici_base.cache_files import write_atomically
 from aici_controllers import zig
 from aici_controllers.compilers import Command, run_all
-from aici_controllers.objects import digest
+from aici_controllers.object_cache import digest
 from aici_engine.native.cpu_levels import LIBRARIES, SOURCES, CpuLevel, abi, levels, source_files
 
 GLIBC: Final = "2.28"

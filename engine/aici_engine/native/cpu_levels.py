@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aici_controllers.objects import digest
+from aici_controllers.object_cache import digest
 
 SOURCES: Final = Path(__file__).resolve().parent / "src"
 LIBRARIES: Final = Path(__file__).resolve().parent / "lib"

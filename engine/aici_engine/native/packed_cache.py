@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import UnavailableError
-from aici_controllers.objects import digest
+from aici_controllers.object_cache import digest
 from aici_engine.config import Dtype
 from aici_engine.native.bindings import Format
 from aici_engine.native.packed_weights import PackedWeights

@@ -66,20 +66,20 @@ def read_header(path: Path) -> tuple[dict[str, Value], list[Tensor]]:
     """Return the metadata, and the tensors with their positions as the file states them. Raise UsageError as
     `read_metadata`."""
 
-    def read(reader: "_Reader") -> tuple[dict[str, Value], list[Tensor]]:
+    def read(reader: "_GgufReader") -> tuple[dict[str, Value], list[Tensor]]:
         metadata = reader.metadata()
         return metadata, reader.tensors(metadata)
 
     return _read(path, read)
 
 
-def _read(path: Path, read: "Callable[[_Reader], T]") -> T:
+def _read(path: Path, read: "Callable[[_GgufReader], T]") -> T:
     try:
         with path.open("rb") as file:
             if not file.read(1):
                 raise UsageError(f"{path} cannot be read as a GGUF file: the file is empty", hint=INCOMPLETE)
             with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-                return read(_Reader(content))
+                return read(_GgufReader(content))
     except struct.error as error:
         raise UsageError(f"{path} is cut off: the file ends before the tensors begin", hint=INCOMPLETE) from error
     except OSError as error:
@@ -88,7 +88,7 @@ def _read(path: Path, read: "Callable[[_Reader], T]") -> T:
         raise UsageError(f"{path} cannot be read as a GGUF file: {error}") from error
 
 
-class _Reader:
+class _GgufReader:
     """A read position in the file. Reading beyond the end raises."""
 
     def __init__(self, content: mmap) -> None:

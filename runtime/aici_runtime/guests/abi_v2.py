@@ -17,7 +17,7 @@ from aici_runtime.guests.driver import field as read
 
 
 @dataclass(frozen=True, slots=True)
-class Splice:
+class GuestSplice:
     """Remove `backtrack` tokens, then append `ff_tokens`."""
 
     backtrack: int
@@ -34,15 +34,15 @@ class Branch:
     """`mask`: one bit per token; None samples nothing."""
 
     mask: bytearray | None = None
-    splices: Sequence[Splice] = field(default_factory=list)
+    splices: Sequence[GuestSplice] = field(default_factory=list)
     temperature: float | None = None
 
-    def splice_for(self, token: int) -> Splice | None:
+    def splice_for(self, token: int) -> GuestSplice | None:
         """Return the splice to apply after `token` was sampled, or None."""
         return next((s for s in self.splices if not s.when_sampled or token in s.when_sampled), None)
 
 
-NOTHING = Branch(splices=[Splice(0, [])])
+NOTHING = Branch(splices=[GuestSplice(0, [])])
 """The branch of a guest that suspends: nothing happens, and the guest is asked again in the next step."""
 
 
@@ -68,7 +68,7 @@ def _branch(item: Any, masks: Sequence[bytearray], vocab_size: int) -> Branch:
     return Branch(masks[number - 1], splices, temperature)
 
 
-def _splice(item: Any, vocab_size: int) -> Splice:
+def _splice(item: Any, vocab_size: int) -> GuestSplice:
     backtrack = read(item, "backtrack", int)
     if not 0 <= backtrack < MAX_BACKTRACK:
         raise InvalidResultError(f"backtrack out of range: {backtrack}")
@@ -78,7 +78,7 @@ def _splice(item: Any, vocab_size: int) -> Splice:
         for index, token in enumerate(values):
             if type(token) is not int or not 0 <= token < vocab_size:
                 raise InvalidResultError(f"{name} out of range ({token} >= {vocab_size} at {index})")
-    return Splice(backtrack, tokens, when_sampled)
+    return GuestSplice(backtrack, tokens, when_sampled)
 
 
 def encode(branches: Sequence[Branch], row: int, masks: list[bytearray], capabilities: Collection[str]) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from aici_base.ids import TokenId
-from aici_runtime.guests.abi_v2 import NOTHING, Branch, Splice, encode
+from aici_runtime.guests.abi_v2 import NOTHING, Branch, GuestSplice, encode
 from aici_runtime.guests.driver import (
     GO_ON,
     MAX_BACKTRACK,
@@ -56,7 +56,7 @@ class DriverV1(GuestDriver):
             if decision is None:
                 bits = self._bits.only([self._context.eos_token])
                 return NULL
-            if not isinstance(decision, Splice):
+            if not isinstance(decision, GuestSplice):
                 bits = decision
                 return NULL
             if decision.backtrack > 0:
@@ -89,7 +89,7 @@ class DriverV1(GuestDriver):
             ff_tokens, suspend, num_forks = self._pre()
             if ff_tokens:
                 self._held = ff_tokens, suspend, num_forks
-                return [Branch(splices=[Splice(0, ff_tokens)])]
+                return [Branch(splices=[GuestSplice(0, ff_tokens)])]
         if num_forks == 0:
             return []
         if suspend:
@@ -100,7 +100,7 @@ class DriverV1(GuestDriver):
         decision = self._mid(orjson.dumps(arg["fork_group"]))
         if decision is None:
             return []
-        if isinstance(decision, Splice):
+        if isinstance(decision, GuestSplice):
             return [Branch(splices=[decision])]
         unconstrained = decision is self._context.masks.without_bias
         return [Branch(mask=bytearray(self._bits.everything if unconstrained else decision))]
@@ -134,7 +134,7 @@ class DriverV1(GuestDriver):
                 return ff_tokens, False, 0
         raise InvalidResultError("too many ff_tokens rounds from pre_process")
 
-    def _mid(self, fork_group: bytes) -> bytes | bytearray | Splice | None:
+    def _mid(self, fork_group: bytes) -> bytes | bytearray | GuestSplice | None:
         """Return the bits to sample by, a splice, or None to stop."""
         returned = self._run("aici_mid_process", b'{"fork_group":%b}' % fork_group, takes_mask=True)
         answer = None if returned == _SAMPLE_JSON else self._parsed("aici_mid_process", returned)
@@ -151,4 +151,4 @@ class DriverV1(GuestDriver):
             raise InvalidResultError(f"backtrack out of range: {backtrack}")
         if not backtrack and not ff_tokens:
             raise InvalidResultError("empty Splice (both backtrack == 0 and ff_tokens == [])")
-        return Splice(backtrack, ff_tokens)
+        return GuestSplice(backtrack, ff_tokens)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import orjson
 
 from aici_base.ids import TokenId
-from aici_runtime.guests.abi_v2 import NOTHING, Branch, Splice, encode, parse
+from aici_runtime.guests.abi_v2 import NOTHING, Branch, GuestSplice, encode, parse
 from aici_runtime.guests.driver import (
     CONTINUE,
     GO_ON,
@@ -37,7 +37,7 @@ class DriverV2(GuestDriver):
     """True between pre and mid. If the engine had no room for mid, the next pre repeats its answer."""
     _forced: Sequence[TokenId] = ()
     """Tokens that a conditional splice appends without removing any token: pre can force them."""
-    _owed: Splice | None = None
+    _owed: GuestSplice | None = None
     """A conditional splice that removes tokens: the next mid asks the engine to apply the splice."""
 
     def step(self, argument: bytes, row: int) -> tuple[bytes, list[bytearray]]:
@@ -145,7 +145,7 @@ class DriverV2(GuestDriver):
         return branches
 
 
-def _wire(splice: Splice) -> dict[str, object]:
+def _wire(splice: GuestSplice) -> dict[str, object]:
     """Encode a splice for protocol v1. Backtracking counts the token sampled in this step too: a backtrack of 1 without
     tokens changes nothing."""
     return {"ff_tokens": splice.ff_tokens, "backtrack": splice.backtrack + 1}

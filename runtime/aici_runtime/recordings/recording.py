@@ -38,7 +38,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class RecordedSession:
     """The exchanges with one runtime. `flags`, `tokenizer` and so on describe the recorded runtime, if the file says
     so."""
 
@@ -64,14 +64,14 @@ class Session:
         return any(b"timeout" in answer or b'"late":true' in answer for answer in answers)
 
 
-def read(path: Path) -> list[Session]:
+def read(path: Path) -> list[RecordedSession]:
     """Return all sessions. Raise UsageError if the file cannot be read. A last line cut short is skipped."""
-    sessions: list[Session] = []
+    sessions: list[RecordedSession] = []
     for number, record in _records(path):
         if isinstance(record.get("aicirt"), dict):
             sessions.append(_session(path, number, record["aicirt"]))
         elif not sessions:
-            sessions.append(Session())
+            sessions.append(RecordedSession())
         try:
             if record.get("implied"):
                 sessions[-1].modules.add(base64.b64decode(record["cmd"]["binary"], validate=True))
@@ -102,12 +102,12 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, record
 
 
-def _session(path: Path, number: int, told: dict[str, Any]) -> Session:
+def _session(path: Path, number: int, told: dict[str, Any]) -> RecordedSession:
     if told.get("format") != FORMAT:
         raise _bad(path, number, f"format {told.get('format')!r} is not supported, only {FORMAT}")
     try:
         flags = tuple(str(flag) for flag in told["flags"])
-        return Session(flags, str(told["tokenizer"]), str(told["tokenizer_sha256"]), str(told["dtype"]))
+        return RecordedSession(flags, str(told["tokenizer"]), str(told["tokenizer_sha256"]), str(told["dtype"]))
     except (LookupError, TypeError) as error:
         raise _bad(path, number, f"{error!r}") from error
 

@@ -25,7 +25,7 @@ from aici_base.tokenizer import tokenizer_sources
 from aici_runtime.flags import parse
 from aici_runtime.recordings import recording
 from aici_runtime.recordings.player import Player, install
-from aici_runtime.recordings.recording import Exchange, Session
+from aici_runtime.recordings.recording import Exchange, RecordedSession
 from aici_runtime.recordings.trace import MaskReader
 from aici_runtime.tokenizer import vocabulary
 
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _play(session: Session, tokenizer: str | None, aicirt: str | None) -> Difference | None:
+def _play(session: RecordedSession, tokenizer: str | None, aicirt: str | None) -> Difference | None:
     flags = _flags(session)
     settings = parse(flags)
     with tempfile.TemporaryDirectory(prefix="aici-replay-") as temporary:
@@ -119,7 +119,7 @@ def _play(session: Session, tokenizer: str | None, aicirt: str | None) -> Differ
     return None
 
 
-def _tokenizer(session: Session, asked: str | None, folder: Path, logits_size: int | None) -> str:
+def _tokenizer(session: RecordedSession, asked: str | None, folder: Path, logits_size: int | None) -> str:
     """Return the requested tokenizer, else the recorded tokenizer: by name, or from the models that aici keeps on this
     machine."""
     if session.tokenizer_sha256 is None:
@@ -146,7 +146,7 @@ def _program(name: str) -> str:
     return str(Path(found).absolute())
 
 
-def _flags(session: Session) -> list[str]:
+def _flags(session: RecordedSession) -> list[str]:
     # Upstream's client records no flags; engines of protocol v2 have all capabilities.
     told = ([] if session.is_v1 else _CAPABILITIES) if session.flags is None else session.flags
     flags = dict(flag.partition("=")[::2] for flag in told)

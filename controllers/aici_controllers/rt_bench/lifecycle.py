@@ -7,7 +7,7 @@ from typing import Any
 
 from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
-from aici_controllers.memory import pss_bytes
+from aici_controllers.process_memory import pss_bytes
 from aici_controllers.rt_bench import guests
 from aici_controllers.rt_bench.fleet import Program, V1Fleet, start
 from aici_controllers.rt_bench.floor import Floor

@@ -18,7 +18,7 @@ def languages() -> list[str]:
     return sorted(path.name for path in _STARTERS.iterdir() if path.name != "common")
 
 
-def write_template(name: str, language: str, folder: Path) -> Path:
+def write_starter(name: str, language: str, folder: Path) -> Path:
     """Writes `folder/name`, which must not exist, and returns it."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a controller", hint="letters, digits, - and _; a letter first")

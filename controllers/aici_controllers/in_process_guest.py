@@ -29,7 +29,7 @@ class GuestFailedError(Exception):
     """What the guest said."""
 
 
-class InProcess:
+class InProcessRuntime:
     def __init__(self, vocabulary: LoadedVocabulary) -> None:
         self._vocabulary = vocabulary
         self._engine = wasmtime_engine.new_engine()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from aici_base.errors import UsageError
 from aici_controllers import zig
-from aici_controllers.objects import Part, digest
+from aici_controllers.object_cache import Part, digest
 from aici_controllers.third_party import Source, known_sources
 
 NAME = "guest.toml"

@@ -8,7 +8,7 @@ import pytest
 
 from aici_base.errors import ControllerError, NotFoundError, UnavailableError, UsageError
 from aici_controllers import assemblyscript, rust
-from aici_controllers.project import build_project, find_project
+from aici_controllers.build_project import build_project, find_project
 from aici_controllers.sdk import sdk_dir
 from aici_runtime.abi import IMPORTS_V1
 
