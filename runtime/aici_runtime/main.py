@@ -86,8 +86,8 @@ def _run(settings: Settings) -> int:
 
 
 def _log_level(settings: Settings) -> int:
-    """Return the level. RUST_LOG is a list of levels and of levels of modules (`info,aicirt=debug`); the first level
-    counts."""
+    """Return the level. RUST_LOG is a list of levels and of levels of modules (`info,aicirt=debug`); the first plain
+    level counts."""
     levels = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
     asked = next((word for word in os.environ.get("RUST_LOG", "").lower().split(",") if word in levels), "warn")
     return min(levels[asked], logging.INFO if settings.verbose else logging.CRITICAL)

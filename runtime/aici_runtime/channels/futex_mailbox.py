@@ -3,7 +3,7 @@
     offset 0          u32 word, then payload: from the engine to the runtime
     offset size / 2   u32 word, then payload: from the runtime to the engine
 
-Upstream AICI uses a region per direction although a region has both halves: `cmd` uses the first half only, `resp` the
+A channel has a region per direction although a region has both halves: `cmd` uses the first half only, `resp` the
 second only. A word is EMPTY, WRITING, or the length of the following message.
 
 No wake-up is lost. In any state, a single side may change the word: the sender changes EMPTY and WRITING, the receiver
