@@ -148,7 +148,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
         )
         services.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)
 
-    def start_side(generation: int = 0, owed: Sequence[str | None] = ()) -> None:
+    def start_side(generation: int = 0, unanswered: Sequence[str | None] = ()) -> None:
         config = SideConfig(
             requests=side_requests,
             responses=side_responses,
@@ -157,7 +157,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             spawner=sockets,
             reports=supervisor.reports,
             generation=generation,
-            owed=owed,
+            unanswered=unanswered,
             vocab_size=loaded.vocab_size,
             max_init_s=settings.limits.init_s,
             templates=Templates(limit=settings.templates, memory_max_bytes=settings.template_memory_bytes),

@@ -57,7 +57,7 @@ class World:
         while not what():
             assert time.monotonic() < deadline
             self.supervisor.reports.discard("nobody")  # so that a turn never waits
-            self.supervisor.turn()
+            self.supervisor.run_once()
 
     def close(self) -> None:
         for pid in list(self._children):
@@ -138,7 +138,7 @@ def test_two_births_in_one_slot(world: World) -> None:
     slot.send_request(b"{}")
     for _ in range(10):
         world.supervisor.reports.discard("nobody")
-        world.supervisor.turn()
+        world.supervisor.run_once()
     assert slot.wait_response(time.monotonic()) is None  # not dead
     world.supervisor.release(worker)
     world.until(lambda: slot.is_free() and world.has_ended(second))
@@ -150,8 +150,8 @@ def test_branches_announce_themselves(world: World, known_first: bool) -> None:
     pid = world.birth(slot)
     if known_first:
         world.until(lambda: True)
-    worker = world.supervisor.adopt_branch(slot, pid)
-    assert worker is world.supervisor.adopt_branch(slot, pid)
+    worker = world.supervisor.adopt_fork(slot, pid)
+    assert worker is world.supervisor.adopt_fork(slot, pid)
     world.kill(pid)
     world.until(lambda: worker.dead)
     assert not slot.is_free()
@@ -198,7 +198,7 @@ def test_a_branch_that_no_descriptor_is_left_for(world: World, announces: bool) 
     if not announces:
         world.until(lambda: True)
     with no_descriptors():
-        branch = world.supervisor.adopt_branch(slot, pid)
+        branch = world.supervisor.adopt_fork(slot, pid)
     assert slot.wait_response(time.monotonic() + 10) == b""
     world.supervisor.release(branch)
     world.until(lambda: slot.is_free() and world.has_ended(pid))
@@ -213,7 +213,7 @@ def test_a_time_that_another_thread_has_heard_of() -> None:
 
     def take_a_turn() -> None:
         os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
-        supervisor.turn()
+        supervisor.run_once()
 
     os.sched_setaffinity(0, {min(cpus)})  # for both
     try:

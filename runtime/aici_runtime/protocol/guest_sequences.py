@@ -230,11 +230,11 @@ class GuestSequences:
         if not answer.isdigit():
             self._table.free(slot)
             raise _ForkError(answer.decode())
-        branch = self._supervisor.adopt_branch(slot, int(answer))
+        fork = self._supervisor.adopt_fork(slot, int(answer))
         if slot.wait_response(deadline) != b"ok":
-            self._supervisor.release(branch)
-            raise _ForkError("the branch did not start")
-        return branch
+            self._supervisor.release(fork)
+            raise _ForkError("the fork did not start")
+        return fork
 
     def _wait_for(self, pool: WorkerHandle) -> None:
         """Wait for the replies of a pool's late guests, which must come before the pool forks. Give up overdue

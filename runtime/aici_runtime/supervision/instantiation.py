@@ -62,7 +62,7 @@ class Instantiator:
         self._reports.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
 
-    def _order(self, request: Request) -> "_Order":
+    def _order(self, request: Request) -> "_StartOrder":
         prompt = request.body.get("prompt")
         if not isinstance(prompt, str):
             prompt = uints(request.body, "prompt")
@@ -73,22 +73,22 @@ class Instantiator:
         self._templates.drop_modules(lambda module_id: not self._registry.has(module_id))
         compiled = self._registry.compiled(module_id)
         module_arg = _module_arg(request.body.get("module_arg"))
-        return _Order(
+        return _StartOrder(
             TemplateKey.of(module_id, module_arg),
             {"compiled": str(compiled), "module_arg": module_arg},
             {"prompt": prompt, "protocol": self._table.protocol, "seed": _seed(request.body)},
         )
 
-    def _bring_up(self, slot: WorkerSlot, order: "_Order") -> dict[str, Any]:
+    def _bring_up(self, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any]:
         template = self._templates.find(order.key, lambda: self._make_template(order))
         if template is not None:
-            sock = self._fork_of(template, slot, orjson.dumps(order.request))
+            sock = self._fork_template(template, slot, orjson.dumps(order.request))
             if sock is not None:
-                return self._await(sock)
+                return self._wait_up(sock)
             self._templates.drop(order.key, template)
-        sock = self._worker(slot)
+        sock = self._spawn_worker(slot)
         try:
-            answer = self._await(sock, orjson.dumps(order.guest | order.request))
+            answer = self._wait_up(sock, orjson.dumps(order.guest | order.request))
         except ControllerError:
             self._templates.forget(order.key)
             raise
@@ -98,9 +98,9 @@ class Instantiator:
             self._templates.refuse(order.key)
         return answer
 
-    def _worker(self, slot: WorkerSlot) -> socket.socket:
+    def _spawn_worker(self, slot: WorkerSlot) -> socket.socket:
         """Return a socket to a live worker, fresh from the spawner."""
-        ours = _ask(self._spawner, slot.index, self._generation)
+        ours = _spawn(self._spawner, slot.index, self._generation)
         refusal = socket_frames.receive(ours)
         if refusal == b"":
             return ours
@@ -109,13 +109,13 @@ class Instantiator:
             raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
         raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
 
-    def _fork_of(self, template: Template, slot: WorkerSlot, message: bytes) -> socket.socket | None:
+    def _fork_template(self, template: Template, slot: WorkerSlot, message: bytes) -> socket.socket | None:
         """Return a socket to a live fork of the template with its order, or None if the slot has no fork and gets none.
 
         A template slower than the init limit is ended: a guest started afresh may take no longer.
         """
         try:
-            ours = _ask(template, slot.index, self._generation)
+            ours = _spawn(template, slot.index, self._generation)
         except OSError:
             return None
         alive: bytes | None = None
@@ -134,21 +134,21 @@ class Instantiator:
             return None
         return ours
 
-    def _make_template(self, order: "_Order") -> Template | None:
-        sock = _ask(self._spawner, NO_SLOT, self._generation)
+    def _make_template(self, order: "_StartOrder") -> Template | None:
+        sock = _spawn(self._spawner, NO_SLOT, self._generation)
         _, fds, _, _ = socket.recv_fds(sock, len(socket_frames.EMPTY), 1)
         if not fds:  # the guest started in place of the template will report the reason
             sock.close()
             return None
         template = Template(sock, fds[0])
         try:
-            template.memory_bytes = self._await(sock, orjson.dumps(order.guest), closing=False)["memory_bytes"]
+            template.memory_bytes = self._wait_up(sock, orjson.dumps(order.guest), closing=False)["memory_bytes"]
         except (ControllerError, KeyError):
             template.end()
             return None
         return template
 
-    def _await(self, sock: socket.socket, message: bytes = b"", *, closing: bool = True) -> dict[str, Any]:
+    def _wait_up(self, sock: socket.socket, message: bytes = b"", *, closing: bool = True) -> dict[str, Any]:
         """Send a worker its order (unless sent before) and wait until the guest has come up."""
         try:
             sock.settimeout(self._max_init_s + GRACE_S)
@@ -170,7 +170,7 @@ class Instantiator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _StartOrder:
     """`guest`: the fields shared by all guests of the key. `request`: the fields of a single guest."""
 
     key: TemplateKey
@@ -178,11 +178,11 @@ class _Order:
     request: dict[str, object]
 
 
-class _Source(Protocol):
+class _Spawns(Protocol):
     def spawn(self, slot: int, generation: int, setup: socket.socket) -> None: ...
 
 
-def _ask(source: _Source, slot: int, generation: int) -> socket.socket:
+def _spawn(source: _Spawns, slot: int, generation: int) -> socket.socket:
     """Ask for a process. Return the socket on which the process reports."""
     ours, theirs = socket.socketpair()
     with theirs:

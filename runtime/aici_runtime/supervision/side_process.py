@@ -42,7 +42,7 @@ class SideConfig:
     spawner: SpawnerSockets
     reports: WorkerReports
     generation: int
-    owed: Sequence[str | None]
+    unanswered: Sequence[str | None]
     vocab_size: int
     max_init_s: float
     templates: Templates
@@ -62,7 +62,7 @@ def main(config: SideConfig) -> NoReturn:
         config.requests.repair("reading")
         config.responses.repair("writing")
     side = _Side(config)
-    for rid in config.owed:
+    for rid in config.unanswered:
         side.respond(
             envelope.failure(rid, _DIED_TEXT, is_user_error=False, code=UnavailableError.code, hint="try again")
         )

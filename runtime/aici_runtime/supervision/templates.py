@@ -62,11 +62,11 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A key seen before. The holder of the lock `turn` may make the template; with `over` nobody may any more."""
+    """A key seen before. The holder of the lock `making` may make the template, unless `is_closed`."""
 
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    making: threading.Lock = field(default_factory=threading.Lock)
     template: Template | None = None
-    over: bool = False
+    is_closed: bool = False
 
 
 class Templates:
@@ -87,27 +87,27 @@ class Templates:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                self._entries[key] = _Entry(over=self._limit == 0)
+                self._entries[key] = _Entry(is_closed=self._limit == 0)
                 if len(self._entries) > _MAX_PAIRS:
                     self._forget(next(iter(self._entries)))
                 return None
             self._entries.move_to_end(key)
-        if not entry.turn.acquire(timeout=_PATIENCE_S):
+        if not entry.making.acquire(timeout=_PATIENCE_S):
             return None
         try:
-            if entry.template is None and not entry.over:
+            if entry.template is None and not entry.is_closed:
                 entry.template = make()
-                self._settle(key, entry)
+                self._keep_or_forget(key, entry)
             return entry.template
         finally:
-            entry.turn.release()
+            entry.making.release()
 
     def refuse(self, key: TemplateKey) -> None:
         """Remember that the key must have no template."""
         with self._lock:
             if key in self._entries:
                 self._forget(key)
-            self._entries[key] = _Entry(over=True)
+            self._entries[key] = _Entry(is_closed=True)
 
     def forget(self, key: TemplateKey) -> None:
         """Forget a key without a template: no guest of the key came up."""
@@ -128,7 +128,7 @@ class Templates:
             for key in [key for key in self._entries if key.module_id in gone]:
                 self._forget(key)
 
-    def _settle(self, key: TemplateKey, entry: _Entry) -> None:
+    def _keep_or_forget(self, key: TemplateKey, entry: _Entry) -> None:
         """Make room for a new template, or forget a key without a possible template.
 
         The key may have been forgotten in the meantime.
@@ -136,7 +136,7 @@ class Templates:
         with self._lock:
             is_known = self._entries.get(key) is entry
             if entry.template is None or not is_known:
-                entry.over = True
+                entry.is_closed = True
                 if is_known:
                     self._forget(key)
                 elif entry.template is not None:
@@ -144,7 +144,7 @@ class Templates:
                 return
             if entry.template.memory_bytes > self._memory_max_bytes:
                 entry.template.end()
-                entry.template, entry.over = None, True
+                entry.template, entry.is_closed = None, True
             while (kept := self._kept()) and (len(kept) > self._limit or sum(kept.values()) > self._memory_max_bytes):
                 self._forget(next(iter(kept)))
 

@@ -33,7 +33,7 @@ from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, WorkerSlot, WorkerSl
 from aici_runtime.supervision.worker_handle import WorkerHandle
 from aici_runtime.workers.worker_reports import WorkerReports
 
-_UNBORN_S = 5.0
+_ABANDONED_S = 5.0
 """A child runs within milliseconds of the fork."""
 
 _FAILED_S = 2.0
@@ -42,7 +42,7 @@ leaves one."""
 
 _log = logging.getLogger(__name__)
 
-_MAX_NEWS_BYTES = 64 * 1024
+_MAX_REPORT_BYTES = 64 * 1024
 _STACK_BYTES = 16 * 1024 * 1024
 """The supervisor's thread forks processes, and guests run on the inherited stack. Only touched pages take memory."""
 
@@ -52,20 +52,20 @@ class WorkerSupervisor:
 
     def __init__(self, table: WorkerSlotTable, *, unbound_s: float) -> None:
         self._table = table
-        self._heard, said = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._heard.setblocking(False)  # Python 3.11 ignores the flags of recv_fds
-        self.reports = WorkerReports(said)
+        self._report_socket, reporting = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._report_socket.setblocking(False)  # Python 3.11 ignores the flags of recv_fds
+        self.reports = WorkerReports(reporting)
         self._unbound_s = unbound_s
         self._lock = threading.Lock()
         self._workers: dict[int, WorkerHandle] = {}  # by slot index, for all slots in use
         self._starting: set[int] = set()  # slot indices
         self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # by req_id, with the time of expiry
         self._abandoned: dict[int, float] = {}  # slot indices, with the time when the slot becomes free
-        self._owed: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id of the requests in progress
+        self._unanswered: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id of the requests in progress
         self._generation = 0
         self._handlers: dict[int, Callable[[], object]] = {}
         self._epoll = select.epoll()
-        self.watch(self._heard.fileno(), self._drain)
+        self.watch(self._report_socket.fileno(), self._read_reports)
         self._alarm = os.eventfd(0)
         self.watch(self._alarm, lambda: os.eventfd_read(self._alarm))
 
@@ -80,19 +80,19 @@ class WorkerSupervisor:
     def close_descriptors(self) -> None:
         """Close the inherited descriptors. To be called in a process forked from the stepper's."""
         self._epoll.close()
-        self._heard.detach()
+        self._report_socket.detach()
         for fd in list(self._handlers):
             os.close(fd)
 
     def _run(self) -> None:
         try:
             while True:
-                self.turn()
+                self.run_once()
         finally:  # only after a bug; without this thread nobody would hear of a death
             traceback.print_exc()
             os._exit(70)
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Wait for events and handle them."""
         for fd, _ in self._epoll.poll(self._expire()):
             handle = self._handlers.get(fd)
@@ -118,17 +118,17 @@ class WorkerSupervisor:
         Atomic: a concurrent discard takes effect either before or after.
         """
         # The side process sent the report before the answer to the engine, but the thread may not have run since.
-        self._catch_up()
+        self._read_reports_early()
         with self._lock:
             for req_id in req_ids:
                 if req_id not in self._unbound or req_ids.count(req_id) > 1:
                     raise RequestError(f"invalid req_id {req_id}")
             return [self._unbound.pop(req_id)[0] for req_id in req_ids]
 
-    def adopt_branch(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
+    def adopt_fork(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
         """Return the handle of a fork, which may have announced itself already. Without a descriptor left, the fork is
         killed and the handle is dead."""
-        self._catch_up()
+        self._read_reports_early()
         with self._lock:
             if slot.index in self._workers:
                 return self._workers[slot.index]
@@ -143,7 +143,7 @@ class WorkerSupervisor:
             return self._add(slot, pidfd)
 
     def adopt_pool(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
-        pool = self.adopt_branch(slot, pid)
+        pool = self.adopt_fork(slot, pid)
         with self._lock:
             pool.is_pool = True
             if pool.dead:
@@ -194,7 +194,7 @@ class WorkerSupervisor:
     def side_process_died(self) -> tuple[int, list[str | None]]:
         """Undo the unfinished work of a dead side process. Return the generation of the next side process, and the
         `rid` of every unanswered request."""
-        self._drain()
+        self._read_reports()
         with self._lock:
             for index in self._table.guest_half:
                 if index in self._starting:
@@ -203,11 +203,11 @@ class WorkerSupervisor:
                     self._table.free(self._table.at(index))
             self._starting.clear()
             self._generation += 1
-            owed, self._owed = list(self._owed.values()), {}
-            for _, req_id in owed:
+            unanswered, self._unanswered = list(self._unanswered.values()), {}
+            for _, req_id in unanswered:
                 if req_id is not None:
                     self._discard(req_id)
-            return self._generation, [rid for rid, _ in owed]
+            return self._generation, [rid for rid, _ in unanswered]
 
     def _add(self, slot: WorkerSlot, pidfd: int) -> WorkerHandle:
         worker = WorkerHandle(slot, pidfd, dead=pidfd < 0)
@@ -238,7 +238,7 @@ class WorkerSupervisor:
         self._table.free(worker.slot)
 
     def _died(self, worker: WorkerHandle) -> None:
-        self._drain()  # first the reports sent before the death
+        self._read_reports()  # first the reports sent before the death
         with self._lock:
             if worker.pidfd < 0 or not process.has_ended(worker.pidfd):
                 return  # the guest has moved, and the number of the descriptor may be in use again
@@ -264,25 +264,25 @@ class WorkerSupervisor:
         os.close(worker.pidfd)
         worker.pidfd = -1
 
-    def _drain(self) -> bool:
+    def _read_reports(self) -> bool:
         """Read and handle all waiting reports. Return whether there were any."""
-        num_heard = 0
+        num_reports = 0
         with self._lock, contextlib.suppress(BlockingIOError):
             while True:
-                message, fds, _, _ = socket.recv_fds(self._heard, _MAX_NEWS_BYTES, 1)
-                self._hear(orjson.loads(message), fds)
-                num_heard += 1
-        return num_heard > 0
+                message, fds, _, _ = socket.recv_fds(self._report_socket, _MAX_REPORT_BYTES, 1)
+                self._handle_report(orjson.loads(message), fds)
+                num_reports += 1
+        return num_reports > 0
 
-    def _catch_up(self) -> None:
+    def _read_reports_early(self) -> None:
         """Read reports in the stepper's thread. The supervisor's thread wakes up to look at the new expiry times."""
-        if self._drain():
+        if self._read_reports():
             os.eventfd_write(self._alarm, 1)
 
-    def _hear(self, reports: dict[str, object], fds: list[int]) -> None:
-        match reports:
+    def _handle_report(self, report: dict[str, object], fds: list[int]) -> None:
+        match report:
             case {"born": int(index), "generation": int(generation), "pid": int(pid)}:
-                self._hear_born(self._table.at(index), generation, pid, fds[0] if fds else -1)
+                self._handle_birth(self._table.at(index), generation, pid, fds[0] if fds else -1)
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
                 self._starting.discard(index)
                 self._discard(req_id)
@@ -302,15 +302,15 @@ class WorkerSupervisor:
                 if worker := self._workers.get(index):
                     self._release(worker)
                 else:
-                    self._abandoned[index] = time.monotonic() + _UNBORN_S
+                    self._abandoned[index] = time.monotonic() + _ABANDONED_S
             case {"discard": str(req_id)}:
                 self._discard(req_id)
             case {"begin": int(number), "rid": str() | None as rid, "req_id": str() | None as req_id}:
-                self._owed[number] = rid, req_id
+                self._unanswered[number] = rid, req_id
             case {"end": int(number)}:
-                del self._owed[number]
+                del self._unanswered[number]
 
-    def _hear_born(self, slot: WorkerSlot, generation: int, pid: int, pidfd: int) -> None:
+    def _handle_birth(self, slot: WorkerSlot, generation: int, pid: int, pidfd: int) -> None:
         """Handle a birth. `pidfd` -1 means that no descriptor was left: the worker is recorded as dead."""
         if slot.index in self._table.fork_half and slot.index in self._workers:
             if pidfd >= 0:

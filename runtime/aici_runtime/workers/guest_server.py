@@ -55,7 +55,7 @@ class GuestServer:
         if op == worker_requests.TURN:
             return self._turn(seq_id, row, rest, backtrack)
         post = self.driver.post(rest, backtrack) if op == worker_requests.POST else b""
-        return self._idle(self._told(post, self.driver.pre()))
+        return self._finish(self._post_pre_reply(post, self.driver.pre()))
 
     def _turn(self, seq_id: int, row: int, tokens: bytes, backtrack: int) -> bytes:
         driver, post = self.driver, b""
@@ -63,21 +63,21 @@ class GuestServer:
         if tokens:
             post = driver.post(tokens, backtrack)
             goes_on, is_silent = driver.said == NO_STOP, driver.is_silent
-        told = self._told(post, driver.pre())
-        goes_on = goes_on and driver.said == GO_ON and len(told) <= POST_PRE_MAX - _LENGTH.size
+        post_pre = self._post_pre_reply(post, driver.pre())
+        goes_on = goes_on and driver.said == GO_ON and len(post_pre) <= POST_PRE_MAX - _LENGTH.size
         if not goes_on or self.slot.is_cancelled():
-            return self._idle(_LENGTH.pack(len(told)) + told)
+            return self._finish(_LENGTH.pack(len(post_pre)) + post_pre)
         if is_silent and driver.is_silent:
-            told = b""
+            post_pre = b""
         self.slot.start_mid()
-        return _LENGTH.pack(len(told)) + told + self._mid(b"[%d]" % seq_id, row)
+        return _LENGTH.pack(len(post_pre)) + post_pre + self._mid(b"[%d]" % seq_id, row)
 
-    def _idle(self, response: bytes) -> bytes:
+    def _finish(self, response: bytes) -> bytes:
         with self.lock:
             self.is_busy = False
         return response
 
-    def _told(self, post: bytes, pre: bytes) -> bytes:
+    def _post_pre_reply(self, post: bytes, pre: bytes) -> bytes:
         if len(post) + len(pre) > RESPONSE_MAX - _LENGTH.size:
             half = RESPONSE_MAX // 2 - _LENGTH.size
             post, pre = _fitting(post, half), _fitting(pre, half)
@@ -93,7 +93,7 @@ class GuestServer:
         if masks and self.slot.start_mask_write():  # from here to the response, a step may wait for this worker
             rows.put(row, first)
             unwritten = masks[1:]
-        answer = self._idle(worker_replies.encode(result, len(masks), unwritten))
+        answer = self._finish(worker_replies.encode(result, len(masks), unwritten))
         if len(answer) <= RESPONSE_MAX:
             return answer
         return worker_replies.encode(_too_large(len(answer), RESPONSE_MAX), 0, ())

@@ -40,7 +40,7 @@ class VariablesClient:
             raise ValueError(orjson.loads(answer)["error"])
         return answer
 
-    def branch(self) -> "VariablesClient":
+    def client_for_fork(self) -> "VariablesClient":
         """Return a client for the next fork. The parent closes the client after the fork."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -69,7 +69,7 @@ class RequestVariables:
     def restore(self, document: Any) -> None:
         self._own.restore(document)
 
-    def branch(self, forget_guest: Callable[[], None]) -> VariablesClient:
+    def client_for_fork(self, forget_guest: Callable[[], None]) -> VariablesClient:
         """Return a client for the next fork. Raises OSError when no process can be started.
 
         `forget_guest` is called in the process of the variables, which has no use for the guest.
@@ -77,12 +77,12 @@ class RequestVariables:
         if self._client is None:
             self._client = self._start_server(forget_guest)
             self._own = Variables()
-        return self._client.branch()
+        return self._client.client_for_fork()
 
-    def become(self, branch: VariablesClient) -> None:
+    def become(self, client: VariablesClient) -> None:
         """Take over a client in the fork."""
         self.close()
-        self._client = branch
+        self._client = client
 
     def close(self) -> None:
         if self._client is not None:
@@ -112,7 +112,7 @@ class _Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._pending = bytearray()
-        self.adopted: list[int] = []
+        self.received_fds: list[int] = []
 
     def receive(self) -> list[bytes] | None:
         """Return the whole messages, or None at the end of the connection."""
@@ -120,7 +120,7 @@ class _Connection:
             data, fds, _, _ = socket.recv_fds(self.sock, _CHUNK, 4)
         except ConnectionResetError:
             return None
-        self.adopted += fds
+        self.received_fds += fds
         if not data:
             return None
         self._pending += data
@@ -150,8 +150,8 @@ def serve(variables: Variables, first: socket.socket, stepper_pidfd: int) -> Non
 
 def _serve_one(connection: _Connection, selector: selectors.BaseSelector, variables: Variables) -> bool:
     messages = connection.receive()
-    while connection.adopted:
-        sock = socket.socket(fileno=connection.adopted.pop())
+    while connection.received_fds:
+        sock = socket.socket(fileno=connection.received_fds.pop())
         selector.register(sock, selectors.EVENT_READ, _Connection(sock))
     if messages is None:
         return False

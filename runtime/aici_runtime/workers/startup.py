@@ -96,31 +96,31 @@ class WorkerStartup:
         """Return the fields that differ between requests. In a template, whose guest has this memory, only forks
         return."""
         if self._request is None:
-            self._stand(memory)
+            self._serve_forks(memory)
         return self._request or {}
 
-    def _stand(self, memory: Memory) -> None:
+    def _serve_forks(self, memory: Memory) -> None:
         """Keep the guest in this state. A fork waits ready for the next request, so no request waits for the fork
         itself, the slowest part."""
         try:
             socket_frames.send(self._setup, orjson.dumps({"error": "", "memory_bytes": memory.size_bytes()}))
         except BrokenPipeError:
             os._exit(0)
-        keeper = os.getpid()
+        template = os.getpid()
         while True:
-            taken, take = os.pipe()
+            taken_end, take = os.pipe()
             if _fork() == 0:
-                os.close(taken)
-                self._wait(keeper, take)
+                os.close(taken_end)
+                self._wait_for_request(template, take)
                 return
             os.close(take)
-            if not os.read(taken, 1):
+            if not os.read(taken_end, 1):
                 os._exit(0)  # the fork ended without a request; the next would too
-            os.close(taken)
+            os.close(taken_end)
 
-    def _wait(self, keeper: int, take: int) -> None:
-        """Wait in a fork for a request. The fork ends with the keeper, or has already taken a request."""
-        process.die_with_parent(keeper)
+    def _wait_for_request(self, template: int, take: int) -> None:
+        """Wait in a fork for a request. The fork ends with the template, or has already taken a request."""
+        process.die_with_parent(template)
         self._watch.start()
         message, fds, _, _ = socket.recv_fds(self._setup, SPAWN_REQUEST.size, 1)
         if not message:

@@ -79,17 +79,17 @@ class Worker:
 
     def _fork(self, seq_id: int, slot: WorkerSlot) -> bytes:
         try:
-            branch = self._variables.branch(self._server.guest.close)
+            variables = self._variables.client_for_fork(self._server.guest.close)
             pid = os.fork()
         except BrokenPipeError:
             return b"cannot fork: the variables of this request are gone"
         except OSError as error:
             return f"cannot fork: {error}".encode()
         if pid != 0:
-            branch.close()
+            variables.close()
             return b"%d" % pid
         self._context.reports.born(slot, 0)  # the parent may die before it can tell
-        self._variables.become(branch)
+        self._variables.become(variables)
         self._server.state.seq_id = seq_id
         self._server.use_slot(slot)
         self._watchdog.start()
