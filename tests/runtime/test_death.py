@@ -72,10 +72,10 @@ def spinning() -> bytes:
 def test_names_of_processes(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
     parent = bind(runtime, 1, wat.plain())
-    assert sorted(members(runtime.pid).values()) == ["aicirt", "aicirt-spawner", "aicirt-seq", "aicirt-side"]
+    assert sorted(members(runtime.pid).values()) == ["aicirt", "aicirt-seq", "aicirt-side", "aicirt-spawner"]
     fork(runtime, parent, 2)  # from now on there are variables to share
     assert sorted(members(runtime.pid).values()) == [
-        "aicirt", "aicirt-comms", "aicirt-spawner", "aicirt-seq", "aicirt-seq", "aicirt-side"
+        "aicirt", "aicirt-comms", "aicirt-seq", "aicirt-seq", "aicirt-side", "aicirt-spawner"
     ]  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_a_killed_part_is_replaced(start_runtime: Callable[..., Runtime], victim
     runtime.send_mid([MidOp(good), MidOp(SeqId(5), good), MidOp(after), MidOp(SeqId(6), after), MidOp(SeqId(4))])
     assert {answer.error for answer in runtime.recv_mid().seqs.values()} == {""}
     runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[SeqId(n) for n in range(1, 7)])
-    parts = ["aicirt", "aicirt-spawner", "aicirt-side"]
+    parts = ["aicirt", "aicirt-side", "aicirt-spawner"]
     wait_until(lambda: sorted(members(runtime.pid, states="RSDTtZ").values()) == parts)  # nor a zombie
     as_new = descriptors(start_runtime().pid)
     wait_until(lambda: descriptors(runtime.pid) == as_new)
