@@ -1,4 +1,4 @@
-"""One runtime for the tests that leave it healthy; those that break one start their own."""
+"""A shared runtime for tests that leave the runtime healthy. Tests that break a runtime start their own."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start_runtime(byte_level: Path, cache_dir: Path) -> Iterator[Callable[..., Runtime]]:
-    """Starts a runtime of the test's own, ready to serve."""
+    """Return a function that starts a runtime, ready to serve, for a single test."""
     started: list[Runtime] = []
 
     def start(**changes: Any) -> Runtime:
@@ -59,7 +59,7 @@ def raw(byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
 
 @pytest.fixture(scope="session")
 def token_of(byte_level: Path) -> Callable[[bytes], TokenId]:
-    """The token with these bytes."""
+    """Return the token with these bytes."""
     token_bytes = read_vocabulary((byte_level / "tokenizer.json").read_bytes()).token_bytes
     return lambda text: TokenId(token_bytes.index(text))
 

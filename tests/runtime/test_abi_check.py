@@ -1,4 +1,4 @@
-"""What `aici ctrl build` says of modules that are no controllers."""
+"""The messages of `aici ctrl build` about modules that are no controllers."""
 
 import pytest
 import wasmtime
@@ -11,7 +11,8 @@ _TYPES = {"i": "i32", "I": "i64"}
 
 
 def _module(changes: dict[str, str], *, imports: str = "") -> bytes:
-    """A controller that traps everywhere, with `changes` to what it exports: name to WAT, empty to leave it out."""
+    """Return a controller that traps everywhere. `changes` maps the name of an export to WAT; empty WAT removes the
+    export."""
     parts = {"memory": '(memory (export "memory") 1)'}
     for name, (params, results) in {**EXPORTS_V1, **OPTIONAL_EXPORTS}.items():
         signature = "".join(f" (param {_TYPES[p]})" for p in params) + "".join(

@@ -1,4 +1,4 @@
-"""A guest of either interface sees and does the same whichever protocol its engine speaks, and in how many messages."""
+"""A guest of either ABI sees and does the same under protocol v1, protocol v2 and `turn_process`."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def engines(byte_level: Path, cache_dir: Path) -> Iterator[dict[type[Engine], RawEngine]]:
-    """A runtime each."""
+    """Start a runtime for every engine."""
     limits = ("--wasm-max-pre-step-time=5000", "--wasm-max-step-time=5000")
     raws = {
         kind: RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits) for kind in (DocEngine, HeadEngine, TurnEngine)
@@ -48,7 +48,7 @@ def play(kind: type[Engine], raw: RawEngine, wasm: bytes, argument: str) -> dict
 
 
 def seen(sequence: Sequence) -> tuple[list[int], str, list[dict[str, Any]]]:
-    """What is the same in both protocols: ids of sequences are not."""
+    """Return the parts of an answer that both protocols share. Sequence ids differ."""
     lines = [json.loads(line) for line in sequence.logs.splitlines() if line.startswith("{")]
     for line in lines:
         if "fork_group" in line:
@@ -78,7 +78,7 @@ conditional = st.builds(splice, st.lists(tokens, max_size=6), st.integers(0, 2),
 
 @st.composite
 def steps(draw: st.DrawFn) -> Answer:
-    """An answer of mid with branches."""
+    """Draw a mid answer with branches."""
     branches, masks = [], []
     for _ in range(draw(st.sampled_from([1, 1, 1, 1, 1, 2, 3]))):
         if draw(st.booleans()):
@@ -94,7 +94,7 @@ STOP = Answer({"branches": []})
 
 
 def few_forks(answers: list[Answer]) -> bool:
-    """Beyond the limit on forks, it is the order of forking that decides who fails."""
+    """Beyond the limit of forks, the order of forking decides which fork fails. Draw only programs below the limit."""
     values: list[Any] = [answer.value for answer in answers]
     return math.prod(max(1, v["num_forks"] if "num_forks" in v else len(v["branches"])) for v in values) <= 16
 

@@ -1,4 +1,4 @@
-"""Guests built from C++ with the SDK, through the whole runtime: what the text format cannot show."""
+"""Guests built from C++ with the SDK, in the whole runtime: cases out of reach for guests in the text format."""
 
 from collections.abc import Callable, Iterator
 
@@ -40,7 +40,7 @@ def allowed(runtime: Runtime, seq_id: SeqId) -> set[TokenId]:
 
 
 def append(runtime: Runtime, seq_id: SeqId, token: TokenId) -> tuple[TokenId, ...]:
-    """Returns what the guest forces then."""
+    """Run the guest and return the forced tokens."""
     answer = runtime.post_pre_process(post_ops=[PostOp(seq_id, [token])], pre_ops=[], freed=[])
     assert answer.post[seq_id].error == ""
     told = answer.pre[seq_id].result

@@ -72,14 +72,14 @@ def test_a_reader_that_is_killed_leaves_the_message(pair: tuple[Mailbox, Mailbox
     receiver.repair("reading", patience_s=0.05)
     assert receiver.receive() == b"first"
     sender.send(b"second")
-    receiver.repair("reading", patience_s=0.05)  # nothing is wrong with it
+    receiver.repair("reading", patience_s=0.05)  # the writer's part is in order
     assert receiver.receive() == b"second"
 
 
 @pytest.mark.parametrize("sync", ["semaphore"], indirect=True)
 @pytest.mark.parametrize("end", ["reading", "writing"])
 def test_what_was_killed_between_two_semaphores(channels: Channels, pair: tuple[Mailbox, Mailbox], end: str) -> None:
-    """A reader that had emptied the mailbox, or a writer that had not filled it."""
+    """A killed reader had emptied the mailbox, or a killed writer had not filled the mailbox."""
     assert end in ("reading", "writing")
     writable = shm.attach_semaphore(f"{channels.prefix}cmd-side-wr", 1)
     writable.acquire()
@@ -120,7 +120,7 @@ def test_every_message_arrives_once_and_in_order(pair: tuple[Mailbox, Mailbox], 
 
 
 def test_two_processes_under_signals(channels: Channels) -> None:
-    """Both mailboxes at once, both ends interrupted all the time, slow or fast at random: nothing lost or doubled."""
+    """Both mailboxes at once, both ends interrupted and paused at random: no message lost or doubled."""
     requests, responses = channels.create("cmd", ""), channels.create("resp", "")
     arguments = [channels.prefix, channels.sync, str(SIZE), "7"]
     peer = subprocess.Popen(
@@ -180,7 +180,7 @@ def test_a_second_message_waits_until_the_first_is_read(pair: tuple[Mailbox, Mai
 
 @pytest.mark.parametrize("sync", ["futex"], indirect=True)
 def test_a_receiver_that_wakes_nobody(channels: Channels, pair: tuple[Mailbox, Mailbox]) -> None:
-    """The original's: it only stores 0."""
+    """Receive as upstream AICI does: store 0, without a wake."""
     engine, memory = channels.create("cmd", ""), memory_of(channels, "cmd")
     seen = []
     for message in (b"1", b"2"):
@@ -262,7 +262,7 @@ def test_whoever_waits_is_woken_when_the_peer_is_dead(channels: Channels) -> Non
 
 
 def test_sweep_takes_what_dead_processes_of_this_pid_namespace_left() -> None:
-    dead = 2**22 - 3  # beyond every pid that is in use here
+    dead = 2**22 - 3  # beyond every pid in use here
     ours = shm.unique_prefix()
     stale = ours.replace(f"-{os.getpid()}-", f"-{dead}-") + "cmd"
     elsewhere = f"/aici-{dead}-1-ab12-cmd"

@@ -26,8 +26,10 @@ PATIENCE_S = 10.0
 
 
 def members(group: int, states: str = "RSDTt") -> dict[int, str]:
-    """Processes of a process group, by pid, with their names; those that live, unless `states` says otherwise. Without
-    templates, which outlive their requests."""
+    """Return the processes of a group by pid, with names. Only live processes, unless `states` says otherwise.
+
+    Without templates, which outlive their requests.
+    """
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -73,7 +75,7 @@ def test_names_of_processes(start_runtime: Callable[..., Runtime]) -> None:
     runtime = start_runtime()
     parent = bind(runtime, 1, wat.plain())
     assert sorted(members(runtime.pid).values()) == ["aicirt", "aicirt-seq", "aicirt-side", "aicirt-spawner"]
-    fork(runtime, parent, 2)  # from now on there are variables to share
+    fork(runtime, parent, 2)  # from now on the request shares variables
     assert sorted(members(runtime.pid).values()) == [
         "aicirt", "aicirt-comms", "aicirt-seq", "aicirt-seq", "aicirt-side", "aicirt-spawner"
     ]  # fmt: skip
@@ -101,7 +103,7 @@ def test_a_killed_stepper_ends_the_whole(start_runtime: Callable[..., Runtime]) 
     runtime.send_mid([MidOp(seq_id)])
     threading.Timer(0.05, os.kill, (runtime.pid, signal.SIGKILL)).start()
     with pytest.raises(RuntimeDiedError, match="has died"):
-        runtime.recv_mid()  # was waiting, with a guest running wild
+        runtime.recv_mid()  # waiting, with a runaway guest
     wait_until(lambda: not members(runtime.pid))
     for call in (lambda: runtime.send_mid([]), runtime.recv_mid, runtime.get_tags, lambda: runtime.discard("x")):
         with pytest.raises(RuntimeDiedError):
@@ -109,7 +111,7 @@ def test_a_killed_stepper_ends_the_whole(start_runtime: Callable[..., Runtime]) 
 
 
 def replaced(runtime: Runtime, name: str) -> int:
-    """Kill that part of the runtime; returns the pid of the one that took its place."""
+    """Kill a service process. Return the pid of the replacement."""
     old = one(runtime, name)
     os.kill(old, signal.SIGKILL)
     wait_until(lambda: any(pid != old and found == name for pid, found in members(runtime.pid).items()))
@@ -133,7 +135,7 @@ def test_a_killed_part_is_replaced(start_runtime: Callable[..., Runtime], victim
     assert {answer.error for answer in runtime.recv_mid().seqs.values()} == {""}
     runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[SeqId(n) for n in range(1, 7)])
     parts = ["aicirt", "aicirt-side", "aicirt-spawner"]
-    wait_until(lambda: sorted(members(runtime.pid, states="RSDTtZ").values()) == parts)  # nor a zombie
+    wait_until(lambda: sorted(members(runtime.pid, states="RSDTtZ").values()) == parts)  # no zombie either
     as_new = descriptors(start_runtime().pid)
     wait_until(lambda: descriptors(runtime.pid) == as_new)
 
@@ -145,7 +147,7 @@ def descriptors(pid: int) -> int:
 @pytest.mark.parametrize("name", ["aicirt-spawner", "aicirt-side", "aicirt-seq"])
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT])
 def test_crashes(start_runtime: Callable[..., Runtime], name: str, number: signal.Signals) -> None:
-    """wasmtime takes a first SIGSEGV that is sent and not earned; nobody survives a second one."""
+    """wasmtime survives a first SIGSEGV sent from outside. No process survives a second."""
     runtime = start_runtime()
     good = bind(runtime, 1, wat.plain())
     bind(runtime, 2, wat.plain())
@@ -164,7 +166,7 @@ def test_crashes(start_runtime: Callable[..., Runtime], name: str, number: signa
 
 
 def test_requests_wait_for_the_next_spawner(start_runtime: Callable[..., Runtime]) -> None:
-    """Only the one that the spawner had taken could fail, and a spawner that is stopped has taken none."""
+    """Only a request taken by the spawner could fail, and a stopped spawner has taken none."""
     runtime = start_runtime()
     module_id = runtime.mk_module(wat.plain()).module_id
     os.kill(one(runtime, "aicirt-spawner"), signal.SIGSTOP)
@@ -175,7 +177,7 @@ def test_requests_wait_for_the_next_spawner(start_runtime: Callable[..., Runtime
 
 
 def test_what_the_side_process_had_taken_fails(start_runtime: Callable[..., Runtime]) -> None:
-    """And the guest that nobody waits for any more is ended."""
+    """The guest without a waiting request is ended, too."""
     runtime = start_runtime(max_init_time_ms=60_000)
     good = bind(runtime, 1, wat.plain())
     before = sorted(members(runtime.pid).values())
@@ -230,7 +232,7 @@ def test_a_killed_worker_hurts_nobody_else(start_runtime: Callable[..., Runtime]
     before = set(members(runtime.pid))
     bad = bind(runtime, 2, spinning())
     worker = next(pid for pid, name in members(runtime.pid).items() if pid not in before and name == "aicirt-seq")
-    for _ in range(2):  # in the middle of a step, and again when it is long gone
+    for _ in range(2):  # once in the middle of a step, once long after death
         runtime.send_mid([MidOp(bad), MidOp(good)])
         time.sleep(0.05)
         if worker in members(runtime.pid):
@@ -238,11 +240,11 @@ def test_a_killed_worker_hurts_nobody_else(start_runtime: Callable[..., Runtime]
         answers = runtime.recv_mid().seqs
         assert (answers[bad].error, answers[good].error) == ("Worker: died", "")
     runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[bad])
-    wait_until(lambda: set(members(runtime.pid)) == before)  # its variables went too
+    wait_until(lambda: set(members(runtime.pid)) == before)  # the variables went too
 
 
 def test_a_stopped_worker_is_killed(start_runtime: Callable[..., Runtime]) -> None:
-    """Neither epoch nor signal reaches a process that does not run."""
+    """Neither an epoch nor a signal reaches a stopped process."""
     runtime = start_runtime(max_step_time_ms=20)
     seq_id = bind(runtime, 1, wat.plain())
     worker = one(runtime, "aicirt-seq")
@@ -267,7 +269,7 @@ def test_killed_variables_fail_their_request_only(start_runtime: Callable[..., R
 
 
 def test_a_branch_whose_parent_dies_before_it_tells_of_it(start_runtime: Callable[..., Runtime]) -> None:
-    """Killed at some moment of its fork: the branch is there, or is not; nobody knows its pid."""
+    """Kill the parent at a random moment of the fork. The fork exists or not; nobody knows the pid."""
     runtime = start_runtime()
     for number in range(0, 50, 2):
         parent, child = bind(runtime, number, wat.plain()), SeqId(number + 1)
@@ -299,7 +301,7 @@ def test_a_dead_parent_takes_no_slot(start_runtime: Callable[..., Runtime]) -> N
     dead = bind(runtime, 1, wat.plain())
     os.kill(one(runtime, "aicirt-seq"), signal.SIGKILL)
     wait_until(lambda: "aicirt-seq" not in members(runtime.pid).values())
-    time.sleep(0.1)  # for the runtime to hear of it
+    time.sleep(0.1)  # time for the runtime to hear of the death
     runtime.send_mid([MidOp(SeqId(2), dead)])
     assert runtime.recv_mid().seqs[SeqId(2)].error == "Worker: died"
     parent = bind(runtime, 3, wat.plain())
@@ -308,7 +310,7 @@ def test_a_dead_parent_takes_no_slot(start_runtime: Callable[..., Runtime]) -> N
 
 
 def test_close_from_two_threads(start_runtime: Callable[..., Runtime]) -> None:
-    """Whoever returns first, nothing is left then; and who waits for an answer is told."""
+    """Close from two threads: when either returns, nothing is left, and a waiting thread is told."""
     runtime = start_runtime()
     runtime.send_mid([MidOp(bind(runtime, 1, spinning()))])
 
@@ -343,7 +345,7 @@ with Runtime(RuntimeConfig(tokenizer=Path(sys.argv[1]), cache_dir=Path(sys.argv[
 
 
 def test_an_engine_in_odd_surroundings(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
-    """In a folder where a file is named like a module of Python's library, with signals ignored and blocked."""
+    """Start in a folder with a file named like a standard module, with signals ignored and blocked."""
     (tmp_path / "select.py").write_text("raise SystemExit('not this one')")
     command = [sys.executable, "-P", "-c", _ODD_ENGINE, str(byte_level), str(cache_dir)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
@@ -351,7 +353,7 @@ def test_an_engine_in_odd_surroundings(byte_level: Path, cache_dir: Path, tmp_pa
 
 
 def test_standard_error_that_nobody_reads() -> None:
-    """What the process says is taken from it even when it can be passed on to nobody."""
+    """The runtime's output is read even when nobody can receive the output."""
     script = "import sys; [sys.stderr.write('x' * 99 + '\\n') for _ in range(5000)]"
     code = f"""
 import sys
@@ -405,7 +407,7 @@ def test_a_killed_engine_takes_its_runtime_along(
     assert done.returncode == -signal.SIGKILL, done.stderr
     engine, group = done.stdout.split()
     wait_until(lambda: not members(int(group)))
-    if when == "starting":  # the only moment in which names exist; the next engine sweeps them
+    if when == "starting":  # the only moment with names in /dev/shm; the next engine sweeps them
         shm.sweep()
     assert list(Path("/dev/shm").glob(f"*aici-{engine}-*")) == []
 

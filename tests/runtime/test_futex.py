@@ -1,4 +1,4 @@
-"""`aicirt --futex`: by hand, and through our own client."""
+"""`aicirt --futex`: driven by hand, and through our own client."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def test_whoever_waits_learns_of_a_death(start_runtime: Callable[..., Runtime]) 
 
 @pytest.mark.parametrize("sync", ["semaphore", "futex"])
 def test_signals_interrupt_nothing(start_runtime: Callable[..., Runtime], sync: str) -> None:
-    """The runtime's main thread has a handler for SIGCHLD, which makes its waits return early."""
+    """The runtime's main thread handles SIGCHLD, which interrupts waits."""
     runtime = start_runtime(sync=sync)
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Files written by the package `gguf` are read by ours, and the tokenizer in them is the one that was put there."""
+"""GGUF files written by the package `gguf` are read by our reader, and the tokenizer inside is unchanged."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def write(path: Path, fill: Any) -> Path:
 
 
 def written(path: Path, config: Any, *, kind: str, eos: int | None = None, **more: Any) -> Path:
-    """A file with the tokens of a tokenizer.json."""
+    """Write a GGUF file with the tokens of a tokenizer.json."""
     special = {token["id"]: CONTROL if token["special"] else USER_DEFINED for token in config["added_tokens"]}
     texts = config["model"]["vocab"] | {token["content"]: token["id"] for token in config["added_tokens"]}
     ordered = sorted(texts, key=texts.__getitem__)
@@ -72,7 +72,7 @@ def test_values_of_every_type(tmp_path: Path) -> None:
 
 
 def test_the_default_model(tmp_path: Path) -> None:
-    """Its tokenizer.json came from a GGUF file by way of transformers."""
+    """Compare with a tokenizer.json made from a GGUF file by transformers."""
     original = default_model_dir() / "tokenizer.json"
     config = json.loads(original.read_bytes())
     more = {"tokenizer_pre": "gpt-2", "token_merges": merges(config)}
@@ -114,7 +114,7 @@ def test_how_text_is_split(
 
 
 def test_byte_fallback(tmp_path: Path) -> None:
-    """SentencePiece's merges follow from the scores: the better token is made first."""
+    """SentencePiece's merges follow from the scores: the better token is merged first."""
     config = json.loads((tokenizer.byte_fallback(tmp_path / "a") / "tokenizer.json").read_bytes())
     vocab = config["model"]["vocab"]
     for text in ("b", "ab", "▁ab", "ba", "bab"):
@@ -187,7 +187,7 @@ def small(byte_level: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @settings(deadline=None)
 @given(data=st.data())
 def test_broken_files(data: st.DataObject, small: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Cut short, or with a few bytes changed: read, or refused."""
+    """A truncated or corrupted file is either read or refused."""
     path = tmp_path_factory.getbasetemp() / "broken.gguf"
     broken = bytearray(small[: data.draw(st.integers(0, len(small)))])
     for at in data.draw(st.lists(st.integers(0, 200), max_size=3)):

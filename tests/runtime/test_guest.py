@@ -1,4 +1,4 @@
-"""A guest looks at its module itself, though the registry has: its functions are called without any check."""
+"""A guest checks the module again, although the registry has: functions are called without any further check."""
 
 import threading
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_modules_that_are_no_guests(tmp_path: Path, module: str, text: str) -> N
 
 
 def test_memory_is_seen_as_it_is_now(tmp_path: Path) -> None:
-    """A view is kept, and the guest writes and grows behind its back."""
+    """Keep a view of the memory while the guest writes and grows the memory."""
     guest = _guest(
         tmp_path,
         _exporting(mid="(drop (memory.grow (i32.const 1))) (i32.store8 (i32.const 70000) (i32.const 65))"),

@@ -1,4 +1,4 @@
-"""What guests may do, well and badly, seen by an engine through the client."""
+"""Allowed and forbidden behaviour of guests, seen by an engine through the client."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ def instantiate(runtime: Runtime, wasm: bytes, arg: object = "") -> str:
 
 @pytest.fixture
 def start(runtime: Runtime) -> Iterator[Callable[..., SeqId]]:
-    """Binds guests to fresh sequences, and frees them after the test."""
+    """Bind guests to fresh sequences, and free the guests after the test."""
     started: list[SeqId] = []
 
     def start(wasm: bytes, arg: object = "") -> SeqId:
@@ -85,7 +85,7 @@ class TestPre:
             (pre_answer(ff_tokens=[1, 261]), f"ff_token out of range (261 >= {BYTE_LEVEL_SIZE} at 1)"),
             (pre_answer(ff_tokens=[-1]), "ff_token out of range (-1"),
             (pre_answer(ff_tokens=["a"]), "ff_token out of range (a"),
-            (pre_answer(ff_tokens=[1]), "too many ff_tokens rounds from pre_process"),  # for ever
+            (pre_answer(ff_tokens=[1]), "too many ff_tokens rounds from pre_process"),  # without end
         ],
     )
     def test_bad_results(self, runtime: Runtime, answer: str, error: str) -> None:
@@ -100,7 +100,7 @@ class TestPre:
         assert text == "Error (pre): aici_host_return_process_result not called"
 
     def forced(self, *, stop: str) -> bytes:
-        """Forces token 5, then 6, then goes on; logs what post sees."""
+        """The guest forces token 5, then 6, then goes on, and logs the arguments of post."""
         module = wat.Module()
         count = "(global.set $steps (i32.add (global.get $steps) (i32.const 1)))"
         answers = [module.answer(pre_answer(ff_tokens=[5])), module.answer(pre_answer(ff_tokens=[6]))]
@@ -155,7 +155,7 @@ class TestMid:
         assert text.startswith(f"Error (mid): {error}")
 
     def test_bits(self, runtime: Runtime, start: Callable[..., SeqId]) -> None:
-        """Our own layout: a bit per token. No bias at all allows everything, an empty one nothing."""
+        """The `bool` layout has a bit per token. A missing bias allows everything, an empty bias nothing."""
         module = wat.Module()
         silent = start(module.build())
         empty = start(module.build(mid="(call $allow (i32.const 0))" + module.answer(wat.SAMPLE)))
@@ -205,7 +205,7 @@ class TestHost:
 
     def test_tokenize(self, runtime: Runtime) -> None:
         module = wat.Module()
-        # "he" and " he" are one token each, so two tokens of four bytes.
+        # "he" and " he" are single tokens, so two tokens have four bytes.
         body = f"(if (i32.ne {module.tokenize('he he')} (i32.const 8)) (then (unreachable)))"
         assert self.logs(runtime, module, body) == ""
 
@@ -285,7 +285,7 @@ class TestStorage:
             '{"ReadVar":{"version":3,"value":""}}',
             '{"ReadVar":{"version":3,"value":""}}',
         ]
-        assert len(storage) == 5  # writes only, refused ones too
+        assert len(storage) == 5  # writes only, refused writes included
         assert storage[0] == {"WriteVar": {"name": "a", "value": "aA", "op": "Append", "when_version_is": None}}
 
     def test_a_write_with_a_version_needs_the_variable(self, runtime: Runtime) -> None:
@@ -326,7 +326,7 @@ class TestStorage:
         assert write("b", MAX_BYTES - 7) == b'{"WriteVar":{"version":1}}'
 
     def test_unknown_fields_are_not_passed_on(self, runtime: Runtime, start: Callable[..., SeqId]) -> None:
-        """One that JSON cannot hold twice would end the worker."""
+        """A value that JSON cannot hold twice would end the worker."""
         module = wat.Module()
         write = '{"WriteVar":{"name":"a","value":"","op":"Set","x":' + "[" * 251 + "]" * 251 + "}}"
         seq_id = start(module.build(mid=module.store(write) + module.answer(wat.SAMPLE)))
@@ -370,7 +370,7 @@ class TestFailures:
     def test_memory_limit(self, runtime: Runtime) -> None:
         module = wat.Module()
         grow = "(if (i32.ne (memory.grow (i32.const {})) (i32.const {})) (then (unreachable)))"
-        body = grow.format(1024 - 8, 8) + grow.format(1, -1)  # 64 MiB is fine, a page more is not
+        body = grow.format(1024 - 8, 8) + grow.format(1, -1)  # 64 MiB is fine, a page more is too much
         assert first_pre(runtime, module.build(pre=body + module.answer(wat.PRE_GO)))[1] == ""
 
     def test_a_module_that_fails_before_its_first_callback(self, runtime: Runtime) -> None:
@@ -383,7 +383,7 @@ class TestFailures:
             instantiate(runtime, module.build(prompt=module.log("bad regex") + wat.TRAP))
 
     def test_slots_come_back(self, runtime: Runtime, start: Callable[..., SeqId]) -> None:
-        """More guests, failed and freed, than there are slots."""
+        """Fail and free more guests than the table has slots."""
         module = wat.Module()
         bad = runtime.mk_module(module.build(create=wat.TRAP)).module_id
         for _ in range(5):
@@ -416,7 +416,7 @@ class TestFailures:
 
 
 class TestTime:
-    """With limits of its own, so that nothing else has to wait for them."""
+    """A runtime with limits of its own, so that no other test has to wait."""
 
     @pytest.fixture
     def runtime(self, start_runtime: Callable[..., Runtime]) -> Runtime:
@@ -453,7 +453,7 @@ class TestDiscard:
         req_id = instantiate(runtime, wat.plain())
         runtime.discard(req_id)
         runtime.discard(req_id)
-        runtime.get_tags()  # answered after the discards have been accepted
+        runtime.get_tags()  # answered after `accept` has taken the discards
         with pytest.raises(AiciError, match=f"invalid req_id {req_id}"):
             runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(next(_numbers)), req_id)], freed=[])
 
@@ -463,6 +463,6 @@ class TestDiscard:
         future = runtime.instantiate(req_id=req_id, prompt=[], module_id=module_id, module_arg="")
         runtime.discard(req_id)
         future.result()
-        runtime.get_tags()  # by now the discard has been accepted, too
+        runtime.get_tags()  # by now `accept` has taken the discard
         with pytest.raises(AiciError, match="invalid req_id"):
             runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(next(_numbers)), req_id)], freed=[])

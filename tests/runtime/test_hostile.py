@@ -1,6 +1,6 @@
-"""Guests that do what they can to harm harm themselves alone: in every test, a neighbour runs and notices nothing.
+"""A hostile guest harms itself alone: in every test a neighbour runs and notices nothing.
 
-One module holds all that a guest may do; its argument says what, and in which callback.
+One module holds all attacks; the argument selects the attack and the callback.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from tests.runtime.support import wat
 PATIENCE_S = 20.0
 PHASES = ("pre", "mid", "post", "create", "prompt")
 _MEMORY = 8 * 65536
-"""Of a guest of `wat`: 8 pages."""
+"""Pages of a guest of `wat`."""
 
 _numbers = itertools.count(1)
 
@@ -80,7 +80,7 @@ _LOOPS = ("a loop", "its log", "its variables")
 
 @cache
 def arsenal() -> tuple[bytes, dict[str, int]]:
-    """The module, and the number of each thing that it may do."""
+    """Return the module, and the number of every attack."""
     module = wat.Module()
     append = '{"WriteVar":{"name":"a","value":"00","op":"Append"}}'
     bodies = {
@@ -123,7 +123,7 @@ def arsenal() -> tuple[bytes, dict[str, int]]:
 
 
 class Neighbour:
-    """One that is served in every step, and must be served well; and what the others do meanwhile."""
+    """A neighbour, served well in every step, and the attackers beside the neighbour."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -145,7 +145,7 @@ class Neighbour:
         own = answer.seqs[self.seq_id]
         assert own.error == ""
         if own.result is not None:
-            assert own.result.late  # on a busy machine
+            assert own.result.late  # generous, for a busy machine
             return answer
         assert [k for k in range(64) if self._runtime.mask_rows(1)[0, k >> 3] >> (k & 7) & 1] == [1, 2]
         return answer
@@ -160,7 +160,7 @@ class Neighbour:
         }
 
     def error_of(self, what: str, phase: str) -> str:
-        """Both are served until that guest has failed, or has gone through it all."""
+        """Serve both until the attacker has failed or has finished."""
         arg = f"{PHASES.index(phase)}{chr(33 + arsenal()[1][what])}"
         seq_id = self.begin(self._arsenal, arg)
         binding, posts, deadline = (
@@ -206,10 +206,10 @@ def neighbour(runtime: Runtime) -> Iterator[Neighbour]:
 
 @pytest.mark.parametrize("name", _WILD_CALLS)
 def test_wild_pointers(neighbour: Neighbour, name: str) -> None:
-    """Nothing outside of its memory is read or written: its process lives, and says what was wrong."""
+    """Nothing outside of the guest's memory is read or written: the process lives and reports the error."""
     for at, length in _WILD:
         if at == "0" and ("{length}" not in _WILD_CALLS[name] or name == "read_blob"):
-            continue  # it is a good pointer, and only as much is written as there is
+            continue  # the pointer is good, and the write ends with the data
         error = neighbour.error_of(f"{name} {at} {length}", "mid")
         assert "pointer out of range" in error or "a result of 4294967295 bytes is too large" in error, (
             at,
@@ -222,7 +222,7 @@ def test_wild_pointers(neighbour: Neighbour, name: str) -> None:
 @pytest.mark.parametrize("inside", _LOOPS)
 def test_loops(neighbour: Neighbour, phase: str, inside: str) -> None:
     error = neighbour.error_of(inside, phase)
-    too_large = ("Worker: result too large; ",) if inside == "its variables" else ()  # all that it has written
+    too_large = ("Worker: result too large; ",) if inside == "its variables" else ()  # everything written so far
     assert error.startswith(("Worker: timeout; ", *too_large)), error
 
 
@@ -249,7 +249,7 @@ def test_garbage_for_a_result(neighbour: Neighbour) -> None:
 
 @pytest.mark.parametrize("what", _MUCH)
 def test_much_of_everything(neighbour: Neighbour, what: str) -> None:
-    """All of its memory at once. A call of the host cannot be interrupted: then the process is killed."""
+    """Pass all of the memory in a single call. A host call cannot be interrupted, so the process is killed."""
     error = neighbour.error_of(f"much {what}", "mid")
     assert error.startswith(("Error (mid): ", "Worker: timeout; ", "Worker: died")), error
 
@@ -263,7 +263,7 @@ def test_ends(neighbour: Neighbour, phase: str) -> None:
 
 
 def test_forks_without_end(runtime: Runtime, neighbour: Neighbour) -> None:
-    """What it asks for is refused, and what the engine asks for has an end."""
+    """The guest's requests are refused, and the engine's requests come to an end."""
     assert neighbour.error_of("forks", "pre") == "Error (pre): too many forks (max=16)"
     alive, failed = [neighbour.seq_id], list[SeqId]()
     while not failed:

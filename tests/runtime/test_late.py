@@ -1,4 +1,4 @@
-"""Guests that are late and waited for: the others' steps go on, and what the late one answers is not lost."""
+"""Late guests under patience: the steps of other guests go on, and a late answer is not lost."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.support.processes import command, descendants
 
 LATE, OTHER = SeqId(1), SeqId(2)
 _COUNTER = "(global $n (mut i64) (i64.const 0))"
-# About a second of a processor: the others must be in time on a busy machine, too.
+# About a second of a processor: the other guests must be in time on a busy machine, too.
 _SLOWLY = """(global.set $n (i64.const 1200000000)) (loop $again
   (global.set $n (i64.sub (global.get $n) (i64.const 1))) (br_if $again (i64.ne (global.get $n) (i64.const 0))))"""
 _ONCE = f"(if (i32.eqz (global.get $steps)) (then (global.set $steps (i32.const 1)) {_SLOWLY}))"
@@ -51,7 +51,7 @@ def in_time(answer: Mid, seq_id: SeqId) -> bool:
 
 
 def masks(runtime: Runtime, *seq_ids: SeqId) -> list[set[TokenId]]:
-    """Once all are in time: on a busy machine, any process may have to wait for longer than a step."""
+    """Run steps until all guests are in time once. On a busy machine, any process may wait for longer than a step."""
     while True:
         answer, allowed = mid(runtime, *seq_ids)
         late = [seq_id for seq_id in seq_ids if not in_time(answer, seq_id)]
@@ -62,7 +62,7 @@ def masks(runtime: Runtime, *seq_ids: SeqId) -> list[set[TokenId]]:
 
 
 def rounds(runtime: Runtime, done: Callable[[SeqResult[Pre]], bool], posts: Sequence[PostOp] = ()) -> SeqResult[Pre]:
-    """Until `done`: the other one's steps go on meanwhile."""
+    """Run steps of the other guests until `done`."""
     while True:
         pre = runtime.post_pre_process(post_ops=posts, pre_ops=[], freed=[]).pre
         assert not pre[OTHER].error
@@ -88,12 +88,12 @@ def test_a_mask_that_comes_late(runtime: Runtime) -> None:
     assert allowed[1] == PLAIN or not in_time(answer, OTHER)
     posts = [PostOp(LATE, [], 1), PostOp(OTHER, [], 1)]
     assert rounds(runtime, goes_on, posts).result == Pre(suspend=False, num_forks=1, ff_tokens=())
-    # The order is another one: the mask must not be where it would have been.
+    # The order of the ops has changed, so a mask in the old row would be wrong.
     assert masks(runtime, OTHER, LATE) == [PLAIN, {TokenId(3), TokenId(4)}]
 
 
 def test_a_process_that_does_not_run_for_a_while(runtime: Runtime) -> None:
-    """Nor may it be needed for that: on a busy machine, a process waits for a processor."""
+    """The detached worker need not run: on a busy machine, a process may wait for a processor."""
     module = wat.Module()
     begin(runtime, module.build(mid=ALLOW + module.answer(wat.SAMPLE)))
     process = min(pid for pid in descendants(runtime.pid) if command(pid) == "aicirt-seq")

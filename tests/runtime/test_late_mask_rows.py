@@ -1,4 +1,4 @@
-"""Mask slots of the later protocol: that of a late guest is nobody else's until it has answered, or is gone."""
+"""Mask rows of protocol v2: the row of a late guest belongs to the guest until the answer or the guest's end."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ LIMITS = ("--wasm-max-step-time=500", "--templates=0", "--bias-dtype=bool", "--c
 
 
 class Engine:
-    """Of guests that allow certain tokens, for each of their branches, at every step."""
+    """A runtime with guests that allow given tokens, per branch, at every step."""
 
     def __init__(self, raw: RawEngine) -> None:
         self.raw = raw
@@ -30,7 +30,7 @@ class Engine:
         return pid
 
     def start(self, seq_id: int, *words: int) -> dict[str, object]:
-        """The op of its first step. `words`: the first of each mask."""
+        """Return the op of the first step. `words`: the first word of every mask."""
         wasm = scripted.branches()
         self.raw.side(op="mk_module", binary=base64.b64encode(wasm).decode())
         masks = [{"sample_mask": number, "temperature": None, "splices": []} for number in range(1, len(words) + 1)]
@@ -44,7 +44,7 @@ class Engine:
         return {"id": seq_id, "req_id": f"r{seq_id}", "backtrack": 0, "tokens": [], "sampled": None}
 
     def step(self, *ops: dict[str, object], freed: Sequence[int] = ()) -> dict[int, list[tuple[int, int]]]:
-        """Mask row and first word of each mask, by sequence."""
+        """Run a step. Return the mask row and the first word of every mask, by sequence."""
         data = self.raw.call(op="mid_process", ops=ops, freed=freed)["data"]
 
         def word(slot: int) -> int:
@@ -87,5 +87,5 @@ def test_a_late_guest_that_leaves_its_pool(byte_level: Path, cache_dir: Path) ->
         os.kill(pool, signal.SIGSTOP)
         assert it.step(goes_on(1), freed=[1]) == {1: []}
         os.kill(pool, signal.SIGCONT)
-        assert wait_until(lambda: used_slots(it.raw.process.pid) == 1, 10)  # the pool's own
+        assert wait_until(lambda: used_slots(it.raw.process.pid) == 1, 10)  # the slot of the pool
         assert it.step(it.start(2, 4)) == {2: [(0, 4)]}

@@ -24,7 +24,7 @@ def test_fields_do_not_overlap_and_words_are_aligned() -> None:
 
 
 def test_a_table_keeps_the_slots_and_owners_apart() -> None:
-    """Fill one slot to its limits: the neighbours and the fields behind the slots stay as they are."""
+    """Fill a slot to the limits: the neighbours and the fields behind the slots stay unchanged."""
     table = worker_slots.WorkerSlotTable()
     slot, last = table.take(table.guest_half, 7), table.at(worker_slots.NUM_WORKER_SLOTS - 1)
     table.protocol = "v2"

@@ -1,4 +1,4 @@
-"""Some hundred requests with forks and kills at random; `tests.runtime.support.leak`, run by hand, makes thousands."""
+"""Some hundred requests with random forks and kills. `tests.runtime.support.leak`, run by hand, makes thousands."""
 
 from pathlib import Path
 
@@ -14,5 +14,5 @@ def test_nothing_leaks(byte_level: Path, tmp_path: Path, futex: bool, pool: bool
         runtime.wait_ready()
         report, leaked = leak.run(runtime, tmp_path, num_requests=150, seed=int(futex))
     assert leaked == [], report
-    assert sum(report["killed"].values()) > 0, report  # some fifteen; by chance
+    assert sum(report["killed"].values()) > 0, report  # about fifteen, by chance
     assert report["outcomes"]["well"] > 100

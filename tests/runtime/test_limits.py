@@ -1,4 +1,4 @@
-"""What a guest and its user are told at each limit, and that the limit holds there. Time: `test_guests.TestTime`."""
+"""Every limit holds, and guest and user get the documented message. Limits of time: `test_guests.TestTime`."""
 
 import base64
 import itertools
@@ -30,7 +30,7 @@ def start(runtime: Runtime, wasm: bytes) -> str:
 
 
 def step(runtime: Runtime, wasm: bytes) -> tuple[str, str]:
-    """Error and log of the first mid."""
+    """Return error and log of the first mid."""
     seq_id = SeqId(next(_numbers))
     runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(seq_id, start(runtime, wasm))], freed=[])
     runtime.send_mid([MidOp(seq_id)])
@@ -55,7 +55,7 @@ class TestOfAGuest:
             start(small, wat.Module().build().replace(b"\x05\x03\x01\x00\x08", b"\x05\x03\x01\x00\x21"))
 
     def test_memory_that_it_asks_for(self, small: Runtime) -> None:
-        """It is told -1, and goes on."""
+        """The guest gets -1, and goes on."""
         module = wat.Module()
         grow = "(if (i32.ne (memory.grow (i32.const {})) (i32.const {})) (then (unreachable)))"
         body = grow.format(24, 8) + grow.format(1, -1)  # 32 pages are 2 MiB
@@ -87,7 +87,7 @@ class TestOfAGuest:
 
 class TestOfUsers:
     def test_instances(self, byte_level: Path, cache_dir: Path) -> None:
-        """A user's own, then those of all; forks count; what has ended does not."""
+        """The quota of a user, then the total quota. Forks count; ended guests do not."""
         flags = ("--max-instances=4", "--max-instances-per-user=3", "--wasm-max-forks=9")
         raw = RawEngine(byte_level, cache_dir, *flags)
         try:
@@ -130,7 +130,7 @@ class TestOfUsers:
         with pytest.raises(QuotaError, match=r"too many modules for one user \(--max-modules-per-user: 2\)") as refused:
             runtime.mk_module(modules[2], user="ann")
         assert "aici ctrl rm" in refused.value.hint
-        runtime.mk_module(modules[0], user="ann")  # is there already
+        runtime.mk_module(modules[0], user="ann")  # exists already
         runtime.mk_module(modules[2], user="bob")
         with pytest.raises(QuotaError, match=r"too many modules \(--max-modules: 3\)"):
             runtime.mk_module(modules[3], user="cy")
@@ -164,7 +164,7 @@ def test_slots_of_both_kinds_have_an_end() -> None:
 
 
 def test_a_guest_that_ends_gives_its_place_back(start_runtime: Callable[..., Runtime]) -> None:
-    """Also one that does not come up, and one that is killed."""
+    """Also for a guest that does not come up, and for a killed guest."""
     runtime = start_runtime(extra_args=("--max-instances=1",))
 
     def outcome(wasm: bytes) -> str:

@@ -57,7 +57,7 @@ def test_sizes_have_bounds(size: str) -> None:
 
 
 def test_guests_of_our_engine_wait_as_long_as_its_requests_do() -> None:
-    """The runtime's own limit is 10 minutes: a busy engine may not admit a request that soon."""
+    """A busy engine may take longer than the runtime's own limit of 10 minutes to bind a guest."""
     _, *args = RuntimeConfig(tokenizer=Path("x")).command("/aici-")[3:]
     assert flags.parse(args).unbound_s >= 24 * 60 * 60
 
@@ -141,7 +141,7 @@ def ran(
 
 
 def test_run_aici_main(byte_level: Path, tmp_path: Path, cache_dir: Path) -> None:
-    """It gets the handle, its argument, and variables; its log is the output."""
+    """`aici_main` gets the handle, the argument and variables; the log is the output."""
     module = wat.Module()
     write = module.store('{"WriteVar":{"name":"a","value":"00","op":"Set","when_version_is":null}}')
     body = f"(if (i32.ne (local.get $h) (i32.const 7)) (then unreachable)) (call $echo (call $module_arg)) {write}"
@@ -189,7 +189,7 @@ def test_run_needs_something_to_call(byte_level: Path, tmp_path: Path, cache_dir
     ("value", "says_it"), [("error", False), ("warn", True), ("aicirt=debug", True), ("hyper=warn,error", False)]
 )
 def test_rust_log(cache_dir: Path, tmp_path: Path, value: str, says_it: bool) -> None:
-    """A tokenizer without an end of sequence is worth a warning."""
+    """A tokenizer without an end-of-sequence token gives a warning."""
     path = tokenizer.byte_level(tmp_path) / "tokenizer.json"
     config = json.loads(path.read_text())
     config["added_tokens"] = []

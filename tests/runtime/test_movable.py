@@ -1,4 +1,4 @@
-"""Which modules are prepared so that their guests can move, and that what moves is the whole guest."""
+"""Modules prepared for moving guests, and moves of whole guests."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_nobody_else_says_that_a_module_is_prepared() -> None:
 
 
 def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
-    """Memory that has grown, globals, and what was zeroed that a new instance would have."""
+    """Grown memory, globals, and zeroed memory with other contents in a new instance."""
     engine = new_engine()
     code = tmp_path / "code"
     more = '(global $count (mut i32) (i32.const 1)) (data (i32.const 5000) "data")'

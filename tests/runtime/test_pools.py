@@ -1,4 +1,4 @@
-"""Guests that share a process: they see and do what guests do that have one each."""
+"""Guests in a shared process see and do the same as guests in processes of their own."""
 
 import base64
 import itertools
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def engines(byte_level: Path, cache_dir: Path) -> Iterator[list[tuple[type[Engine], RawEngine, RawEngine]]]:
-    """For each protocol, a runtime of either placement."""
+    """For every protocol, start a runtime of either placement."""
     limits = ("--wasm-max-pre-step-time=5000", "--wasm-max-step-time=5000")
     raws = [
         RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits, *placement)
@@ -155,7 +155,7 @@ def test_a_killed_pool_takes_its_guests_along_and_is_replaced(runtime: Runtime) 
 
 
 def test_a_killed_pool_leaves_nothing(runtime: Runtime) -> None:
-    """Not even a slot, though no guest comes that would be let into another."""
+    """Not even a slot is left, although no further guest comes for the pool."""
     free(runtime, bind(runtime, wat.plain()))
     os.kill(pools(runtime)[0], signal.SIGKILL)
     assert wait_until(lambda: used_slots(runtime.pid) == 0, 10)
@@ -178,12 +178,12 @@ def test_a_guest_that_leaves_before_its_pool_has_seen_its_request(start_runtime:
     assert mid(runtime, late) == {late: ""}
     free(runtime, late)
     os.kill(pool, signal.SIGCONT)
-    assert wait_until(lambda: used_slots(runtime.pid) == 1, 10)  # the pool's own
+    assert wait_until(lambda: used_slots(runtime.pid) == 1, 10)  # the slot of the pool
 
 
 @pytest.mark.parametrize("forks", [True, False])
 def test_a_pool_with_a_late_guest_is_not_given_up(start_runtime: Callable[..., Runtime], forks: bool) -> None:
-    """It takes no other in meanwhile, and forks none, until that one's time is over."""
+    """A pool with a late guest takes no other guest and forks none until the late guest has run out of time."""
     flags = ("--placement=pool", "--pool-size=1", "--templates=0")
     runtime = start_runtime(extra_args=flags, max_step_time_ms=100, max_pre_step_time_ms=100, late_steps=10)
     good, bad = bind(runtime, wat.plain()), bind(runtime, wat.Module().build(mid=wat.SPIN))

@@ -1,4 +1,4 @@
-"""The registry by itself: who may do what, what goes with what, many processes at once, and death at any moment."""
+"""The registry alone: rights, consistency, many processes at once, and death at any moment."""
 
 import signal
 import subprocess
@@ -157,8 +157,8 @@ def test_tags_that_somebody_spoilt_are_said_to_be(registry: Registry, tmp_path: 
 
 
 def test_death_at_every_write() -> None:
-    """`killed.py` says what is looked at after each."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # where nobody waits for a disk
+    """`killed.py` documents the checks after every kill."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # on a file system without a disk
         command = [sys.executable, "-m", "tests.runtime.support.killed", folder]
         done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
@@ -194,7 +194,7 @@ def test_a_module_that_is_removed_while_it_is_compiled_again_is_gone(tmp_path: P
 
 
 def test_many_processes_at_once(tmp_path: Path) -> None:
-    """They are killed one after the other. Nothing gets lost that one of them has said to be done."""
+    """Kill many writers in turn. Nothing is lost once a writer has reported success."""
     folder = tmp_path / "modules"
     command = [sys.executable, "-m", "tests.runtime.support.hammer", str(folder)]
     workers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
@@ -224,7 +224,7 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
 
 
 def test_removal_while_it_is_started(runtime: Runtime, cache_dir: Path) -> None:
-    """It starts, or is said to be gone. What has started goes on without its files."""
+    """A removed module either starts or is reported as gone. A started guest goes on without the files."""
     module = wat.Module()
     content = module.build(pre=module.log("for removal") + module.answer(wat.PRE_GO))
     registry = Registry(cache_dir / "modules", cache_key=cache_key())

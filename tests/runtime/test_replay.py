@@ -1,4 +1,4 @@
-"""What `--trace` records, `aicirt replay` plays: with the same answers, or with the first that differs by name."""
+"""`aici rt replay` plays a recording of `--trace` and names the first different answer."""
 
 import base64
 import hashlib
@@ -40,7 +40,7 @@ def write(path: Path, records: list[dict[str, Any]]) -> None:
 
 
 def forking(texts: str = "a") -> bytes:
-    """Forks at its first step; logs `texts` in mid; allows tokens 1 and 2, and in a fork 3 too."""
+    """A guest that forks at the first step, logs `texts` in mid, and allows tokens 1 and 2, in a fork 3 too."""
     module = wat.Module()
     count = "(global.set $steps (i32.add (global.get $steps) (i32.const 1)))"
     fork = module.answer('{"num_forks":2,"suspend":false,"ff_tokens":[]}')
@@ -52,7 +52,7 @@ def forking(texts: str = "a") -> bytes:
 
 @pytest.fixture(scope="module")
 def recorded(byte_level: Path, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A controller of the store by its tag, forks, a trap, and requests that are refused."""
+    """Record a controller of the store (by tag), forks, a trap, and refused requests."""
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
     config = RuntimeConfig(tokenizer=byte_level, cache_dir=cache_dir, max_step_time_ms=5000, max_pre_step_time_ms=5000)
     with Runtime(config) as earlier:
@@ -83,7 +83,7 @@ def recorded(byte_level: Path, cache_dir: Path, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def trace(recorded: Path, tmp_path: Path) -> Path:
-    """A copy that the test may change."""
+    """Return a copy of the recording for changes."""
     return Path(shutil.copy(recorded, tmp_path))
 
 
@@ -109,13 +109,13 @@ def test_the_recording_stands_alone(trace: Path) -> None:
 
 
 def test_it_plays_the_same(trace: Path) -> None:
-    done = replay(trace, AICI_TRACE=str(trace))  # which is not for the runtime that plays
+    done = replay(trace, AICI_TRACE=str(trace))  # a flag not meant for the replaying runtime
     num_commands = sum(not line.get("implied") for line in lines(trace))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"the same: {num_commands} commands\n", "")
 
 
 def test_the_first_difference_is_named(trace: Path) -> None:
-    """The controller answers with one byte more than it did."""
+    """Let the controller answer with a byte more than recorded."""
     other = forking("b")
     text = trace.read_text()
     binary, module_id = base64.b64encode(other).decode(), hashlib.sha256(other).hexdigest()
@@ -151,7 +151,7 @@ def test_a_runtime_that_dies_is_a_difference(trace: Path) -> None:
 
 
 def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp_path: Path) -> None:
-    """By hand, with the later protocol; two runtimes write to one file."""
+    """Record protocol v2 by hand, with two runtimes writing to a file."""
     path = tmp_path / "trace.jsonl"
     for _ in range(2):
         flags = ("--proto=v2", "--cap-ff-tokens", "--bias-dtype=f16", *GENEROUS, f"--trace={path}")
@@ -197,7 +197,7 @@ def test_lines_of_many_threads_and_two_processes_stay_whole(byte_level: Path, ca
 
 
 def test_a_trace_that_cannot_be_written_ends_alone(byte_level: Path, cache_dir: Path) -> None:
-    """Where the environment says so, as an engine's user would."""
+    """Start a trace through the environment, as the user of an engine would."""
     command = [sys.executable, "-m", "tests.runtime.support.one_step", str(byte_level), str(cache_dir)]
     environment = os.environ | {"AICI_TRACE": "/dev/full"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
@@ -232,7 +232,7 @@ def test_another_tokenizer_is_refused(trace: Path, tmp_path: Path) -> None:
 
 
 def test_a_recording_of_another_machine(byte_level: Path, trace: Path, tmp_path: Path) -> None:
-    """Its tokenizer is found by its content, whatever it was called there."""
+    """The tokenizer is found by content, under any name."""
     kept = tmp_path / "aici" / "models" / "mine"
     records = lines(trace)
     records[0]["aicirt"]["tokenizer"] = "/somewhere/else"
@@ -246,9 +246,9 @@ def test_a_recording_of_another_machine(byte_level: Path, trace: Path, tmp_path:
 
 
 def test_a_recording_of_the_originals_client(byte_level: Path, trace: Path) -> None:
-    """It says nothing of its runtime, and its last line may be cut short."""
+    """The recording has no header for the runtime, and the last line may be cut short."""
     kept = [{name: line[name] for name in ("timestamp", "suff", "cmd", "resp")} for line in lines(trace)]
-    assert "post_pre_process" in [line["cmd"]["op"] for line in kept]  # so it is of the earlier protocol
+    assert "post_pre_process" in [line["cmd"]["op"] for line in kept]  # so the recording is of protocol v1
     write(trace, kept)
     done = replay(trace)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""What a process of a guest cannot do, even with native code of its own: tried from inside."""
+"""Limits of a guest's process, even with native code: tried from inside."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes som
 
 
 def inside(body: Callable[[], object]) -> str:
-    """What becomes of `body` in a child that has entered the sandbox."""
+    """Return the outcome of `body` in a child inside the sandbox."""
     with tempfile.TemporaryFile() as said:
         child = os.fork()
         if child == 0:
@@ -79,7 +79,7 @@ def test_what_is_refused_and_what_is_not(attempt: Callable[[], object], outcome:
 
 @needs_filter
 def test_nobody_gets_out_again() -> None:
-    """Not by a program that has rights of its own, nor by the other system calls of the processor."""
+    """Neither by a set-user-id program, nor by the other system calls of the processor (x32)."""
     status = inside(lambda: Path("/proc/self/status").read_text())
     assert "NoNewPrivs:\\t1" in status
     assert "Seccomp:\\t2" in status
@@ -94,7 +94,7 @@ def test_memory_ends() -> None:
 
 
 def test_every_process_of_guests_is_inside(start_runtime: Callable[..., Runtime]) -> None:
-    """Those of a spawner that took another one's place, too; and these have all of their stack."""
+    """Also workers of a replaced spawner are in the sandbox, and have their full stack."""
     runtime = start_runtime()
     wasm = wat.Module().build(mid="(call $deep)", extra="(func $deep (call $deep))")
     for number in (1, 2):
@@ -109,7 +109,7 @@ def test_every_process_of_guests_is_inside(start_runtime: Callable[..., Runtime]
 
 @needs_root
 def test_guests_as_somebody_else(start_runtime: Callable[..., Runtime]) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own are closed to others
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own descriptors are close-on-exec
         Path(folder).chmod(0o755)
         runtime = start_runtime(cache_dir=Path(folder), extra_args=("--worker-user=65534",))
         bind(runtime, 1, wat.plain())

@@ -1,4 +1,4 @@
-"""What is ours alone of the side channel: the store behind it, its own words, `discard`. The rest: tests/wire."""
+"""Our extensions of the side channel: the store behind the channel, our messages, `discard`. The rest: tests/wire."""
 
 import base64
 import hashlib
@@ -66,7 +66,7 @@ class TestModules:
         assert not (cache_dir / "modules" / f"{hashlib.sha256(binary).hexdigest()}.wasm").exists()
 
     def test_a_reason_longer_than_a_pipe(self, raw: RawEngine) -> None:
-        """A name that is exported twice, of 90 000 bytes, is quoted in the reason."""
+        """The reason quotes a doubly exported name of 90,000 bytes."""
         name = b"\x90\xbf\x05" + b"n" * 90_000
         exports = b"\x02" + 2 * (name + b"\x00\x00")
         sections = [(1, b"\x01\x60\x00\x00"), (3, b"\x01\x00"), (7, exports), (10, b"\x01\x02\x00\x0b")]
@@ -120,7 +120,7 @@ class TestInstantiate:
         assert error(post_pre(raw, pre_ops=[{"id": 1, "req_id": discarded}])) == f"invalid req_id {discarded}"
 
     def test_concurrent_requests(self, raw: RawEngine) -> None:
-        """The slow one is answered last, and `$rid` says which is which."""
+        """The slow request is answered last; `$rid` identifies the answers."""
         slow = wat.Module()
         wasm = slow.build(create=_BURN + "(i32.const 1)")
         slow_id, fast_id = upload(raw, wasm), upload(raw, wat.plain())

@@ -1,4 +1,4 @@
-"""Guests that are kept to be forked for the next request: nobody can tell, except by the clock."""
+"""Templates: a guest forked from a template differs from a fresh guest in nothing but speed."""
 
 import base64
 import itertools
@@ -33,7 +33,7 @@ ADMIN = Auth("root", is_admin=True)
 
 
 def counting(create: str = "", prompt: str = "", extra: str = "") -> bytes:
-    """Logs when it is created; counts its steps in its own memory."""
+    """A guest that logs its creation and counts steps in memory."""
     module = wat.Module()
     step = module.log("step ") + "(global.set $steps (i32.add (global.get $steps) (i32.const 1)))"
     return module.build(
@@ -53,7 +53,7 @@ def begin(runtime: Runtime, wasm: bytes, arg: str = "", prompt: tuple[int, ...] 
 
 
 def logs_of(runtime: Runtime, seq_id: SeqId) -> str:
-    """Of everything before the first step, and it."""
+    """Return the log of the start and of the first step."""
     bound = runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(seq_id, f"r{seq_id}")], freed=[]).pre[seq_id]
     runtime.send_mid([MidOp(seq_id)])
     step = runtime.recv_mid().seqs[seq_id]
@@ -66,7 +66,7 @@ def named(runtime: Runtime, name: str) -> set[int]:
 
 
 def templates(runtime: Runtime) -> set[int]:
-    """Without the fork that each has ready."""
+    """Return the templates, without the fork ready in each."""
     both = named(runtime, "aicirt-template")
     return {pid for pid in both if parent_of(pid) not in both}
 
@@ -128,7 +128,7 @@ class TestStarts:
             assert logs_of(runtime, seq_id) == f'created {{"prompt":[{number}]}}step '
 
     def test_a_prompt_may_be_the_end_of_a_fork(self, start_runtime: Callable[..., Runtime]) -> None:
-        """The limit of the set-up holds for it, and the template goes on."""
+        """The init limit holds for the fork, and the template goes on."""
         runtime = start_runtime(max_init_time_ms=300)
         longer = "(call $read_blob (call $process_arg) (i32.const 0) (i32.const 0))"
         wasm = counting(prompt=f"(if (i32.gt_u {longer} (i32.const 20)) (then {wat.SPIN}))")
@@ -175,7 +175,7 @@ class TestLaterProtocol:
         assert "Previous WASM Error" in step["error"]
         assert raw.side(**request, req_id="good", prompt=[1])["data"]["error"] == ""
         after = {pid for pid in descendants(raw.process.pid) if command(pid) == "aicirt-template"}
-        assert before & after  # the one that keeps the guest
+        assert before & after  # the process of the template itself
 
 
 class TestNone:
@@ -224,16 +224,18 @@ class TestEnds:
         (ready,) = named(runtime, "aicirt-template") - {template}
         for pid in {signal.SIGKILL: [template], signal.SIGSTOP: [template, ready]}[number]:
             os.kill(pid, number)
-        if number == signal.SIGKILL:  # which takes the other one along
+        if number == signal.SIGKILL:  # its end ends the fork, too
             assert wait_until(lambda: named(runtime, "aicirt-template") == set(), PATIENCE_S)
         assert logs_of(runtime, begin(runtime, wasm, prompt=(5,))) == 'created {"prompt":[5]}step '
         assert wait_until(lambda: named(runtime, "aicirt-template") == set(), PATIENCE_S)
-        assert logs_of(runtime, older) == 'created {"prompt":[1]}step '  # it does not depend on what it was forked from
+        assert (
+            logs_of(runtime, older) == 'created {"prompt":[1]}step '
+        )  # the running guest does not depend on the template
         begin(runtime, wasm)
         assert len(templates(runtime)) == 1
 
     def test_with_the_fork_that_it_has_ready(self, start_runtime: Callable[..., Runtime]) -> None:
-        """Or it would fork for ever where no fork can live."""
+        """Otherwise the template would fork for ever where no fork can live."""
         runtime = start_runtime()
         wasm = counting(prompt=LOOKS_AT_PROMPT)
         for _ in range(2):
@@ -290,7 +292,7 @@ class TestEnds:
 
 
 class TestKeeping:
-    """Which are kept, without a runtime."""
+    """The choice of templates to keep, without a runtime."""
 
     @pytest.fixture
     def make(self) -> Iterator[Callable[..., Template]]:

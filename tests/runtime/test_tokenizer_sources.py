@@ -1,4 +1,4 @@
-"""Names of tokenizers resolve to files on this machine, or to an error that says what was tried."""
+"""Names of tokenizers resolve to local files, or to an error with the places tried."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from tests.runtime.support import tokenizer
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that the environment points to for everything."""
+    """A folder for all caches, set through the environment."""
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "aici"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -26,7 +26,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cached(folder: Path, repo: str, *, ref: str = "main", commit: str = "c0ffee") -> Path:
-    """As huggingface_hub lays its files out."""
+    """Write files in the layout of huggingface_hub."""
     base = folder / f"models--{repo.replace('/', '--')}"
     (base / "refs" / ref).parent.mkdir(parents=True)
     (base / "refs" / ref).write_text(commit)
@@ -115,7 +115,7 @@ def test_logits_sizes_that_do_not_fit(places: Path, size: int) -> None:
 
 def test_a_hub_that_cannot_be_reached_is_given_up_at_once(places: Path) -> None:
     with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        nobody.bind(("127.0.0.1", 0))  # a port without a listener
         address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         environment = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "PATH": os.environ["PATH"]}
         code = "import sys; from aici_runtime.main import main; sys.exit(main(sys.argv[1:]))"
@@ -132,7 +132,7 @@ def test_a_hub_that_cannot_be_reached_is_given_up_at_once(places: Path) -> None:
 
 
 def test_the_runtime_can_do_without_the_hubs_client(places: Path) -> None:
-    """It is not installed with aici alone."""
+    """huggingface_hub is not installed with aici alone."""
     code = """
 import sys
 sys.modules["huggingface_hub"] = None

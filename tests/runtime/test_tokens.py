@@ -87,7 +87,7 @@ def test_trie_is_cached_by_content(tmp_path: Path) -> None:
     folder = tokenizer.byte_level(tmp_path / "a")
     first = vocabulary.load(str(folder), tmp_path)
     (cached,) = (tmp_path / "tries").glob("*-8.trie")
-    cached.write_bytes(b"x" * 28)  # no trie: shows that it is read
+    cached.write_bytes(b"x" * 28)  # no trie: proves that the file is read
     assert vocabulary.load(str(folder / "tokenizer.json"), tmp_path).tries["v1"] == b"x" * 28
     other = tokenizer.byte_fallback(tmp_path / "b")
     assert vocabulary.load(str(other), tmp_path).tries["v1"] != first.tries["v1"]

@@ -19,7 +19,7 @@ def test_golden_vector() -> None:
 
 
 def walk(blob: bytes) -> dict[bytes, int]:
-    """All tokens of a trie, found as a guest finds them: by `subtree_size` and `num_parents` alone."""
+    """Return all tokens of a trie, walking as a guest walks: by `subtree_size` and `num_parents` alone."""
     _, header, node_bytes, *_ = struct.unpack_from("<7I", blob)
     nodes = list(struct.iter_unpack("<II", blob[header : header + node_bytes]))
     found: dict[bytes, int] = {}
@@ -51,7 +51,7 @@ def test_walk_finds_every_token_and_the_last_of_duplicates(tokens: Sequence[byte
 
 @given(st.lists(st.binary(min_size=1, max_size=3), min_size=1, max_size=40))
 def test_subtrees_can_be_skipped(tokens: Sequence[bytes]) -> None:
-    """The other step of a guest's walk: leave out a child with all below it, then pop one level less."""
+    """The other move of a guest's walk: skip a child with the whole subtree, then pop one level less."""
     blob = trie.serialize(tokens, TokenId(0))
     nodes = list(struct.iter_unpack("<II", blob[28 : 28 + struct.unpack_from("<I", blob, 8)[0]]))
     index, first_bytes = 1, set()

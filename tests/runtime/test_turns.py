@@ -1,4 +1,5 @@
-"""`turn_process`: post, pre and mid of those guests that are named. What they see of it: test_both_protocols."""
+"""`turn_process`: post, pre and mid of the named sequences. Equivalence with the other commands:
+test_both_protocols."""
 
 import base64
 import os
@@ -34,7 +35,7 @@ def begin(runtime: Runtime, one: bytes) -> None:
 def turn(
     runtime: Runtime, *asked: SeqId, ops: tuple[SeqId, ...] = (ONE, OTHER), told: tuple[SeqId, ...] = ()
 ) -> tuple[Turn, dict[SeqId, set[TokenId]]]:
-    """With pre of those that said nothing; and what the masks allow of those that have one."""
+    """Return the answers, with pre of silent guests filled in, and the tokens allowed by the masks."""
     posts = [PostOp(seq_id, [TokenId(1)]) for seq_id in told]
     runtime.send_turn(post_ops=posts, pre_ops=[], asked=asked, ops=[MidOp(seq_id) for seq_id in ops], freed=[])
     answer = runtime.recv_turn()
@@ -63,7 +64,7 @@ def test_only_who_is_named_is_asked(start_runtime: Callable[..., Runtime]) -> No
 
 @pytest.fixture(scope="module")
 def two(byte_level: Path, cache_dir: Path) -> Iterator[RawEngine]:
-    """Sequences 1 and 2, of a runtime that speaks what the first operation says."""
+    """Bind sequences 1 and 2. The first command selects the protocol of the runtime."""
     raw = RawEngine(byte_level, cache_dir)
     try:
         module_id = raw.side(op="mk_module", binary=base64.b64encode(wat.plain()).decode())["data"]["module_id"]
@@ -120,7 +121,7 @@ def test_a_time_that_is_over(start_runtime: Callable[..., Runtime], phase: str, 
     assert error.startswith(f"Worker: timeout; {what} took more than {limit_ms} ms")
     assert answer.pre[OTHER].result == GO_ON
     if placement:
-        # It had to wait for the other, and was asked to leave it at that.
+        # The guest had to wait for another guest, and mid was cancelled.
         answer, allowed = turn(runtime, OTHER, ops=(OTHER,))
     assert OTHER in answer.mid
     assert (ONE in answer.mid) == (phase == "mid" and not placement)
@@ -129,7 +130,7 @@ def test_a_time_that_is_over(start_runtime: Callable[..., Runtime], phase: str, 
 
 @pytest.mark.parametrize("phase", ["post", "mid"])
 def test_a_turn_that_comes_late(start_runtime: Callable[..., Runtime], phase: str) -> None:
-    """All of it is told when it is there, as if the guest had been asked then."""
+    """A late guest answers everything once it has finished, as if asked just then."""
     runtime = start_runtime(max_pre_step_time_ms=200, max_step_time_ms=200, late_steps=500)
     module = wat.Module()
     slowly = {phase: f"(if (i32.eqz (global.get $steps)) (then (global.set $steps (i32.const 1)) {_SLOWLY}))"}
@@ -146,7 +147,7 @@ def test_a_turn_that_comes_late(start_runtime: Callable[..., Runtime], phase: st
         assert answer.pre[ONE].result == LATE
         assert answer.pre[ONE].logs == ""
         assert ONE not in answer.mid
-        # The order is another one: its mask must not be where it would have been.
+        # The order of the ops has changed, so a mask in the old row would be wrong.
         answer, allowed = turn(runtime, ONE, OTHER, ops=(OTHER, ONE))
     assert answer.pre[ONE].logs == "told asked "
     assert answer.mid[ONE].logs == "sampled"
@@ -159,7 +160,7 @@ def test_patience_has_an_end_and_who_is_late_cannot_be_told_anything(start_runti
     runtime = start_runtime(max_pre_step_time_ms=200, max_step_time_ms=200, late_steps=2)
     begin(runtime, wat.Module().build(mid=wat.SPIN))
     turn(runtime, ONE, OTHER)
-    # Asked for a mask alone, it answers as it does under `mid_process`.
+    # Asked for a mask alone, the guest answers as under `mid_process`.
     answer, _ = turn(runtime, OTHER)
     assert answer.mid[ONE].result == Splice(1, (), late=True)
     while not (answer.mid[ONE].error if ONE in answer.mid else answer.pre[ONE].error):
@@ -178,7 +179,7 @@ def test_news_for_one_that_is_still_computing(start_runtime: Callable[..., Runti
 
 
 def test_who_says_much_before_is_asked_for_its_mask_later(start_runtime: Callable[..., Runtime]) -> None:
-    """So that a mask has the room in an answer that it always had."""
+    """A mid result has the same room in a turn as alone."""
     runtime = start_runtime()
     module = wat.Module()
     begin(runtime, module.build(pre=module.log("x" * 20_000) + module.answer(wat.PRE_GO)))

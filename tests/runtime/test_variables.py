@@ -1,4 +1,4 @@
-"""Where the variables of a request live: in its guest's process, then, once it forks, in one of their own."""
+"""Where the variables of a request live: in the guest's process, and after a fork in a process of their own."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def test_the_guest_is_forgotten_in_the_process_of_the_variables_only(variables: 
         os.write(write_end, b"%d" % os.getpid())
 
     branch = variables.branch(forget)
-    assert value_of(branch.execute(append("00")) and branch.execute(READ)) == (1, "00")  # so it has begun
+    assert value_of(branch.execute(append("00")) and branch.execute(READ)) == (1, "00")  # so the read has begun
     server = os.pidfd_open(int(os.read(read_end, 64)))
     assert not process.has_ended(server)
     process.kill(server)

@@ -1,4 +1,4 @@
-"""Randomness and time, as guests see them."""
+"""Randomness and time, as seen by guests."""
 
 import base64
 import itertools
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 
 def random_guest() -> bytes:
-    """Logs 12 letters of its randomness while it starts, and 12 more at each step."""
+    """A guest that logs 12 random letters at the start, and 12 more at every step."""
     letters = """(func $letters (local $k i32)
       (drop (call $random_get (i32.const 0x100) (i32.const 12)))
       (loop $next
@@ -43,7 +43,7 @@ def said(raw: RawEngine, module_id: str, steps: int = 1, **fields: object) -> st
 
 
 def test_randomness_comes_from_the_seed(raw: RawEngine) -> None:
-    """From a template (the third time on) or not."""
+    """Start a guest, from the third time on from a template."""
     binary = base64.b64encode(random_guest()).decode()
     module_id = raw.side(op="mk_module", binary=binary)["data"]["module_id"]
     texts = [said(raw, module_id, 2, seed=7) for _ in range(4)]
@@ -57,7 +57,7 @@ def test_randomness_comes_from_the_seed(raw: RawEngine) -> None:
 
 
 def clock_guest() -> bytes:
-    """Logs the result and the 8 bytes of both clocks, shifted into letters."""
+    """A guest that logs the result and the 8 bytes of both clocks, shifted into letters."""
     nibbles = """(func $show (param $clock i32) (local $k i32)
       (i64.store (i32.const 0x108) (i64.const -1))
       (i32.store8 (i32.const 0x100)
@@ -81,7 +81,7 @@ def test_the_clock(start_runtime: Callable[..., Runtime], resolution_us: int) ->
     for _ in range(2):
         runtime.send_mid([MidOp(seq_id)])
         texts.append(runtime.recv_mid().seqs[seq_id].logs)
-    assert all(text.startswith("oppppppp" + "0") for text in texts), texts  # EPERM, and nothing written
+    assert all(text.startswith("oppppppp" + "0") for text in texts), texts  # EPERM, without any write
     times = [sum((ord(c) - 97) << 4 * k for k, c in enumerate(text[9:])) for text in texts]
     if resolution_us == 0:
         assert times == [0, 0]

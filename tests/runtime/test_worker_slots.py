@@ -1,4 +1,4 @@
-"""A mask and its row: when the stepper takes the row away, the mask is there already, or comes with the answer."""
+"""A mask row taken away by the stepper: the mask is either in the row already, or travels in the reply."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ BITS = b"\6\0\0\0"
 
 
 class Allows(GuestDriver):
-    """A guest that allows tokens 1 and 2; `at_work` is called while it computes."""
+    """A guest that allows tokens 1 and 2, and calls `at_work` while computing."""
 
     def __init__(self) -> None:
         self.at_work: Callable[[], None] = lambda: None
@@ -44,7 +44,7 @@ class Allows(GuestDriver):
 
 
 class World:
-    """A worker and its stepper in one thread. `memory`: the mask region, one bit a token."""
+    """A worker and its stepper in a single thread. `memory`: the mask region with a bit per token."""
 
     def __init__(self) -> None:
         table = WorkerSlotTable()
@@ -56,7 +56,7 @@ class World:
         self._server = GuestServer(self.slot, guest, self.guest, GuestState(), masks, threading.Lock())
 
     def compute(self) -> bytes:
-        """What the worker is about to answer."""
+        """Return the reply that the worker is about to send."""
         self.slot.send_request(worker_requests.mid(ROW, [SeqId(1)]))
         return self._server.answer(self.slot.wait_request())
 
@@ -68,7 +68,7 @@ class World:
 
 
 def test_a_row_is_not_taken_from_a_mask_that_is_in_it() -> None:
-    """Else the answer, which says that it is there, would be read in a step in which the row is another's."""
+    """Otherwise the reply, which refers to the row, would be read in a step in which the row has a different owner."""
     world = World()
     response = world.compute()
     assert (world.row(), worker_replies.written_result(response)) == (BITS, b"{}")
@@ -76,7 +76,7 @@ def test_a_row_is_not_taken_from_a_mask_that_is_in_it() -> None:
     world.slot.put_response(response)
     assert world.detach()
     world.slot.send_request(b"the next")
-    assert world.detach()  # what was written before is not waited for again
+    assert world.detach()  # an old write is not waited for again
 
 
 def test_a_mask_that_comes_with_its_answer() -> None:
@@ -87,7 +87,7 @@ def test_a_mask_that_comes_with_its_answer() -> None:
     assert taken == [True]
     assert world.row() == bytes(4)
     assert worker_replies.decode(response) == (b"{}", 1, [BITS])
-    assert world.detach()  # nothing is waited for
+    assert world.detach()  # no wait
     world.slot.put_response(response)
     world.guest.at_work = lambda: None
     assert worker_replies.written_result(world.compute()) == b"{}"

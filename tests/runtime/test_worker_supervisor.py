@@ -1,4 +1,4 @@
-"""Whose slot it is, when processes die in an order that nobody wishes for."""
+"""The ownership of worker slots when processes die in an unfortunate order."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ OWNER = owner_id("somebody")
 
 
 class World:
-    """A supervisor whose turns the test takes, and processes that announce themselves to it."""
+    """A supervisor driven by the test, and processes that announce themselves."""
 
     def __init__(self) -> None:
         self.table = WorkerSlotTable()
@@ -29,7 +29,7 @@ class World:
         return self.table.take(self.table.fork_half if branch else self.table.guest_half, OWNER)
 
     def birth(self, slot: WorkerSlot, generation: int = 0) -> int:
-        """A process that has announced itself, and sleeps."""
+        """Start a process that announces itself and sleeps."""
         read_end, write_end = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -56,7 +56,7 @@ class World:
         deadline = time.monotonic() + 10
         while not what():
             assert time.monotonic() < deadline
-            self.supervisor.reports.discard("nobody")  # so that a turn never waits
+            self.supervisor.reports.discard("nobody")  # so `run_once` never waits
             self.supervisor.run_once()
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def test_a_guest_that_did_not_come_up(world: World, is_born: bool) -> None:
 
 
 def test_what_a_side_process_had_in_its_hands(world: World) -> None:
-    """A slot without a worker is free at once; of its workers, those that are ready stay."""
+    """A slot without a worker is free at once. Among the workers, the ready ones stay."""
     unborn, starting, ready, bound = (world.take() for _ in range(4))
     pids = {slot.index: world.birth(slot) for slot in (starting, ready, bound)}
     for slot, req_id in ((ready, "ready"), (bound, "bound")):
@@ -105,7 +105,7 @@ def test_what_a_side_process_had_in_its_hands(world: World) -> None:
     assert (generation, owed) == (1, [None, "rid 3"])
     assert unborn.is_free()
     world.until(lambda: starting.is_free() and world.has_ended(pids[starting.index]))
-    world.until(lambda: ready.is_free() and world.has_ended(pids[ready.index]))  # the engine was never told of it
+    world.until(lambda: ready.is_free() and world.has_ended(pids[ready.index]))  # unknown to the engine
     assert not bound.is_free()
     assert not world.has_ended(pids[bound.index])
     with pytest.raises(RequestError, match="invalid req_id ready"):
@@ -113,7 +113,7 @@ def test_what_a_side_process_had_in_its_hands(world: World) -> None:
 
 
 def test_who_is_born_too_late_harms_nobody(world: World) -> None:
-    """It was asked for by a side process that has died, and its slot is somebody else's by now."""
+    """A late birth for a dead side process: the slot has a different owner by now."""
     slot = world.take()
     world.supervisor.side_process_died()
     again = world.take()
@@ -128,7 +128,7 @@ def test_who_is_born_too_late_harms_nobody(world: World) -> None:
 
 
 def test_two_births_in_one_slot(world: World) -> None:
-    """The first was a template's fork, which died; the second took its place before anybody knew."""
+    """The first worker was a template's fork and died. The second took the slot before the supervisor knew."""
     slot = world.take()
     first = world.birth(slot)
     second = world.birth(slot)
@@ -139,7 +139,7 @@ def test_two_births_in_one_slot(world: World) -> None:
     for _ in range(10):
         world.supervisor.reports.discard("nobody")
         world.supervisor.run_once()
-    assert slot.wait_response(time.monotonic()) is None  # not dead
+    assert slot.wait_response(time.monotonic()) is None  # alive
     world.supervisor.release(worker)
     world.until(lambda: slot.is_free() and world.has_ended(second))
 
@@ -161,7 +161,7 @@ def test_branches_announce_themselves(world: World, known_first: bool) -> None:
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """None can be opened."""
+    """Forbid new descriptors."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)
     os.close(lowest)
@@ -174,7 +174,7 @@ def no_descriptors() -> Iterator[None]:
 
 @pytest.mark.parametrize("has_answered", [True, False])
 def test_a_guest_that_no_descriptor_is_left_for(world: World, has_answered: bool) -> None:
-    """It is ended; whether it had come up already, it cannot know, nor can the side process."""
+    """The guest is ended. Neither the guest nor the side process can know whether the guest was up."""
     slot = world.take()
     pid = world.birth(slot)
     if has_answered:
@@ -205,7 +205,7 @@ def test_a_branch_that_no_descriptor_is_left_for(world: World, announces: bool) 
 
 
 def test_a_time_that_another_thread_has_heard_of() -> None:
-    """The roster's own, which is to keep it, does not even wake if all news have been read before it runs."""
+    """The supervisor's thread, which has to expire the guest, must wake up even if the stepper has read all reports."""
     supervisor = WorkerSupervisor(WorkerSlotTable(), unbound_s=60.0)
     slot = WorkerSlot(WorkerSlotTable(), 0)
     cpus = os.sched_getaffinity(0)
@@ -215,7 +215,7 @@ def test_a_time_that_another_thread_has_heard_of() -> None:
         os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
         supervisor.run_once()
 
-    os.sched_setaffinity(0, {min(cpus)})  # for both
+    os.sched_setaffinity(0, {min(cpus)})  # for either
     try:
         for _ in range(5):
             thread = threading.Thread(target=take_a_turn)

@@ -1,6 +1,6 @@
 """The other end of two mailboxes: `python -m tests.runtime.support.echo PREFIX SYNC SIZE SEED`.
 
-It sends back each message reversed, after a pause, while signals interrupt it, until the message `end`.
+Sends every message back reversed, after a pause, interrupted by signals, until the message `end`.
 """
 
 import random

@@ -1,6 +1,6 @@
-"""Engines of both protocols without a model: what is sampled is the lowest token that the mask allows.
+"""Engines of both protocols without a model: the lowest token in the mask is sampled.
 
-Each plays one request to its end and returns what became of every sequence, by the path of forks that leads to it.
+An engine plays a request to the end and returns the outcome of every sequence, by the path of forks to the sequence.
 """
 
 import struct
@@ -115,7 +115,7 @@ class HeadEngine(Engine):
             if not splice["when_sampled"] or sampled in splice["when_sampled"]:
                 backtrack, tokens = splice["backtrack"], splice["ff_tokens"]
                 sequence.splice(backtrack, tokens)
-                if backtrack:  # it counts the sampled token, of which the guest has not been told
+                if backtrack:  # the count includes the sampled token, unknown to the guest
                     return {"sampled": sampled, "backtrack": backtrack - 1, "tokens": tokens}
                 return {"sampled": sampled, "backtrack": 0, "tokens": [sampled, *tokens]}
         return {"sampled": sampled, "backtrack": 0, "tokens": [sampled]}
@@ -147,7 +147,7 @@ class DocEngine(Engine):
             self.round()
 
     def sample(self, forking: dict[int, int]) -> None:
-        """Those named, each of which becomes so many."""
+        """Clone each named sequence into so many."""
         ops = []
         for seq_id, num_forks in forking.items():
             ops.append({"id": seq_id, "clone_id": None})
@@ -196,7 +196,7 @@ class DocEngine(Engine):
 
 
 class TurnEngine(DocEngine):
-    """Asks everybody for everything at once, and again for the masks of those that wanted something else first."""
+    """Ask all sequences for everything at once, then again for the masks of guests that wanted an action first."""
 
     def round(self) -> dict[str, Any]:
         fresh = [op["id"] for op in self.pre_ops]
@@ -210,7 +210,7 @@ class TurnEngine(DocEngine):
         return response | {part: told[part] | response[part] for part in told}
 
     def sample(self, forking: dict[int, int]) -> None:
-        # At once: what is asked next writes rows again.
+        # Read now: the next command overwrites the rows.
         self.mid([op if op["id"] in self.live else {"id": 0} for op in self.ops], self.seqs)
         super().sample(forking)
 

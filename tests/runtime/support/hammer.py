@@ -1,6 +1,6 @@
-"""One of several processes that change one registry at once: `python -m tests.runtime.support.hammer FOLDER NUMBER`.
+"""One of several processes that change a shared registry: `python -m tests.runtime.support.hammer FOLDER NUMBER`.
 
-It works for ever on the names that all share; a line on stdout names each tag of its own once it is set.
+Works for ever on names shared by all processes. A line on stdout names each tag of the process's own once set.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def main(folder: Path, number: str) -> None:
                 case 4:
                     registry.sweep()
         except NotFoundError:
-            pass  # another one was faster
+            pass  # a different process was faster
         seen_tags(registry)
         registry.set_tags(own_id, [f"own-{number}-{count}"], ADMIN)
         print(f"own-{number}-{count}", flush=True)

@@ -1,7 +1,7 @@
-"""Kill a process at each of its file-system operations in turn, and look at the registry that it leaves.
+"""Kill a process at every file-system operation in turn, and check the registry left behind.
 
-`python -m tests.runtime.support.killed FOLDER` prints how often it has killed. With `torn`, the file that would be
-opened for writing at that moment is left with three bytes in it.
+`python -m tests.runtime.support.killed FOLDER` prints the number of kills. With `torn`, a file about to be opened for
+writing at the moment of the kill is left with three bytes.
 """
 
 import os
@@ -40,11 +40,11 @@ STATES: Sequence[list[tuple[frozenset[str], dict[str, str]]]] = [
     [(ALL, {"one": A_ID, "two": B_ID, "three": B_ID})],
     [(ALL, {"one": A_ID, "two": B_ID})],
     [(ALL, {"one": A_ID, "two": B_ID})],
-    # Of a module that goes, the tags go first.
+    # When a module is removed, the tags go first.
     [(frozenset({KEPT_ID, B_ID}), {"two": B_ID}), (ALL, {"two": B_ID})],
     [(frozenset({KEPT_ID}), {}), (frozenset({KEPT_ID, B_ID}), {})],
 ]
-"""Those after so many steps of the program, without the tag `kept`: the finished one, then what may stand before it."""
+"""By the number of complete steps, without the tag `kept`: the finished state, then the other allowed states."""
 
 
 def prepare(folder: Path) -> None:
@@ -58,7 +58,7 @@ def prepare(folder: Path) -> None:
 
 
 def run_until(folder: Path, fatal: int, torn: bool, done: int) -> None:
-    """In a child. A byte goes to `done` for each step that is complete."""
+    """Run the program in a child. A byte on `done` reports a complete step."""
     count = 0
     dying = False
 
@@ -84,7 +84,7 @@ def run_until(folder: Path, fatal: int, torn: bool, done: int) -> None:
 
 
 def check(folder: Path, num_done: int) -> None:
-    """What is visible is the state before the step that was cut short, or after it; whoever comes next finds it so."""
+    """Visible is the state before or after the interrupted step, and the next process finds the same state."""
     modules, tags = seen(folder)
     assert tags.pop("kept") == KEPT_ID
     allowed = [STATES[num_done][0], *STATES[min(num_done + 1, len(PROGRAM))]]

@@ -1,11 +1,10 @@
-"""Thousands of requests with forks and kills at random against one runtime, and what it holds before and after.
+"""Thousands of requests with random forks and kills against a runtime; compares its holdings before and after.
 
     python -m tests.runtime.support.leak -n 10000 [--seed N] [--futex] [--pool] [--stop]
 
-Prints what was done and what is left, as JSON; exits with 1 when something has leaked, or a mask was not that of its
-guest. With `--stop`, processes are not killed but stopped for a while, within the patience that guests have: then it
-exits with 1 when any request has failed of that, too. It knows no names of parts but those of the processes, and looks
-at these from outside.
+Prints the work done and the leaks, as JSON. Exits with 1 after a leak or a wrong mask. With `--stop`, processes are
+stopped for a while and not killed, within the patience of the runtime; then a failed request also exits with 1. Knows
+the processes by name only, and looks at them from outside.
 """
 
 import argparse
@@ -41,16 +40,18 @@ POOL = "aicirt-pool"
 _PATIENCE_S = 60.0
 _AT_ONCE = 12
 _PART_DIES_EVERY_S = 3.0
-"""A runtime whose parts die five times within ten seconds gives up, as it should."""
+"""A runtime gives up when service processes die five times within ten seconds, as documented."""
 
 _GROWTH_KIB = 8 * 1024
-"""Of a part's memory, for what allocators keep."""
+"""Slack of a process's memory, for allocators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Memory and descriptors by part, those for templates left out of the latter. What a part has of the first weighs
-    less in `pss_kib` the more processes share it; `anonymous_kib` counts all that it has."""
+    """Memory and descriptors by process, without the descriptors for templates.
+
+    Shared memory counts in part in `pss_kib`, the less the more processes share; `anonymous_kib` counts all.
+    """
 
     processes: dict[str, int]
     pss_kib: dict[str, int]
@@ -62,7 +63,7 @@ class Holdings:
 
 
 def members(group: int, states: str = "RSDTtZ") -> dict[int, str]:
-    """Processes of a process group, by pid, with their names; zombies too."""
+    """Return the processes of a group by pid, with names, zombies included."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -77,16 +78,16 @@ def members(group: int, states: str = "RSDTtZ") -> dict[int, str]:
 
 
 def holdings(runtime: Runtime, folder: Path) -> Holdings:
-    """Once nobody is left but those that stay."""
+    """Return the holdings once only the permanent processes are left."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         found = members(runtime.pid)
-        slots = used_slots(runtime.pid) - list(found.values()).count(POOL)  # a pool has one itself
+        slots = used_slots(runtime.pid) - list(found.values()).count(POOL)  # the pool has a slot, too
         if (slots == 0 and set(found.values()) <= {*PARTS, TEMPLATE, POOL}) or time.monotonic() > deadline:
             break
         time.sleep(0.05)
     parts = {name: pid for pid, name in found.items() if name in PARTS}
-    # A template has a fork of its own ready, which the side process holds nothing for.
+    # A template keeps a fork ready, for which the side process holds nothing.
     templates = sum(name == TEMPLATE and found.get(_parent(pid)) != TEMPLATE for pid, name in found.items())
     descriptors = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in parts.items()}
     descriptors["aicirt-side"] -= 2 * templates
@@ -112,7 +113,7 @@ def _kib(pid: int, kind: str) -> int:
 
 
 def used_slots(pid: int) -> int:
-    """Read in the memory of the stepper: its table is the one shared mapping of that size."""
+    """Count in the memory of the stepper: the slot table is the only shared mapping of the size."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         begin, end = (int(part, 16) for part in line.split()[0].split("-"))
         if 0 < end - begin - NUM_WORKER_SLOTS * SLOT_BYTES < SLOT_BYTES and "rw-s" in line:
@@ -146,7 +147,7 @@ _GROWN = 0b1010
 
 
 def _guests() -> list[tuple[bytes, int, int]]:
-    """Each with the tokens below 8 that it allows, and how often it is to be asked for."""
+    """Controllers: the tokens below 8 allowed by each, and the share of requests."""
     write = '{"WriteVar":{"name":"n","value":"00","op":"Append"}}'
     modules = [wat.Module() for _ in range(6)]
     grow = f"(drop (memory.grow (i32.const 200))) (call $allow (i32.const {_GROWN}))"
@@ -163,19 +164,19 @@ def _guests() -> list[tuple[bytes, int, int]]:
 
 _ARGUMENTS = ("a", "b", "c")
 _OF_GUESTS = ("well", "late", "ended", "discarded", "Error (", "Worker: cannot clone #: ")
-"""Outcomes that are nobody's fault but the guest's; a clone of one that is late or has failed fails, too."""
+"""Outcomes caused by guests alone. A clone of a late or failed sequence fails, too."""
 
 _STOP_MAX_S = 0.7
 
 
 class Storm:
-    """One engine: up to _AT_ONCE requests are under way."""
+    """An engine with up to _AT_ONCE requests at once."""
 
     def __init__(self, runtime: Runtime, seed: int, *, stops: bool = False) -> None:
         self._runtime = runtime
         self._choose = random.Random(seed)
         self._stops = stops
-        guests = _guests()[: -1 if stops else None]  # the last one fails for its time, and is not to
+        guests = _guests()[: -1 if stops else None]  # the last controller times out, which must not happen here
         self._modules = [runtime.mk_module(wasm).module_id for wasm, _, _ in guests]
         self._weights = [weight for _, _, weight in guests]
         self._allowed = {module_id: tokens for module_id, (_, tokens, _) in zip(self._modules, guests, strict=True)}
@@ -201,7 +202,7 @@ class Storm:
         self._touch_templates()
 
     def _touch_templates(self) -> None:
-        """So that the side process finds those that were killed. Whoever is killed may answer for some time."""
+        """Use every template, so that the side process finds the killed ones. Killed processes may still answer."""
         while members(self._runtime.pid).keys() & self._victims:
             time.sleep(0.01)
         self._victims.clear()
@@ -228,7 +229,7 @@ class Storm:
             del self._starting[req_id]
 
     def _bind(self) -> None:
-        """Those that are up. Waits for one when there is nothing else to do."""
+        """Return the guests that are up. Wait for a guest when nothing else is to do."""
         if self._starting and not self._running:
             next(iter(self._starting.values())).exception(_PATIENCE_S)
         for req_id, future in list(self._starting.items()):
@@ -241,7 +242,7 @@ class Storm:
             seq_id = self._new_id()
             try:
                 pre = self._runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(seq_id, req_id)], freed=[])
-            except AiciError as refusal:  # killed while nobody had bound it
+            except AiciError as refusal:  # killed before the bind
                 self._note(refusal.message)
                 continue
             self._running[req_id] = [seq_id]
@@ -295,14 +296,16 @@ class Storm:
             signal_to(pid, signal.SIGSTOP)
             self.killed[name] += 1
             seconds = _STOP_MAX_S * self._choose.random() ** 4
-            threading.Timer(seconds, signal_to, (pid, signal.SIGCONT)).start()  # we may be waiting for that process
+            threading.Timer(
+                seconds, signal_to, (pid, signal.SIGCONT)
+            ).start()  # a request may wait for the killed process
 
     def _new_id(self) -> SeqId:
         self._next_seq += 1
         return SeqId(self._next_seq)
 
     def _note(self, error: str) -> None:
-        """By its beginning, numbers left out."""
+        """Return the beginning of an error, without numbers."""
         text = error.splitlines()[0] if error else "well"
         self.outcomes[re.sub(r"\d+", "#", text)[:60]] += 1
 
@@ -313,7 +316,7 @@ def signal_to(pid: int, number: signal.Signals) -> None:
 
 
 def faults(storm: Storm, *, stops: bool) -> list[str]:
-    """What has become of requests that had not been hit."""
+    """Return the outcomes of requests not hit by a kill."""
     if stops:
         return [outcome for outcome in storm.outcomes if not outcome.startswith(_OF_GUESTS)]
     return [outcome for outcome in storm.outcomes if outcome.startswith("mask")]
@@ -322,7 +325,7 @@ def faults(storm: Storm, *, stops: bool) -> list[str]:
 def run(
     runtime: Runtime, folder: Path, *, num_requests: int, seed: int, stops: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """A tenth of the requests first, which bring everything to the size that it is to keep."""
+    """Run a tenth of the requests first, to bring everything to its steady size."""
     storm = Storm(runtime, seed, stops=stops)
     storm.run(max(50, num_requests // 10))
     before = holdings(runtime, folder)

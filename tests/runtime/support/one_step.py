@@ -1,4 +1,4 @@
-"""An engine of one step: `python -m tests.runtime.support.one_step TOKENIZER CACHE`."""
+"""An engine with a single step: `python -m tests.runtime.support.one_step TOKENIZER CACHE`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""An engine made by hand from the protocol's description alone: no code of the runtime, so that the wire is pinned."""
+"""An engine written from the protocol's description alone. Uses no code of the runtime, so the wire format is
+pinned."""
 
 import contextlib
 import json
@@ -18,7 +19,7 @@ BIN_MIB = 1
 
 
 class RawEngine:
-    """Creates the five regions and eight semaphores, starts `aicirt`, and speaks JSON. Ends everything in `close`."""
+    """Creates the five regions and eight semaphores, starts `aicirt`, speaks JSON. `close` ends everything."""
 
     def __init__(self, tokenizer: Path, cache_dir: Path, *flags: str) -> None:
         self.prefix = f"/aicitest-{os.getpid()}-{os.urandom(3).hex()}-"

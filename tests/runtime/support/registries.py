@@ -1,4 +1,4 @@
-"""Registries whose compiler is a fake, and what may be seen of one."""
+"""Registries with a fake compiler, and checks of their visible state."""
 
 import hashlib
 from pathlib import Path
@@ -21,13 +21,13 @@ def open_registry(folder: Path) -> Registry:
 
 
 def wasm(name: str) -> tuple[str, bytes]:
-    """A module's id and bytes."""
+    """Return a module's id and bytes."""
     content = b"\0asm" + name.encode() * 1000
     return hashlib.sha256(content).hexdigest(), content
 
 
 def seen(folder: Path) -> tuple[frozenset[str], dict[str, str]]:
-    """The modules and the tags. Everything that is there is whole, and no tag names what is not."""
+    """Return modules and tags. All entries are complete, and no tag names a missing module."""
     registry = open_registry(folder)
     modules = {module.module_id: module for module in registry.modules()}
     tags = {tag.tag: tag.module_id for tag in registry.get_tags()}
@@ -42,7 +42,7 @@ def seen(folder: Path) -> tuple[frozenset[str], dict[str, str]]:
 
 
 def seen_tags(registry: Registry) -> None:
-    """Two tags that are always set at once never part, whatever others do to one of them."""
+    """Two tags always set together never differ, whatever other processes do to either."""
     tags = {tag.tag: tag.module_id for tag in registry.get_tags()}
     for name, module_id in tags.items():
         again = tags.get(f"{name}-again", module_id)
@@ -50,7 +50,7 @@ def seen_tags(registry: Registry) -> None:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """What no module needs."""
+    """Return the files that no module needs."""
     files = ModuleFiles(folder)
     kept = {files.tags, folder / ".lock"}
     for module_id in files.module_ids():

@@ -1,8 +1,8 @@
-"""Guests whose answers are in their argument, for both interfaces; each logs what it is told, a line a callback.
+"""Guests with scripted answers, for both ABIs. A guest logs the input of every callback, a line per callback.
 
-The argument has three parts, one for each callback that is scripted: eight hexadecimal digits of its length, then
-records: one digit, the number of masks; eight digits for the first word of each; eight of the length of the answer; the
-answer. A callback whose part is used up returns nothing, which is an error.
+The module argument has three parts, for the three scripted callbacks: eight hexadecimal digits of length, then records.
+A record: a digit, the number of masks; eight digits for the first word of every mask; eight digits of the length of the
+answer; the answer. A callback with an exhausted part returns nothing, which is an error.
 """
 
 import json
@@ -73,7 +73,7 @@ _CALLBACK = """
 
 @dataclass(frozen=True)
 class Answer:
-    """`words`: the first word of each mask that is returned before the answer is."""
+    """`words`: the first word of every mask, returned before the answer."""
 
     value: object
     words: Sequence[int] = ()
@@ -84,7 +84,7 @@ class Answer:
 
 
 def argument(first: Sequence[Answer], second: Sequence[Answer] = (), third: Sequence[Answer] = ()) -> str:
-    """For `branches`: the answers of mid. For `callbacks`: those of pre, mid and post."""
+    """For a guest of ABI v2: the answers of mid. For a guest of ABI v1: the answers of pre, mid and post."""
     parts = ["".join(answer.record() for answer in answers) for answers in (first, second, third)]
     return "".join(f"{len(part):08x}{part}" for part in parts)
 

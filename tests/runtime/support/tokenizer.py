@@ -22,7 +22,7 @@ def byte_level(folder: Path) -> Path:
 
 
 def byte_fallback(folder: Path) -> Path:
-    """As the Llama family has it: `▁` for a space, `<0xHH>` for bytes, a prepended space."""
+    """In the style of the Llama family: `▁` for a space, `<0xHH>` for bytes, a prepended space."""
     texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "▁a"]
     vocab = {text: token_id for token_id, text in enumerate(texts)}
     model = models.BPE(vocab=vocab, merges=[("▁", "a")], unk_token="<unk>", byte_fallback=True, fuse_unk=True)

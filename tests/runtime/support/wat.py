@@ -24,7 +24,7 @@ def _escape(text: str) -> str:
 
 
 class Module:
-    """Collects texts; bodies refer to them by `answer(text)`, `log(text)`, `store(text)`."""
+    """Collects texts for `answer(text)`, `log(text)` and `store(text)` in bodies."""
 
     def __init__(self) -> None:
         self._data: list[str] = []
@@ -48,7 +48,7 @@ class Module:
         return f"(call $echo (call $storage_cmd {self.text(command)}))"
 
     def tokenize(self, text: str) -> str:
-        """Tokenize and return the tokens' number of bytes as an i32 on the stack."""
+        """Tokenize and push the number of bytes of the tokens as an i32."""
         return f"(call $read_blob (call $tokenize {self.text(text)}) (i32.const 0x8000) (i32.const 4096))"
 
     def build(
@@ -111,14 +111,14 @@ def binary(text: str) -> bytes:
 
 @cache
 def plain() -> bytes:
-    """Allows tokens 1 and 2, always."""
+    """Allow tokens 1 and 2, always."""
     module = Module()
     return module.build(mid="(call $allow (i32.const 6))" + module.answer(SAMPLE))
 
 
 @cache
 def echo() -> bytes:
-    """Logs the argument of every callback, and its module argument at the start."""
+    """Log the argument of every callback, and the module argument at the start."""
     module = Module()
     return module.build(
         prompt="(call $echo (call $module_arg))" + ECHO + module.answer("{}"),
