@@ -2,9 +2,10 @@
 
 import hashlib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -14,15 +15,8 @@ from aici_cli.bench.plot import check_plot, plot_engine
 from aici_cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from aici_cli.bench.engines.race import Entry
+    from aici_cli.bench.engines.compare import Entry
     from aici_engine.config import Dtype
-
-_FORMS = {
-    "hf": ("float32", "bfloat16"),
-    "llama.cpp": ("Q4_0", "Q8_0"),
-    "ctranslate2": ("int8",),
-    "vllm": ("bfloat16",),
-}
 
 
 def engine(
@@ -37,8 +31,8 @@ def engine(
     peer: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another engine, NAME[:FORM][=PYTHON], or none; several times. Default: all. PYTHON: of what it is"
-            " installed in."
+            help="Another engine, NAME[:FORM][=PYTHON], FILE.py[...] or none; may be repeated. Default: all of the"
+            " checkout. PYTHON: the interpreter that the engine is installed in."
         ),
     ] = None,
     batch: Annotated[
@@ -63,8 +57,8 @@ def engine(
     over rounds, of the ratio to the best peer at that batch size; a peer that is not installed says so.
     """
     from aici_cli.bench.engines.bandwidth import read_bandwidth
-    from aici_cli.bench.engines.formats import RANDOM_MODELS, random_model
-    from aici_cli.bench.engines.race import Plan, race
+    from aici_cli.bench.engines.compare import Plan, compare
+    from aici_cli.bench.engines.random_model import RANDOM_MODELS, random_model
     from aici_cli.bench.engines.report import costs, print_tables, speeds
     from aici_engine.config import DEFAULT_DTYPE
     from aici_engine.store.resolve import resolve_model
@@ -90,18 +84,18 @@ def engine(
         limit_s=limit,
     )
     if profile or prefix:
-        from aici_cli.bench.engines.inside import look_inside, print_inside
+        from aici_cli.bench.engines.own_profile import print_profile, profile_engine
 
-        seen = look_inside(
+        seen = profile_engine(
             plan, cast("Sequence[Dtype]", dtype or [DEFAULT_DTYPE]), profile=profile, prefix=prefix, say=say
         )
         if json:
             print_json(seen)
         else:
-            print_inside(seen)
+            print_profile(seen)
         return
     bandwidth = read_bandwidth(plan.threads)
-    results = race(entries, plan, say)
+    results = compare(entries, plan, say)
     if not any(result.cells for result in results):
         raise AiciError(f"no engine was measured; {results[0].entry.name}: {results[0].error}")
     bandwidth = max(bandwidth, read_bandwidth(plan.threads))  # a limit: neighbours may have had a part of it
@@ -116,7 +110,8 @@ def engine(
 
 def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequence[str] | None) -> "list[Entry]":
     from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
-    from aici_cli.bench.engines.race import OURS, Entry
+    from aici_cli.bench.engines.compare import OURS, Entry
+    from aici_cli.bench.peers import default_peers, find_peer
     from aici_engine.native.cpu_levels import levels
 
     for dtype in dtypes or []:
@@ -128,13 +123,12 @@ def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequen
             raise NotFoundError(f"no kernels are called {level!r}", hint=f"kernels: {', '.join(names)}")
     ours = [] if dtypes == ["none"] else dtypes or WEIGHT_BITS
     entries = [Entry(engine=OURS, form=dtype, kernels=level) for level in kernels for dtype in ours]
-    for peer in [] if peers == ["none"] else peers or _FORMS:
-        named, _, python = peer.partition("=")
+    for wanted in [] if peers == ["none"] else peers or default_peers("engines"):
+        named, _, python = wanted.partition("=")
         name, _, form = named.partition(":")
-        if name not in _FORMS:
-            raise NotFoundError(f"no engine is called {name!r}", hint=f"engines: {', '.join(_FORMS)}, none")
-        given = {"python": python} if python else {}
-        entries += [Entry(engine=name, form=one, **given) for one in ([form] if form else _FORMS[name])]
+        peer: Any = find_peer("engines", name)
+        forms = [form] if form else peer.FORMS
+        entries += [Entry(engine=peer.NAME, form=one, python=python or sys.executable, peer=peer) for one in forms]
     if not entries:
         raise UsageError("nothing to measure", hint="name a --dtype of ours, or a --peer")
     return list(dict.fromkeys(entries))

@@ -1,7 +1,8 @@
 """`aici bench masks`: how long masks take, ours and those of other engines, on the same constraints and tokens."""
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,7 +28,7 @@ def masks(
     ] = None,
     peer: Annotated[
         list[str] | None,
-        typer.Option(help="An engine to compare with, or none; several times. Default: all that are here."),
+        typer.Option(help="Another engine: NAME, FILE.py or none; may be repeated. Default: all that are installed."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 15,
     limit: Annotated[float, typer.Option(min=1, help="Seconds for one walk, after which an engine is left out.")] = 30,
@@ -41,16 +42,16 @@ def masks(
     empty. Times are CPU time of the thread; of a position the minimum over the rounds counts, and p50, p99 and max are
     over positions. ready: from nothing to the first mask.
     """
-    from aici_controllers.mask_bench.engines import make_engines
     from aici_controllers.mask_bench.measure import Budget, measure
+    from aici_controllers.mask_bench.ours import Ours
 
     check_plot(plot)
     cases = _cases(case)
-    names = ["aici", *_peers(peer)]
+    peers = _peers(peer)
     budget = Budget(rounds=3, limit_s=3, cell_s=0.4) if quick else Budget(rounds=rounds, limit_s=limit, cell_s=10)
     rows: list[Row] = []
     for vocabulary in open_vocabularies(tokenizer):
-        engines = make_engines(names, vocabulary)
+        engines = [Ours(vocabulary), *(one.Engine(vocabulary) for one in peers)]
         for one in cases:
             say(f"{vocabulary.name} ({vocabulary.loaded.vocab_size} tokens): {one.name}")
             rows += measure(engines, one, vocabulary, budget)
@@ -72,26 +73,25 @@ def _cases(names: list[str] | None) -> "list[Case]":
     return [known[name] for name in names] if names else list(known.values())
 
 
-def _peers(names: list[str] | None) -> list[str]:
-    from aici_controllers.mask_bench.engines import PEERS, installed_peers
+def _peers(names: list[str] | None) -> list[Any]:
+    """Return the peers to measure. By default, peers that are not installed are left out with a message."""
+    from aici_cli.bench.peers import default_peers, find_peer
 
-    installed = installed_peers()
     if names == ["none"]:
         return []
-    for name in names or []:
-        if name not in PEERS:
-            raise NotFoundError(f"no engine is called {name!r}", hint=f"engines: {', '.join(PEERS)}, none")
-        if name not in installed:
-            raise UnavailableError(f"{name} is not installed", hint=_how_to_install(name))
-    for name in PEERS:
-        if not names and name not in installed:
-            say(f"{name} is not installed here ({_how_to_install(name)}): left out")
-    return list(dict.fromkeys(names)) if names else installed
-
-
-def _how_to_install(peer: str) -> str:
-    # xgrammar declares torch, transformers and triton; any torch will do.
-    return "pip install --no-deps apache-tvm-ffi xgrammar==0.2.8" if peer == "xgrammar" else "pip install 'aici[bench]'"
+    if names:
+        peers: list[Any] = [find_peer("masks", name) for name in dict.fromkeys(names)]
+        for peer in peers:
+            if find_spec(peer.PACKAGE) is None:
+                raise UnavailableError(f"{peer.NAME} is not installed", hint=peer.INSTALL)
+        return peers
+    installed = []
+    for peer in default_peers("masks").values():
+        if find_spec(peer.PACKAGE) is None:
+            say(f"{peer.NAME} is not installed ({peer.INSTALL}): left out")
+        else:
+            installed.append(peer)
+    return installed
 
 
 def _print_table(rows: "Sequence[Row]") -> None:

@@ -35,7 +35,7 @@ def quality(
     the first dtype's before one differs, on average.
     """
     from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
-    from aici_cli.bench.engines.race import PROSE
+    from aici_cli.bench.engines.compare import PROSE
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine
     from aici_engine.store.resolve import resolve_model

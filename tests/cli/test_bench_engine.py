@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from aici_base.errors import NotFoundError
+from aici_cli.bench.engines.compare import decode_rate
 from aici_cli.bench.engines.process import ContestantError, Process
-from aici_cli.bench.engines.race import decode_rate
+from aici_cli.bench.peers import Kind, find_peer, known_peers
 from aici_cli.bench.quality import Measured
 from tests.engine.support import write_tiny_model
 from tests.support.cli import AICI, aici
@@ -116,6 +118,7 @@ def test_quality_in_figures() -> None:
 def test_what_cannot_be_compared() -> None:
     for arguments, says in (
         (["--peer", "abacus"], "no engine is called 'abacus'"),
+        (["--peer", "abacus.py"], "no peer file at abacus.py"),
         (["--dtype", "float7"], "no dtype is called 'float7'"),
         (["--random", "rwkv"], "no random model is called 'rwkv'"),
         (["--dtype", "none", "--peer", "none"], "nothing to measure"),
@@ -126,6 +129,23 @@ def test_what_cannot_be_compared() -> None:
         done = aici("bench", "engine", *arguments)
         assert done.returncode == 2
         assert says in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["engines", "masks"])
+def test_an_installed_package_has_no_peers_and_says_where_they_are(kind: Kind, tmp_path: Path) -> None:
+    assert known_peers(kind, tmp_path) == {}
+    with pytest.raises(NotFoundError, match="no engine is called 'vllm': this installation has no peers") as error:
+        find_peer(kind, "vllm", tmp_path)
+    assert f"tests/peers/{kind} of a checkout: --peer FILE.py" in error.value.hint
+
+
+@pytest.mark.parametrize("kind", ["engines", "masks"])
+def test_each_peer_of_the_checkout_defines_what_the_benchmark_needs(kind: Kind) -> None:
+    wanted = {"engines": {"NAME", "PACKAGES", "FORMS", "Engine"}, "masks": {"NAME", "PACKAGE", "INSTALL", "Engine"}}
+    assert len(known_peers(kind)) == {"engines": 4, "masks": 3}[kind]
+    for name, peer in known_peers(kind).items():
+        assert not wanted[kind] - set(vars(peer)), name
+        assert find_peer(kind, peer.__file__).__file__ == peer.__file__
 
 
 def test_where_none_could_be_measured(model: Path) -> None:

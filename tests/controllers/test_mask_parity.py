@@ -10,9 +10,9 @@ import pytest
 from aici_controllers.build import sdk_dir
 from aici_controllers.mask_bench.cases import Case, all_cases
 from aici_controllers.mask_bench.engine import allows
-from aici_controllers.mask_bench.llguidance import LLGuidance
 from aici_controllers.mask_bench.ours import Ours, guest_of
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary, open_vocabulary
+from tests.peers.masks import llguidance
 from tests.support.vocabulary import write_tokenizer
 
 _GUESTS = {path.name for path in (sdk_dir().parent / "guests").iterdir()}
@@ -55,7 +55,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> BenchVocabulary:
 
 @pytest.mark.parametrize("case", _CASES, ids=lambda case: case.name)
 def test_masks_are_those_of_llguidance(case: Case, vocabulary: BenchVocabulary, regex_module: object) -> None:
-    ours, theirs = Ours(vocabulary), LLGuidance(vocabulary)
+    ours, theirs = Ours(vocabulary), llguidance.Engine(vocabulary)
     ours.prepare(case)
     mine, other = ours.start(_contextual(case)), theirs.start(_without_forcing(case))
     explained, at = EXPLAINED.get(case.name, Explained()), 0

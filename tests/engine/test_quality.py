@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from aici_cli.bench.engines.race import PROSE
+from aici_cli.bench.engines.compare import PROSE
 from aici_cli.bench.quality import Measured, measure
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.engine import Engine

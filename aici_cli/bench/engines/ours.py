@@ -1,23 +1,26 @@
-"""The engine of this package as one of the contestants of `aici bench engine`: what it does for a caller of `Engine`.
+"""Our own engine as an engine of `aici bench engine`, through `Engine`.
 
-Scheduling, sampling, text and events count; the same cache as under `aici serve`, prefix reuse included.
+Scheduling, sampling, text and events count. The cache is that of `aici serve`, with prefix reuse.
 """
 
-from importlib.metadata import version
+import sys
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from aici_cli.bench.engines.peers import Prompts, Run, serve
+from aici_cli.bench.engines.protocol import Output, serve
 
 if TYPE_CHECKING:
     from aici_engine.config import SamplingParams
-    from aici_engine.engine import Engine
+    from aici_engine.engine import Engine as AiciEngine
     from aici_engine.events import Event
     from aici_engine.request import ControllerCall
 
+PACKAGES = ("aici",)
 
-class Ours:
+
+class Engine:
     def __init__(self, job: dict[str, Any]) -> None:
         from aici_engine.config import EngineConfig
         from aici_engine.engine import Engine
@@ -32,43 +35,39 @@ class Ours:
         )
         self._engine = Engine(config)
 
-    def run(self, prompts: Prompts, num_new: int) -> Run:
+    def run(self, prompts: list[list[int]], num_new: int, out: Output) -> None:
         from aici_engine.config import SamplingParams
 
-        return decode(self._engine, prompts, SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True))
-
-    @staticmethod
-    def prepare(job: dict[str, Any]) -> None:
-        pass
-
-    @staticmethod
-    def version() -> str:
-        return version("aici")
+        decode(self._engine, prompts, SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True), out)
 
 
 def decode(
-    engine: "Engine", prompts: Prompts, sampling: "SamplingParams", controller: "ControllerCall | None" = None
-) -> Run:
+    engine: "AiciEngine",
+    prompts: list[list[int]],
+    sampling: "SamplingParams",
+    out: Output,
+    controller: "ControllerCall | None" = None,
+) -> None:
+    """Run the prompts as one batch. The engine's thread adds the tokens to `out`. Raises the error of a request."""
     from aici_base.ids import TokenId
     from aici_engine.events import FinishEvent, TokenEvent
     from aici_engine.request import Request
 
-    seen: SimpleQueue[tuple[int, float, Event]] = SimpleQueue()
-    done = Run(len(prompts))
+    ends: SimpleQueue[FinishEvent] = SimpleQueue()
+
+    def sink(number: int, event: "Event") -> None:
+        if isinstance(event, TokenEvent):
+            out.add(number, [int(event.token.token_id)])
+        elif isinstance(event, FinishEvent):
+            ends.put(event)
+
     for number, prompt in enumerate(prompts):
         request = Request(prompt=[TokenId(token) for token in prompt], sampling=sampling, controller=controller)
-        engine.submit(request, sink=lambda event, number=number: seen.put((number, done.now(), event)))  # type: ignore[misc]
-    left = len(prompts)
-    while left:
-        number, at, event = seen.get()
-        if isinstance(event, TokenEvent):
-            done.add(number, [int(event.token.token_id)], at)
-        elif isinstance(event, FinishEvent):
-            left -= 1
-            if event.error is not None:
-                raise event.error
-    return done
+        engine.submit(request, sink=partial(sink, number))
+    for _ in prompts:
+        if (error := ends.get().error) is not None:
+            raise error
 
 
 if __name__ == "__main__":
-    serve(Ours)
+    serve(sys.modules[__name__])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from aici_cli.bench.engines.bandwidth import weight_bytes
-from aici_cli.bench.engines.race import OURS, Plan, Result
+from aici_cli.bench.engines.compare import OURS, Plan, Result
 
 if TYPE_CHECKING:
     from aici_engine.config import Dtype

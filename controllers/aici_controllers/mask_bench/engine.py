@@ -1,4 +1,9 @@
-"""What is measured: an engine that starts constraints on one vocabulary."""
+"""The interface of a mask engine in `aici bench masks`.
+
+A peer is a Python file that imports the engine only inside functions, and defines NAME; PACKAGE, the module to import;
+INSTALL, the command that installs the engine; and Engine, a class: Engine(vocabulary) as below. tests/peers/masks has
+the peers of a checkout.
+"""
 
 from typing import Protocol
 

@@ -6,9 +6,14 @@ from aici_controllers.mask_bench.cases import Case
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
+NAME = "xgrammar"
+PACKAGE = "xgrammar"
+# --no-deps: xgrammar declares torch, transformers and triton; any torch works.
+INSTALL = "pip install --no-deps apache-tvm-ffi xgrammar==0.2.8"
 
-class XGrammar:
-    name = "xgrammar"
+
+class Engine:
+    name = NAME
 
     def __init__(self, vocabulary: BenchVocabulary) -> None:
         import xgrammar
@@ -23,9 +28,9 @@ class XGrammar:
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
         self._mask = xgrammar.allocate_token_bitmask(1, vocabulary.loaded.vocab_size)
 
-    def start(self, case: Case) -> "XGrammarSession":
+    def start(self, case: Case) -> "Session":
         try:
-            return XGrammarSession(self._library.GrammarMatcher(self._compile(case)), self._mask)
+            return Session(self._library.GrammarMatcher(self._compile(case)), self._mask)
         except (RuntimeError, ValueError) as error:
             raise CannotError(str(error)) from error
 
@@ -43,7 +48,7 @@ class XGrammar:
         raise CannotError(f"xgrammar takes none of {', '.join(notations)}")
 
 
-class XGrammarSession:
+class Session:
     def __init__(self, matcher: Any, mask: Any) -> None:
         self._matcher = matcher
         self._mask = mask

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from aici_cli.bench.engines.formats import write_gguf
+from aici_cli.bench.engines import protocol
 from aici_cli.bench.engines.process import ContestantError, Process
 
 PROSE = Path(__file__).parent / "prose.txt"
@@ -27,6 +28,7 @@ class Entry:
     form: str
     python: str = sys.executable
     kernels: str = ""
+    peer: ModuleType | None = None
 
     @property
     def title(self) -> str:
@@ -42,9 +44,9 @@ class Entry:
 
     @property
     def command(self) -> list[str]:
-        if self.engine == OURS:
+        if self.peer is None:
             return [self.python, "-P", "-m", "aici_cli.bench.engines.ours"]
-        return [self.python, str(Path(__file__).parent / "peers.py"), self.engine]
+        return [self.python, protocol.__file__, str(self.peer.__file__)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,8 @@ class Plan:
         return {
             "model": str(self.model),
             "form": entry.form,
+            "work": str(self.work),
             "made": str(self.work / f"{entry.engine}-{entry.form}"),
-            "gguf": str(self.work / "model.gguf"),
             "device": self.device,
             "threads": self.threads,
             "batch": max(self.batches),
@@ -121,7 +123,7 @@ class Prompts:
         return [*any_ids, *(self._ids[(at + k) % len(self._ids)] for k in range(length))][:length]
 
 
-def race(entries: Sequence[Entry], plan: Plan, say: Callable[[str], None]) -> list[Result]:
+def compare(entries: Sequence[Entry], plan: Plan, say: Callable[[str], None]) -> list[Result]:
     """Contestants are loaded one after the other and all stay, idle while another one runs. What fails is left out."""
     results = [Result(entry=entry) for entry in entries]
     prompts = Prompts(plan.model)
@@ -157,8 +159,9 @@ def _loaded(result: Result, plan: Plan, stack: ExitStack) -> Process:
         result.version = maker.ask("version", job)["version"]
         if not Path(job["made"]).exists():
             plan.work.mkdir(parents=True, exist_ok=True)
-            if entry.engine == "llama.cpp" and not Path(job["gguf"]).exists():
-                write_gguf(plan.model, Path(job["gguf"]))
+            make_input = getattr(entry.peer, "make_input", None)
+            if make_input is not None:
+                make_input(job)
             maker.ask("prepare", job)
     began = time.perf_counter()
     process = stack.enter_context(Process(entry.command, env=entry.env, limit_s=plan.limit_s))

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from aici_base.ids import TokenId
+from aici_cli.bench.engines.compare import Plan, Prompts
 from aici_cli.bench.engines.ours import decode
-from aici_cli.bench.engines.race import Plan, Prompts
+from aici_cli.bench.engines.protocol import Output
 from aici_controllers.catalog import guest_path
 from aici_engine.config import Device, Dtype, EngineConfig, SamplingParams
 from aici_engine.engine import Engine
@@ -21,7 +22,7 @@ _ANYTHING = r"(.|\n)*"
 """Never ends, so that every kind of request has equally many tokens."""
 
 
-def look_inside(
+def profile_engine(
     plan: Plan, dtypes: Sequence[Dtype], *, profile: bool, prefix: bool, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
@@ -54,7 +55,7 @@ def _profile_steps(plan: Plan, dtype: Dtype, say: Callable[[str], None]) -> Iter
                     say(f"{dtype}, batch {batch}, {kind}: {plan.rounds} rounds")
                     params = SamplingParams(temperature=temperature, max_tokens=plan.num_new, ignore_eos=call is None)
                     for number in range(-1, plan.rounds):
-                        decode(engine, prompts.take(batch, plan.num_prompt), params, call)
+                        decode(engine, prompts.take(batch, plan.num_prompt), params, Output(batch), call)
                         if number < 0:
                             engine.profile()  # what was before, and the warm-up, do not count
                     yield {"measure": "profile", "dtype": dtype, "batch": batch, "kind": kind, **engine.profile()}
@@ -114,7 +115,7 @@ def _until_first(handle: RequestHandle) -> None:
     next(event for event in handle.events() if isinstance(event, TokenEvent))
 
 
-def print_inside(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
     profiles = [row for row in rows if row["measure"] == "profile"]
     if profiles:
         phases = list(profiles[0]["phases_s"])

@@ -6,9 +6,13 @@ from aici_controllers.mask_bench.cases import Case
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
+NAME = "llguidance"
+PACKAGE = "llguidance"
+INSTALL = "pip install llguidance==1.9.1"
 
-class LLGuidance:
-    name = "llguidance"
+
+class Engine:
+    name = NAME
 
     def __init__(self, vocabulary: BenchVocabulary) -> None:
         import llguidance
@@ -20,11 +24,11 @@ class LLGuidance:
         )
         self._mask = bytearray(4 * ((loaded.vocab_size + 31) // 32))
 
-    def start(self, case: Case) -> "LLGuidanceSession":
+    def start(self, case: Case) -> "Session":
         matcher = self._library.LLMatcher(self._tokenizer, self._grammar(case), log_level=0)
         if matcher.is_error():
             raise CannotError(matcher.get_error())
-        return LLGuidanceSession(matcher, self._mask)
+        return Session(matcher, self._mask)
 
     def _grammar(self, case: Case) -> str:
         make, notations = self._library.LLMatcher, case.notations
@@ -37,7 +41,7 @@ class LLGuidance:
         raise CannotError(f"llguidance takes none of {', '.join(notations)}")
 
 
-class LLGuidanceSession:
+class Session:
     def __init__(self, matcher: Any, mask: bytearray) -> None:
         import ctypes
 

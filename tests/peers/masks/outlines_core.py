@@ -7,9 +7,13 @@ from aici_controllers.mask_bench.cases import Case
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
+NAME = "outlines-core"
+PACKAGE = "outlines_core"
+INSTALL = "pip install outlines-core==0.2.14"
 
-class Outlines:
-    name = "outlines-core"
+
+class Engine:
+    name = NAME
 
     def __init__(self, vocabulary: BenchVocabulary) -> None:
         import outlines_core
@@ -22,10 +26,10 @@ class Outlines:
         self._vocabulary = outlines_core.Vocabulary(vocabulary.eos_token, ids)
         self._mask = bytearray(4 * ((vocabulary.loaded.vocab_size + 31) // 32))
 
-    def start(self, case: Case) -> "OutlinesSession":
+    def start(self, case: Case) -> "Session":
         try:
             index = self._library.Index(self._regex(case), self._vocabulary)
-            return OutlinesSession(self._library.Guide(index), self._mask)
+            return Session(self._library.Guide(index), self._mask)
         except (ValueError, TypeError, RuntimeError) as error:
             raise CannotError(str(error)) from error
 
@@ -39,7 +43,7 @@ class Outlines:
         raise CannotError(f"outlines-core takes none of {', '.join(case.notations)}")
 
 
-class OutlinesSession:
+class Session:
     def __init__(self, guide: Any, mask: bytearray) -> None:
         self._guide = guide
         self._mask = mask
