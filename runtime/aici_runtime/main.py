@@ -74,7 +74,7 @@ def _run(settings: Settings) -> int:
             return 0
     if not (settings.server or settings.run or settings.save_tokenizer):
         raise AiciError(
-            "missing --server", hint="it serves an engine; --help lists the other jobs"
+            "missing --server", hint="--server serves an engine; --help lists the other jobs"
         )  # exit 1, as in upstream AICI
     loaded = vocabulary.load(settings.tokenizer, settings.cache_dir, logits_size=settings.logits_size)
     if settings.run:

@@ -33,7 +33,7 @@ def attach_region(name: str, size_bytes: int, *, create: bool = True) -> mmap:
         shared = posix_ipc.SharedMemory(name, flags=posix_ipc.O_CREAT if create else 0, mode=0o666)
     except posix_ipc.ExistentialError as error:
         raise UsageError(
-            f"there is no shared object {name}", hint="the engine creates it; one runtime only can attach to it"
+            f"there is no shared object {name}", hint="the engine creates the object; only one runtime can attach"
         ) from error
     found = os.fstat(shared.fd).st_size
     if found == 0:

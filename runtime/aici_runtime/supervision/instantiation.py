@@ -106,7 +106,7 @@ class Instantiator:
             return ours
         ours.close()
         if refusal is None:
-            raise UnavailableError("cannot start a guest process: it was killed", hint="try again")
+            raise UnavailableError("cannot start a guest process: the process was killed", hint="try again")
         raise UnavailableError(refusal.decode(), hint="end other processes, or raise their limit (ulimit -u)")
 
     def _fork_template(self, template: Template, slot: WorkerSlot, message: bytes) -> socket.socket | None:

@@ -52,7 +52,7 @@ class ServiceProcesses:
 
     def _died(self, name: str, replace: Callable[[], None], code: int) -> None:
         if code >= 0:
-            sys.stderr.write(f"error: {name} has ended; without it nothing can go on\n")
+            sys.stderr.write(f"error: {name} has ended; the runtime cannot go on without it\n")
             self._leave(AiciError.exit_code)
         now = time.monotonic()
         self._deaths.append(now)
@@ -60,5 +60,5 @@ class ServiceProcesses:
             why = f"the {_MAX_DEATHS}th of such deaths within {_WITHIN_S:.0f} s"
             sys.stderr.write(f"error: {name} was killed (signal {-code}), {why}; the runtime gives up\n")
             self._leave(AiciError.exit_code)
-        sys.stderr.write(f"WARNING: {name} was killed (signal {-code}); another one takes its place\n")
+        sys.stderr.write(f"WARNING: {name} was killed (signal {-code}); a replacement starts\n")
         replace()

@@ -337,6 +337,6 @@ class WorkerSupervisor:
 
 def _kill_unwatched(pid: int) -> None:
     """Kill a process without a pidfd: nobody could watch such a process."""
-    _log.warning("no descriptor is left for another guest; raise the limit (ulimit -n)")
+    _log.warning("no file descriptor is left for another guest; raise the limit (ulimit -n)")
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

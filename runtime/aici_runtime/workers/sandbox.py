@@ -179,10 +179,12 @@ def _become(name: str, modules: Path | None) -> None:
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
     except PermissionError as error:
-        hint = "without it, guests run as whoever starts the runtime"
+        hint = "without --worker-user, guests run as the user who starts the runtime"
         raise UsageError("--worker-user needs to be started by root", hint=hint) from error
     if modules is not None and not _may_read(modules):
-        raise UsageError(f"{name} cannot read {modules}", hint="AICI_STORE_DIR or --cache-dir names another folder")
+        raise UsageError(
+            f"{name} cannot read {modules}", hint="choose another folder with AICI_STORE_DIR or --cache-dir"
+        )
 
 
 def _may_read(folder: Path) -> bool:
