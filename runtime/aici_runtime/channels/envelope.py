@@ -24,14 +24,14 @@ class Auth:
 _NOBODY = Auth()
 
 
-class Request(NamedTuple):
+class ChannelRequest(NamedTuple):
     op: str
     rid: str | None
     auth: Auth
     body: dict[str, Any]
 
 
-def parse(message: bytes) -> Request:
+def parse(message: bytes) -> ChannelRequest:
     try:
         body = orjson.loads(message)
     except orjson.JSONDecodeError as error:
@@ -42,7 +42,7 @@ def parse(message: bytes) -> Request:
     op = body.get("op")
     if isinstance(rid, str) and len(rid) > _MAX_RID_CHARS:
         raise BadMessageError("$rid too long")  # the error response could not hold the rid either
-    return Request(op if isinstance(op, str) else "", rid if isinstance(rid, str) else None, _auth(body), body)
+    return ChannelRequest(op if isinstance(op, str) else "", rid if isinstance(rid, str) else None, _auth(body), body)
 
 
 def _auth(body: dict[str, Any]) -> Auth:
@@ -54,7 +54,7 @@ def _auth(body: dict[str, Any]) -> Auth:
     return Auth(user, is_admin) if isinstance(user, str) and isinstance(is_admin, bool) else _NOBODY
 
 
-def answer(request: Request, handle: Callable[[Request], bytes]) -> bytes:
+def answer(request: ChannelRequest, handle: Callable[[ChannelRequest], bytes]) -> bytes:
     """Run `handle` and return the response with `data` (JSON) from it. An error raised becomes an error response."""
     try:
         return ok(request, handle(request))
@@ -65,7 +65,7 @@ def answer(request: Request, handle: Callable[[Request], bytes]) -> bytes:
         return failure(request.rid, str(error), is_user_error=False)
 
 
-def ok(request: Request, data: bytes) -> bytes:
+def ok(request: ChannelRequest, data: bytes) -> bytes:
     rid = b"" if request.rid is None else b',"$rid":' + orjson.dumps(request.rid)
     return b'{"type":"ok","data":%b%b}' % (data, rid)
 

@@ -6,7 +6,7 @@ import orjson
 
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
-from aici_runtime.channels.envelope import Request, RequestError
+from aici_runtime.channels.envelope import ChannelRequest, RequestError
 from aici_runtime.flags import Limits
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
@@ -76,7 +76,7 @@ class Stepper:
             _log.exception("request failed")
             return envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
 
-    def _run(self, request: Request) -> bytes:
+    def _run(self, request: ChannelRequest) -> bytes:
         if request.op == "mid_process":
             ops = self._ops or self._choose("v2" if "freed" in request.body else "v1")
             return ops.mid(request.body)

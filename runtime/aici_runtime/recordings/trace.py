@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import orjson
 
 from aici_base.errors import AiciError
-from aici_runtime.channels.envelope import Request
+from aici_runtime.channels.envelope import ChannelRequest
 from aici_runtime.channels.mailbox import Side
 from aici_runtime.flags import Settings
 from aici_runtime.memory.mask_region import Dtype, mask_bytes
@@ -77,7 +77,7 @@ class MaskReader:
 
 
 class Recorder(Protocol):
-    def before(self, request: Request, registry: Registry) -> Request:
+    def before(self, request: ChannelRequest, registry: Registry) -> ChannelRequest:
         """Return the request to execute and record."""
 
     def record(
@@ -88,7 +88,7 @@ class Recorder(Protocol):
 
 
 class NoTrace:
-    def before(self, request: Request, registry: Registry) -> Request:  # noqa: ARG002
+    def before(self, request: ChannelRequest, registry: Registry) -> ChannelRequest:  # noqa: ARG002
         return request
 
     def record(
@@ -142,7 +142,7 @@ class Trace:
             self._file = None
             _log.exception("the recording ends here")
 
-    def before(self, request: Request, registry: Registry) -> Request:
+    def before(self, request: ChannelRequest, registry: Registry) -> ChannelRequest:
         """Record the module named by the request, then return the request with the module id in place of a tag."""
         name = request.body.get("module_id")
         if request.op not in ("instantiate", "set_tags") or not isinstance(name, str):
@@ -153,7 +153,7 @@ class Trace:
                 self._imply(module_id, registry)
         except AiciError:
             return request  # the runtime will refuse the request
-        return Request(request.op, request.rid, request.auth, request.body | {"module_id": module_id})
+        return ChannelRequest(request.op, request.rid, request.auth, request.body | {"module_id": module_id})
 
     def _imply(self, module_id: str, registry: Registry) -> None:
         if module_id in self._known:

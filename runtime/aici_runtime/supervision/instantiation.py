@@ -10,7 +10,7 @@ import orjson
 
 from aici_base.errors import ControllerError, UnavailableError, UsageError
 from aici_runtime.channels import socket_frames
-from aici_runtime.channels.envelope import Request, RequestError, field, uints
+from aici_runtime.channels.envelope import ChannelRequest, RequestError, field, uints
 from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.modules.registry import Registry
 from aici_runtime.supervision.spawner import SpawnerSockets
@@ -46,7 +46,7 @@ class Instantiator:
         self._templates = templates
         self._slot_lock = threading.Lock()
 
-    def instantiate(self, req_id: str, request: Request) -> bytes:
+    def instantiate(self, req_id: str, request: ChannelRequest) -> bytes:
         """Return the SeqResult for the engine, once the guest waits for the first step and the supervisor knows."""
         order = self._order(request)
         with self._slot_lock:
@@ -62,7 +62,7 @@ class Instantiator:
         self._reports.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
 
-    def _order(self, request: Request) -> "_StartOrder":
+    def _order(self, request: ChannelRequest) -> "_StartOrder":
         prompt = request.body.get("prompt")
         if not isinstance(prompt, str):
             prompt = uints(request.body, "prompt")

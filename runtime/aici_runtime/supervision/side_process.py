@@ -16,7 +16,7 @@ from aici_base.errors import UnavailableError
 from aici_runtime import process
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
-from aici_runtime.channels.envelope import Request, RequestError, field
+from aici_runtime.channels.envelope import ChannelRequest, RequestError, field
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.modules.registry import Registry
 from aici_runtime.recordings.trace import Recorder
@@ -96,7 +96,7 @@ class _Side:
         self._numbers = itertools.count()
         self._in_flight_lock = threading.Lock()
         self._in_flight: dict[str, bool] = {}  # req_id → discarded in the meantime
-        self._ops: dict[str, Callable[[Request], bytes]] = {
+        self._ops: dict[str, Callable[[ChannelRequest], bytes]] = {
             "ping": lambda _: b'{"pong":1}',
             "instantiate": self._instantiate,
             "discard": _discarded,
@@ -156,14 +156,14 @@ class _Side:
                 return
         self._config.reports.discard(req_id)
 
-    def _serve(self, number: int, message: bytes, request: Request, refusal: str) -> None:
+    def _serve(self, number: int, message: bytes, request: ChannelRequest, refusal: str) -> None:
         request = self._config.trace.before(request, self._config.registry)
         response = envelope.failure(request.rid, refusal, is_user_error=False) if refusal else self._run(request)
         self._config.trace.record("-side", message, response, request.body)
         self.respond(response)
         self._config.reports.end(number)
 
-    def _run(self, request: Request) -> bytes:
+    def _run(self, request: ChannelRequest) -> bytes:
         try:
             response = envelope.answer(request, self._ops.get(request.op, _bad_op))
             self._config.responses.check_fits(response)
@@ -178,7 +178,7 @@ class _Side:
         with self._responses_lock:
             self._config.responses.send(response)
 
-    def _mk_module(self, request: Request) -> bytes:
+    def _mk_module(self, request: ChannelRequest) -> bytes:
         try:
             binary = base64.b64decode(field(request.body, "binary", str), validate=True)
         except ValueError as error:  # binascii.Error, or not ASCII
@@ -193,17 +193,17 @@ class _Side:
             }
         )
 
-    def _set_tags(self, request: Request) -> bytes:
+    def _set_tags(self, request: ChannelRequest) -> bytes:
         tags = field(request.body, "tags", list)
         if not all(isinstance(tag, str) for tag in tags):
             raise RequestError("field tags is not a list of strings")
         infos = self._config.registry.set_tags(field(request.body, "module_id", str), tags, request.auth)
         return orjson.dumps({"tags": [asdict(info) for info in infos]})
 
-    def _get_tags(self, _: Request) -> bytes:
+    def _get_tags(self, _: ChannelRequest) -> bytes:
         return orjson.dumps({"tags": [asdict(info) for info in self._config.registry.get_tags()]})
 
-    def _instantiate(self, request: Request) -> bytes:
+    def _instantiate(self, request: ChannelRequest) -> bytes:
         req_id = field(request.body, "req_id", str)  # registered by `accept`
         try:
             return self._instantiator.instantiate(req_id, request)
@@ -211,11 +211,11 @@ class _Side:
             self._end(req_id)
 
 
-def _bad_op(_: Request) -> bytes:
+def _bad_op(_: ChannelRequest) -> bytes:
     raise RequestError("bad op")
 
 
-def _discarded(request: Request) -> bytes:
+def _discarded(request: ChannelRequest) -> bytes:
     """Acknowledge a discard; `accept` has done the work."""
     field(request.body, "req_id", str)
     return b"{}"
