@@ -23,8 +23,8 @@ def print_error(error: AiciError) -> None:
     """`error: what is so`, then ` hint: what to do`. Plain text, because markup in a message must not be obeyed."""
     red, dim, reset = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colored() else ("", "", "")
     print(f"{red}error:{reset} {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f" {dim}hint:{reset} {error.hint}", file=sys.stderr)
+    if hint := error.hint_for("cli"):
+        print(f" {dim}hint:{reset} {hint}", file=sys.stderr)
 
 
 def _colored() -> bool:

@@ -158,7 +158,7 @@ def _checked(tags: "list[str]") -> "list[str]":
         try:
             check_tag(tag, Auth(is_admin=True))
         except UsageError as error:
-            raise UsageError(f"{tag!r}: {error.message}", hint=error.hint) from error
+            raise error.with_message(f"{tag!r}: {error.message}") from error
     return tags
 
 

@@ -45,7 +45,7 @@ def grammar(text: str, *, name: str = "grammar") -> Constraint:
     _check_size(text)
     problems = check_grammar(text).problems
     if errors := [problem.show(name) for problem in problems if problem.severity == "error"]:
-        raise UsageError("\n".join(errors), hint="`aici grammar check` shows warnings too")
+        raise UsageError("\n".join(errors), cli_hint="`aici grammar check` shows warnings too")
     return Constraint("grammar", text, tuple(problem.show(name) for problem in problems))
 
 
@@ -60,8 +60,12 @@ def json_schema(schema: str, *, whitespace: Whitespace = "spaced", lenient: bool
         raise UsageError("this is no schema, but a description of a tool or format that holds one", hint=inner)
     if report.problems:
         helps = not lenient and not check_schema(schema, whitespace=whitespace, lenient=True).problems
-        hint = "--lenient drops what cannot be honoured, and lists it" if helps else ""
-        raise UsageError("\n".join(problem.show() for problem in report.problems), hint=hint)
+        drops = "drops what cannot be honoured, and lists it"
+        raise UsageError(
+            "\n".join(problem.show() for problem in report.problems),
+            cli_hint=f"--lenient {drops}" if helps else "",
+            python_hint=f"lenient=True {drops}" if helps else "",
+        )
     notes = tuple(f"dropped #{problem.pointer}: {problem.message}" for problem in report.dropped)
     return Constraint("json_schema", schema_argument(schema, whitespace=whitespace, lenient=lenient).decode(), notes)
 

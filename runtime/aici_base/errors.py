@@ -13,11 +13,11 @@ AiciError                   internal_error          exit 1   a failure that no c
 └── UnreachableError        unreachable             exit 3   no connection to a server
 
 The server adds classes of its own and the HTTP statuses: `aici_engine.server.errors`.
-An exception class outside of this tree never leaves the package that defines it.
+An exception class outside of this tree never leaves the package that defines it: the package catches it.
 """
 
-from collections.abc import Iterator
-from typing import ClassVar, Literal, Self, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 Audience: TypeAlias = Literal["http", "cli", "python"]
 """Who reads a hint: a client of the server, a user of the command line, or a caller in Python."""
@@ -31,7 +31,6 @@ class AiciError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    http_status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
 
     def __init__(self, message: str, *, hint: str = "", cli_hint: str = "", python_hint: str = "") -> None:
@@ -58,7 +57,6 @@ class UsageError(AiciError):
     """`param`: the name of the parameter that is wrong, as the caller wrote it; empty if it is no single parameter."""
 
     exit_code = 2
-    http_status = 400
     code = "invalid_request_error"
 
     def __init__(
@@ -69,49 +67,45 @@ class UsageError(AiciError):
 
 
 class NotFoundError(UsageError):
-    http_status = 404
     code = "not_found_error"
 
 
 class InUseError(UsageError):
-    http_status = 409
     code = "in_use_error"
 
 
 class QuotaError(UsageError):
-    http_status = 429
     code = "quota_error"
 
 
 class ForbiddenError(AiciError):
-    http_status = 403
     code = "permission_error"
 
 
 class ControllerError(AiciError):
-    http_status = 400
     code = "controller_error"
 
 
 class RuntimeDiedError(AiciError):
-    http_status = 503
     code = "runtime_died"
 
 
 class TimedOutError(AiciError):
-    http_status = 408
     code = "timeout_error"
 
 
 class UnavailableError(AiciError):
-    http_status = 503
     code = "unavailable"
 
 
 class UnreachableError(AiciError):
     exit_code = 3
-    http_status = 502
     code = "unreachable"
+
+
+def class_of(code: str) -> type[AiciError]:
+    """Return the class of this file that has a code; AiciError for any other code."""
+    return _BY_CODE.get(code, AiciError)
 
 
 def classes(root: type[AiciError] = AiciError) -> Iterator[type[AiciError]]:
@@ -119,3 +113,6 @@ def classes(root: type[AiciError] = AiciError) -> Iterator[type[AiciError]]:
     yield root
     for kind in root.__subclasses__():
         yield from classes(kind)
+
+
+_BY_CODE: Final[Mapping[str, type[AiciError]]] = {kind.code: kind for kind in classes()}

@@ -1,194 +1,168 @@
-"""Failures as HTTP responses, each protocol's in its own shape. The handlers that `install` adds make
-them; what is not expected here is a bug, which `access_log.py` answers.
-
-AiciError's tree goes on here with what only a server can say:
+"""The errors that only a server has, and one table from every class of error to its HTTP status and types.
 
 AiciError
-├── UnauthorizedError   401   no key, or a wrong one
-├── TooLargeError       413   the body
-└── OverloadedError     429   the queue, or a limit of the key, is full; `retry_after_s`
+├── UnauthorizedError            no key, or a wrong key
+├── TooLargeError                the body of the request
+├── OverloadedError              the queue or a limit of the key is full; `retry_after_s`
+├── CancelledStreamError         an LMTP stream that its client cancelled
+└── UsageError
+    ├── WrongTypeError           a field has a value of the wrong type
+    ├── NoRouteError             nothing is served at the path
+    ├── WrongMethodError         the path is served, but not for the method
+    ├── WrongEncodingError       the body is compressed
+    └── NotFoundError
+        └── MissingControllerError   AICI REST's answer to a controller that cannot be started
 
-The seed's table: 400 is a request that is not right (no JSON, a field missing, unknown or out of range), 422 one whose
-fields have the wrong types.
+A request that is malformed (no JSON, a field missing, unknown or out of range) gets 400, a field of the wrong type 422.
 """
 
 import contextlib
-import json
-import math
-from collections.abc import Callable, Iterator, Mapping
-from http import HTTPStatus
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
-
-from aici_base.errors import AiciError, NotFoundError, TimedOutError, UsageError
-from aici_engine.server.telemetry import logs
-
-Shape: TypeAlias = Callable[[int, AiciError], dict[str, Any]]
-"""From a status and an error to a body."""
+from aici_base.errors import (
+    AiciError,
+    ControllerError,
+    ForbiddenError,
+    InUseError,
+    NotFoundError,
+    QuotaError,
+    RuntimeDiedError,
+    TimedOutError,
+    UnavailableError,
+    UnreachableError,
+    UsageError,
+)
 
 
 class ClientGoneError(Exception):
-    """Nobody is there to be answered."""
+    """The client has left, so nobody reads an answer. Caught by the handler in `gateway/error_responses.py`."""
 
 
 class UnauthorizedError(AiciError):
-    http_status = 401
     code = "authentication_error"
 
 
 class TooLargeError(AiciError):
-    http_status = 413
     code = "request_too_large"
 
 
 class OverloadedError(AiciError):
-    http_status = 429
+    """`retry_after_s`: seconds after which a second attempt may succeed."""
+
     code = "rate_limit_error"
 
-    def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, retry_after_s: float, hint: str = "", cli_hint: str = "") -> None:
+        super().__init__(message, hint=hint, cli_hint=cli_hint)
         self.retry_after_s = retry_after_s
 
 
-class ParameterError(UsageError):
-    """`param` is the field that is wrong."""
+class CancelledStreamError(AiciError):
+    code = "cancelled"
 
-    def __init__(self, param: str, message: str, *, hint: str = "", http_status: int = 400) -> None:
-        super().__init__(message, hint=hint)
-        self.param = param
-        self.status = http_status
+
+class WrongTypeError(UsageError):
+    pass
+
+
+class NoRouteError(UsageError):
+    pass
+
+
+class WrongMethodError(UsageError):
+    pass
+
+
+class WrongEncodingError(UsageError):
+    pass
+
+
+class MissingControllerError(NotFoundError):
+    """AICI REST answers everything that the start of a controller may say with status 400."""
+
+
+class HttpError(NamedTuple):
+    """An error in HTTP: its status, and the `type` that the OpenAI and the Anthropic protocol give it."""
+
+    status: int
+    openai: str
+    anthropic: str
+
+
+HTTP_ERRORS: Final[Mapping[type[AiciError], HttpError]] = {
+    AiciError: HttpError(500, "server_error", "api_error"),
+    UsageError: HttpError(400, "invalid_request_error", "invalid_request_error"),
+    NotFoundError: HttpError(404, "not_found_error", "not_found_error"),
+    InUseError: HttpError(409, "in_use_error", "invalid_request_error"),
+    QuotaError: HttpError(429, "quota_error", "rate_limit_error"),
+    ForbiddenError: HttpError(403, "permission_error", "permission_error"),
+    ControllerError: HttpError(400, "controller_error", "invalid_request_error"),
+    RuntimeDiedError: HttpError(503, "runtime_died", "overloaded_error"),
+    TimedOutError: HttpError(408, "timeout_error", "timeout_error"),
+    UnavailableError: HttpError(503, "unavailable", "overloaded_error"),
+    UnreachableError: HttpError(502, "unreachable", "api_error"),
+    UnauthorizedError: HttpError(401, "authentication_error", "authentication_error"),
+    TooLargeError: HttpError(413, "request_too_large", "request_too_large"),
+    OverloadedError: HttpError(429, "rate_limit_error", "rate_limit_error"),
+    CancelledStreamError: HttpError(500, "server_error", "api_error"),
+    WrongTypeError: HttpError(422, "invalid_request_error", "invalid_request_error"),
+    NoRouteError: HttpError(404, "invalid_request_error", "not_found_error"),
+    WrongMethodError: HttpError(405, "invalid_request_error", "invalid_request_error"),
+    WrongEncodingError: HttpError(415, "invalid_request_error", "invalid_request_error"),
+    MissingControllerError: HttpError(400, "not_found_error", "invalid_request_error"),
+}
+"""A class that is not here has the row of its nearest parent; a class with a code of its own must be here."""
+
+
+def http_error(kind: type[AiciError]) -> HttpError:
+    """Return the row of a class."""
+    return next(HTTP_ERRORS[each] for each in kind.__mro__ if each in HTTP_ERRORS)
+
+
+def status_of(error: AiciError) -> int:
+    """Return the HTTP status of an error."""
+    return http_error(type(error)).status
+
+
+def text_of(error: AiciError) -> str:
+    """Return the message of an error with the hint for clients, where a protocol has one text for both."""
+    hint = error.hint_for("http")
+    return f"{error.message} ({hint})" if hint else error.message
+
+
+def param_of(error: AiciError) -> str:
+    """Return the name of the field that an error concerns; empty if there is none."""
+    return error.param if isinstance(error, UsageError) else ""
 
 
 @contextlib.contextmanager
 def about(param: str) -> Iterator[None]:
-    """What is raised as the caller's mistake is a mistake in the field `param`."""
+    """Attribute a UsageError that names no field to the field `param`."""
     try:
         yield
+    except NotFoundError:
+        raise
     except UsageError as error:
-        if error.param or isinstance(error, ParameterError | NotFoundError):
+        if error.param:
             raise
-        raise ParameterError(param, f"{param}: {error.message}", hint=error.hint) from error
+        named = error.with_message(f"{param}: {error.message}")
+        named.param = param
+        raise named from error
 
 
-def status_of(error: AiciError) -> int:
-    return error.status if isinstance(error, ParameterError) else error.http_status
+def markdown() -> str:
+    """Return the registry of errors as a Markdown table, for the documentation."""
+    lines = ["| Error | Code | Exit code | HTTP status | OpenAI `type` | Anthropic `type` |", "| --- " * 6 + "|"]
+    for kind, row in HTTP_ERRORS.items():
+        lines.append(
+            f"| `{kind.__name__}` | `{kind.code}` | {kind.exit_code} | {row.status} | `{row.openai}` "
+            f"| `{row.anthropic}` |"
+        )
+    return "\n".join(lines) + "\n"
 
 
-def text_of(error: AiciError) -> str:
-    return f"{error.message} ({error.hint})" if error.hint else error.message
+class ParameterError(UsageError):
+    """A UsageError about the field `param`."""
 
-
-def openai_body(status: int, error: AiciError) -> dict[str, Any]:
-    kind = error.code if status != HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
-    param = error.param or None if isinstance(error, UsageError) else None
-    return {"error": {"message": text_of(error), "type": kind, "param": param, "code": status}}
-
-
-_ANTHROPIC_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
-
-
-def anthropic_body(status: int, error: AiciError) -> dict[str, Any]:
-    other = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
-    shown: dict[str, Any] = {"type": _ANTHROPIC_TYPES.get(status, other), "message": text_of(error)}
-    if isinstance(error, ParameterError) and error.param == "thread":
-        # Conversations that the server keeps. Told so, the SDK's tool runner sends whole ones.
-        shown["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
-    return {"type": "error", "error": shown, "request_id": logs.request_id.get() or None}
-
-
-def rest_body(_: int, error: AiciError) -> dict[str, Any]:
-    return {"message": error.message, "hint": error.hint, "code": error.code}
-
-
-_SHAPES: Mapping[str, Shape] = {"/v1/messages": anthropic_body, "/v1/run": rest_body, "/v1/controllers": rest_body}
-
-
-def shape_of(path: str) -> Shape:
-    return next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), openai_body)
-
-
-class _Json(JSONResponse):
-    """Errors quote what they were sent, also half a surrogate pair, which JSON can say and UTF-8 cannot."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-
-
-def response(path: str, error: AiciError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """For a request to `path`."""
-    status = status_of(error)
-    more = dict(headers or {})
-    if isinstance(error, OverloadedError):
-        more["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    if isinstance(error, TimedOutError):
-        # What is left of the body would be taken for the next request.
-        more["Connection"] = "close"
-    if isinstance(error, UnauthorizedError):
-        more["WWW-Authenticate"] = "Bearer"
-    return _Json(shape_of(path)(status, error), status, headers=more)
-
-
-def install(app: FastAPI) -> None:
-    async def expected(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, AiciError)
-        return response(request.url.path, error)
-
-    async def invalid(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return response(request.url.path, _validation(error))
-
-    async def http(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        return response(request.url.path, _http(error, request), error.headers)
-
-    async def gone(_: Request, __: Exception) -> Response:
-        return Response(status_code=499)  # nobody reads it; logs show it, as nginx writes it
-
-    app.add_exception_handler(AiciError, expected)
-    app.add_exception_handler(ClientGoneError, gone)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http)
-
-
-def _validation(error: RequestValidationError) -> ParameterError:
-    """The first problem; names the field, never shows the value, which may be megabytes or a secret."""
-    first = error.errors()[0]
-    # pydantic names the alternatives of a union beside the fields: str, list[str].
-    names = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "str", "bool")]
-    field = ".".join(name for name in names if "[" not in name)
-    kind = first["type"]
-    if kind == "json_invalid":
-        return ParameterError("", f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
-    if first["loc"] == ("body",) and kind.endswith("_type"):
-        hint = "send a JSON object, with Content-Type: application/json"
-        return ParameterError("", "the body is not a JSON object", hint=hint, http_status=422)
-    if kind == "extra_forbidden":
-        return ParameterError(field, f"the parameter {field} is not supported", hint="leave it out")
-    if kind == "missing":
-        return ParameterError(field, f"the parameter {field or 'body'} is missing")
-    message = str(first["msg"]).removeprefix("Value error, ")
-    wrong_type = kind.endswith(("_type", "_parsing"))
-    return ParameterError(field, f"{field}: {message}" if field else message, http_status=422 if wrong_type else 400)
-
-
-def _http(error: HTTPException, request: Request) -> AiciError:
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return ParameterError("", f"there is nothing at {request.url.path}", http_status=404)
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("allow", "")
-        hint = f"use {allowed}" if allowed else ""
-        message = f"{request.method} is not a method of {request.url.path}"
-        return ParameterError("", message, hint=hint, http_status=405)
-    return ParameterError("", str(error.detail), http_status=error.status_code)
+    def __init__(self, param: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, param=param)

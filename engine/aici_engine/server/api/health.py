@@ -1,19 +1,27 @@
 """The routes for operators: `/health`, `/ready`, `/stats` and `/metrics`."""
 
 import contextlib
+from dataclasses import replace
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from aici_base.errors import AiciError
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.service import Service
+
+_PROBE = RoutePolicy(needs_key=False, is_counted=False, is_quiet=True)
+"""Load balancers ask without a key."""
+_STATISTICS = RoutePolicy(is_counted=False)
+"""Not counted as requests: the load of a server must not lock out those who watch the server."""
 
 
 def router(service: Service) -> APIRouter:
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/health")
+    @with_policy(_PROBE)
     async def health() -> JSONResponse:
         """200 while an engine is up. 503 without an engine: the engine has crashed, and a new one is starting."""
         up = service.client.is_ready
@@ -21,18 +29,21 @@ def router(service: Service) -> APIRouter:
         return JSONResponse(status, 200 if up else 503)
 
     @routes.get("/ready")
+    @with_policy(_PROBE)
     async def ready() -> JSONResponse:
         """200 if the server accepts requests. 503 without an engine, or while the server drains."""
         ready = service.client.is_ready and not service.admission.draining
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     @routes.get("/stats")
+    @with_policy(_STATISTICS)
     async def stats() -> dict[str, int | float]:
         """Return the current figures of the engine and of the queue before it."""
         stats: dict[str, int | float] = await service.client.call("stats")
         return stats | _of_server(service)
 
     @routes.get("/metrics", response_class=PlainTextResponse)
+    @with_policy(replace(_STATISTICS, is_quiet=True))
     async def metrics() -> Response:
         """Return metrics in Prometheus's text format. Without an engine, the engine's figures are left out."""
         stats = _of_server(service)

@@ -10,11 +10,10 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aici_base.errors import AiciError
-from aici_engine.server.gateway.authentication import refuse
+from aici_engine.server.gateway.error_responses import refuse
+from aici_engine.server.gateway.route_policy import RoutePolicies
 from aici_engine.server.telemetry import request_record
 from aici_engine.server.telemetry.request_record import Record
-
-_QUIET = {"/health", "/ready", "/metrics"}
 
 _log = logging.getLogger(__name__)
 
@@ -26,14 +25,17 @@ class Observer(Protocol):
 class AccessLogMiddleware:
     """What a route does not catch is a bug: it is logged, and answered with 500."""
 
-    def __init__(self, app: ASGIApp, *, observers: Sequence[Observer]) -> None:
+    def __init__(self, app: ASGIApp, *, policies: RoutePolicies, observers: Sequence[Observer]) -> None:
         self._app = app
+        self._policies = policies
         self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         this = request_record.begin(scope)
+        policy = self._policies.of(scope)
+        this.is_quiet = policy.is_quiet
 
         async def noted(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):
@@ -49,7 +51,7 @@ class AccessLogMiddleware:
             _log.exception("a bug in aici")
             if not this.status:
                 bug = AiciError("the server failed: this is a bug, and it is in the log")
-                await refuse(bug, scope, receive, noted)
+                await refuse(policy.errors, bug, scope, receive, noted)
         finally:
             this.route = getattr(scope.get("route"), "path", "")
             this.total_s = time.perf_counter() - this.started
@@ -62,7 +64,7 @@ class AccessLog:
     """A line a request."""
 
     def ended(self, record: Record) -> None:
-        quiet = record.path in _QUIET and record.status < 400
+        quiet = record.is_quiet and record.status < 400
         _log.log(
             logging.DEBUG if quiet else logging.INFO,
             "%s %s %d",

@@ -6,27 +6,31 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aici_base.errors import AiciError, TimedOutError
+from aici_base.errors import AiciError, TimedOutError, UsageError
 from aici_engine.server.config import RequestLimits
-from aici_engine.server.errors import ParameterError, TooLargeError
-from aici_engine.server.gateway.authentication import refuse
+from aici_engine.server.errors import TooLargeError, WrongEncodingError
+from aici_engine.server.gateway.error_responses import refuse
+from aici_engine.server.gateway.route_policy import RoutePolicies
 
 
 class RequestLimitsMiddleware:
     """Reads the body before the route is called, so that one place decides. WebSockets are bounded by their server."""
 
-    def __init__(self, app: ASGIApp, *, limits: RequestLimits) -> None:
+    def __init__(self, app: ASGIApp, *, policies: RoutePolicies, limits: RequestLimits) -> None:
         self._app = app
+        self._policies = policies
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        policy = self._policies.of(scope)
+        timeout_s = policy.timeout_s or self._limits.request_timeout_s
         try:
-            body = await self._body(scope, receive)
+            body = await self._body(scope, receive, policy.max_body_bytes or self._limits.max_body_bytes)
             _check_json(scope, body)
         except AiciError as error:
-            return await refuse(error, scope, receive, send)
+            return await refuse(policy.errors, error, scope, receive, send)
         if body is None:
             return None
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -40,7 +44,7 @@ class RequestLimitsMiddleware:
             started = True
             await send(message)
 
-        limit = asyncio.timeout(self._limits.request_timeout_s + self._limits.grace_s)
+        limit = asyncio.timeout(timeout_s + self._limits.grace_s)
         try:
             async with limit:
                 return await self._app(scope, replay, watched)
@@ -48,19 +52,19 @@ class RequestLimitsMiddleware:
             if not limit.expired():
                 raise
         if not started:
-            late = TimedOutError(f"the request took longer than {self._limits.request_timeout_s:g} s")
-            await refuse(late, scope, receive, send)
+            late = TimedOutError(f"the request took longer than {timeout_s:g} s")
+            await refuse(policy.errors, late, scope, receive, send)
         return None
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """None when the client leaves before all has come."""
+    async def _body(self, scope: Scope, receive: Receive, max_bytes: int) -> bytes | None:
+        """Return the body; None if the client leaves before all of it has come."""
         headers = Headers(scope=scope)
         if (encoding := headers.get("content-encoding", "identity")) != "identity":
             what = f"the body has Content-Encoding {encoding}"
-            raise ParameterError("", what, hint="send it as it is", http_status=415)
+            raise WrongEncodingError(what, hint="send it as it is")
         length = headers.get("content-length")
-        if length is not None and int(length) > self._limits.max_body_bytes:
-            raise self._too_large()
+        if length is not None and int(length) > max_bytes:
+            raise _too_large(max_bytes)
         parts = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_timeout_s):
@@ -69,15 +73,16 @@ class RequestLimitsMiddleware:
                     if message["type"] == "http.disconnect":
                         return None
                     parts += message.get("body", b"")
-                    if len(parts) > self._limits.max_body_bytes:
-                        raise self._too_large()
+                    if len(parts) > max_bytes:
+                        raise _too_large(max_bytes)
                     if not message.get("more_body", False):
                         return bytes(parts)
         except TimeoutError:
             raise TimedOutError(f"the body has not come within {self._limits.body_timeout_s:g} s") from None
 
-    def _too_large(self) -> TooLargeError:
-        return TooLargeError(f"the body is larger than {self._limits.max_body_bytes} bytes, which this server takes")
+
+def _too_large(max_bytes: int) -> TooLargeError:
+    return TooLargeError(f"the body is larger than {max_bytes} bytes, which this server takes")
 
 
 def _check_json(scope: Scope, body: bytes | None) -> None:
@@ -86,4 +91,4 @@ def _check_json(scope: Scope, body: bytes | None) -> None:
         try:
             orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise ParameterError("", f"the body is not JSON: {error}") from error
+            raise UsageError(f"the body is not JSON: {error}") from error

@@ -5,22 +5,12 @@ to FinishOut) and a Reply for every Call. An event carries the stream number tha
 stream ends with exactly one FinishOut.
 """
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from aici_base.errors import (
-    AiciError,
-    ControllerError,
-    NotFoundError,
-    QuotaError,
-    RuntimeDiedError,
-    TimedOutError,
-    UnavailableError,
-    UsageError,
-)
+from aici_base.errors import AiciError, UsageError, class_of
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 
@@ -58,15 +48,20 @@ class Failure(Struct, frozen=True, array_like=True):
     code: str
     message: str
     hint: str = ""
+    param: str = ""
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
         if isinstance(error, AiciError):
-            return cls(error.code, error.message, error.hint)
+            param = error.param if isinstance(error, UsageError) else ""
+            return cls(error.code, error.message, error.hint_for("http"), param)
         return cls(AiciError.code, f"the engine failed: {error!r}")
 
     def error(self) -> AiciError:
-        return _ERRORS.get(self.code, AiciError)(self.message, hint=self.hint)
+        error = class_of(self.code)(self.message, hint=self.hint)
+        if isinstance(error, UsageError):
+            error.param = self.param
+        return error
 
 
 class EngineInfo(Struct, frozen=True, array_like=True):
@@ -192,19 +187,6 @@ ToEngine: TypeAlias = Submit | Abort | Call
 StreamOut: TypeAlias = AcceptedOut | ScoreOut | SequenceOut | ForkOut
 FromEngine: TypeAlias = Ready | StreamOut | Reply
 
-_ERRORS: Mapping[str, type[AiciError]] = {
-    kind.code: kind
-    for kind in (
-        NotFoundError,
-        QuotaError,
-        UsageError,
-        ControllerError,
-        RuntimeDiedError,
-        TimedOutError,
-        UnavailableError,
-        AiciError,
-    )
-}
 encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(list[ToEngine]).decode
 decode_from_engine = msgspec.msgpack.Decoder(list[FromEngine]).decode

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from aici_base.errors import UsageError
 from aici_controllers import constraints
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.constraints import Constraint
@@ -66,11 +65,7 @@ class Constraints:
         if (known := self._known.get(key)) is not None:
             return known
         async with self._turns:
-            try:
-                constraint = await asyncio.to_thread(check)
-            except UsageError as error:
-                # A hint that names a flag is the command line's.
-                raise UsageError(error.message, hint="" if "--" in error.hint else error.hint) from error
+            constraint = await asyncio.to_thread(check)
         call = ControllerCall(module_id(constraint.guest), constraint.argument)
         if len(self._known) >= _KEPT_CHECKS:
             del self._known[next(iter(self._known))]

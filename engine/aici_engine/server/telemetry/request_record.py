@@ -20,6 +20,7 @@ class Record:
 
     `started` is a time of the performance counter, `started_ns` of the wall clock. Token counts are sums over all
     sequences of the request. `finishes`: the finish reasons of the first 64 sequences. `first_token_s`: the earliest.
+    `is_quiet`: the log shows the request at level DEBUG only, if it succeeds.
     """
 
     request_id: str
@@ -36,6 +37,7 @@ class Record:
     prompt_tokens: int = 0
     output_tokens: int = 0
     finishes: list[str] = field(default_factory=list)
+    is_quiet: bool = False
 
 
 current: ContextVar[Record | None] = ContextVar("request", default=None)

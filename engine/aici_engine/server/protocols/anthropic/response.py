@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import orjson
 
 from aici_base.errors import AiciError
-from aici_engine.server.errors import anthropic_body, status_of
 from aici_engine.server.gateway import sse
+from aici_engine.server.gateway.error_responses import anthropic_body
 from aici_engine.server.protocols.chat.collect import collect_turns
 from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd
@@ -73,7 +73,7 @@ async def streamed(turn: AsyncGenerator[Delta, None], message: Json, *, max_toke
     except AiciError as error:
         if not started:
             raise
-        yield _event(anthropic_body(status_of(error), error))
+        yield _event(anthropic_body(error))
 
 
 def _event(data: Json) -> bytes:

@@ -14,6 +14,8 @@ from aici_engine.sampling_params import from_request
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.error_responses import ANTHROPIC
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.anthropic.conversation import choice_of, prompt_of, tools_of
 from aici_engine.server.protocols.anthropic.response import opening, streamed, whole
 from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
@@ -27,6 +29,7 @@ def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1/messages", tags=["anthropic"])
 
     @routes.post("")
+    @with_policy(RoutePolicy(errors=ANTHROPIC, is_streamed=True))
     async def create(request: Request, body: MessagesRequest, who: Caller) -> Response:
         """Generate the next message of a conversation. With `stream`, the response is server-sent events."""
         service.check_model(body.model)
@@ -39,6 +42,7 @@ def router(service: Service) -> APIRouter:
         return Response(orjson.dumps(answer), media_type="application/json")
 
     @routes.post("/count_tokens")
+    @with_policy(RoutePolicy(errors=ANTHROPIC))
     async def count_tokens(body: CountRequest) -> dict[str, int]:
         """Return the number of input tokens that `/v1/messages` would count for the same body."""
         service.check_model(body.model)

@@ -9,7 +9,7 @@ from msgspec import Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aici_base.errors import AiciError, UsageError
-from aici_engine.server.errors import OverloadedError
+from aici_engine.server.errors import CancelledStreamError, OverloadedError
 from aici_engine.server.protocols.lmtp.messages import (
     COMMANDS,
     BacktrackItem,
@@ -35,10 +35,6 @@ MAX_STREAMS = 256
 _RETRY_AFTER_S = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-class CancelledStreamError(AiciError):
-    code = "cancelled"
 
 
 class Connection:

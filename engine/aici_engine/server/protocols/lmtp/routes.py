@@ -6,8 +6,9 @@ from fastapi import APIRouter, WebSocket
 from fastapi.responses import PlainTextResponse
 
 from aici_base.errors import ForbiddenError
-from aici_engine.server import errors
 from aici_engine.server.gateway.caller import caller
+from aici_engine.server.gateway.error_responses import OPENAI, response
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.lmtp.connection import Connection
 from aici_engine.server.service.service import Service
 
@@ -29,21 +30,24 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/", response_class=PlainTextResponse, tags=["operations"])
+    @with_policy(RoutePolicy(needs_key=False))
     async def page() -> str:
         """List the protocols and paths of this server, as text."""
         return _PAGE.format(model=service.name)
 
     @routes.get("/lmtp", response_class=PlainTextResponse, status_code=426, tags=["lmtp"])
+    @with_policy(RoutePolicy())
     async def no_socket() -> PlainTextResponse:
         """Answer a plain HTTP request with 426: LMTP needs a WebSocket."""
         return PlainTextResponse(_PAGE.format(model=service.name), 426, headers={"Upgrade": "websocket"})
 
     @routes.websocket("/")
     @routes.websocket("/lmtp")
+    @with_policy(RoutePolicy())
     async def lmtp(socket: WebSocket) -> None:
         if _is_foreign(socket, origins):
             why = ForbiddenError("this web page may not connect", hint="--cors-origin lets it")
-            return await socket.send_denial_response(errors.response(socket.url.path, why))
+            return await socket.send_denial_response(response(OPENAI, why))
         return await Connection(socket, service, caller(socket)).serve()
 
     return routes

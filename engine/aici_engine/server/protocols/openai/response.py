@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from aici_base.errors import AiciError
-from aici_engine.server.errors import openai_body, status_of
 from aici_engine.server.gateway import sse
+from aici_engine.server.gateway.error_responses import openai_body
 from aici_engine.server.protocols.chat.turn import TurnEnd, TurnRequest
 
 FINISH_REASONS: Mapping[Literal["end", "stop", "length", "tool_calls"], str] = {
@@ -73,7 +73,7 @@ async def events(chunks: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator
     except AiciError as error:
         if not begun:
             raise
-        yield sse.event(openai_body(status_of(error), error))
+        yield sse.event(openai_body(error))
     else:
         yield sse.DONE
     finally:

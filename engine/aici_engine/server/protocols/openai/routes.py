@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.openai.chat_request import ChatRequest
 from aici_engine.server.protocols.openai.chat_response import chat_chunks, chat_completion
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest
@@ -15,12 +16,15 @@ from aici_engine.server.protocols.openai.completion_response import completion, 
 from aici_engine.server.protocols.openai.response import events
 from aici_engine.server.service.service import Service
 
+_STREAMED = RoutePolicy(is_streamed=True)
+
 
 def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["openai"])
     started = int(time.time())
 
     @routes.post("/chat/completions")
+    @with_policy(_STREAMED)
     async def chat(request: Request, body: ChatRequest, who: Caller) -> Response:
         """Answer a chat. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
         turns = await sse.unless_gone(request, body.turns(service, who))
@@ -30,6 +34,7 @@ def router(service: Service) -> APIRouter:
         return JSONResponse(await sse.unless_gone(request, chat_completion(service, who, turns)))
 
     @routes.post("/completions")
+    @with_policy(_STREAMED)
     async def complete(request: Request, body: CompletionRequest, who: Caller) -> Response:
         """Continue each prompt. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
         prompts = await sse.unless_gone(request, body.prompts(service))
@@ -48,11 +53,13 @@ def router(service: Service) -> APIRouter:
         }
 
     @routes.get("/models")
+    @with_policy(RoutePolicy())
     async def models() -> dict[str, Any]:
         """List the models of this server: always exactly one."""
         return {"object": "list", "data": [model()]}
 
     @routes.get("/models/{name:path}")
+    @with_policy(RoutePolicy())
     async def one_model(name: str) -> dict[str, Any]:
         """Describe the served model, by its name or an alias."""
         service.check_model(name)

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from aici_base.errors import UsageError
 from aici_engine.server.errors import ParameterError
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.error_responses import REST
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 from aici_runtime.channels.envelope import Auth
@@ -22,6 +24,7 @@ _MODULE: dict[int | str, dict[str, Any]] = {
     304: {"description": "The client has the module already: If-None-Match names its id"},
 }
 _COMPILERS = 2
+_POLICY = RoutePolicy(errors=REST)
 
 
 class TagsRequest(BaseModel):
@@ -41,6 +44,7 @@ def router(service: Service) -> APIRouter:
     compilers = asyncio.Semaphore(_COMPILERS)
 
     @routes.post("", openapi_extra=_UPLOAD)
+    @with_policy(_POLICY)
     async def upload(request: Request, who: Caller) -> dict[str, Any]:
         """Upload and compile a controller. The body is the bytes of a WebAssembly module.
 
@@ -57,16 +61,19 @@ def router(service: Service) -> APIRouter:
         return {"time": module.pop("time_ms"), **module}
 
     @routes.get("")
+    @with_policy(_POLICY)
     async def modules() -> dict[str, Any]:
         """List the controllers: the server's own first, then the newest. `compiled_size` is null before compilation."""
         return {"controllers": [asdict(module) for module in await asyncio.to_thread(store.modules)]}
 
     @routes.get("/tags")
+    @with_policy(_POLICY)
     async def tags() -> dict[str, Any]:
         """List all tags, newest first, including the names of the server's own controllers."""
         return {"tags": [asdict(tag) for tag in await asyncio.to_thread(store.tags)]}
 
     @routes.post("/tags")
+    @with_policy(_POLICY)
     async def set_tags(body: TagsRequest, who: Caller) -> dict[str, Any]:
         """Set tags of a module: all of them, or none and an error. The response lists the tags that were set."""
         who.check_upload()
@@ -77,6 +84,7 @@ def router(service: Service) -> APIRouter:
         return {"tags": [asdict(info) for info in infos]}
 
     @routes.delete("/tags/{tag}")
+    @with_policy(_POLICY)
     async def remove_tag(tag: str, who: Caller) -> dict[str, Any]:
         """Remove a tag. The module stays."""
         who.check_upload()
@@ -84,6 +92,7 @@ def router(service: Service) -> APIRouter:
         return {"tag": tag}
 
     @routes.get("/{name}", response_class=WasmResponse, responses=_MODULE)
+    @with_policy(_POLICY)
     async def module(name: str, who: Caller, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         """Download the module with this id or tag. The header ETag is the module id."""
         who.check_controller(name)
@@ -94,6 +103,7 @@ def router(service: Service) -> APIRouter:
         return WasmResponse(await asyncio.to_thread(store.read, module_id), headers=headers)
 
     @routes.delete("/{module_id}")
+    @with_policy(_POLICY)
     async def remove(module_id: str, who: Caller, force: bool = False) -> dict[str, Any]:
         """Delete a module. Only the uploader or an admin may do so.
 

@@ -5,6 +5,8 @@ from starlette.responses import StreamingResponse
 
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.error_responses import REST
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.rest.request import RunRequest, generation_of
 from aici_engine.server.protocols.rest.run_events import run_events
 from aici_engine.server.service.service import Service
@@ -14,6 +16,7 @@ def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["aici"])
 
     @routes.post("/run")
+    @with_policy(RoutePolicy(errors=REST, is_streamed=True))
     async def run(request: Request, body: RunRequest, who: Caller) -> StreamingResponse:
         """Run a controller. The response is server-sent events: an `initial-run`, a `run` per step, then `[DONE]`."""
         generation = await sse.unless_gone(request, generation_of(service, who, body))

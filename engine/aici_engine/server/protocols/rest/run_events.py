@@ -9,18 +9,12 @@ from typing import Any
 import msgspec
 
 from aici_base.errors import ControllerError, NotFoundError
-from aici_engine.server.errors import text_of
+from aici_engine.server.errors import MissingControllerError, text_of
 from aici_engine.server.gateway import sse
 from aici_engine.server.link import wire
 from aici_engine.server.link.client import Stream
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
-
-
-class MissingControllerError(NotFoundError):
-    """The controller was not found. The protocol uses status 400 for every failure of a controller's start."""
-
-    http_status = 400
 
 
 async def run_events(
@@ -48,8 +42,10 @@ def _raise_failed_start(event: wire.StreamOut) -> None:
         return
     error = event.failure.error()
     if isinstance(error, NotFoundError | ControllerError):
-        kind = MissingControllerError if isinstance(error, NotFoundError) else ControllerError
-        raise kind(f"While executing instantiate:\n{error.message}", hint=error.hint) from error
+        message = f"While executing instantiate:\n{error.message}"
+        if isinstance(error, NotFoundError):
+            raise MissingControllerError(message, hint=error.hint) from error
+        raise error.with_message(message) from error
     raise error
 
 
