@@ -1,1 +1,1 @@
-"""The controllers that ship with aici, and the toolchain that builds one's own."""
+"""The controllers shipped with aici, and the toolchain that builds your own."""

@@ -1,8 +1,8 @@
-"""Asks a shipped guest a question outside any request: JSON in, JSON out (`aici/tool.hpp` is the other side).
+"""Ask a shipped guest a question outside any request: JSON in, JSON out (`aici/tool.hpp` has the guest's side).
 
-A tool thereby uses the very parser that constrains generation. The guest has an engine for the one call, so that time
-ends for it alone, a bounded memory and no import: a question that makes it fail or loop for `TIMEOUT_S` is an
-AiciError. It is compiled once, in 30 to 100 ms; a call takes one or two.
+So a check uses the same parser as generation. The guest gets an engine of its own for every call, with a time limit, a
+memory limit and no imports: a question that makes the guest fail, or loop for `TIMEOUT_S`, raises an AiciError. The
+guest is compiled once per process, in 30 to 100 ms; a call takes 1 to 2 ms.
 """
 
 import json
@@ -22,9 +22,9 @@ _MEMORY_MAX_BYTES: Final = 256 << 20
 
 
 def ask(guest: str, question: object) -> Any:
-    """The guest's answer; a question of bytes is JSON already.
+    """Return the guest's answer. A question given as bytes must already be JSON.
 
-    UnavailableError when the guests are not built; ControllerError when the guest fails.
+    Raise UnavailableError if the guests are not built, ControllerError if the guest fails.
     """
     import wasmtime
 
@@ -66,7 +66,7 @@ def _engine() -> "wasmtime.Engine":
 
 @lru_cache(maxsize=16)
 def _compiled(path: Path, _changed_ns: int) -> bytes:
-    """For every engine that `_engine` makes."""
+    """Return the compiled module, valid for every engine made by `_engine`."""
     import wasmtime
 
     return bytes(wasmtime.Module.from_file(_engine(), str(path)).serialize())

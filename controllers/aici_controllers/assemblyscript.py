@@ -1,4 +1,4 @@
-"""Controllers in AssemblyScript: its compiler, from the project's own `node_modules` or through npx."""
+"""Build controllers in AssemblyScript with the compiler from the project's `node_modules`, or through npx."""
 
 import shutil
 from pathlib import Path
@@ -8,16 +8,17 @@ from aici_base.errors import ControllerError, UnavailableError
 from aici_controllers.compilers import Command, run
 
 PACKAGE: Final = "assemblyscript@0.28.20"
-"""Pinned, since the compiler decides the bytes. A project that installed its own (`npm install`) is built with that."""
+"""Pinned, since the version of the compiler decides the bytes. A compiler installed in the project (`npm install`)
+goes first."""
 
 ENTRY: Final = "assembly/index.ts"
 
-# `abort` is what the language calls when an assertion fails. It must be the project's own: hosts do not offer it.
+# AssemblyScript calls `abort` when an assertion fails. The project must define the function: no runtime offers it.
 FLAGS: Final = ("--optimize", "--runtime", "incremental", "--use", "abort=assembly/aici/abort", "--noColors")
 
 
 def build_assemblyscript(folder: Path, out: Path) -> str:
-    """The project in `folder` into the module `out`; returns the compiler's warnings."""
+    """Build the project in `folder` into the module `out`; return the compiler's warnings."""
     wrong = f"{folder} does not compile"
     argv = [*compiler(folder), ENTRY, "--outFile", str(out.resolve()), *FLAGS]
     said = run(Command(argv=argv, cwd=folder, wrong=wrong))
@@ -27,7 +28,7 @@ def build_assemblyscript(folder: Path, out: Path) -> str:
 
 
 def compiler(folder: Path) -> list[str]:
-    """UnavailableError when there is neither the project's own compiler nor npx."""
+    """Return the compiler's command line. Raise UnavailableError if the project has no compiler and npx is missing."""
     own = folder.resolve() / "node_modules" / ".bin" / "asc"
     if own.exists() and shutil.which("node"):
         return [str(own)]

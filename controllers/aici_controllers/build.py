@@ -1,4 +1,4 @@
-"""Compiles controllers from C or C++ with the SDK. Needs `ziglang` (the extra `aici[build]`), nothing else."""
+"""Compile controllers from C or C++ with the SDK. Needs only `ziglang` (the extra `aici[build]`)."""
 
 import re
 import sys
@@ -24,8 +24,8 @@ _HEADERS: Final = {"micropython": micropython.make_headers}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestSources:
-    """What becomes the module `out`. `root` is the folder that the sources are named from; `parts` come from others,
-    and `includes` are their headers."""
+    """The sources of the module `out`. Sources are named relative to `root`; `parts` are third-party sources,
+    `includes` the folders with their headers."""
 
     out: Path
     sources: Sequence[Path]
@@ -37,10 +37,12 @@ class GuestSources:
 
 
 def build_guest(sources: Sequence[Path], out: Path, *, root: Path | None = None) -> str:
-    """Compiles `sources` (.c or .cpp) with the SDK into the module `out`, mode 0644, replaced only on success; returns
-    the compiler's warnings. `root` does not reach the output.
+    """Compile `sources` (.c or .cpp) with the SDK into the module `out`; return the compiler's warnings.
 
-    UnavailableError when there is no toolchain; ControllerError with the compiler's output when it refuses the sources.
+    `out` has mode 0644 and is replaced only on success. The bytes do not depend on `root`.
+
+    Raise UnavailableError if the toolchain is missing, ControllerError with the compiler's output if a source is
+    refused.
     """
     return _build([GuestSources(out=out, sources=sources, root=root)])
 
@@ -68,22 +70,21 @@ def _build(guests: Sequence[GuestSources]) -> str:
 
 
 def _unit(guest: GuestSources, number: int, folder: Path) -> zig.Unit:
-    """The object is called after the source, since the linker names it. Assertions of controllers are on: what they
-    catch ends the guest with a message, instead of going on with what nobody thought of."""
+    """Return the unit to compile. The object is named after the source because the linker records the name.
+    Assertions stay on in controllers: a failed assertion ends the guest with a message."""
     source = guest.sources[number]
     out = folder / f"{number}-{re.sub(r'[^A-Za-z0-9_.]', '_', source.name)}.o"
-    theirs = [f"-isystem{path}" for path in guest.includes]  # their headers do not pass our warnings
+    theirs = [f"-isystem{path}" for path in guest.includes]  # third-party headers do not pass our warnings
     includes = [sdk_dir() / "include"]
     flags = ["-UNDEBUG", *theirs, *guest.flags]
     return zig.Unit(source=source, out=out, root=guest.root or source.parent, includes=includes, flags=flags)
 
 
 def build_shipped(sources: Path, out: Path) -> list[Path]:
-    """Builds each folder of `sources` (one guest, its name, .c and .cpp files, perhaps a guest.toml) into
-    `out`/NAME.wasm.
+    """Build every folder of `sources` into `out`/NAME.wasm: one guest with .c and .cpp files and perhaps a guest.toml.
 
-    A guest is left as it is while NAME.hash beside it says that neither its sources, nor the SDK, nor the toolchain
-    changed. One whose source of others cannot be had is left out, and stderr says so. Returns all modules, sorted.
+    A guest is not rebuilt while NAME.hash beside the module matches its sources, the SDK and the toolchain. A guest is
+    skipped, with a message on stderr, if a third-party source is unavailable. Return all modules, sorted.
     """
     with tempfile.TemporaryDirectory(prefix="aici-made-") as made:
         return _build_stale(sources, out, Path(made))
@@ -110,7 +111,7 @@ def _build_stale(sources: Path, out: Path, made: Path) -> list[Path]:
             try:
                 stale.append(_guest(folder, files, module, recipe, made / folder.name))
             except UnavailableError as error:
-                module.unlink(missing_ok=True)  # it is not what the sources say
+                module.unlink(missing_ok=True)  # the module no longer matches its sources
                 hint = f" ({error.hint})" if error.hint else ""
                 sys.stderr.write(f"{folder.name} is not built: {error.message}{hint}\n")
                 continue
@@ -124,8 +125,8 @@ def _build_stale(sources: Path, out: Path, made: Path) -> list[Path]:
 
 
 def _guest(folder: Path, files: Sequence[Path], module: Path, recipe: Recipe, made: Path) -> GuestSources:
-    """Fetches what it needs of others, and writes their notices beside the module. What is made of theirs before it is
-    compiled goes into `made`."""
+    """Fetch the third-party sources of a guest and write their notices beside the module. Generated headers go into
+    `made`."""
     if recipe.source is None:
         return GuestSources(out=module, sources=files, root=folder.parent, link_flags=recipe.link_flags)
     tree = source_tree(recipe.source)

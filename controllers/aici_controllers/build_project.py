@@ -1,4 +1,4 @@
-"""What `aici ctrl build` is given, a file or a folder, and how it becomes a controller."""
+"""Build a user's controller project, a file or a folder, into a module: `aici ctrl build`."""
 
 import tempfile
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _SKIPPED: Final = {"node_modules", "target", "build", "dist", "tests"}
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """`warnings` is what the compiler said, as it said it."""
+    """A built controller. `warnings`: the compiler's warnings, verbatim."""
 
     path: Path
     language: str
@@ -31,7 +31,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`language` and how to build it; `name` is what the module is called unless told otherwise."""
+    """A project: its language and build function. `name`: the default name of the module."""
 
     name: str
     folder: Path
@@ -40,7 +40,7 @@ class Project:
 
 
 def find_project(path: Path) -> Project:
-    """UsageError when it holds no language that is known, or more than one."""
+    """Find the language of a file or folder. Raise UsageError if there is no known language, or more than one."""
     if not path.exists():
         raise NotFoundError(f"{path} does not exist")
     folder, name = (path, path.resolve().name) if path.is_dir() else (path.parent, path.stem)
@@ -70,8 +70,8 @@ def find_project(path: Path) -> Project:
 
 
 def build_project(project: Project, out: Path) -> Built:
-    """Builds into `out`, which is replaced only by a controller, and only if it was a module. ControllerError says why
-    it is none."""
+    """Build into `out`. An existing file is replaced only if it is a module, and only by a controller. Raise
+    ControllerError with the reasons if the result is not a controller."""
     _check_out(out)
     with tempfile.TemporaryDirectory(prefix="aici-build-") as name:
         module = Path(name) / "controller.wasm"
@@ -84,7 +84,7 @@ def build_project(project: Project, out: Path) -> Built:
 
 
 def _check_out(out: Path) -> None:
-    """A misspelt --out must cost neither a source nor a device."""
+    """Refuse to overwrite anything but a module: a mistyped --out must not destroy a source file or a device."""
     if out.exists() and not out.is_file():
         what = "a folder" if out.is_dir() else "no file"
         raise UsageError(f"{out} is {what}", hint="--out is the module itself: NAME.wasm")

@@ -1,4 +1,4 @@
-"""A tokenizer of single bytes, so that cases of a controller need no model and mean the same everywhere."""
+"""A tokenizer of single bytes: cases of a controller need no model and mean the same everywhere."""
 
 import json
 from collections.abc import Sequence
@@ -10,9 +10,10 @@ EOS = "<|endoftext|>"
 
 
 def write_byte_tokenizer(folder: Path, tokens: Sequence[str] = ()) -> Path:
-    """Token 0 is the end of the sequence, tokens 1 to 256 are the bytes, then come `tokens`, of several bytes each.
+    """Write the tokenizer and return its file. Token 0 is the end of the sequence, tokens 1 to 256 are the bytes,
+    followed by `tokens` of several bytes.
 
-    A text that is one of `tokens` is tokenized as that, any other byte by byte. Returns the file.
+    A text equal to one of `tokens` becomes this token; any other text is tokenized byte by byte.
     """
     letters = {byte: letter for letter, byte in byte_alphabet().items()}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

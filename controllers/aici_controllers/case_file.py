@@ -1,4 +1,5 @@
-"""The cases of `aici ctrl test`: a TOML file, described in `controllers/README.md`. What it cannot mean is refused."""
+"""The cases of `aici ctrl test`: a TOML file, described in `controllers/README.md`. Unknown or contradictory keys
+are refused."""
 
 import difflib
 import json
@@ -13,7 +14,7 @@ from aici_base.errors import NotFoundError, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """First what the controller is expected to do, then what is sampled."""
+    """The keys of a step: the expected behaviour of the controller first, then the sampled token."""
 
     fork: int = 0
     suspended: bool = False
@@ -36,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`error`: the guest does not come up, and says this."""
+    """A case. `error`: the expected message if the guest must fail to start."""
 
     name: str
     argument: str
@@ -47,7 +48,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseFile:
-    """`tokens`: what the built-in tokenizer has beside single bytes."""
+    """A case file. `tokens`: the tokens of the built-in tokenizer beyond single bytes."""
 
     tokens: tuple[str, ...]
     cases: tuple[Case, ...]
@@ -77,7 +78,7 @@ _NEVER_EMPTY: Final = ("sample", "sample_tokens", "error")
 
 
 def read_cases(path: Path) -> CaseFile:
-    """NotFoundError, or UsageError that names the case and the step."""
+    """Read a case file. Raise NotFoundError, or UsageError with the case and the step."""
     try:
         document = tomllib.loads(_bounded(path).decode("utf-8-sig"))
     except OSError as error:
@@ -112,7 +113,7 @@ def _case(table: Any, where: str, folder: Path) -> Case:
 
 
 def _argument(table: Mapping[str, Any], where: str, folder: Path) -> str:
-    """A string as it is; any other value as JSON; or what a file holds, to the byte."""
+    """Return the module argument: a string unchanged, any other value as JSON, or the exact content of a file."""
     if "argument_file" not in table:
         argument = table.get("argument", "")
         try:

@@ -1,7 +1,7 @@
-"""Drives a controller through the steps of a case, without any model.
+"""Drive a controller through the steps of a case, without a model.
 
-The guest runs in the real runtime, a process of its own as in an engine: its imports, sandbox, time and memory limits,
-forks and variables are those that it will have, and what breaks a rule there breaks it here.
+The guest runs in the real runtime, in its own process as with an engine. So imports, sandbox, time and memory limits,
+forks and variables are real, and a broken rule fails here as well.
 """
 
 import itertools
@@ -21,12 +21,13 @@ from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice
 
 _MAX_SHOWN = 20
 _TOKEN = {"allowed", "refused", "exactly", "end", "sample", "sample_tokens", "sample_end"}
-"""The keys of a step that are about the token that comes next."""
+"""The keys of a step that concern the next token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`step` counts from 1 and is 0 where the guest did not come up; `message` is empty when all was as expected."""
+    """The outcome of a case. `step` counts from 1; 0 if the guest did not start. `message`: empty if all steps
+    passed."""
 
     name: str
     step: int
@@ -56,7 +57,7 @@ class Tokens:
         return [TokenId(token) for token in memoryview(raw).cast("I")] if raw else []
 
     def first(self, text: bytes) -> TokenId:
-        """The longest token that `text` begins with."""
+        """Return the longest token at the beginning of `text`."""
         for length in range(min(len(text), self._longest), 0, -1):
             if (token := self._ids.get(text[:length])) is not None:
                 return token
@@ -69,7 +70,7 @@ class Tokens:
             rest = rest[len(self.bytes_of[token]) :]
 
     def beginning(self, texts: Sequence[bytes]) -> set[TokenId]:
-        """All tokens that one of `texts` begins with."""
+        """Return all tokens that begin one of `texts`."""
         prefixes = {text[:length] for text in texts for length in range(1, len(text) + 1)}
         return {TokenId(token) for token, raw in enumerate(self.bytes_of) if raw in prefixes}
 
@@ -88,7 +89,7 @@ def show(raw: bytes) -> str:
 
 
 class CaseRunner:
-    """Runs cases of one module, one at a time."""
+    """Runs the cases of one module, one at a time."""
 
     def __init__(self, runtime: Runtime, tokens: Tokens, module_id: str) -> None:
         self._runtime = runtime
@@ -125,12 +126,12 @@ class CaseRunner:
 
 
 class _DiffersError(Exception):
-    """The controller did something else than the case expects."""
+    """The controller did something unexpected."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a splice does; when it puts back what it takes, that is to let the step pass."""
+    """A splice. A splice that restores the removed tokens lets the step pass without effect."""
 
     backtrack: int
     forced: bytes
@@ -139,10 +140,10 @@ class _Change:
 
 @dataclass(slots=True)
 class _CaseFork:
-    """One sequence: `taken` is its prompt and what followed. `pre` and `mid` are what the guest answered and no step
-    has looked at yet; a splice of `mid` is done nevertheless, and told with the next round. `has_waited`: so `pre`
-    says, in a step of another fork, after which that may be over. `ahead`: the end of `taken`, forced text that no step
-    has spoken of yet. `done`: a step has seen its end."""
+    """One sequence. `taken`: the prompt and all tokens after. `pre` and `mid`: answers of the guest that no step has
+    checked yet; a splice in `mid` is applied nevertheless, and reported to the guest in the next round.
+    `has_waited`: pre suspended in a step of another fork, and may not be suspended any more. `ahead`: the forced
+    text at the end of `taken` not checked by any step yet. `done`: a step has checked the end of the sequence."""
 
     seq_id: SeqId
     taken: list[TokenId]
@@ -192,7 +193,7 @@ class _Story:
             _expect(found == value.encode(), f"the variable {name} {shown}")
 
     def _decide(self, fork: _CaseFork, step: Step) -> None:
-        """What the controller does before and in this step, then what is sampled."""
+        """Check the behaviour of the controller before and in this step, then sample."""
         if fork.mid is None:
             if not fork.error and not fork.ahead and (fork.pre is None or fork.has_waited):
                 self._round(fork)
@@ -201,7 +202,7 @@ class _Story:
                 return
             self._append_forced(fork)
             if fork.ahead and not step.forced and _said(step):
-                # Text that the step speaks of has come, whoever chose it.
+                # The text expected by the step has appeared, whether forced or sampled.
                 _expect(not step.suspended and step.forks == 1, "the controller forces the next token")
                 _expect_no_change(step)
                 self._expect_mask(allowed := self._tokens.beginning([fork.ahead]), step)
@@ -241,7 +242,7 @@ class _Story:
             fork.pre = fork.pre._replace(ff_tokens=())
 
     def _before_token(self, fork: _CaseFork, step: Step, num_forks: int) -> None:
-        """The controller waits, forks or stops."""
+        """Check a step in which the controller waits, forks or stops: no token is sampled."""
         forks = f"forks into {num_forks}" if num_forks > 1 else "does not fork"
         _expect(step.forks == max(num_forks, 1), f"the controller {forks}")
         _expect_no_change(step)
@@ -254,7 +255,7 @@ class _Story:
             self._fork(fork, num_forks)
 
     def _splice(self, fork: _CaseFork, splice: Splice) -> _Change:
-        # The wire counts the token that would have been sampled, and that nobody sees.
+        # The wire counts the token that would have been sampled, which is never shown.
         backtrack = max(0, splice.backtrack - 1)
         num_tokens = len(fork.taken)
         _expect(
@@ -294,7 +295,7 @@ class _Story:
                 map(TokenId, step.sample_tokens) if step.sample_tokens else self._tokens.split(step.sample.encode())
             )
         if not to_come:
-            # The mask alone was asked for. That only the end may come is how a controller stops here.
+            # Only the mask was expected. A controller stops by allowing only the end-of-sequence token.
             fork.stopped = step.stop and allowed == {self._tokens.eos}
             fork.mid = None if fork.ahead else (None, allowed)
             return
@@ -302,7 +303,7 @@ class _Story:
             token = to_come.popleft()
             text = self._tokens.bytes_of[token] if token < len(self._tokens.bytes_of) else b""
             if fork.ahead and text.startswith(fork.ahead):
-                # Less of it is forced than a token has, or just as much.
+                # The forced part is shorter than a token, or exactly as long.
                 to_come.extendleft(reversed(list(self._tokens.split(text.removeprefix(fork.ahead)))))
                 fork.ahead = b""
                 fork.stopped = fork.pre is not None and fork.pre.num_forks == 0
@@ -325,7 +326,7 @@ class _Story:
                 return
 
     def _plain_mask(self, fork: _CaseFork) -> set[TokenId]:
-        """Between the tokens of one sample the controller must do nothing but allow and force."""
+        """Check that the controller only allows and forces between the tokens of one sample."""
         self._append_forced(fork)
         if fork.ahead:
             return self._tokens.beginning([fork.ahead])
@@ -351,7 +352,7 @@ class _Story:
         self._ask([MidOp(parent.seq_id), *(MidOp(fork.seq_id, parent.seq_id) for fork in fresh)])
 
     def _round(self, played: _CaseFork, fresh: Sequence[PreOp] = ()) -> None:
-        """Tell the guests what was appended, and ask all what they want before the next token of `played`."""
+        """Report the appended tokens to all guests and ask for their decisions before the next token of `played`."""
         live = [fork for fork in self._forks if not fork.done]
         posts = [fork.post for fork in live if fork.post is not None]
         told = self._runtime.post_pre_process(post_ops=posts, pre_ops=fresh, freed=[])
@@ -380,7 +381,7 @@ class _Story:
                 fork.mid = (change, _tokens_of(bits[number * row_bytes : (number + 1) * row_bytes]))
 
     def _noted(self, fork: _CaseFork, result: SeqResult[Any]) -> bool:
-        """Keep logs and variables; False if the guest failed."""
+        """Record logs and variables. Return False if the guest failed."""
         self.log += result.logs
         fork.log += result.logs
         for command in result.storage:
@@ -407,13 +408,13 @@ def _expect(holds: bool, difference: str) -> None:
 
 
 def _expect_no_token(step: Step, why: str, *, unless: bool = False) -> None:
-    """No mask is asked for and nothing sampled in this step, so what it says of these would be ignored."""
+    """Refuse keys about masks and sampling in a step that has neither: the keys would be ignored."""
     said = _said(step)
     _expect(unless or not said, f"{why}, but the step has {' and '.join(said)}")
 
 
 def _said(step: Step) -> list[str]:
-    """The keys of the step that are about the next token."""
+    """Return the keys of the step that concern the next token."""
     return [each.name for each in fields(step) if each.name in _TOKEN and getattr(step, each.name) != each.default]
 
 

@@ -1,4 +1,4 @@
-"""Compilers as processes, none of which outlives the build that started it."""
+"""Run compilers as processes that never outlive the build."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from aici_base.errors import ControllerError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """`wrong`: what is so when it fails."""
+    """A compiler to run. `wrong`: the error message if the compiler fails."""
 
     argv: Sequence[str]
     wrong: str
@@ -28,10 +28,11 @@ def run(command: Command) -> str:
 
 
 def run_all(commands: Sequence[Command]) -> list[str]:
-    """What each wrote to stderr, in order. ControllerError with that of the first that failed.
+    """Run commands in parallel and return their stderr, in order. Raise ControllerError with the stderr of the first
+    failure.
 
-    However this ends (Ctrl-C, a signal that is raised as an exception), the others are killed: each has a process group
-    of its own, since drivers such as zig and npx start the compiler as a process again.
+    On any exit (Ctrl-C, a signal raised as an exception) the remaining processes are killed. Every command has a
+    process group of its own, since drivers such as zig and npx start the compiler as a child process.
     """
     started: list[subprocess.Popen[str]] = []
     is_over = threading.Event()
@@ -49,7 +50,7 @@ def run_all(commands: Sequence[Command]) -> list[str]:
             process_group=0,
         )
         started.append(process)
-        if is_over.is_set():  # while this one was being started
+        if is_over.is_set():  # while this process was being started
             _kill(process)
         _, said = process.communicate()
         if process.returncode:

@@ -1,6 +1,6 @@
-"""Checks grammars and runs them on text, with the very reader and parser that constrain generation.
+"""Check grammars, and run grammars on text, with the reader and parser of generation.
 
-They are inside the guest `grammar`. The syntax is described in `controllers/guests/grammar/README.md`.
+Reader and parser are inside the guest `grammar`; `controllers/guests/grammar/README.md` describes the syntax.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from aici_controllers.ask_guest import ask
 
 @dataclass(frozen=True, slots=True)
 class GrammarProblem:
-    """`line` and `column` count from 1, in code points; 0 when the problem is nowhere in particular."""
+    """A problem of a grammar. `line` and `column` count from 1, in code points; 0 if the problem has no position."""
 
     severity: Literal["error", "warning"]
     line: int
@@ -33,22 +33,22 @@ class GrammarSummary:
     productions: int
     terminals: int
     skipped: int
-    """Patterns under SKIP; not among the terminals."""
+    """Patterns under SKIP, which are not terminals."""
     contextual: bool
     states: int
     settled: int
-    """Conflicts that precedence settled."""
+    """Conflicts settled by precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarReport:
     problems: list[GrammarProblem]
     summary: GrammarSummary | None
-    """None when the file could not be read as a grammar."""
+    """Facts about the grammar; None if the text could not be read as a grammar."""
 
     @classmethod
     def from_answer(cls, answer: dict[str, Any]) -> "GrammarReport":
-        """From what the guest says to {"check": text}."""
+        """Convert the guest's answer to {"check": text}."""
         summary = GrammarSummary(**answer["summary"]) if answer["summary"] else None
         return cls([GrammarProblem(**problem) for problem in answer["problems"]], summary)
 
@@ -59,25 +59,26 @@ class GrammarReport:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`at` is the offset of the first byte that is refused, or the input's length; `line`, `column`: its place."""
+    """The result of reading an input. `at`: offset of the first refused byte, or the length of the input; `line` and
+    `column` give the same position."""
 
     accepted: bool
     at: int
     line: int
     column: int
     expected: list[str]
-    """What could stand there: the names of terminals."""
+    """The terminals possible at this position, by name."""
     complete: bool
-    """Could the input have ended there?"""
+    """Whether the input could end at this position."""
 
 
 def check_grammar(text: str) -> GrammarReport:
-    """UnavailableError when the guests are not built."""
+    """Check a grammar. Raise UnavailableError if the guests are not built."""
     return GrammarReport.from_answer(ask("grammar", {"check": text}))
 
 
 def accepts(grammar: str, text: str) -> Verdict:
-    """Whether `text` is a whole text of the grammar. UsageError when the grammar has errors."""
+    """Check whether `text` is a complete text of the grammar. Raise UsageError if the grammar has errors."""
     answer: dict[str, Any] = ask("grammar", {"accepts": {"grammar": grammar, "input": text}})
     if "problem" in answer:
         raise UsageError(f"the grammar has errors: {answer['problem']}", hint="`aici grammar check` lists them all")

@@ -1,4 +1,4 @@
-"""What a guest costs to start, per token and per fork: those that run programs, beside the plain regex guest."""
+"""Measure what guests with interpreters cost to start, per token and per fork, beside the plain regex guest."""
 
 import json
 import statistics
@@ -20,7 +20,7 @@ NATIVE: Final = {
     "jsctrl": "await gen({ maxTokens: 100000 });",
     "pyctrl": "import aici\nawait aici.gen_tokens(max_tokens=100000)\n",
 }
-"""Programs that let through anything, the guest's own code at work."""
+"""Programs that allow everything, computed by the guest's own code."""
 
 INTERPRETED: Final = {
     "jsctrl": """
@@ -54,7 +54,7 @@ while True:
     await step
 """,
 }
-"""The same, the program deciding about each token: two calls of the interpreter a step."""
+"""Programs that decide about every token themselves: two calls of the interpreter per step."""
 
 _NUM_FORKS: Final = 8
 _FORK_STEPS: Final = 16
@@ -62,8 +62,8 @@ _FORK_STEPS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestRow:
-    """Medians. `ready_ms`: from nothing to before the first mask, of a compiled module. `step_us`: post, pre and mid of
-    one token. `fork_bytes`: by how much the memory of all processes grows with a fork (proportional set size)."""
+    """Medians. `ready_ms`: start of a compiled module until the first mask. `step_us`: post, pre and mid of one
+    token. `fork_bytes`: growth of all processes' memory by a fork (proportional set size)."""
 
     guest: str
     wasm_bytes: int
@@ -81,7 +81,7 @@ class GuestRow:
 def measure(
     guests: list[str], in_process: InProcessRuntime, runtime: Runtime, *, token: TokenId, rounds: int, steps: int
 ) -> list[GuestRow]:
-    """Each round measures every guest once, in turn."""
+    """Measure every guest once per round, in turn."""
     compile_s = {guest: in_process.compile(guest) for guest in guests}
     ready: dict[str, list[float]] = {guest: [] for guest in guests}
     native: dict[str, list[float]] = {guest: [] for guest in guests}
@@ -119,7 +119,7 @@ def _step_s(guest: InProcessGuest, token: TokenId, steps: int) -> float:
         guest.consume(token)
         guest.mask()
         times.append(time.perf_counter() - started)
-        # A guest that has ended is fast.
+        # A guest that has ended would look fast.
         if not guest.bits()[token >> 3] >> (token & 7) & 1:
             raise ControllerError("the guest did not go on: what was timed is no step")
     return statistics.median(times)

@@ -1,14 +1,14 @@
-"""`guest.toml` in the folder of a guest: what it is built from beside its own sources.
+"""`guest.toml` in the folder of a guest: what the guest is built from besides its own sources.
 
 third_party = "NAME"      a source of third_party.toml
-sources = ["dir/*.c"]     what of it is compiled
-include = ["dir"]         folders of it that headers are found in, by the guest's sources too
-port = "dir"              folder of the guest with the headers that these sources want of who uses them; else all of it
-headers = "micropython"   headers are made of both first, by this module of aici_controllers
-flags = ["-Os"]           for the sources of others only
-common_flags = ["-g"]     for these and for the guest's own
-stack_bytes = 1048576     of the guest
-link = ["-Wl,..."]        more flags for the linker
+sources = ["dir/*.c"]     the files of the source to compile
+include = ["dir"]         folders of the source with headers, also for the guest's own sources
+port = "dir"              the guest's folder with headers required by the source (default: the guest's folder)
+headers = "micropython"   generate headers first, with this module of aici_controllers
+flags = ["-Os"]           flags for third-party sources only
+common_flags = ["-g"]     flags for third-party sources and the guest's own
+stack_bytes = 1048576     size of the guest's stack
+link = ["-Wl,..."]        further linker flags
 """
 
 import tomllib
@@ -46,7 +46,7 @@ class Recipe:
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """An empty one where there is no file."""
+    """Return the recipe in a folder; the default recipe if the folder has no guest.toml."""
     path = folder / NAME
     if not path.exists():
         return Recipe()
@@ -60,13 +60,13 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def third_party_parts(recipe: Recipe, tree: Path, folder: Path, made: Path) -> list[Part]:
-    """The sources of others in `tree`, to be compiled for the guest in `folder`, whose headers they may include, and
-    those that were made for it in `made`."""
+    """Return the third-party sources in `tree` to compile for the guest in `folder`, including generated sources in
+    `made`. The sources may include headers of the guest."""
     source = recipe.source
     headers = [digest(list(root.rglob("*.h")), root) for root in (folder / recipe.port, made)]
     context = " ".join([source.sha256 if source else "", *headers])
     includes = [*include_folders(recipe, tree, made), folder / recipe.port]
-    flags = ["-w", *recipe.common_flags, *recipe.flags]  # their warnings are theirs
+    flags = ["-w", *recipe.common_flags, *recipe.flags]  # warnings in third-party sources are not ours to fix
     paths = source_files(recipe, tree)
     return [Part(source=path, root=tree, includes=includes, context=context, flags=flags) for path in paths]
 

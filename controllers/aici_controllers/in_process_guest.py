@@ -1,6 +1,7 @@
-"""Our guests, called as the runtime calls them, in this process: the same wasmtime configuration, linker and wrapper.
+"""Run shipped guests in this process, called as the runtime calls guests: same wasmtime configuration, linker and
+wrapper.
 
-For measuring. Modules are compiled beforehand, as the runtime's cache has them; nothing limits a guest's time.
+For measurements. Modules are compiled beforehand, as in the runtime's cache; the time of a guest is not limited.
 """
 
 import tempfile
@@ -26,7 +27,7 @@ _MID = b'{"fork_group":[1]}'
 
 
 class GuestFailedError(Exception):
-    """What the guest said."""
+    """The guest failed; the message is the guest's."""
 
 
 class InProcessRuntime:
@@ -41,7 +42,7 @@ class InProcessRuntime:
         self._folder.cleanup()
 
     def compile(self, guest: str) -> float:
-        """Once, so that the time of `start` does not contain it. Returns the seconds that it took."""
+        """Compile a guest ahead, so that the time of `start` does not include compilation. Return the seconds taken."""
         started = time.perf_counter()
         if guest not in self._compiled:
             out = Path(self._folder.name) / f"{guest}.cwasm"
@@ -50,7 +51,7 @@ class InProcessRuntime:
         return time.perf_counter() - started
 
     def start(self, guest: str, argument: str) -> "InProcessGuest":
-        """From nothing to before the first mask. Raises GuestFailedError."""
+        """Start a guest, up to the point before the first mask. Raise GuestFailedError."""
         host = HostFunctions(self._vocabulary, self._tokenize)
         state = host.guest
         state.blobs[Blob.MODULE_ARG] = argument.encode()
@@ -71,7 +72,7 @@ class InProcessRuntime:
 
 
 class InProcessGuest:
-    """A mask is the whole of `aici_mid_process`: the argument out of the host, the result and the mask into it."""
+    """A mask costs one whole `aici_mid_process`: the guest reads its argument, then returns the result and the mask."""
 
     def __init__(self, guest: Guest, host: HostFunctions, linker: Linker, size_bytes: int) -> None:
         self._guest = guest
@@ -94,13 +95,13 @@ class InProcessGuest:
         self._run("aici_pre_process", b"{}")
 
     def forced(self) -> list[int]:
-        """What is to be consumed without being asked, right after the start or the last `consume`."""
+        """Return the tokens to consume without asking, right after the start or the last `consume`."""
         return list(orjson.loads(self._host.guest.result or b"{}").get("ff_tokens", []))
 
     def bits(self) -> bytes:
         if self._host.guest.masks:
             return bytes(self._host.guest.masks[0])
-        eos = self._host.eos_token()  # the guest stopped, which the runtime answers with this mask
+        eos = self._host.eos_token()  # the guest stopped: the runtime would answer with this mask
         return (1 << eos).to_bytes(self._mask_bytes, "little")
 
     def memory_bytes(self) -> int | None:

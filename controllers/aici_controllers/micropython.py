@@ -1,5 +1,6 @@
-"""The headers that MicroPython is compiled with and that are made of its sources and those of the guest: which names,
-modules and roots of the collector there are. Its own scripts make them; the preprocessor is the toolchain's.
+"""Generate MicroPython's headers from its sources and the guest's: names, modules, and roots of the garbage collector.
+
+MicroPython's own scripts generate the headers; the toolchain's preprocessor is used.
 """
 
 import re
@@ -20,7 +21,8 @@ _SCRIPTS: Final = {"moduledefs": "makemoduledefs.py", "root_pointers": "make_roo
 def make_headers(
     tree: Path, sources: Sequence[Path], includes: Sequence[Path], flags: Sequence[str], into: Path
 ) -> None:
-    """Into `into`/genhdr. `sources` are all C sources of the guest, `tree` is MicroPython's."""
+    """Generate the headers in `into`/genhdr. `sources`: all C sources of the guest; `tree`: the sources of
+    MicroPython."""
     headers = into / "genhdr"
     headers.mkdir(parents=True)
     version = re.search(r"micropython-([\d.]+)", tree.name)
@@ -33,7 +35,7 @@ def make_headers(
         _collect(tree / "py", sources, includes, flags, scratch)
         for made, script in _SCRIPTS.items():
             (headers / f"{made}.h").write_text(_run(tree / "py" / script, scratch / made), "utf-8")
-        # Names are quoted so that the preprocessor, which decides which of them are wanted, leaves them alone.
+        # Names are quoted to protect them from the preprocessor, which decides which names are needed.
         names = (tree / "py" / "qstrdefs.h").read_text("utf-8") + (scratch / "qstrdefs").read_text("utf-8")
         quoted, wanted = scratch / "names.c", scratch / "names.h"
         quoted.write_text(re.sub(r"(?m)^Q\(.*\)", r'"\g<0>"', names), "utf-8")
@@ -45,7 +47,7 @@ def make_headers(
 def _collect(
     scripts: Path, sources: Sequence[Path], includes: Sequence[Path], flags: Sequence[str], scratch: Path
 ) -> None:
-    """What the sources register, one file for each kind."""
+    """Collect the registrations in the sources, one file per kind."""
     together, preprocessed = scratch / "together.c", scratch / "together.i"
     together.write_text("".join(f'#include "{path.resolve()}"\n' for path in sources))
     preprocessed.write_text(zig.preprocess(together, includes, ["-w", "-DNO_QSTR", *flags]), "utf-8")

@@ -1,4 +1,4 @@
-"""Compiled sources, of the SDK and of others, that are kept in the cache: once per content, flags and toolchain."""
+"""A cache of object files compiled from the SDK and third-party sources: one per content, flags and toolchain."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,8 @@ _KEEP_S: Final = 14 * 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A source, named from `root`. `context` is what its object depends on beside its content and flags: headers."""
+    """A source, named relative to `root`. `context`: everything else that the object depends on besides flags, such
+    as headers."""
 
     source: Path
     root: Path
@@ -28,7 +29,7 @@ class Part:
 
 
 def digest(paths: Sequence[Path], root: Path) -> str:
-    """Of the contents, and of the names below `root`."""
+    """Return a hash of the contents, and of the names relative to `root`."""
     total = hashlib.sha256()
     for path in sorted(paths):
         content = path.read_bytes()
@@ -37,8 +38,9 @@ def digest(paths: Sequence[Path], root: Path) -> str:
 
 
 def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = None) -> list[Path]:
-    """In their order. Those that are neither in `shipped` nor in the cache are compiled and kept in the cache; where
-    the cache cannot be written, into `folder`, which must outlive their use."""
+    """Return the object files of `parts`, in order. A missing object is compiled into the cache, or into `folder` if
+    the cache is read-only; then `folder` must outlive the use of the objects. `shipped`: a folder with objects from
+    the wheel."""
     store = _store()
     with contextlib.suppress(OSError):
         store.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,7 @@ def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = No
     missing = {}
     for part, path in zip(parts, found, strict=True):
         if path.exists():
-            with contextlib.suppress(OSError):  # an installation that only its owner may touch
+            with contextlib.suppress(OSError):  # in a read-only installation
                 os.utime(path)
         else:
             missing[path] = part
@@ -73,7 +75,7 @@ def _name(part: Part) -> str:
 
 
 def _compile(missing: Mapping[Path, Part], place: Path) -> None:
-    """Compiled in a folder of their own first: somebody else may be at it too."""
+    """Compile into a temporary folder first: another process may be compiling the same object."""
     with tempfile.TemporaryDirectory(prefix="compile-", dir=place) as folder:
         units = [
             zig.Unit(source=p.source, out=Path(folder) / path.name, root=p.root, includes=p.includes, flags=p.flags)
@@ -85,7 +87,7 @@ def _compile(missing: Mapping[Path, Part], place: Path) -> None:
 
 
 def _forget_old(store: Path) -> None:
-    """What no build has used for two weeks."""
+    """Remove objects unused for two weeks."""
     for path in store.glob("*.o"):
         if path.stat().st_mtime < time.time() - _KEEP_S:
             path.unlink(missing_ok=True)

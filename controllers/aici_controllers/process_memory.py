@@ -1,10 +1,10 @@
-"""How much memory processes take together."""
+"""Measure the memory of processes."""
 
 from pathlib import Path
 
 
 def pss_bytes(pid: int) -> int:
-    """Of a process and all below it: what is shared counts once."""
+    """Return the memory of a process and all its descendants in bytes; shared memory counts once."""
     total = _pss_of(pid)
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:

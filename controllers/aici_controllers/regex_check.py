@@ -1,6 +1,6 @@
-"""Checks a regular expression before anything is loaded for it, with the very parser that constrains generation.
+"""Check a regular expression with the parser of generation, before anything is loaded.
 
-The parser is inside the guest `regex`. The syntax is described in `controllers/guests/regex/README.md`.
+The parser is inside the guest `regex`; `controllers/guests/regex/README.md` describes the syntax.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from aici_controllers.ask_guest import ask
 
 @dataclass(frozen=True, slots=True)
 class RegexProblem:
-    """Why a pattern is refused; `position` counts code points from 0.
+    """The reason for refusing a pattern; `position` counts code points from 0.
 
-    `shown` is what the guest writes to its log: the message, the pattern near the position, and a caret under it.
+    `shown`: the lines in the guest's log: the message, the pattern near the position, and a caret below.
     """
 
     position: int
@@ -21,9 +21,10 @@ class RegexProblem:
 
 
 def check_regex(pattern: str, *, search: bool = False) -> RegexProblem | None:
-    """None when the guest `regex` accepts `pattern`; with `search`, as a `pattern` of JSON Schema.
+    """Return None if the guest `regex` accepts `pattern`. With `search`, `pattern` is read as a `pattern` of JSON
+    Schema.
 
-    UnavailableError when the guests are not built.
+    Raise UnavailableError if the guests are not built.
     """
     try:
         pattern.encode()

@@ -1,4 +1,4 @@
-"""Controllers in Rust: cargo, and a target that has no operating system."""
+"""Build controllers in Rust with cargo, for a target without an operating system."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ TARGET: Final = "wasm32-unknown-unknown"
 
 
 def build_rust(folder: Path, out: Path) -> str:
-    """The package in `folder` (a Cargo.toml with crate-type cdylib) into the module `out`; returns cargo's warnings.
-    Cargo's own folder `target` is left as it is."""
+    """Build the package in `folder` (a Cargo.toml with crate-type cdylib) into the module `out`; return cargo's
+    warnings. The folder `target` of the package is not touched."""
     require()
     with tempfile.TemporaryDirectory(prefix="aici-cargo-") as target:
         env = os.environ | environment(folder)
@@ -36,14 +36,14 @@ def command(folder: Path, target: Path) -> list[str]:
 
 
 def environment(folder: Path) -> Mapping[str, str]:
-    """The same bytes wherever the folder is and whoever builds it."""
+    """Return the environment in which the bytes do not depend on the folder or the user."""
     home = os.environ.get("CARGO_HOME") or Path.home() / ".cargo"
     remap = f"--remap-path-prefix={folder.resolve()}=. --remap-path-prefix={home}=cargo"
     return {"RUSTFLAGS": f"{remap} -C strip=symbols -C link-arg=-zstack-size=262144"}
 
 
 def require() -> None:
-    """UnavailableError that says what to install."""
+    """Check for cargo and the target. Raise UnavailableError with what to install."""
     hint = f"install Rust, then: rustup target add {TARGET}"
     if not shutil.which("cargo") or not shutil.which("rustc"):
         raise UnavailableError("cargo is not installed", hint=hint)

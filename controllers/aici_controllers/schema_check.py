@@ -1,6 +1,6 @@
-"""Checks a JSON Schema before anything is loaded for it, and texts against it, with what constrains generation.
+"""Check a JSON Schema, and texts against a schema, with the code of generation, before anything is loaded.
 
-All of it is inside the guest `json_schema`. What it supports: `controllers/guests/json_schema/README.md`.
+The code is inside the guest `json_schema`; `controllers/guests/json_schema/README.md` lists what is supported.
 """
 
 import contextlib
@@ -17,23 +17,25 @@ Formats = Literal["strict", "known"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaProblem:
-    """What cannot be honoured. `pointer` (RFC 6901) leads to the keyword, "" to the schema as a whole."""
+    """A part of the schema that cannot be honoured. `pointer` (RFC 6901) points to the keyword; "" is the whole
+    schema."""
 
     pointer: str
     keyword: str
     message: str
 
     def show(self) -> str:
-        """What the guest writes to its log: the message after the pointer."""
+        """Return the line that the guest writes to its log: the pointer, then the message."""
         return f"json schema error at #{self.pointer}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaReport:
-    """With `problems` nothing can be generated; `dropped` is what is left out because of `lenient`.
+    """The result of a check. `problems`: reasons why nothing can be generated. `dropped`: parts ignored because of
+    `lenient`.
 
-    `texts` has for each text None when the schema allows it, else how many of its bytes are the beginning of an
-    allowed text; empty when there are problems.
+    `texts`: for every checked text None if the schema allows the text, else the length in bytes of its longest prefix
+    that begins an allowed text. Empty if there are problems.
     """
 
     problems: tuple[SchemaProblem, ...]
@@ -44,7 +46,8 @@ class SchemaReport:
 def schema_argument(
     schema: object, *, whitespace: Whitespace = "compact", lenient: bool = False, formats: Formats = "strict"
 ) -> bytes:
-    """The argument of the guest `json_schema`. `schema` is the document, or its text (str), which keeps its numbers."""
+    """Return the argument of the guest `json_schema`. `schema`: the document, or its text (str), in which numbers
+    keep their digits."""
     text = schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
     options = {"whitespace": whitespace, "lenient": lenient, "formats": formats}
     return f'{json.dumps(options)[:-1]}, "schema": {text}}}'.encode()
@@ -58,10 +61,10 @@ def check_schema(
     lenient: bool = False,
     formats: Formats = "strict",
 ) -> SchemaReport:
-    """UnavailableError when the guests are not built. `schema`: as for `schema_argument`."""
+    """Check a schema. `schema`: as for `schema_argument`. Raise UnavailableError if the guests are not built."""
     try:
         if isinstance(schema, str):
-            with contextlib.suppress(RecursionError):  # the guest, which has a bound, says it better
+            with contextlib.suppress(RecursionError):  # nested too deeply; the guest has a limit and a better message
                 json.loads(schema)
         argument = schema_argument(schema, whitespace=whitespace, lenient=lenient, formats=formats)
     except json.JSONDecodeError as error:
@@ -71,7 +74,7 @@ def check_schema(
         return SchemaReport((SchemaProblem("", "", "a lone surrogate is no character"),), (), ())
     report = parse_report(ask("json_schema", with_texts(argument, texts)))
     if isinstance(schema, str) and _is_no_json(report):
-        # Python takes NaN and keys that come twice. Asked about the text alone, the guest gives its lines and columns.
+        # Python accepts NaN and repeated keys. The guest reports line and column when asked about the text alone.
         alone = parse_report(ask("json_schema", schema.encode()))
         return alone if _is_no_json(alone) else report
     return report
@@ -82,7 +85,7 @@ def _is_no_json(report: SchemaReport) -> bool:
 
 
 def with_texts(argument: bytes, texts: Sequence[str]) -> bytes:
-    """The question whether `texts` are allowed, from the guest's argument."""
+    """Return the question whether `texts` are allowed, made from the guest's argument."""
     return argument[:-1] + b', "texts": ' + json.dumps(list(texts), ensure_ascii=False).encode() + b"}"
 
 

@@ -1,5 +1,5 @@
-"""Where the SDK is, and its compiled form. A wheel carries the objects, since compiling them takes a minute or two; a
-checkout compiles them into the cache."""
+"""Locate the SDK and its compiled objects. A wheel carries the objects, since compiling takes a minute or two; a
+checkout compiles into the cache."""
 
 import re
 import shutil
@@ -15,14 +15,14 @@ RUNS_ONCE: Final = re.compile(
     r"/src/(schema/|json_|choices|substring|suffix_array"
     r"|grammar/(?!lexer|masks|recognizer|scanner|stacks)|regex/(char_class|escape|groups|parser|problem|unicode))"
 )
-"""What is busy only when a constraint is made, and is compiled for size: a large schema takes 8 % longer then, and the
+"""Sources used only when a constraint is made: compiled for size. A large schema then takes 8 % longer, and the
 guest of schemas is 8 % smaller."""
 _SHIPPED: Final = Path(__file__).resolve().parent / "objects"
 
 
 @cache
 def sdk_dir() -> Path:
-    """The folder with `include/`, `src/` and `zig/`: beside this package in a checkout, inside it in a wheel."""
+    """Return the folder with `include/`, `src/` and `zig/`: beside this package in a checkout, inside it in a wheel."""
     here = Path(__file__).resolve().parent
     return next((path for path in (here.parent / "sdk", here / "sdk") if path.is_dir()), here / "sdk")
 
@@ -36,17 +36,17 @@ def sdk_headers() -> list[Path]:
 
 
 def sdk_objects(sources: Sequence[Path], folder: Path, *, shipped: Path = _SHIPPED) -> list[Path]:
-    """Sources of the SDK as object files; see `objects_of`."""
+    """Return the sources of the SDK as object files; see `objects_of`."""
     return objects_of(_parts(sources), folder, shipped=shipped)
 
 
 def is_sdk_compiled() -> bool:
-    """Whether a build will find it. If not, it takes a minute or two longer."""
+    """Whether the objects are compiled. If not, a build takes a minute or two longer."""
     return are_compiled(_parts(sdk_sources()), shipped=_SHIPPED)
 
 
 def ship_objects() -> None:
-    """Puts the objects of the SDK where a wheel takes them along."""
+    """Put the objects of the SDK into the folder shipped by a wheel."""
     _SHIPPED.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="aici-sdk-") as folder:
         wanted = {path.name: path for path in sdk_objects(sdk_sources(), Path(folder))}

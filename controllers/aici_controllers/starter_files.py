@@ -1,5 +1,8 @@
-"""What `aici ctrl new` writes: the files of `starters/common` and of one language, with the name filled in. And what
-scripts start from, which need no building: the files of `script_starters`."""
+"""Write the files that a project starts from: `aici ctrl new` and `aici script new`.
+
+A controller project gets the files of `starters/common` and of one language, with the name filled in. A script needs no
+build and gets the files of `script_starters`.
+"""
 
 import re
 import shutil
@@ -19,7 +22,7 @@ def languages() -> list[str]:
 
 
 def write_starter(name: str, language: str, folder: Path) -> Path:
-    """Writes `folder/name`, which must not exist, and returns it."""
+    """Write `folder/name`, which must not exist, and return the path."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a controller", hint="letters, digits, - and _; a letter first")
     target = folder / name
@@ -36,8 +39,8 @@ def write_starter(name: str, language: str, folder: Path) -> Path:
 
 
 def write_script_starter(language: str, folder: Path, *, force: bool = False) -> list[Path]:
-    """Writes the files of the starter into `folder`, and returns them. One that is there with another content is only
-    replaced with `force`, and else nothing is written."""
+    """Write the files of a script starter into `folder` and return their paths. If a file exists with another
+    content, write nothing without `force`."""
     sources = sorted(path for path in (_SCRIPT_STARTERS / language).iterdir() if path.is_file())
     targets = [folder / source.name for source in sources]
     if folder.exists() and not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Checks the arguments of the guests `choices` and `substring`, with the very readers that constrain generation."""
+"""Check the arguments of the guests `choices` and `substring` with the readers of generation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +7,14 @@ from aici_controllers.ask_guest import ask
 
 
 def check_choices(choices: Sequence[str]) -> str | None:
-    """Why the guest `choices` refuses these; None if it takes them. Its argument is their JSON array."""
+    """Return why the guest `choices` refuses these choices; None if accepted. The argument is the choices as a JSON
+    array."""
     return _check("choices", {"choices": list(choices)}, *choices)
 
 
 def check_substring(text: str, end: str = "") -> str | None:
-    """Why the guest `substring` refuses this; None if it takes it. Its argument is the JSON `{"text", "end"}`."""
+    """Return why the guest `substring` refuses the text; None if accepted. The argument is the JSON `{"text",
+    "end"}`."""
     return _check("substring", {"text": text, "end": end}, text, end)
 
 

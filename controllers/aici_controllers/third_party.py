@@ -1,6 +1,6 @@
-"""Sources of others that guests are built from: fetched once, by pinned version and hash, into the cache.
+"""Third-party sources of guests: fetched once into the cache, by pinned version and hash.
 
-The standard library only: the build hook imports this. Nothing of what is fetched is run here.
+Uses the standard library only, because the build hook imports this file. Nothing fetched is executed here.
 """
 
 import hashlib
@@ -33,13 +33,13 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
         file.write("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
     return name
 """
-"""pip asks the build backend of a source distribution for its metadata, even where it only downloads. This answers in
-place of setuptools, so that nothing of the distribution runs and nothing has to be installed to build it."""
+"""A build backend in place of setuptools. pip asks the backend of a source distribution for metadata even for a
+plain download; with this backend no code of the distribution runs and nothing needs to be installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A row of the table. `guest` is what is built from it, `file` what its archive is called."""
+    """A row of third_party.toml. `guest`: the guest built from the source. `file`: the name of its archive."""
 
     name: str
     guest: str
@@ -58,9 +58,9 @@ def known_sources() -> Mapping[str, Source]:
 
 
 def source_tree(source: Source, *, cache_dir: Path | None = None) -> Path:
-    """The folder with the unpacked source, which is fetched if it is not in the cache. Do not write there.
+    """Return the folder with the unpacked source; fetch the source if the cache lacks it. Callers must not write there.
 
-    The archive itself is looked for in `$AICI_SOURCES_DIR` first. UnavailableError says why it cannot be had.
+    `$AICI_SOURCES_DIR` is searched for the archive first. Raise UnavailableError if the archive cannot be had.
     """
     store = (cache_dir or default_cache_dir()) / "sources"
     tree = store / f"{source.name}-{source.version}-{source.sha256[:16]}"
@@ -73,7 +73,7 @@ def source_tree(source: Source, *, cache_dir: Path | None = None) -> Path:
             try:
                 unpacked.rename(tree)
             except OSError:
-                if not tree.is_dir():  # else somebody was faster
+                if not tree.is_dir():  # another process was faster
                     raise
     except (OSError, tarfile.TarError) as error:
         raise UnavailableError(f"the source of {source.name} cannot be unpacked: {error}") from error
@@ -81,8 +81,8 @@ def source_tree(source: Source, *, cache_dir: Path | None = None) -> Path:
 
 
 def notice(source: Source, tree: Path) -> str:
-    """The copyright notices of the source, which its licence asks to go where the compiled form goes: the terms once,
-    below the names of all whose they are."""
+    """Return the copyright notices of the source, which its licence requires beside the compiled form. Identical
+    terms appear once, below the names of all holders."""
     owners: dict[str, dict[str, None]] = {}
     for path in sorted({path for pattern in source.notices for path in tree.glob(pattern)}):
         lines = _first_comment(path.read_text("utf-8")).splitlines()
@@ -97,7 +97,7 @@ def notice(source: Source, tree: Path) -> str:
 
 
 def _first_comment(text: str) -> str:
-    """All of what is no C."""
+    """Return the first C comment of a file; the whole text if the file is not C."""
     start, end = text.find("/*"), text.find("*/")
     return text[start : end + 2] if 0 <= start < end else text.strip()
 
@@ -117,7 +117,7 @@ def _archive(source: Source, folder: Path) -> Path:
 
 
 def _from_pypi(source: Source, folder: Path) -> Path:
-    """By pip, so with the index that its user configured."""
+    """Fetch with pip, through the package index of the user's configuration."""
     stub = folder / "stub" / "setuptools"
     stub.mkdir(parents=True)
     (stub / "__init__.py").touch()
@@ -153,8 +153,8 @@ def _from_pypi(source: Source, folder: Path) -> Path:
 
 
 def _from_debian(source: Source, folder: Path) -> Path:
-    """By apt, from the archives that the machine is configured for, whichever release of Debian that is: they keep the
-    sources of all releases that are maintained. Needs no root, and no list of packages is fetched."""
+    """Fetch with apt from the archives configured on the machine, for any maintained release of Debian: all of them
+    keep the sources. Needs no root and fetches no list of packages."""
     pool = f"pool/main/{source.name[0]}/{source.name}/{quote(source.file)}"
     path = folder / source.file
     why = "no archive of Debian is configured"
@@ -180,7 +180,8 @@ def _from_debian(source: Source, folder: Path) -> Path:
 
 
 def _configured_archives(lists: Path) -> list[str]:
-    """What `apt-get update` would ask, whether or not it was ever run here. `lists`: an empty place for its state."""
+    """Return the archives that `apt-get update` would ask, even if the command never ran here. `lists`: an empty
+    folder for apt's state."""
     (lists / "partial").mkdir(parents=True)
     uris = _apt("apt-get", "-o", f"Dir::State::lists={lists}", "--print-uris", "update")
     return list(dict.fromkeys(re.findall(r"^'(.+?)/dists/", uris, re.MULTILINE)))
@@ -204,9 +205,10 @@ _FETCHERS: Final[Mapping[str, Callable[[Source, Path], Path]]] = {"pypi": _from_
 
 
 def _unpack(archive: Path, into: Path) -> Path:
-    """The folder that the archive consists of."""
+    """Return the folder in the archive; `into` if the archive has no single folder."""
     with tarfile.open(archive) as tar:
-        # The archive is the one that was pinned; the filter (Python 3.11.4) is for whoever pins a bad one.
+        # The hash of the archive has been verified; the filter (Python 3.11.4) protects from pinning a malicious
+        # archive.
         tar.extraction_filter = getattr(tarfile, "data_filter", None)
         tar.extractall(into)
     inside = list(into.iterdir())

@@ -1,7 +1,7 @@
 """The bundled toolchain (`ziglang`): C and C++ to objects, objects to a controller, Zig to a controller.
 
 All C and C++ is compiled with the same flags: zig keeps one compiled C library per set of flags (about 20 s, once), and
-a build after that takes about a second. What a file is called and where it lies never reaches the output.
+a later build takes about a second. The output does not depend on the name or folder of a source.
 """
 
 import importlib.util
@@ -44,14 +44,14 @@ def require() -> None:
 
 
 def has_cache() -> bool:
-    """Whether something was compiled here before. If not, the first build takes up to a minute longer."""
+    """Whether a build ran here before. If not, the first build takes up to a minute longer."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or Path(base) / "zig").is_dir()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A C or C++ file and the object that it becomes. `root` is what `__FILE__` is written without."""
+    """A C or C++ file and its object. `root`: the prefix removed from `__FILE__`."""
 
     source: Path
     out: Path
@@ -61,7 +61,7 @@ class Unit:
 
 
 def compile(units: Sequence[Unit]) -> str:  # noqa: A001
-    """Returns the warnings."""
+    """Compile the units in parallel and return the warnings."""
     return "".join(run_all([_compile(unit) for unit in units]))
 
 
@@ -75,7 +75,7 @@ def _compile(unit: Unit) -> Command:
 
 
 def preprocess(source: Path, includes: Sequence[Path], flags: Sequence[str]) -> str:
-    """One source: of several, the driver would forget its own headers."""
+    """Return a preprocessed source. A single source only: given several, the driver forgets its own headers."""
     with tempfile.TemporaryDirectory(prefix="aici-cpp-") as name:
         out = Path(name) / "out.i"
         folders = [f"-I{path}" for path in includes]
@@ -88,9 +88,8 @@ def preprocess(source: Path, includes: Sequence[Path], flags: Sequence[str]) -> 
 
 
 def link(objects: Sequence[Path], out: Path, flags: Sequence[str] = ()) -> str:
-    """As C when that is enough: the C++ standard library is header-only as far as the SDK uses it, and building the
-    rest of it takes as long as the C library again. A controller that needs it (std::string) is linked a second time.
-    """
+    """Link as C if possible: the SDK uses the C++ standard library as headers only, and building the library takes
+    as long as building the C library. A controller that needs the library (std::string) is linked a second time."""
     try:
         return _link("cc", objects, out, flags)
     except ControllerError as error:
@@ -100,8 +99,9 @@ def link(objects: Sequence[Path], out: Path, flags: Sequence[str] = ()) -> str:
 
 
 def _link(driver: str, objects: Sequence[Path], out: Path, flags: Sequence[str]) -> str:
-    """Twice: the driver knows what belongs to a module, but not the option by which calls and addresses take the bytes
-    that they need instead of five each, which is a sixteenth of a module. So it is asked to say how it links."""
+    """Link in two steps. The driver knows the parts of a module, but not the option for short encodings of calls and
+    addresses, which saves a sixteenth of the module. So the driver only prints the linker command, which is then run
+    with the option."""
     out = out.resolve()
     wrong = "the controller does not link"
     names = [str(path.resolve()) for path in objects]
@@ -109,24 +109,24 @@ def _link(driver: str, objects: Sequence[Path], out: Path, flags: Sequence[str])
     said = run(replace(first, env={**os.environ, "ZIG_VERBOSE_LINK": "1"})).splitlines(keepends=True)
     how = next(line for line in said if line.startswith("wasm-ld "))
     options, _, inputs = how.strip().partition(f" -o {out} ")
-    between = r"(?<=\.[oa]) (?=/)"  # the driver quotes nothing, and a folder may have a space in its name
+    between = r"(?<=\.[oa]) (?=/)"  # the driver does not quote, and a folder may contain a space
     run(command(wrong, *options.split(" "), *COMPACT, "-o", str(out), *re.split(between, inputs)))
-    # The first time, it also says how it makes the C library.
+    # On first use the driver also prints how it builds the C library.
     return "".join(line for line in said if not line.startswith(("wasm-ld ", "ar ")))
 
 
 def build_zig(root: Path, out: Path, *, binding: Path) -> str:
-    """A controller in Zig: `root` may import the module `aici`, which is `binding`."""
+    """Build a controller in Zig: `root` may import `binding` as the module `aici`."""
     modules = ("--dep", "aici", f"-Mroot={root}", f"-Maici={binding}")
     flags = (*ZIG, "--stack", str(STACK_BYTES), f"-femit-bin={out}")
     return run(command(f"{root} does not compile", "build-exe", *flags, *modules))
 
 
 def command(wrong: str, *arguments: str) -> Command:
-    """Of the toolchain; `wrong` is what is so when it fails."""
+    """Return a command of the toolchain; `wrong`: the error message if the command fails."""
     return Command(argv=[sys.executable, "-P", "-m", "ziglang", *arguments], wrong=wrong)
 
 
 def _as_path(source: Path) -> str:
-    """What neither begins like an option nor like a file of options."""
+    """Return a path that cannot be mistaken for an option or a response file."""
     return f"./{source}" if str(source).startswith(("-", "@")) else str(source)

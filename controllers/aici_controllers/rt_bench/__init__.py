@@ -1,1 +1,1 @@
-"""What the controller runtime costs: `aici bench rt`."""
+"""Measure the cost of the controller runtime: `aici bench rt`."""

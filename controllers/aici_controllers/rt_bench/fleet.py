@@ -1,4 +1,4 @@
-"""Some sequences of one runtime, taken through steps as an engine does, every answer checked."""
+"""Drive several sequences of one runtime through steps, as an engine does, and check every answer."""
 
 import itertools
 import time
@@ -19,7 +19,8 @@ _ids = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Seconds. `mid_s`: the round trip that the forward pass can hide. `step_s`: all that a step asks the runtime."""
+    """In seconds. `mid_s`: the round trip that a forward pass can hide. `step_s`: all calls of the runtime in a
+    step."""
 
     mid_s: float
     step_s: float
@@ -27,7 +28,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A module and its argument, with the tokens that it lets the model say, again and again."""
+    """A module and its argument. `tokens`: tokens that the module allows, in an endless cycle."""
 
     name: str
     module_id: str
@@ -36,7 +37,8 @@ class Program:
 
 
 class Fleet(ABC):
-    """`size` sequences that run one program, and are all that the runtime has: some operations ask every live one."""
+    """`size` sequences that run one program: all sequences of the runtime, since some operations ask every live
+    sequence."""
 
     def __init__(self, runtime: Runtime, program: Program, size: int) -> None:
         self._runtime = runtime
@@ -53,7 +55,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def step(self) -> StepTimes:
-        """Each sequence gets its token, and computes the mask of the next one."""
+        """Give every sequence its token and compute the next mask."""
 
     @abstractmethod
     def _free(self) -> None: ...
@@ -68,13 +70,14 @@ class Fleet(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Else there may be an answer that nobody has read, and that would be taken for ours; the runtime ends soon.
+        # After an error an unread answer may remain, which would be mistaken for the next answer; the runtime ends soon
+        # anyway.
         if kind is None:
             self._free()
 
 
 class V2Fleet(Fleet):
-    """By the op set of mid alone."""
+    """Protocol v2: mid alone."""
 
     def _bind(self, names: Mapping[SeqId, str]) -> None:
         self._call([StepOp(seq_id, req_id=name) for seq_id, name in names.items()])
@@ -98,7 +101,7 @@ class V2Fleet(Fleet):
 
 
 class V1Fleet(Fleet):
-    """By the op set of pre, mid and post."""
+    """Protocol v1: pre, mid and post."""
 
     def _bind(self, names: Mapping[SeqId, str]) -> None:
         pre_ops = [PreOp(seq_id, name) for seq_id, name in names.items()]
@@ -115,7 +118,7 @@ class V1Fleet(Fleet):
         return StepTimes(ended - between, ended - started)
 
     def mid(self) -> float:
-        """Seconds of a mid without a token before it."""
+        """Return the seconds of a mid without a preceding token."""
         started = time.perf_counter()
         mid = self._mid([MidOp(seq_id) for seq_id in self.ids])
         ended = time.perf_counter()
@@ -123,7 +126,7 @@ class V1Fleet(Fleet):
         return ended - started
 
     def fork(self) -> float:
-        """Seconds of a mid in which the first sequence is forked. The fork is ended after it."""
+        """Return the seconds of a mid that forks the first sequence. The fork is freed afterwards."""
         branch = SeqId(next(_ids))
         started = time.perf_counter()
         mid = self._mid([*(MidOp(seq_id) for seq_id in self.ids), MidOp(branch, self.ids[0])])
@@ -133,7 +136,7 @@ class V1Fleet(Fleet):
         return ended - started
 
     def failing_mid(self) -> float:
-        """Seconds until the runtime says that every sequence has failed."""
+        """Return the seconds until the runtime reports all sequences as failed."""
         started = time.perf_counter()
         mid = self._mid([MidOp(seq_id) for seq_id in self.ids])
         ended = time.perf_counter()
@@ -157,6 +160,6 @@ def start(runtime: Runtime, program: Program, name: str) -> Future[Any]:
 
 def _check(mid: Mid) -> None:
     for result in mid.seqs.values():
-        # A guest that has ended is fast.
+        # A guest that has ended would look fast.
         if result.error or result.result is not None:
             raise ControllerError(f"a guest did not go on: {result.error or result.result}")

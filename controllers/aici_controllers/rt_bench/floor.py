@@ -1,4 +1,4 @@
-"""The least that a round trip between two processes can cost: a message there and back, and nothing done with it."""
+"""The lower bound of a round trip between two processes: a message there and back, without any work."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ _HALF = 4096
 
 
 class Primitive(Protocol):
-    """One word of news in each direction. Made before the fork, used on both sides of it."""
+    """One message word in each direction. Created before the fork, used in both processes."""
 
     def send(self, way: int) -> None: ...
 
@@ -54,7 +54,8 @@ class Futexes:
 
 
 class Floor:
-    """Two processes and a page of shared memory. Made while this process has one thread; owns the other one."""
+    """Two processes and a page of shared memory. Must be created while this process has one thread; owns the other
+    process."""
 
     def __init__(self, primitive: Primitive) -> None:
         self._primitive = primitive
@@ -93,5 +94,5 @@ PRIMITIVES: dict[Sync, Callable[[], Primitive]] = {"semaphore": Semaphores, "fut
 
 
 def open_floors(stack: ExitStack) -> dict[Sync, Floor]:
-    """By the name of the primitive. Before anything starts a thread."""
+    """Return the floors by name of the primitive. Call before any thread starts."""
     return {name: stack.enter_context(Floor(make())) for name, make in PRIMITIVES.items()}

@@ -1,6 +1,6 @@
-"""Guests that are made for measuring: one that walks the whole trie in every step, one that traps, one that never ends.
+"""Guests made for measuring: one walks the whole trie in every step, one traps, one never ends.
 
-In the text format, so that measuring needs no toolchain.
+The guests are in the text format, so measuring needs no toolchain.
 """
 
 import wasmtime
@@ -55,7 +55,7 @@ WALK = f"""
     (call $bias (i32.const 0x10000))
     {_answer(_SAMPLE)}
 """
-"""Allows what may stand inside a JSON string: nearly every token, so nearly every node is visited."""
+"""Allow everything possible inside a JSON string: nearly every token, so nearly every node is visited."""
 
 _MEMORY_MAP = """
     0x40 texts    0x400 states by depth    0x800 the automaton, 256 bytes a state    0x10000 mask    0x20000 trie
@@ -64,7 +64,7 @@ _DEAD = 2
 
 
 def guest(mid: str) -> bytes:
-    """A module whose `aici_mid_process` is `mid`."""
+    """Return a module whose `aici_mid_process` is `mid`."""
     return bytes(
         wasmtime.wat2wasm(f"""(module
   (import "env" "aici_host_read_blob" (func $read_blob (param i32 i32 i32) (result i32)))
@@ -88,7 +88,7 @@ def guest(mid: str) -> bytes:
 
 
 def _json_string() -> bytes:
-    """From state 0 (inside) and 1 (after a backslash), by byte: 0, 1 or dead."""
+    """Return the transitions of state 0 (inside a string) and 1 (after a backslash) by byte: 0, 1 or dead."""
     inside = [_DEAD if byte < 0x20 or byte == 0x22 else int(byte == 0x5C) for byte in range(256)]
     escaped = [0 if byte in b'"\\/bfnrt' else _DEAD for byte in range(256)]
     return bytes(inside + escaped)

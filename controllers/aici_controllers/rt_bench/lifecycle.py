@@ -1,4 +1,4 @@
-"""What a guest costs to start, to fork, to stop and to keep; and a ping, which meets no guest."""
+"""Measure what a guest costs to start, to fork, to stop and to keep; and a ping, which reaches no guest."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ _PER_ROUND = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeRow:
-    """Microseconds, or bytes where `unit` says so."""
+    """In microseconds, or in the unit of `unit`."""
 
     what: str
     values: list[float] = field(repr=False)
@@ -40,7 +40,7 @@ def measure_life(
     num_idle: int,
     say: Callable[[str], None],
 ) -> Iterator[LifeRow]:
-    """Times in seconds are gathered by name; every round of it is in a runtime of its own."""
+    """Times in seconds, collected by name; every round runs in a new runtime."""
     seconds: dict[str, list[float]] = {}
 
     def add(what: str, value: float) -> None:
@@ -78,7 +78,7 @@ def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callabl
     with V1Fleet(runtime, program, 1) as fleet:
         fleet.mid()
         for _ in range(_PER_ROUND):
-            # In turn: what a fork adds to the step that it happens in.
+            # Measure in turn: the difference is the cost of the fork in its step.
             without = fleet.mid()
             add("fork", fleet.fork() - without)
     for name, mid, limit_s in (("trap", guests.TRAP, 0.0), ("runaway, over its limit", guests.SPIN, _LIMIT_MS / 1000)):
@@ -89,14 +89,15 @@ def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callabl
 
 
 def _instantiate(runtime: Runtime, program: Program) -> float:
-    """Until the guest waits for its first step."""
+    """Return the seconds until the guest waits for its first step."""
     seconds = _timed(lambda: start(runtime, program, "one").result())
     runtime.discard("one")
     return seconds
 
 
 def _memory(vocabulary: BenchVocabulary, variant: Variant, num_idle: int) -> int:
-    """By how much idle sequences let the runtime grow: what is shared counts once (proportional set size)."""
+    """Return by how many bytes idle sequences let the runtime grow; shared memory counts once (proportional set
+    size)."""
     with open_runtime(vocabulary, variant) as runtime:
         program = sparse(runtime, vocabulary)
         with V1Fleet(runtime, program, 1):

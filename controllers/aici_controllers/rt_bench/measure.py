@@ -1,4 +1,4 @@
-"""What is measured, in which order. What is compared is measured in turn, A B A B, in one run."""
+"""The measurements and their order. Variants to compare are measured in turn, A B A B, in one run."""
 
 import statistics
 import time
@@ -22,7 +22,7 @@ from aici_runtime.wire import Proto
 T = TypeVar("T")
 
 GAPS_MS: Final = (0, 3)
-"""Between two steps: none, or as long as a device computes."""
+"""The pause between two steps: none, or as long as a device computes."""
 
 _MIN_STEPS = 3
 _DIGITS = "0123456789"
@@ -30,7 +30,7 @@ _DIGITS = "0123456789"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """`burst_s`: how long one variant is measured before it is the next one's turn, `rounds` times."""
+    """`burst_s`: how long one variant runs before the next variant's turn; `rounds`: the number of turns."""
 
     rounds: int
     burst_s: float
@@ -38,7 +38,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """How an engine may speak to the runtime."""
+    """How an engine talks to the runtime."""
 
     proto: Proto
     sync: Sync
@@ -55,7 +55,7 @@ FLEETS: Final[Mapping[Proto, type[Fleet]]] = {"v1": V1Fleet, "v2": V2Fleet}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """Microseconds. `floor_us`: a bare round trip over the same primitive, measured in the same rounds."""
+    """In microseconds. `floor_us`: a bare round trip over the same primitive, measured in the same rounds."""
 
     tokenizer: str
     mask: str
@@ -91,7 +91,7 @@ class StepRow:
 
 
 def open_runtime(vocabulary: BenchVocabulary, variant: Variant, *more: str, **changes: Any) -> Runtime:
-    """`more`: flags; `changes`: of the configuration."""
+    """Start a runtime. `more`: additional flags; `changes`: changes of the configuration."""
     flags = (f"--proto={variant.proto}", f"--placement={variant.placement}", "--wasm-max-timeout-steps=0", *more)
     runtime = Runtime(
         RuntimeConfig(
@@ -107,16 +107,17 @@ def open_runtime(vocabulary: BenchVocabulary, variant: Variant, *more: str, **ch
 
 
 def sparse(runtime: Runtime, vocabulary: BenchVocabulary) -> Program:
-    """The regex guest, which allows the next digits and an underscore: were there one way on only, it would force. Ten
-    states: their masks are found once each, as in any regex that repeats something; what a step then costs is the walk
-    through host, guest and wire."""
+    """The regex guest. The pattern allows the next digits and an underscore, because a single possibility would be
+    forced. The masks of the ten states are computed once, as in any regex with a repetition; then a step costs the
+    path through runtime, guest and wire."""
     module_id = runtime.mk_module(guest_path("regex").read_bytes()).module_id
     tokens = [_token(vocabulary, digit) for digit in _DIGITS]
     return Program("sparse", module_id, f"({''.join(f'[{digit}_]' for digit in _DIGITS)})*", tokens)
 
 
 def full(runtime: Runtime, vocabulary: BenchVocabulary) -> Program:
-    """Walks nearly the whole trie in every step, for a mask that allows nearly all tokens; keeps none."""
+    """A guest that walks nearly the whole trie in every step for a mask that allows nearly all tokens, and caches
+    nothing."""
     module_id = runtime.mk_module(guests.guest(guests.WALK)).module_id
     return Program("full", module_id, "", [_token(vocabulary, "a")])
 

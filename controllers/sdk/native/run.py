@@ -1,10 +1,10 @@
-"""Builds the SDK natively and runs its fuzz targets: `python controllers/sdk/native/run.py check | fuzz TARGET`.
+"""Build the SDK natively and run its fuzz targets: `python controllers/sdk/native/run.py check | fuzz TARGET`.
 
-check   any C++20 compiler: the targets' seeds and a fixed set of changes of them, under AddressSanitizer and UBSan
-fuzz    clang 16 or newer with its runtime (Debian: clang-19 libclang-rt-19-dev): libFuzzer, also with sanitizers
+check   any C++20 compiler: run the seeds and a fixed set of mutations under AddressSanitizer and UBSan
+fuzz    clang 16 or newer with its runtime (Debian: clang-19 libclang-rt-19-dev): libFuzzer with the same sanitizers
 
-A target is fuzz/NAME.cpp; its seeds are in corpus/NAME/, and its dictionary, if it has one, is fuzz/NAME.dict. What
-libFuzzer finds stays in .build/, inputs that break something as .build/NAME-crash-*.
+A target is fuzz/NAME.cpp, with seeds in corpus/NAME/ and an optional dictionary fuzz/NAME.dict. libFuzzer's corpus
+stays in .build/; an input that breaks something is saved as .build/NAME-crash-*.
 """
 
 import argparse
@@ -23,13 +23,13 @@ NATIVE = Path(__file__).resolve().parent
 SDK = NATIVE.parent
 BUILD = NATIVE / ".build"
 GUEST_ONLY = {"host.cpp", "runtime.cpp", "variables.cpp"}
-"""Sources that hand addresses to a host of 32 bits, or replace the C library's allocation."""
+"""Sources that pass addresses to a 32-bit runtime, or that replace the allocation of the C library."""
 UNUSED = {
     **dict.fromkeys(("choices", "exprs", "regex", "substring"), ("grammar", "schema", "script")),
     **dict.fromkeys(("grammar", "grammar_walk"), ("schema", "script")),
     "schema": ("grammar", "script"),
 }
-"""Folders of sources that a target does without: compiling under sanitizers takes long, and scripts need a host."""
+"""Folders of sources not needed by a target: compiling under sanitizers takes long, and scripts need a runtime."""
 
 FLAGS = ("-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", f"-I{SDK / 'include'}", f"-I{NATIVE}", f"-I{SDK}")
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
@@ -45,7 +45,7 @@ def seeds(target: str) -> list[Path]:
 
 
 def compiler(*, fuzzing: bool) -> str:
-    """`$CXX`, or one that is there. UnavailableError names what to install."""
+    """Return `$CXX` or an installed compiler. Raise UnavailableError with what to install."""
     if own := os.environ.get("CXX"):
         return own
     names = _CLANGS if fuzzing else ("g++", *_CLANGS, "c++")
@@ -65,7 +65,7 @@ def _major(clang: str) -> int:
 
 
 def build(target: str, *, fuzzing: bool) -> Path:
-    """The program of `target`; objects whose source, headers and flags are the same are used again."""
+    """Build the program of `target`; objects with unchanged source, headers and flags are reused."""
     if target not in targets():
         raise NotFoundError(f"no fuzz target is called {target!r}", hint=f"targets: {', '.join(targets())}")
     cxx = compiler(fuzzing=fuzzing)
