@@ -51,7 +51,7 @@ def _build(guests: Sequence[GuestSources]) -> str:
     zig.require()
     for source in (source for guest in guests for source in guest.sources):
         if source.suffix not in zig.C_SUFFIXES:
-            raise UsageError(f"{source} is not C or C++", hint="name it .c or .cpp")
+            raise UsageError(f"{source} is not C or C++", hint="sources end in .c or .cpp")
         if not source.is_file():
             raise UsageError(f"{source} does not exist")
     warnings = ""

@@ -59,11 +59,11 @@ def find_project(path: Path) -> Project:
     if not kinds:
         raise UsageError(
             f"there is nothing to build in {path}",
-            hint=f"C, C++ or Zig sources, a Cargo.toml, or {ENTRY}; `aici ctrl new` writes one to start from",
+            hint=f"C, C++ or Zig sources, a Cargo.toml, or {ENTRY}; `aici ctrl new` writes a project to start from",
         )
     if len(kinds) > 1:
         raise UsageError(
-            f"{path} holds more than one language: {', '.join(kinds)}", hint="name the file, or part the folders"
+            f"{path} holds more than one language: {', '.join(kinds)}", hint="name the file, or use separate folders"
         )
     ((language, build),) = kinds.items()
     return Project(name if path.name != "Cargo.toml" else folder.resolve().name, folder, language, build)
@@ -78,7 +78,9 @@ def build_project(project: Project, out: Path) -> Built:
         warnings = project.build(module)
         wasm = module.read_bytes()
         if problems := check_abi(wasm):
-            raise ControllerError("\n  ".join(["this is not a controller:", *problems]), hint="aici.h says what one is")
+            raise ControllerError(
+                "\n  ".join(["this is not a controller:", *problems]), hint="aici.h describes the interface"
+            )
     write_atomically(out, wasm, hint="--out names another place")
     return Built(out, project.language, len(wasm), warnings)
 
@@ -106,7 +108,7 @@ def _zig_root(path: Path, sources: list[Path]) -> Path:
     for name in ("main.zig", "src/main.zig"):
         if path / name in sources:
             return path / name
-    raise UsageError(f"{path} holds several Zig files and no main.zig", hint="name the one that exports the callbacks")
+    raise UsageError(f"{path} holds several Zig files and no main.zig", hint="name the file that exports the callbacks")
 
 
 def _build_zig(root: Path, out: Path) -> str:

@@ -91,7 +91,7 @@ def read_cases(path: Path) -> CaseFile:
         raise UsageError(f"{path} holds no [[case]]")
     tokens = _strings(document.get("tokens", []), f"{path}: tokens")
     if not all(tokens):
-        raise UsageError(f"{path}: tokens: an empty text is no token")
+        raise UsageError(f"{path}: tokens: an empty text cannot be a token")
     return CaseFile(tokens, tuple(_case(each, f"{path}, case {n}", path.parent) for n, each in enumerate(cases, 1)))
 
 
@@ -100,7 +100,7 @@ def _case(table: Any, where: str, folder: Path) -> Case:
     name = table.get("name", where.rpartition(", ")[2])
     steps = table.get("steps", [])
     if table.get("error") == "":
-        raise UsageError(f"{where}: error is empty", hint="leave it out")
+        raise UsageError(f"{where}: error is empty", hint="remove the key")
     if "error" in table and steps:
         raise UsageError(f"{where}: error says that the guest does not start, so there are no steps")
     return Case(
@@ -147,14 +147,14 @@ def _step(table: Any, where: str) -> Step:
                 raise UsageError(f"{where}: {name}: an empty text says nothing")
     for name in _NEVER_EMPTY:
         if name in values and not values[name]:
-            raise UsageError(f"{where}: {name} is empty", hint="leave it out")
+            raise UsageError(f"{where}: {name} is empty", hint="remove the key")
     for name, least in _LEAST.items():
         if values.get(name, least) < least:
             raise UsageError(f"{where}: {name} is less than {least}")
     if "sample_tokens" in values:
         values["sample_tokens"] = tuple(values["sample_tokens"])
         if not all(type(token) is int and token >= 0 for token in values["sample_tokens"]):
-            raise UsageError(f"{where}: sample_tokens holds something else than numbers of tokens")
+            raise UsageError(f"{where}: sample_tokens must hold token ids only")
     _strings(list(values.get("variables", {}).values()), f"{where}: variables")
     if sum(name in values for name in ("sample", "sample_tokens", "sample_end")) > 1:
         raise UsageError(f"{where}: sample, sample_tokens and sample_end exclude each other")
@@ -175,5 +175,5 @@ def _check(table: Any, keys: Mapping[str, type], where: str) -> None:
 
 def _strings(values: list[Any], where: str) -> tuple[str, ...]:
     if not all(isinstance(value, str) for value in values):
-        raise UsageError(f"{where} holds something else than strings")
+        raise UsageError(f"{where} must hold strings only")
     return tuple(values)

@@ -175,7 +175,9 @@ class _Story:
 
     def play(self, step: Step) -> None:
         if step.fork >= len(self._forks):
-            raise _DiffersError(f"there is no fork {step.fork}: {len(self._forks)} sequences are there, from 0")
+            raise _DiffersError(
+                f"fork {step.fork} does not exist: there are {len(self._forks)} sequences, numbered from 0"
+            )
         fork = self._forks[step.fork]
         if fork.done:
             raise _DiffersError("the sequence has ended before this step")
@@ -183,7 +185,7 @@ class _Story:
         fork.done = fork.stopped or bool(fork.error)
         self._expect_error(fork, step)
         _expect(step.stop or not fork.stopped, "the controller stopped")
-        _expect(fork.stopped or not step.stop, "the controller goes on where it should stop")
+        _expect(fork.stopped or not step.stop, "the controller continues where the step expects a stop")
         log, fork.log = fork.log, ""
         for text in step.log:
             _expect(text in log, f"the log lacks {show(text.encode())}; it has {show(log.encode())}")
@@ -332,12 +334,12 @@ class _Story:
             return self._tokens.beginning([fork.ahead])
         pre, fork.pre = fork.pre, None
         if pre is not None and (pre.suspend or pre.num_forks != 1):
-            raise _DiffersError("the controller waits, forks or stops inside what is sampled: part the step there")
+            raise _DiffersError("the controller waits, forks or stops inside the sampled text: split the step there")
         self._ask([MidOp(fork.seq_id)])
         mid, fork.mid = fork.mid, None
         if mid is None:
             return set()
-        _expect(mid[0] is None, "the controller splices inside what is sampled: part the step there")
+        _expect(mid[0] is None, "the controller splices inside the sampled text: split the step there")
         return mid[1]
 
     def _expect_error(self, fork: _CaseFork, step: Step) -> None:

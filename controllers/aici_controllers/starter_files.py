@@ -24,7 +24,9 @@ def languages() -> list[str]:
 def write_starter(name: str, language: str, folder: Path) -> Path:
     """Write `folder/name`, which must not exist, and return the path."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name for a controller", hint="letters, digits, - and _; a letter first")
+        raise UsageError(
+            f"{name!r} is not a valid name for a controller", hint="letters, digits, - and _; a letter first"
+        )
     target = folder / name
     if target.exists():
         raise UsageError(f"{target} exists already", hint="nothing was written; choose another name or --dir")
@@ -44,10 +46,10 @@ def write_script_starter(language: str, folder: Path, *, force: bool = False) ->
     sources = sorted(path for path in (_SCRIPT_STARTERS / language).iterdir() if path.is_file())
     targets = [folder / source.name for source in sources]
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder")
+        raise UsageError(f"{folder} is not a folder")
     changed = [t for s, t in zip(sources, targets, strict=True) if t.exists() and t.read_bytes() != s.read_bytes()]
     if changed and not force:
-        raise UsageError(f"{changed[0]} is there already", hint="nothing was written; --force replaces it")
+        raise UsageError(f"{changed[0]} exists already", hint="nothing was written; --force replaces the file")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for source, target in zip(sources, targets, strict=True):

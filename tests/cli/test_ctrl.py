@@ -89,7 +89,7 @@ def test_a_starter_for_scripts(tmp_path: Path) -> None:
     (folder / "hello.js").write_text("mine")
     done = aici("ctrl", "init-js", str(folder))
     assert done.returncode == 2
-    assert "hello.js is there already" in done.stderr
+    assert "hello.js exists already" in done.stderr
     assert (folder / "hello.js").read_text() == "mine"
     assert aici("ctrl", "init-js", "--force", str(folder)).returncode == 0
     assert "aici run hello.js" in (folder / "hello.js").read_text()
@@ -101,7 +101,7 @@ def test_a_starter_for_scripts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["new", "../x"], 2, "is no name for a controller"),
+        (["new", "../x"], 2, "is not a valid name for a controller"),
         (["new", "x", "--lang", "cobol"], 2, "cobol"),
         (["build", "nowhere"], 2, "does not exist"),
         (["test", "nowhere.wasm", "{cases}"], 2, "cannot be read"),

@@ -1,1 +1,2 @@
-"""Masks measured: our guests under wasmtime and other engines, the same constraints, tokens and clock, in one run."""
+"""Measure masks: our guests under wasmtime beside other engines, with the same constraints, tokens and clock, in one
+run."""

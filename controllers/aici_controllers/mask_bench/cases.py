@@ -1,4 +1,4 @@
-"""The constraints that are measured: `cases.toml`, and some that are easier to make than to write."""
+"""The measured constraints: `cases.toml`, and constraints that are easier to generate than to write."""
 
 import json
 import tomllib
@@ -10,15 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One constraint, in as many notations as there are engines for it. No text of the constraint begins with one of
-    `bad`."""
+    """One constraint, in as many notations as the engines need. No text in `bad` is the beginning of an allowed
+    text."""
 
     name: str
     text: str
     bad: tuple[str, ...]
     notations: Mapping[str, str]
-    """By name: regex, schema, yacc, lark, gbnf, builtin (of an engine's own), choices (a JSON array), substring (its
-    text)."""
+    """By notation: regex, schema, yacc, lark, gbnf, builtin (a constraint built into an engine), choices (a JSON
+    array), substring (the text)."""
 
 
 def all_cases() -> list[Case]:
@@ -51,7 +51,7 @@ def _names(count: int) -> list[str]:
 
 
 def _enum() -> Case:
-    """A choice of a thousand strings with common beginnings, three times."""
+    """A choice of a thousand strings with common beginnings, three times in a row."""
     names = _names(1000)
     item = {"enum": names}
     schema: dict[str, Any] = {
@@ -66,7 +66,7 @@ def _enum() -> Case:
 
 
 def _wide() -> Case:
-    """An object of sixty properties, two of three optional."""
+    """An object of sixty properties, of which two in three are optional."""
     kinds = (
         {"type": "string"},
         {"type": "integer"},
@@ -82,7 +82,7 @@ def _wide() -> Case:
 
 
 def _nasty() -> Case:
-    """Bounded strings, patterns, formats, ranges, alternatives, recursion and extra properties with a schema."""
+    """Bounded strings, patterns, formats, ranges, alternatives, recursion, and extra properties with a schema."""
     schema = {
         "type": "object",
         "properties": {

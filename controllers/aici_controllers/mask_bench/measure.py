@@ -1,7 +1,7 @@
-"""The clock. Every round walks the text once with each engine in turn, started afresh: lazy caches are empty.
+"""The clock. Every round walks the text once with every engine in turn, started afresh so that lazy caches are empty.
 
-Times are CPU time of the calling thread (starting: of the process), because other work shares the cores. A position's
-time is the minimum over the rounds, and percentiles are over positions; starting is the median over the rounds.
+Times are CPU time of the calling thread (for the start: of the process), because other work shares the cores. The time
+of a position is the minimum over the rounds; percentiles are over positions; the start is the median over the rounds.
 """
 
 import gc
@@ -20,14 +20,14 @@ from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 class Budget:
     rounds: int
     limit_s: float
-    """An engine that needs longer for one walk is not measured on the case."""
+    """An engine with a slower walk is not measured on the case."""
     cell_s: float
-    """Rounds are fewer for an engine that takes longer than this in all of them; at least one."""
+    """An engine whose rounds together take longer gets fewer rounds, but at least one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One engine on one case. Times are 0 when `findings.problem` says why nothing was measured."""
+    """One engine on one case. If `findings.problem` says why nothing was measured, all times are 0."""
 
     tokenizer: str
     case: str
@@ -37,13 +37,13 @@ class Row:
     rounds: int = 0
     start_us: float = 0.0
     first_mask_us: float = 0.0
-    """From nothing to the first mask."""
+    """From the start to the first mask."""
     masks_us: Sequence[float] = ()
     consume_us: float = 0.0
 
     @property
     def refuses(self) -> bool:
-        """Does it refuse the conforming text?"""
+        """Whether the engine refuses the conforming text."""
         return not self.findings.problem and not self.findings.may_end
 
     @property
@@ -65,7 +65,7 @@ class Row:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that is not below `percent` of all; 0 of nothing."""
+    """Return the smallest value not below `percent` of all values; 0 without values."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)] if ordered else 0.0
 
@@ -84,7 +84,7 @@ def measure(
     budget: Budget,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
-    """A row an engine, in the order given."""
+    """Yield a row for every engine, in the given order."""
     tokens = vocabulary.encode(case.text)
     findings = {engine.name: _find(engine, case, vocabulary, budget) for engine in engines}
     walks: dict[str, list[_Walk]] = {engine.name: [] for engine in engines}

@@ -1,4 +1,4 @@
-"""Our guests as an engine of masks."""
+"""Our guests as a mask engine."""
 
 import json
 
@@ -21,7 +21,7 @@ class Ours:
         self._guests.close()
 
     def prepare(self, case: Case) -> None:
-        """Compile the guest of `case`, which the time of `start` does not contain. Raises CannotError."""
+        """Compile the guest of `case`, so that `start` does not include compilation. Raise CannotError."""
         guest, _ = guest_of(case)
         if guest not in guest_names():
             raise CannotError(f"the guest {guest} is not built")
@@ -35,7 +35,7 @@ class Ours:
 
 
 def guest_of(case: Case) -> tuple[str, str]:
-    """The guest that constrains as the case says, and its argument. Raises CannotError."""
+    """Return the guest for the case, and its argument. Raise CannotError."""
     notations = case.notations
     if "choices" in notations:
         return "choices", notations["choices"]

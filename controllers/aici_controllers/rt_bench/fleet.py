@@ -89,7 +89,7 @@ class V2Fleet(Fleet):
         seconds = time.perf_counter() - started
         for result in results.values():
             if result.error or result.result is None or len(result.result) != 1:
-                raise ControllerError(f"a guest did not go on: {result.error or result.result}")
+                raise ControllerError(f"a guest did not continue: {result.error or result.result}")
         return StepTimes(seconds, seconds)
 
     def _call(self, ops: Sequence[StepOp], freed: Sequence[SeqId] = ()) -> Mapping[SeqId, SeqResult[Any]]:
@@ -162,4 +162,4 @@ def _check(mid: Mid) -> None:
     for result in mid.seqs.values():
         # A guest that has ended would look fast.
         if result.error or result.result is not None:
-            raise ControllerError(f"a guest did not go on: {result.error or result.result}")
+            raise ControllerError(f"a guest did not continue: {result.error or result.result}")
