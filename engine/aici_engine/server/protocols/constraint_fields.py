@@ -1,4 +1,4 @@
-"""The constraints that a request of any protocol may carry beside what the protocol has itself: our extensions."""
+"""The constraint fields that this server adds to the OpenAI, Anthropic and LMTP protocols."""
 
 import json
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ _NAMES = ("guided_regex", "guided_json", "guided_choice", "guided_grammar", "con
 
 
 class ConstraintFields(BaseModel):
-    """At most one of them. `guided_grammar`: the text of a .y file."""
+    """A request has at most one of these constraints. `guided_grammar`: the text of a .y file."""
 
     guided_regex: str | None = None
     guided_json: str | dict[str, Any] | bool | None = None
@@ -24,15 +24,20 @@ class ConstraintFields(BaseModel):
     controller_arg: Any = None
 
     def asked(self) -> list[str]:
-        """The names of those that are given."""
+        """Return the names of the constraint fields that the request has."""
         return [name for name in _NAMES if getattr(self, name) is not None]
 
 
 async def controller_call(service: Service, who: Principal, fields: ConstraintFields) -> ControllerCall | None:
-    """None if nothing is asked. ParameterError names the field that is wrong, ForbiddenError is the key's."""
+    """Return the controller call of a request's constraint; None without a constraint.
+
+    Raises ParameterError for an invalid field, ForbiddenError if the key may not use the controller.
+    """
     asked = fields.asked()
     if len(asked) > 1:
-        raise ParameterError(asked[1], f"{asked[0]} and {asked[1]} together: a text has one constraint")
+        raise ParameterError(
+            asked[1], f"{asked[0]} and {asked[1]} together", hint="a request has one constraint: leave one out"
+        )
     if fields.controller_arg is not None and fields.controller is None:
         raise ParameterError("controller_arg", "controller_arg without a controller", hint="name it in `controller`")
     if not asked:

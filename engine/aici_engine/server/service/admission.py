@@ -1,4 +1,4 @@
-"""Who may start how much: the queue's bound, the limits of a key, and what else keeps a server from drowning."""
+"""Admission: the bound of the queue, and the rights and limits of every API key."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,10 @@ _RETRY_AFTER_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks, by the key that was shown. None: no bound of its own; `max_concurrency` counts sequences."""
+    """The holder of an API key, with rights and limits. None means no limit. `max_concurrency` counts sequences.
+
+    `controllers`: patterns of the controller names that the key may use.
+    """
 
     name: str = "localhost"
     is_admin: bool = True
@@ -25,26 +28,26 @@ class Principal:
     max_concurrency: int | None = None
 
     def check_controller(self, name: str) -> None:
-        """`name`: a tag or module id, as the request gives it. Raises ForbiddenError."""
+        """Raise ForbiddenError if the key may not use the controller `name`: a tag or module id, as in the request."""
         if self.controllers is not None and not any(pattern.fullmatch(name) for pattern in self.controllers):
             raise ForbiddenError(f"the key {self.name} may not use the controller {name}")
 
     def check_upload(self) -> None:
-        """Also of tags. Raises ForbiddenError."""
+        """Raise ForbiddenError if the key may not upload controllers or set tags."""
         if not self.may_upload:
             raise ForbiddenError(f"the key {self.name} may not upload controllers or set tags")
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """`tokens` at the time `at`: a request takes one; they come back with time."""
+    """A token bucket: `tokens` at the time `at`. A request takes one token; time refills the bucket."""
 
     tokens: float
     at: float
 
 
 class Admission:
-    """Counts sequences, of which `capacity` run or wait; more are refused, never lost."""
+    """Counts admitted sequences. At most `capacity` run or wait; further sequences are refused."""
 
     def __init__(self, capacity: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.capacity = capacity
@@ -55,7 +58,7 @@ class Admission:
         self._buckets: dict[str, _Bucket] = {}
 
     def count(self, who: Principal) -> None:
-        """One request more. OverloadedError when the key has had its number for this minute."""
+        """Count a request. Raises OverloadedError if the key has used up its requests of this minute."""
         limit = who.requests_per_minute
         if limit is None:
             return
@@ -72,14 +75,18 @@ class Admission:
 
     @property
     def draining(self) -> bool:
-        """Nobody is admitted any more."""
+        """The server is stopping: nothing is admitted any more."""
         return self.drain_begun.is_set()
 
     @contextlib.contextmanager
     def admit(self, who: Principal, num_sequences: int) -> Iterator[None]:
-        """All of them or OverloadedError. They count until the context ends."""
+        """Admit all sequences until the context ends.
+
+        Raises OverloadedError if the queue or the key is full now, UsageError if the sequences can never fit, and
+        UnavailableError while the server is stopping.
+        """
         if self.draining:
-            raise UnavailableError("the server is stopping", hint="try another one")
+            raise UnavailableError("the server is stopping", hint="use another server, or try again later")
         if num_sequences > self.capacity:
             raise UsageError(f"{num_sequences} sequences in one request: this server takes {self.capacity}")
         if who.max_concurrency is not None and num_sequences > who.max_concurrency:

@@ -265,13 +265,13 @@ async def test_a_missing_field_is_named_in_a_token_error(left_out: str) -> None:
 @pytest.mark.parametrize(
     ("text", "stream_id", "said"),
     [
-        ("", None, "'' is no command"),
+        ("", None, "'' is not a command"),
         ("GENERATE", None, "GENERATE: "),
         ("GENERATE {", None, "truncated"),
         ('GENERATE {"model": "it", "prompt": [5]}', None, "`stream_id`"),
         ('GENERATE {"model": "it", "prompt": [5], "stream_id": null}', None, "stream_id"),
         ("SCORE [1]", None, "`array`"),
-        ("HELLO {}", None, "'HELLO' is no command"),
+        ("HELLO {}", None, "'HELLO' is not a command"),
         ('HELLO {"stream_id": 7}', 7, "GENERATE, SCORE, MODEL_INFO, CANCEL, BUFFER"),
         ("X" * 100_000, None, "XXX..."),
         ("MODEL_INFO {", None, "truncated"),

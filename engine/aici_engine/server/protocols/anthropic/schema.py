@@ -1,4 +1,4 @@
-"""The bodies of requests. What we have not is a field only where the protocol has a value for it without effect."""
+"""The bodies of requests. An unsupported field is declared only if the protocol has a value for it without effect."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -12,7 +12,7 @@ _MAX_MESSAGES = 100_000
 
 
 class _Body(BaseModel):
-    """Strict: "5" is no number. Unknown fields are refused by name."""
+    """Strict: "5" is not a number. Unknown fields are refused by name."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -23,12 +23,12 @@ def _absent(value: object, info: ValidationInfo) -> None:
 
 
 def _only(*harmless: object) -> BeforeValidator:
-    """Values that change nothing; another is one that would have to."""
+    """Return a validator that accepts only the values without effect, `harmless`, and null."""
 
     def check(value: object, info: ValidationInfo) -> object:
         if value is not None and value not in harmless:
             texts = " or ".join(map(repr, harmless))
-            raise ValueError(f"{info.field_name} is supported as {texts} only: leave it out")
+            raise ValueError(f"{info.field_name} must be {texts}: leave it out")
         return value
 
     return BeforeValidator(check)
@@ -68,7 +68,7 @@ def _blocks(value: object) -> object:
 
 
 def _blocks_of(value: object, kinds: set[str]) -> object:
-    """A string is short for one block of text."""
+    """Return a list of blocks. A string becomes one text block."""
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     for number, block in enumerate(value if isinstance(value, list) else []):
@@ -101,7 +101,7 @@ class MessageParam(_Body):
 
 def _object_schema(value: object) -> object:
     if isinstance(value, dict) and value.get("type", "object") != "object":
-        raise ValueError('the schema of a tool\'s input is of type "object"')
+        raise ValueError('the schema of a tool\'s input must have the type "object"')
     return value
 
 
@@ -112,7 +112,10 @@ def _custom(value: object) -> object:
 
 
 class ToolParam(_Body):
-    """`type` is first, so that a server's tool is refused as such. Inputs are always valid, `strict` or not."""
+    """A custom tool. Inputs are always valid against `input_schema`, with or without `strict`.
+
+    `type` is the first field, so that a server tool is refused because of its type and not of a missing schema.
+    """
 
     type: Annotated[str | None, BeforeValidator(_custom)] = None
     name: str = Field(pattern="^[a-zA-Z0-9_-]{1,128}$")
@@ -152,7 +155,7 @@ class Metadata(_Body):
 
 
 class CountRequest(_Body):
-    """What decides the prompt, and what the protocol lets stand beside it."""
+    """The body of `/v1/messages/count_tokens`: the fields that make the prompt, and fields without effect."""
 
     model: str
     messages: list[MessageParam] = Field(min_length=1, max_length=_MAX_MESSAGES)
@@ -167,7 +170,7 @@ class CountRequest(_Body):
 
 @with_sampling_fields(Api.ANTHROPIC)
 class MessagesRequest(CountRequest, ConstraintFields):
-    """With `max_tokens` 0 nothing is generated."""
+    """The body of `/v1/messages`. With `max_tokens` 0 nothing is generated."""
 
     stream: bool = False
     metadata: Metadata | None = None

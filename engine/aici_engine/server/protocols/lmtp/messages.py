@@ -1,4 +1,4 @@
-"""What goes over an LMTP connection: a command, a space, JSON. README.md says what each field means."""
+"""The messages of LMTP: a command, a space, JSON. README.md in this folder explains every field."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _MAX_STREAM_ID_BYTES = 256
 _RETRY_AFTER_S = 1.0
 
 _STREAM_ID = re.compile(r'"stream_id"\s*:\s*(-?\d+|"\w*")')
-"""In what is no JSON: Python's writes NaN and halves of characters."""
+"""Finds the stream id in text that is not valid JSON: Python's encoder writes NaN and lone surrogates."""
 
 NULL = Raw(b"null")
 
@@ -25,17 +25,17 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class BufferRef(Struct, forbid_unknown_fields=True):
-    """Stands in a prompt for the tokens that the connection keeps under this name."""
+    """A part of a prompt: the tokens of this connection's buffer `buffer`."""
 
     buffer: Name
 
 
 Prompt: TypeAlias = str | list[TokenNumber | str | BufferRef | None]
-"""Parts in their order. None is what a client without a token for the beginning of text puts there: nothing."""
+"""One text, or parts in order. None adds nothing: clients without a beginning-of-text token send None."""
 
 
 class _Stream(Struct, kw_only=True, forbid_unknown_fields=True):
-    """`stream_id`: any JSON; what answers carries the same bytes."""
+    """The fields of a message that opens a stream. `stream_id`: any JSON; replies carry the same bytes."""
 
     stream_id: Raw
     model: str
@@ -77,7 +77,7 @@ class Cancel(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Buffer(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Keep `prompt` under a name; None forgets what is kept there."""
+    """Store the tokens of `prompt` in a buffer. With `prompt` None, forget the buffer."""
 
     stream_id: Raw
     buffer: Name
@@ -102,7 +102,10 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class MessageError(UsageError):
-    """`stream_id`: NULL if the message says none. `opens_stream`: who sent it waits for a stream's last item."""
+    """An invalid message. `stream_id`: NULL if the message has none.
+
+    `opens_stream`: the message is GENERATE or SCORE, so the client waits for a stream's last item.
+    """
 
     def __init__(self, message: str, *, hint: str = "", stream_id: Raw = NULL, opens_stream: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -111,14 +114,14 @@ class MessageError(UsageError):
 
 
 def parse(text: str) -> Message:
-    """Raises MessageError."""
+    """Return the message of a text frame. Raises MessageError for an invalid message."""
     command, _, body = text.partition(" ")
     decoder = _COMMANDS.get(command)
     if decoder is None:
         shown = command if len(command) <= 32 else command[:32] + "..."
         raise MessageError(
-            f"{shown!r} is no command here",
-            hint=f"a message is one of {', '.join(_COMMANDS)}, a space, and JSON",
+            f"{shown!r} is not a command",
+            hint=f"a message is a command ({', '.join(_COMMANDS)}), a space, and JSON",
             stream_id=_stream_id(body),
         )
     opens_stream = command in ("GENERATE", "SCORE")
@@ -128,7 +131,7 @@ def parse(text: str) -> Message:
         stream_id = _stream_id(body)
         opens_stream = opens_stream and stream_id is not NULL
         raise MessageError(f"{command}: {error}", stream_id=stream_id, opens_stream=opens_stream) from error
-    # Its own bytes: else it would keep the whole message in memory as long as its stream runs.
+    # Raw is a view of the whole message. A copy lets the message be freed while the stream runs.
     message.stream_id = message.stream_id.copy()
     if not 0 < len(bytes(message.stream_id)) <= _MAX_STREAM_ID_BYTES or bytes(message.stream_id) == b"null":
         raise MessageError(f"{command}: stream_id must be JSON of at most {_MAX_STREAM_ID_BYTES} bytes and not null")
@@ -136,7 +139,7 @@ def parse(text: str) -> Message:
 
 
 def _stream_id(body: str) -> Raw:
-    """As well as can be told: somebody waits for that stream's end."""
+    """Return the stream id of an invalid message if it can be found: a client may wait for the end of that stream."""
     try:
         data = bytes(_head.decode(body).stream_id)
     except (msgspec.MsgspecError, RecursionError):
@@ -146,7 +149,7 @@ def _stream_id(body: str) -> Raw:
 
 
 class TokenItem(Struct, kw_only=True):
-    """One token of a stream. `top_logprobs`: on GENERATE, the token itself first. `text`: what the text gains."""
+    """One token of a stream. `top_logprobs`: GENERATE only, the token itself first. `text`: the text added."""
 
     token: int
     stream_id: Raw
@@ -157,14 +160,14 @@ class TokenItem(Struct, kw_only=True):
 
 
 class BacktrackItem(Struct, kw_only=True):
-    """The stream's last `backtrack` tokens are gone: a controller took them back."""
+    """A controller removed the last `backtrack` tokens of the stream."""
 
     stream_id: Raw
     backtrack: int
 
 
 class ErrorItem(Struct, kw_only=True):
-    """The end of a stream that failed (in TOKEN), or the answer to another message (in MSG)."""
+    """In TOKEN: the last item of a failed stream. In MSG: the reply to any other message that failed."""
 
     stream_id: Raw
     error: str
@@ -186,7 +189,7 @@ class ErrorItem(Struct, kw_only=True):
 
 
 class CommandReply(Struct, kw_only=True):
-    """A MSG item: what answers a message that opens no stream."""
+    """A MSG item: the reply to MODEL_INFO, CANCEL or BUFFER."""
 
     stream_id: Raw
     model_info: dict[str, Any] | UnsetType = UNSET
@@ -196,7 +199,7 @@ class CommandReply(Struct, kw_only=True):
 
 
 class ServerEvent(Struct, kw_only=True):
-    """A MSG item that the server sends of itself: nobody asked."""
+    """A MSG item that the server sends on its own."""
 
     stream_id: None = None
     event: Literal["ready", "unavailable", "queued", "shutdown"]
@@ -211,5 +214,5 @@ encode_item = msgspec.json.Encoder().encode
 
 
 def frame(command: str, items: Iterable[bytes]) -> str:
-    """Always a list: the clients iterate it."""
+    """Return a text frame. The JSON is always a list, because clients iterate over it."""
     return f"{command} [{b','.join(items).decode()}]"

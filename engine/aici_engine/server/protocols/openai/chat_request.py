@@ -1,4 +1,4 @@
-"""What `/v1/chat/completions` is told, and the turns that it asks for."""
+"""The request of `/v1/chat/completions`, and the turns that the request needs."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ _Replaced = Annotated[None, BeforeValidator(_replaced)]
 
 
 class JsonSchema(Strict):
-    """`strict` or not, the answer is always valid against `schema`. The other two are for models that are told."""
+    """The answer is always valid against `schema`, `strict` or not. `name` and `description` have no effect."""
 
     schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")]
     name: str = ""
@@ -49,7 +49,7 @@ class ResponseFormat(Strict):
     json_schema: JsonSchema | None = None
 
     def schema_text(self) -> str | None:
-        """JSON; None for plain text."""
+        """Return the JSON Schema as JSON text; None for plain text."""
         if (self.json_schema is not None) != (self.type == "json_schema"):
             problem = "belongs to the type json_schema" if self.json_schema else "is missing"
             raise ParameterError("response_format.json_schema", f"response_format.json_schema {problem}")
@@ -60,7 +60,11 @@ class ResponseFormat(Strict):
 
 @with_sampling_fields(Api.OPENAI_CHAT)
 class ChatRequest(SamplingFields):
-    """`modalities` and the two after it have one value each that this server honours; the last two have none."""
+    """The body of `/v1/chat/completions`.
+
+    `modalities`, `reasoning_effort` and `verbosity` accept only the value without effect. `functions` and
+    `function_call` are refused, with a hint to use tools.
+    """
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     logprobs: bool = False
@@ -75,7 +79,7 @@ class ChatRequest(SamplingFields):
     function_call: _Replaced = None
 
     async def turns(self, service: Service, who: Principal) -> list[TurnRequest]:
-        """As many as answers are wanted. Raises for all that is wrong, but for what only a controller can find."""
+        """Return `n` turns. Raises AiciError for an invalid request; only a controller can find further errors."""
         service.check_model(self.model)
         tools = neutral_tools(self.tools)
         choice = neutral_choice(self.tool_choice, tools)
@@ -83,7 +87,9 @@ class ChatRequest(SamplingFields):
         controller = await self._controller(service, who)
         if controller is not None and choice != "none":
             name = (self.asked() or ["response_format"])[0]
-            raise ParameterError(name, f"{name} together with tools", hint="leave one out, or set tool_choice to none")
+            raise ParameterError(
+                name, f"{name} together with tools", hint=f"leave out {name} or tools, or set tool_choice to none"
+            )
         with about("messages"):
             messages = neutral_messages(self.messages)
             prompt = await chat_prompt(service, messages, tools if choice != "none" else ())
@@ -104,7 +110,9 @@ class ChatRequest(SamplingFields):
         if schema is None:
             return await controller_call(service, who, self)
         if asked := self.asked():
-            raise ParameterError(asked[0], f"{asked[0]} and response_format together: a text has one constraint")
+            raise ParameterError(
+                asked[0], f"{asked[0]} and response_format together", hint="a request has one constraint: leave one out"
+            )
         with about("response_format"):
             return await service.constraints.json_schema(schema)
 

@@ -1,4 +1,4 @@
-"""What `/v1/completions` is told, and the turns that it asks for."""
+"""The request of `/v1/completions`, and the turns that the request needs."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ _TOKENS = TypeAdapter(list[Tokens], config=ConfigDict(strict=True))
 
 
 def _listed(value: Any) -> Any:
-    """One prompt, text or tokens, is a list of one."""
+    """Return a list of prompts. A single prompt, text or tokens, becomes a list of length 1."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value or isinstance(value[0], str):
@@ -41,7 +41,7 @@ Prompts = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`text`: as the client gave it, or what the tokens say."""
+    """`text`: the client's text, or the decoded tokens."""
 
     text: str
     tokens: list[int]
@@ -57,19 +57,21 @@ class CompletionRequest(SamplingFields):
 
     @property
     def num_made(self) -> int:
-        """Answers to each prompt, of which the best `n` are given."""
+        """Answers to generate per prompt. The response contains the best `n` of them."""
         return self.n if self.best_of is None else self.best_of
 
     async def prompts(self, service: Service) -> list[Prompt]:
         return [await self._prompt(service, prompt) for prompt in self.prompt]
 
     async def turns(self, service: Service, who: Principal, prompts: list[Prompt]) -> list[TurnRequest]:
-        """`num_made` for each prompt, in their order."""
+        """Return `num_made` turns per prompt, in the order of the prompts."""
         service.check_model(self.model)
         if self.num_made < self.n:
-            raise ParameterError("best_of", f"best_of is {self.best_of}, and n is {self.n}", hint="it must not be less")
+            raise ParameterError("best_of", f"best_of is {self.best_of}, less than n, which is {self.n}")
         if self.num_made > self.n and self.stream:
-            raise ParameterError("best_of", "best_of together with stream: the best is known at the end")
+            raise ParameterError(
+                "best_of", "best_of together with stream", hint="set stream to false: the best is known at the end"
+            )
         sampling = self.sampling(service, Api.OPENAI_COMPLETIONS)
         if self.num_made > self.n:
             # The best answers are those with the highest log-probabilities.
@@ -77,7 +79,9 @@ class CompletionRequest(SamplingFields):
         controller = await controller_call(service, who, self)
         scored = self.echo and self.logprobs is not None
         if scored and controller is not None:
-            raise ParameterError("echo", f"echo with logprobs and {self.asked()[0]} together", hint="leave one out")
+            raise ParameterError(
+                "echo", f"echo with logprobs and {self.asked()[0]} together", hint="leave out one of the three"
+            )
         return list(
             itertools.chain.from_iterable(
                 variants(
@@ -102,5 +106,7 @@ class CompletionRequest(SamplingFields):
             with about("prompt"):
                 return Prompt(prompt, await service.tokenize(prompt) or [start])
         if bad := [token for token in prompt if not 0 <= token < service.info.vocab_size]:
-            raise ParameterError("prompt", f"prompt has the token {bad[0]}: the model has {service.info.vocab_size}")
+            raise ParameterError(
+                "prompt", f"prompt has the token {bad[0]}: tokens are 0 to {service.info.vocab_size - 1}"
+            )
         return Prompt(vocabulary.decode(prompt), prompt)

@@ -1,6 +1,6 @@
-"""What chats and completions ask alike: how to sample, where to stop, what the text must be. Extensions included.
+"""The fields that chat completions and completions share, including this server's own fields.
 
-What is not here, and not in the request that inherits it, is refused by name. `null` is as good as nothing.
+A field that is neither here nor in the request's class is refused by name. A null field counts as absent.
 """
 
 import re
@@ -37,7 +37,7 @@ class StreamOptions(Strict):
 
 
 class SamplingFields(Strict, ConstraintFields):
-    """The last five change nothing that is said, and nothing is kept of them."""
+    """Sampling, constraint and extension fields. `user` and the fields after it are accepted without effect."""
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1
@@ -68,7 +68,7 @@ class SamplingFields(Strict, ConstraintFields):
         for token, bias in self.logit_bias.items():
             if not _TOKEN.fullmatch(token) or int(token) >= vocab_size:
                 raise ParameterError(
-                    "logit_bias", f"logit_bias has {token[:20]!r}: its keys are tokens, 0 to {vocab_size - 1}"
+                    "logit_bias", f"logit_bias has {token[:20]!r}: the keys are token numbers, 0 to {vocab_size - 1}"
                 )
             biases[int(token)] = bias
         return biases

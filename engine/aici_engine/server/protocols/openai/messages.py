@@ -1,4 +1,4 @@
-"""Messages and tools as OpenAI's clients send them, and what they mean here."""
+"""Messages, tools and tool choices as OpenAI's clients send them, and their conversion for `protocols.chat`."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class TextPart(Strict):
 
 
 def _joined(value: Any) -> Any:
-    """Parts of a content are one text."""
+    """Join the text parts of a content."""
     if not isinstance(value, list):
         return value
     texts = []
@@ -54,12 +54,12 @@ class ToolCall(Strict):
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
-            raise ParameterError(f"{where}.function.arguments", f"{where}.function.arguments is no JSON of an object")
+            raise ParameterError(f"{where}.function.arguments", f"{where}.function.arguments is not a JSON object")
         return PastCall(self.id, self.function.name, arguments)
 
 
 class ChatMessage(Strict):
-    """`name` of a tool's result is known from the call, and so of no use."""
+    """A message. `name` is accepted in a tool message only, where the call already says the name."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
@@ -81,7 +81,7 @@ class ChatMessage(Strict):
         is_tool, is_assistant = self.role == "tool", self.role == "assistant"
         if self.name is not None and not is_tool:
             raise ParameterError(
-                f"{where}.name", f"{where}.name is not supported", hint="say in the content who speaks"
+                f"{where}.name", f"{where}.name is not supported", hint="put the speaker's name into the content"
             )
         if self.tool_calls and not is_assistant:
             raise ParameterError(f"{where}.tool_calls", f"{where}.tool_calls: only the assistant calls tools")
@@ -94,17 +94,17 @@ class ChatMessage(Strict):
 
 def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type", "object") != "object":
-        raise ValueError(f"parameters are those of an object, not of type {schema['type']!r}")
+        raise ValueError(f"the schema of the parameters must have the type 'object', not {schema['type']!r}")
     return schema or _no_parameters()
 
 
 def _no_parameters() -> dict[str, Any]:
-    """Of a function that says nothing of them."""
+    """Return the schema of a function without parameters."""
     return {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class FunctionSpec(Strict):
-    """`strict` or not, arguments are always valid against `parameters`."""
+    """A function. Arguments are always valid against `parameters`, with or without `strict`."""
 
     name: _Name
     description: str = ""
@@ -143,7 +143,7 @@ def neutral_tools(specs: Sequence[ToolSpec]) -> list[Tool]:
     functions = [spec.function for spec in specs]
     names = [function.name for function in functions]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ParameterError("tools", f"tools: two are called {twice[0]}")
+        raise ParameterError("tools", f"tools: two tools have the name {twice[0]}")
     return [Tool(function.name, function.description, function.parameters) for function in functions]
 
 
@@ -152,10 +152,10 @@ def neutral_choice(choice: ChosenTool | None, tools: Sequence[Tool]) -> ToolChoi
         return "auto" if tools else "none"
     if choice.type != "function":
         if choice.type == "required" and not tools:
-            raise ParameterError("tool_choice", "tool_choice is required, but there are no tools")
+            raise ParameterError("tool_choice", "tool_choice required needs tools")
         return choice.type
     if choice.function is None:
-        raise ParameterError("tool_choice.function", "tool_choice.function is missing: which one?")
+        raise ParameterError("tool_choice.function", "tool_choice.function is missing", hint="name the function")
     if choice.function.name not in [tool.name for tool in tools]:
-        raise ParameterError("tool_choice", f"tool_choice: there is no tool {choice.function.name}")
+        raise ParameterError("tool_choice", f"tool_choice: tools has no tool {choice.function.name}")
     return Named(choice.function.name)

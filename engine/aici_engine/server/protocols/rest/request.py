@@ -1,4 +1,4 @@
-"""What `POST /v1/run` is told, and the one sequence that it asks for."""
+"""The request of `POST /v1/run`, and the sequence to generate for it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,10 @@ class RunRequest(BaseModel):
 
 
 async def generation_of(service: Service, who: Principal, request: RunRequest) -> Generation:
-    """Raises for whatever is wrong with the request, but for what only the controller itself can find."""
+    """Return the sequence of a request.
+
+    Raises AiciError for an invalid request; only the controller itself can find further errors.
+    """
     service.check_model(request.model)
     sampling = _sampling(request)
     prompt = _prompt(service, request)
@@ -67,7 +70,7 @@ def _sampling(request: RunRequest) -> SamplingParams:
 
 
 def _prompt(service: Service, request: RunRequest) -> list[int]:
-    """Tokens; of an empty prompt, the model's start symbol alone."""
+    """Return the prompt tokens. An empty prompt becomes the model's start symbol."""
     vocabulary = service.vocabulary
     text = request.prompt
     if request.controller == NO_CONTROLLER and request.controller_arg:
@@ -77,9 +80,9 @@ def _prompt(service: Service, request: RunRequest) -> list[int]:
     if request.messages is not None:
         _check(not text, "messages", "and prompt exclude each other.")
         if service.template is None:
-            raise ParameterError("messages", f"the model {service.name} has no chat template", hint="give a prompt")
+            raise ParameterError("messages", f"messages: {service.name} has no chat template", hint="use prompt")
         messages = [_plain(vocabulary, message.model_dump(exclude_unset=True)) for message in request.messages]
-        # The template writes the special tokens at the start itself.
+        # The template's text already contains the special tokens of the beginning.
         return vocabulary.encode(service.template.render(messages), add_special_tokens=False)
     start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
     return vocabulary.encode(text or "") or [start]
@@ -97,7 +100,7 @@ def _check_length(prompt_len: int, max_tokens: int | None, max_len: int) -> None
 
 def _token(text: str) -> int:
     if not text.isdecimal():
-        raise ParameterError("logit_bias", f"logit_bias is given for {text!r}: its keys are numbers of tokens")
+        raise ParameterError("logit_bias", f"logit_bias has {text!r}: the keys are token numbers")
     return int(text)
 
 
@@ -107,7 +110,7 @@ def _check(holds: bool, field: str, demand: str) -> None:
 
 
 def _plain(vocabulary: ModelVocabulary, message: Any) -> Any:
-    """A message, or a part of one, whatever its shape, without special tokens."""
+    """Return a message, or any part of it, with special-token names marked as plain text."""
     if isinstance(message, str):
         return vocabulary.plain(message)
     if isinstance(message, list):
