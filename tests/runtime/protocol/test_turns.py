@@ -13,9 +13,9 @@ import pytest
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
+from tests.runtime.protocol.test_late import _COUNTER, _SLOWLY
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
-from tests.runtime.test_late import _COUNTER, _SLOWLY
 from tests.support.processes import command, descendants
 
 ONE, OTHER = SeqId(1), SeqId(2)

@@ -8,9 +8,9 @@ import pytest
 
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp
+from tests.runtime.supervision.test_death import bind
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
-from tests.runtime.test_death import bind
 
 _numbers = itertools.count(1)
 

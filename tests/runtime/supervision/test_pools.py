@@ -15,12 +15,22 @@ from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
 from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 from aici_runtime.wire import MidOp, PostOp, PreOp
+from tests.runtime.protocol.test_both_protocols import (
+    CAPABILITIES,
+    STOP,
+    before,
+    few_forks,
+    mids,
+    play,
+    pres,
+    seen,
+    steps,
+)
 from tests.runtime.support import scripted, wat
 from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, TurnEngine
 from tests.runtime.support.leak import used_slots
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
-from tests.runtime.test_both_protocols import CAPABILITIES, STOP, before, few_forks, mids, play, pres, seen, steps
 from tests.support.processes import command, descendants, wait_until
 
 POOL = ("--placement=pool", "--pool-size=2")
