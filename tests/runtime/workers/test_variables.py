@@ -37,11 +37,11 @@ def value_of(answer: bytes) -> tuple[int, str]:
 
 def test_what_was_written_before_the_first_fork_is_shared(variables: RequestVariables) -> None:
     variables.execute(append("01"))
-    branch = variables.branch(lambda: None)
+    branch = variables.client_for_fork(lambda: None)
     assert value_of(branch.execute(READ)) == (1, "01")
     branch.execute(append("02"))
     assert value_of(variables.execute(READ)) == (2, "0102")
-    other = variables.branch(lambda: None)
+    other = variables.client_for_fork(lambda: None)
     variables.become(branch)
     assert value_of(other.execute(READ)) == value_of(variables.execute(READ)) == (2, "0102")
     other.close()
@@ -54,7 +54,7 @@ def test_refusals_read_the_same_on_both_sides_of_the_first_fork(variables: Reque
         with pytest.raises(ValueError, match=r"^invalid storage command: ") as caught:
             variables.execute({"WriteVar": {"name": "a", "value": "0", "op": "Set"}})
         texts.append(str(caught.value))
-        branch = variables.branch(lambda: None)
+        branch = variables.client_for_fork(lambda: None)
     assert texts[0] == texts[1]
     branch.close()
 
@@ -65,7 +65,7 @@ def test_the_guest_is_forgotten_in_the_process_of_the_variables_only(variables: 
     def forget() -> None:
         os.write(write_end, b"%d" % os.getpid())
 
-    branch = variables.branch(forget)
+    branch = variables.client_for_fork(forget)
     assert value_of(branch.execute(append("00")) and branch.execute(READ)) == (1, "00")  # so the read has begun
     server = os.pidfd_open(int(os.read(read_end, 64)))
     assert not process.has_ended(server)
