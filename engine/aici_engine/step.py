@@ -1,1 +1,0 @@
-"""One step of the engine: plan, execute, commit."""
