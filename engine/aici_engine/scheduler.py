@@ -87,7 +87,7 @@ class Scheduler:
         that come before them than there are slots."""
         if not self.waiting:
             return
-        active = [seq for seq in self.running if not seq.suspended]
+        active = [seq for seq in self.running if not seq.guest.suspended]
         promised = sum(self._cache.num_missing(seq.seq_id, len(seq.tokens)) for seq in active)
         for seq in [seq for seq in self.waiting if not seq.suspended]:
             if bisect_left(active, seq.order, key=_order) >= self._max_num_seqs:
@@ -116,7 +116,7 @@ class Scheduler:
         """Also reserves the pages. Suspended sequences get nothing, nor do the newest beyond the number of slots: forks
         and sequences that woke may be more than that."""
         plan = StepPlan()
-        active = [seq for seq in self.running if not seq.suspended][: self._max_num_seqs]
+        active = [seq for seq in self.running if not seq.guest.suspended][: self._max_num_seqs]
         for seq in active:
             if seq.num_pending > 1:
                 self._reuse(seq)
@@ -130,9 +130,9 @@ class Scheduler:
 
     def advance(self, plan: StepPlan) -> None:
         """The forward pass of `plan` has written the keys and values of its tokens."""
-        for chunk in plan.chunks:
-            chunk.seq.progress.num_computed += chunk.num_tokens
-            self._cache.advance(chunk.seq.seq_id, chunk.seq.tokens, chunk.seq.progress.num_computed)
+        for seq, num_tokens, _ in plan.chunks:
+            seq.progress.num_computed += num_tokens
+            self._cache.advance(seq.seq_id, seq.transcript.tokens, seq.progress.num_computed)
 
     def record_time(self, plan: StepPlan, time_s: float) -> None:
         """How long its forward pass did."""

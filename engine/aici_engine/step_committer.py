@@ -21,19 +21,14 @@ from aici_engine.step_executor import StepResult
 class _Candidate(NamedTuple):
     """A sequence whose last token was computed, and what its guest wants; `answer` is None without one."""
 
+    seq: Sequence
     to_sample: RowToSample[Any]
     answer: GuestAnswer | None
 
-    @property
-    def seq(self) -> Sequence:
-        return self.to_sample.seq
-
-    @property
     def wants_token(self) -> bool:
         """There is room for a token, and the guest, if the sequence has one, gave a mask and no splice."""
-        if self.seq.room <= 0:
-            return False
-        return self.seq.controller is None if self.answer is None else self.answer.splice is None
+        seq, _, answer = self
+        return seq.room > 0 and (seq.controller is None if answer is None else answer.splice is None)
 
 
 class StepCommitter:
@@ -78,8 +73,9 @@ class StepCommitter:
         tokens = self._sample(plan, result, candidates)
         self._profile.lap("sample")
         for candidate in candidates:
-            if candidate.seq.ending is None:
-                self._append(candidate, tokens.get(candidate.seq.seq_id))
+            seq = candidate.seq
+            if seq.ending is None:
+                self._append(candidate, tokens.get(seq.seq_id))
         self._live.finish_ended()
         self._profile.lap("commit")
 
@@ -98,7 +94,7 @@ class StepCommitter:
                         answer = result.answers.get(seq.seq_id)
                         bits = None if answer is None else answer.bits
                         row = RowToSample(seq, rows[-1], bits, shared=seq is not family[-1])
-                        candidates.append(_Candidate(row, answer))
+                        candidates.append(_Candidate(seq, row, answer))
         return candidates
 
     def _sample(
@@ -106,7 +102,7 @@ class StepCommitter:
     ) -> dict[SeqId, TokenScore | AiciError]:
         """Return the token, or the error, of each sequence that wants a token."""
         began = time.monotonic()
-        wanted = [candidate.to_sample for candidate in candidates if candidate.wants_token]
+        wanted = [candidate.to_sample for candidate in candidates if candidate.wants_token()]
         tokens = self._sampler.sample_batch(wanted)
         if result.rows:
             self._scheduler.record_time(plan, result.forward_s + time.monotonic() - began)
@@ -122,30 +118,36 @@ class StepCommitter:
 
     def _append(self, candidate: _Candidate, sampled: TokenScore | AiciError | None) -> None:
         """Append the sampled token, or do what the guest wants instead."""
-        seq, answer = candidate.seq, candidate.answer
-        before = seq.transcript.num_generated
+        seq = candidate.seq
         try:
             if isinstance(sampled, AiciError):
                 raise sampled
-            if sampled is not None:
+            if sampled is None:
+                self._append_nothing(seq, candidate.answer)
+            else:
                 self._append_sampled(candidate, sampled)
-            elif answer is not None and answer.splice is not None and seq.room > 0:
-                self._session.splice(seq, answer.splice)
-            elif answer is not None or seq.controller is None:
-                # There is no room: only the scores of the prompt were wanted, say.
-                seq.end(FinishReason.LENGTH)
-            # Else a calm guest wants more than to go on. The next step begins with its wish.
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
-        self.tokens_generated += seq.transcript.num_generated - before
-        self._scheduler.settle(seq)
         if seq.controller is None and seq.room <= 0:
             seq.end(FinishReason.LENGTH)
         if seq.group.fuel > self._max_fuel:
             seq.group.end(FinishReason.OUT_OF_FUEL)
 
+    def _append_nothing(self, seq: Sequence, answer: GuestAnswer | None) -> None:
+        """No token was sampled: do what the guest wants."""
+        before = seq.transcript.num_generated
+        if answer is not None and answer.splice is not None and seq.room > 0:
+            self._session.splice(seq, answer.splice)
+        elif answer is not None or seq.controller is None:
+            # There is no room: only the scores of the prompt were wanted, say.
+            seq.end(FinishReason.LENGTH)
+        # Else a calm guest wants more than to go on. The next step begins with its wish.
+        self.tokens_generated += seq.transcript.num_generated - before
+        self._scheduler.settle(seq)
+
     def _append_sampled(self, candidate: _Candidate, score: TokenScore) -> None:
+        self.tokens_generated += 1
         seq = candidate.seq
         if score.token_id not in self._eos_tokens:
             self._output.sampled(seq, score)

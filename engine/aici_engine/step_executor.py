@@ -113,12 +113,12 @@ class StepExecutor:
     def _batch(self, plan: StepPlan) -> list[Chunk]:
         """Return the plan as the model takes it: tokens, positions and pages."""
         chunks = []
-        for planned in plan.chunks:
-            seq, start = planned.seq, planned.seq.progress.num_computed
-            end = start + planned.num_tokens
+        for seq, num_tokens, samples in plan.chunks:
+            start = seq.progress.num_computed
+            end = start + num_tokens
             view = KVCacheView(self._storage, self._cache.page_table(seq.seq_id), end)
-            num_logits = max(int(planned.samples), num_rows(seq, end))
-            chunks.append(Chunk(view, seq.tokens[start:end], start, num_logits))
+            num_logits = max(int(samples), num_rows(seq, end))
+            chunks.append(Chunk(view, seq.transcript.tokens[start:end], start, num_logits))
         return chunks
 
     def _read_answers(self) -> dict[SeqId, GuestAnswer]:

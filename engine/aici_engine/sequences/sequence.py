@@ -99,7 +99,8 @@ class Sequence:
     @property
     def room(self) -> int:
         """Tokens that may still be appended; 0 or less at the limit."""
-        return self.transcript.room
+        transcript = self.transcript
+        return transcript.limit - len(transcript.tokens)
 
     @property
     def suspended(self) -> bool:

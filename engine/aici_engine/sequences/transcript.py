@@ -43,11 +43,6 @@ class Transcript:
         return fork, begin
 
     @property
-    def room(self) -> int:
-        """Tokens that may still be appended; 0 or less at the limit."""
-        return self.limit - len(self.tokens)
-
-    @property
     def stop(self) -> str | None:
         """The stop string that the output has reached, or None."""
         return self.text.stop
