@@ -1,22 +1,25 @@
-"""Decide what one step computes.
+"""Decide what a step computes.
 
-There is no prefill phase and no decode phase: each sequence has a count of computed tokens that catches up with its
-count of tokens. A step gives every sequence that lacks one token that token, then spends what is left of its budget on
-those that lack more: half of it on the oldest of these, which is done when it is done whoever comes later, and the
-other half on those that lack least, so that nobody waits for long behind a long prompt. When pages run out, the newest
-sequence gives up its pages and is computed anew later; the oldest can never be evicted, and any one sequence fits the
-cache alone, so something always moves.
+A step has no prefill phase and no decode phase. Every sequence has a count of computed tokens, and the count catches up
+with the number of tokens. A step first computes one token of every sequence with a single pending token (the sequence
+decodes). Half of the remaining budget goes to the oldest sequence with more pending tokens (mostly a prompt), so later
+requests cannot delay the oldest prompt. The other half goes to the sequences with the fewest pending tokens, so a short
+prompt does not wait long behind a long prompt.
 
-Old is a matter of priority too: a step of it is worth a minute of waiting. So those that matter less are overtaken, but
-not for ever, and the order of any two never changes.
+When pages run out, the newest sequence gives up its pages and is computed again later (preemption). The oldest sequence
+is never preempted, and any sequence alone fits the cache, so every step makes progress.
 
-Suspended sequences keep their pages and take no slot: whom they wait for may need one. They are the first to give up
-their pages to a sequence that can go on, and come back when they wake. Older means of an older request, or forked
-before.
+Priority changes the age: one step of priority is worth a minute of waiting. So requests of low priority are overtaken,
+but not for ever, and the order of two sequences never changes. Among the forks of a request, the earlier fork is older.
 
-Before each step, every sequence goes on with the pages that were computed by others, or by itself before it lost them.
-One whose next page is another's work in this step waits for that: so many requests that begin alike and come together
-compute their beginning once. Whom it waits for moves in this very step, so nobody waits for ever.
+Suspended sequences keep their pages, but do not count against `max_num_seqs`: a suspended sequence may wait for a
+sequence without a place among the running. Suspended sequences are the first to lose their pages to an active sequence,
+and are admitted again after waking.
+
+Before a step, every sequence takes over the cached pages of its next tokens, computed by other sequences, or by the
+same sequence before a preemption. If the plan already has such a page as work of a different sequence, the sequence
+waits for the page. So requests with a common beginning that arrive together compute the beginning once. The page is
+computed in this very step, so the waiting ends.
 """
 
 from bisect import bisect_left, insort
@@ -31,7 +34,8 @@ from aici_engine.sequences.sequence import Sequence
 
 
 class PlannedChunk(NamedTuple):
-    """Compute tokens `seq.num_computed` to `seq.num_computed + num_tokens - 1`; `samples`: they reach the last one."""
+    """Compute the next `num_tokens` tokens of `seq`. `samples`: the last token of `seq` is among the computed
+    tokens."""
 
     seq: Sequence
     num_tokens: int
@@ -40,12 +44,19 @@ class PlannedChunk(NamedTuple):
 
 @dataclass(slots=True)
 class StepPlan:
+    """What a step computes, oldest sequence first, and the sequences that lost their pages to make room."""
+
     chunks: list[PlannedChunk] = field(default_factory=list)
     preempted: list[SeqId] = field(default_factory=list)
 
 
 class Scheduler:
-    """Owns who waits and who runs, both in order, and is the only one to reserve pages."""
+    """Owns the waiting and the running sequences, both oldest first, and their pages. Used by the engine's thread
+    alone.
+
+    `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `num_preemptions` and
+    `num_reused` (prompt tokens that were in the cache) count since the engine started.
+    """
 
     def __init__(
         self, cache: KVCache, *, max_num_seqs: int, max_batch_tokens: int, prefill_budget: PrefillBudget
@@ -60,7 +71,7 @@ class Scheduler:
         self.num_reused = 0
 
     def add(self, seq: Sequence) -> None:
-        """It waits for admission, ahead of everything that comes after it in order."""
+        """The sequence waits for admission, behind older sequences and ahead of newer sequences."""
         seq.progress.phase = Phase.WAITING
         insort(self.waiting, seq, key=_order)
 
@@ -83,8 +94,12 @@ class Scheduler:
             self._cache.truncate(seq.seq_id, seq.progress.num_computed)
 
     def admit(self) -> None:
-        """Move waiting sequences to running, in order, while pages for all their tokens are there, and fewer run
-        that come before them than there are slots."""
+        """Move waiting sequences to running, oldest first.
+
+        A sequence is admitted if the cache has pages for all its tokens, and fewer than `max_num_seqs` older sequences
+        run. The first sequence without room ends the admission, so newer sequences do not overtake. If no active
+        sequence runs, the oldest waiting sequence is admitted in any case.
+        """
         if not self.waiting:
             return
         active = [seq for seq in self.running if not seq.guest.suspended]
@@ -95,7 +110,7 @@ class Scheduler:
             need = self._num_needed(seq)
             while need > self._cache.num_free_pages - promised and (victim := self._newest_suspended()):
                 self._preempt(victim)
-                # It may have shared the victim's.
+                # The sequence may have counted on pages of the victim.
                 need = self._num_needed(seq)
             if active and need > self._cache.num_free_pages - promised:
                 return
@@ -107,14 +122,17 @@ class Scheduler:
             insort(active, seq, key=_order)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """`child` begins with all that was computed of `parent`, in the same pages. `parent` runs."""
+        """Run `child` with all computed tokens of `parent`, in the same pages. `parent` must be running."""
         child.progress.num_computed = parent.progress.num_computed
         self._cache.fork(parent.seq_id, child.seq_id)
         self._run(child)
 
     def decide(self) -> StepPlan:
-        """Also reserves the pages. Suspended sequences get nothing, nor do the newest beyond the number of slots: forks
-        and sequences that woke may be more than that."""
+        """Return the plan of a step, and reserve the pages for its tokens.
+
+        Suspended sequences compute nothing. Forks and sequences that woke may exceed `max_num_seqs`: then the newest
+        sequences compute nothing.
+        """
         plan = StepPlan()
         active = [seq for seq in self.running if not seq.guest.suspended][: self._max_num_seqs]
         for seq in active:
@@ -123,7 +141,7 @@ class Scheduler:
         shares = self._share(active)
         for seq in active:
             num_tokens = shares.get(seq.seq_id, 0)
-            # It may have been preempted right now.
+            # An older sequence may have taken the pages just now.
             if num_tokens and seq.progress.phase is Phase.RUNNING and self._make_room(seq, num_tokens, plan):
                 plan.chunks.append(PlannedChunk(seq, num_tokens, num_tokens == seq.num_pending))
         return plan
@@ -135,20 +153,20 @@ class Scheduler:
             self._cache.advance(seq.seq_id, seq.transcript.tokens, seq.progress.num_computed)
 
     def record_time(self, plan: StepPlan, time_s: float) -> None:
-        """How long its forward pass did."""
+        """The forward pass and the sampling of `plan` took `time_s` seconds."""
         decodes = sum(chunk.num_tokens == 1 for chunk in plan.chunks)
         others = sum(chunk.num_tokens for chunk in plan.chunks) - decodes
         self._prefill_budget.record_step(time_s, num_decodes=decodes, num_others=others)
 
     def _share(self, active: list[Sequence]) -> dict[SeqId, int]:
-        """Who gets how many tokens, by sequence."""
+        """Return the number of tokens to compute, by sequence."""
         shares = {seq.seq_id: 1 for seq in active if seq.num_pending == 1}
         late = [seq for seq in active if seq.num_pending > 1]
         budget = self._max_batch_tokens - len(shares)
         if (most := self._prefill_budget.max_prompt_tokens(len(shares))) is not None:
             budget = min(budget, most)
         begun: dict[object, Sequence] = {}
-        # The oldest lacks least, too, when its half is not enough and something is left.
+        # The oldest sequence stands in the list twice: it may take a part of the other half too.
         for turn, seq in enumerate([*late[:1], *sorted(late, key=lambda seq: seq.num_pending)]):
             page = self._cache.next_page(seq.seq_id, seq.tokens, seq.num_reusable)
             if page is not None and begun.setdefault(page, seq) is not seq:
@@ -161,7 +179,7 @@ class Scheduler:
 
     def _make_room(self, seq: Sequence, num_tokens: int, plan: StepPlan) -> bool:
         while not self._cache.reserve(seq.seq_id, seq.progress.num_computed + num_tokens):
-            # Suspended, or later in order, means not in the plan: evicting it undoes nothing.
+            # A suspended sequence, and the newest running sequence, are not in the plan yet: the plan stays valid.
             victim = self._newest_suspended() or self.running[-1]
             self._preempt(victim)
             plan.preempted.append(victim.seq_id)
@@ -178,7 +196,7 @@ class Scheduler:
         self.add(seq)
 
     def _num_needed(self, seq: Sequence) -> int:
-        """Pages to admit it: what it can share, it need not have."""
+        """Return the number of free pages that an admission takes. Pages that others hold are shared."""
         return self._cache.num_needed(seq.tokens, seq.num_reusable, seq.salt)
 
     def _reuse(self, seq: Sequence) -> None:

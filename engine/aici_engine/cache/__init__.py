@@ -1,1 +1,1 @@
-"""Keys and values of attention, in pages that sequences share and copy on write."""
+"""Keys and values of attention, in pages. Sequences share pages, and copy a shared page before writing to it."""

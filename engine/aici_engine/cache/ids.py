@@ -1,4 +1,4 @@
-"""Ids that mean something only inside the cache."""
+"""Ids of the cache."""
 
 from typing import NewType
 

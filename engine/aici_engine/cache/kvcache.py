@@ -1,4 +1,4 @@
-"""The facade: every question that the scheduler and the loop ask about pages, and every change they make."""
+"""The facade of the KV cache: all questions and changes of the scheduler and the loop go through `KVCache`."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ class PageCopier(Protocol):
 
 
 class KVCache:
-    """Pages of all sequences. Used by the engine's thread alone.
+    """The pages of all sequences. Used by the engine's thread alone.
 
-    `num_cached` of a sequence counts the tokens whose keys and values are valid; pages may reach further (they were
-    reserved), and what lies behind `num_cached` is garbage. A page that is complete can be found by its tokens and all
-    before them, if `prefix_cache`, also when nobody holds it any more, until its room is needed.
+    `num_cached` of a sequence is the number of tokens with valid keys and values. Pages may be reserved beyond
+    `num_cached`; their contents are garbage there. With `prefix_cache`, a complete page is found by its tokens and all
+    tokens before. A page that no sequence holds is found too, until the room is needed.
     """
 
     def __init__(self, *, num_pages: int, page_size: int, copier: PageCopier, prefix_cache: bool = True) -> None:
@@ -35,7 +35,7 @@ class KVCache:
 
     @property
     def num_free_pages(self) -> int:
-        """Those that nobody holds."""
+        """Pages that no sequence holds."""
         return self._pool.num_free
 
     @property
@@ -53,21 +53,21 @@ class KVCache:
         return self._tasks[seq_id].num_cached
 
     def page_table(self, seq_id: SeqId) -> list[PageId]:
-        """Owned by the cache: read it, and only until the next change."""
+        """Return the pages of a sequence, in order. The cache owns the list: read only, and until the next change."""
         return self._tasks[seq_id].pages
 
     def add(self, seq_id: SeqId, salt: str | None = None) -> None:
-        """An empty sequence, which finds the pages of those with the same salt."""
+        """Add an empty sequence. The sequence shares the pages of sequences with the same `salt`."""
         self._tasks.add(seq_id, PageTable(salt))
 
-    # What was computed already.
+    # Sharing computed pages.
 
     def extend(self, seq_id: SeqId, tokens: Tokens, limit: int) -> int:
-        """Go on with pages that are there, at most to `limit` of its tokens. Returns what `num_cached` is then."""
+        """Take over cached pages of the next tokens, up to `limit` tokens in all. Return the new `num_cached`."""
         task = self._tasks[seq_id]
         for node in self._known(task, tokens, limit):
             self._pool.share([node.page])
-            # A part of this page that it computed itself.
+            # The sequence may have computed a part of this page in a page of its own.
             self._pool.release(task.pages[len(task.path) :])
             task.pages[len(task.path) :] = [node.page]
             task.path.append(node)
@@ -75,19 +75,23 @@ class KVCache:
         return task.num_cached
 
     def next_page(self, seq_id: SeqId, tokens: Tokens, limit: int) -> tuple[PrefixNode | None, Key] | None:
-        """The page that it completes next, which is not there; None if that ends beyond `limit`."""
+        """Return the parent and the key of the next page to complete; `None` if the page ends beyond `limit` tokens.
+
+        The cache does not have the page yet.
+        """
         task = self._tasks[seq_id]
         if not self._prefix_cache or (len(task.path) + 1) * self.page_size > limit:
             return None
         return task.path[-1] if task.path else None, self._key(task, tokens, len(task.path))
 
     def num_needed(self, tokens: Tokens, limit: int, salt: str | None) -> int:
-        """How many free pages a new sequence with these tokens would take, if it may share to `limit`."""
+        """Return how many free pages a new sequence of these tokens takes, if the first `limit` tokens may be
+        shared."""
         held = sum(not self._pool.is_idle(node.page) for node in self._known(PageTable(salt), tokens, limit))
         return self.num_pages_for(len(tokens)) - held
 
     def _known(self, task: PageTable, tokens: Tokens, limit: int) -> Iterator[PrefixNode]:
-        """Its next pages. They may be added to its path meanwhile."""
+        """Yield the cached pages of the next tokens. The caller may append to the path of `task` meanwhile."""
         node = task.path[-1] if task.path else None
         for index in range(len(task.path), limit // self.page_size if self._prefix_cache else 0):
             node = self._pool.find(node, self._key(task, tokens, index))
@@ -99,17 +103,18 @@ class KVCache:
         page = tuple(tokens[index * self.page_size : (index + 1) * self.page_size])
         return page if index else (task.salt, *page)
 
-    # What will be computed.
+    # Room for tokens to compute.
 
     def num_missing(self, seq_id: SeqId, num_tokens: int) -> int:
-        """How many pages `reserve` would take."""
+        """Return how many free pages `reserve` would take."""
         num_new, copied = self._missing(self._tasks[seq_id], num_tokens)
         return num_new + len(copied)
 
     def reserve(self, seq_id: SeqId, num_tokens: int) -> bool:
-        """Make tokens `num_cached` to `num_tokens - 1` writable: pages of its own, or nothing changes and False.
+        """Make tokens `num_cached` to `num_tokens - 1` writable, in pages of the sequence's own. Copy shared pages
+        first.
 
-        Shared pages that will be written are copied first.
+        Return False, and change nothing, if not enough pages are free.
         """
         task = self._tasks[seq_id]
         num_new, copied = self._missing(task, num_tokens)
@@ -127,13 +132,16 @@ class KVCache:
         return True
 
     def _missing(self, task: PageTable, num_tokens: int) -> tuple[int, list[int]]:
-        """How many pages are new, and where in its page table the shared ones are that would be written."""
+        """Return the number of new pages, and the indices of shared pages in the page table that would be written."""
         num_pages = self.num_pages_for(num_tokens)
         written = range(task.num_cached // self.page_size, min(num_pages, len(task.pages)))
         return max(0, num_pages - len(task.pages)), [i for i in written if self._pool.is_shared(task.pages[i])]
 
     def advance(self, seq_id: SeqId, tokens: Tokens, num_tokens: int) -> None:
-        """The keys and values of the first `num_tokens` of its tokens are written now."""
+        """The keys and values of the first `num_tokens` tokens are written. Enter complete pages into the prefix cache.
+
+        Raises ValueError if the sequence has no pages for so many tokens.
+        """
         task = self._tasks[seq_id]
         if num_tokens > len(task.pages) * self.page_size:
             raise ValueError(f"sequence {seq_id} has no pages for {num_tokens} tokens")
@@ -144,10 +152,10 @@ class KVCache:
             task.pages[index] = node.page
             task.path.append(node)
 
-    # What is not wanted any more.
+    # Giving pages back.
 
     def truncate(self, seq_id: SeqId, num_tokens: int) -> None:
-        """Keep at most the first `num_tokens` tokens, and no page beyond them."""
+        """Keep at most the first `num_tokens` tokens, and release the pages beyond."""
         task = self._tasks[seq_id]
         task.num_cached = min(task.num_cached, num_tokens)
         del task.path[task.num_cached // self.page_size :]
@@ -156,19 +164,20 @@ class KVCache:
         del task.pages[keep:]
 
     def fork(self, parent: SeqId, child: SeqId) -> None:
-        """`child` starts with all of `parent`'s cached tokens and shares their pages, the partly filled one too."""
+        """Add `child` with all cached tokens of `parent`, in the same pages, the partly filled page included."""
         task = self._tasks[parent]
         pages = task.pages[: self.num_pages_for(task.num_cached)]
         self._tasks.add(child, PageTable(task.salt, pages, list(task.path), task.num_cached))
         self._pool.share(pages)
 
     def free(self, seq_id: SeqId) -> None:
-        """Forget the sequence. It need not be there: a request may end before it had pages."""
+        """Forget the sequence and release its pages. An unknown sequence is fine: a request may end before
+        admission."""
         if seq_id in self._tasks:
             self._pool.release(self._tasks.remove(seq_id).pages)
 
     def check_integrity(self) -> None:
-        """AssertionError unless the books balance. For tests and after failures."""
+        """Raise AssertionError unless the books balance. For tests and after failures."""
         self._pool.check_integrity(Counter(page for task in self._tasks for page in task.pages))
         for task in self._tasks:
             if task.num_cached > len(task.pages) * self.page_size:

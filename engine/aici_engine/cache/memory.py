@@ -1,12 +1,13 @@
-"""How much memory this process may still take: what the machine has available, or what its container leaves."""
+"""The memory that this process may still take, by the machine and by its container."""
 
 from pathlib import Path
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """MemAvailable counts page cache that the kernel would give up, such as the model's own file; free memory does not.
+    """Return the available memory in bytes, by MemAvailable and by the limit of cgroup v2. Other limits are not seen.
 
-    `root`: where /proc and /sys lie. A container's limit is read from cgroup v2; other limits are not seen.
+    MemAvailable includes page cache that the kernel would give up, such as the model's own file; MemFree does not.
+    `root`: the folder that contains /proc and /sys.
     """
     meminfo = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
     available = int(meminfo["MemAvailable"].split()[0]) * 1024

@@ -1,4 +1,4 @@
-"""Which pages are held, how often, and which can be had. Knows nothing of tensors."""
+"""The states of pages: held, idle or free. Knows nothing of tensors."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
@@ -8,36 +8,41 @@ from aici_engine.cache.prefix_cache import Key, PrefixCache, PrefixNode
 
 
 class Allocator:
-    """Reference counts over page ids 0 to num_pages - 1. A page whose count is zero is free, or idle: its contents are
-    kept until somebody needs the page."""
+    """Reference counts of pages 0 to `num_pages - 1`. A page with count 0 is free, or idle.
+
+    The contents of an idle page stay valid until the page is needed.
+    """
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
         self._counts = [0] * num_pages
-        # A stack: pages that were used last are taken first, so untouched memory stays untouched.
+        # A stack: the page released last is taken first, so memory never used stays unused.
         self._free = [PageId(page) for page in range(num_pages - 1, -1, -1)]
         self.idle: OrderedDict[PageId, None] = OrderedDict()
-        """First the one that has been idle longest."""
+        """Idle pages, longest idle first."""
 
     @property
     def num_free(self) -> int:
         return len(self._free)
 
     def take(self) -> PageId:
-        """A page with count 1 and contents unspecified. The caller has checked `num_free`; IndexError otherwise."""
+        """Return a page with count 1 and unspecified contents. Raises IndexError if no page is free."""
         page = self._free.pop()
         self._counts[page] = 1
         return page
 
     def share(self, page: PageId) -> None:
-        """Count one more holder of a page that is held or idle."""
+        """Count a further holder of a held or idle page. Raises ValueError for a free page."""
         if self._counts[page] == 0 and page not in self.idle:
             raise ValueError(f"page {page} is free and cannot be shared")
         self.idle.pop(page, None)
         self._counts[page] += 1
 
     def release(self, page: PageId, *, keep: bool = False) -> None:
-        """Count one holder less; after the last one the page is idle, with `keep`, or free."""
+        """Count a holder less. After the last holder the page is idle if `keep`, else free.
+
+        Raises ValueError for a page without a holder.
+        """
         if self._counts[page] == 0:
             raise ValueError(f"page {page} is free already")
         self._counts[page] -= 1
@@ -48,7 +53,7 @@ class Allocator:
                 self._free.append(page)
 
     def evict(self) -> PageId:
-        """Free the page that has been idle longest. KeyError if none is idle."""
+        """Free the page that was idle longest. Raises KeyError if no page is idle."""
         page, _ = self.idle.popitem(last=False)
         self._free.append(page)
         return page
@@ -58,10 +63,10 @@ class Allocator:
 
 
 class PagePool:
-    """Hands out pages, and knows by their tokens those that are complete, for as long as nobody needs the room.
+    """Hands out pages, and finds complete pages by their tokens, held pages as well as idle pages.
 
-    Who holds a page of the prefix cache holds all before it, and lets go of the last first: so the page that has been
-    idle longest never has one after it.
+    Invariant: a sequence that holds a page of the prefix cache holds all pages before, and releases the last page
+    first. So the page that was idle longest never has a page after it.
     """
 
     def __init__(self, num_pages: int) -> None:
@@ -71,11 +76,14 @@ class PagePool:
 
     @property
     def num_free(self) -> int:
-        """How many can be taken."""
+        """Pages that `take` can return: free and idle pages."""
         return self._allocator.num_free + len(self._allocator.idle)
 
     def take(self, num_pages: int) -> list[PageId]:
-        """Exactly `num_pages` pages, or ValueError if there are not so many."""
+        """Return exactly `num_pages` pages. If too few are free, evict idle pages, longest idle first.
+
+        Raises ValueError if fewer pages are free or idle.
+        """
         if num_pages > self.num_free:
             raise ValueError(f"{num_pages} pages wanted, {self.num_free} free")
         for _ in range(num_pages - self._allocator.num_free):
@@ -87,7 +95,7 @@ class PagePool:
             self._allocator.share(page)
 
     def release(self, pages: Sequence[PageId]) -> None:
-        """In the order of their tokens."""
+        """Release the pages of a sequence, given in the order of their tokens."""
         for page in reversed(pages):
             self._allocator.release(page, keep=page in self._prefixes)
 
@@ -95,8 +103,11 @@ class PagePool:
         return self._prefixes.find(parent, key)
 
     def enter(self, parent: PrefixNode | None, key: Key, page: PageId) -> PrefixNode:
-        """`page`, held by the caller alone, is complete. The node may be another's that holds the same: the caller
-        holds that one's page then, and not its own any more."""
+        """Enter `page`, complete and held by the caller alone, and return its node.
+
+        If a page with the same tokens is known, return the node of the known page. The caller then holds the known page
+        in place of `page`, which is released.
+        """
         node = self._prefixes.find(parent, key)
         if node is None:
             return self._prefixes.insert(parent, key, page)
@@ -108,20 +119,22 @@ class PagePool:
         return page in self._allocator.idle
 
     def is_shared(self, page: PageId) -> bool:
-        """Others rely on what a held page contains: it must not be written."""
+        """Return whether other sequences rely on the contents of a held page, so the page must not be written."""
         return self._allocator.count(page) > 1 or self._prefixes.has_children(page)
 
     def finds(self, node: PrefixNode) -> bool:
         return self._prefixes.find(node.parent, node.key) is node
 
     def forget(self, page: PageId) -> None:
-        """What it contains will change. It is not shared."""
+        """The contents of `page`, which is not shared, will change: the page is not found any more."""
         if page in self._prefixes:
             self._prefixes.remove(page)
 
     def check_integrity(self, held: Counter[PageId]) -> None:
-        """AssertionError unless pages are counted as often as they are `held`, and each of the others is free or, if
-        it can be found, idle, those after it before it."""
+        """Raise AssertionError unless the counts agree with `held`, and all other pages are free or idle.
+
+        An idle page is in the prefix cache, and its children became idle earlier than the page.
+        """
         pages = [PageId(page) for page in range(self.num_pages)]
         for page in pages:
             if (count := self._allocator.count(page)) != held[page]:

@@ -1,4 +1,4 @@
-"""Which pages hold the tokens of each sequence."""
+"""The page tables of all sequences."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,9 +10,10 @@ from aici_engine.cache.prefix_cache import PrefixNode
 
 @dataclass(slots=True)
 class PageTable:
-    """Token `i` lies in `pages[i // page_size]`; the keys and values of the first `num_cached` tokens are there.
+    """The pages of one sequence. Token `i` lies in `pages[i // page_size]`.
 
-    `path`: the complete pages as the prefix cache has them. `salt`: pages are shared among those that have the same.
+    `num_cached`: tokens with valid keys and values. `path`: the complete pages, as nodes of the prefix cache. `salt`:
+    sequences with the same salt share pages.
     """
 
     salt: str | None = None
@@ -22,7 +23,7 @@ class PageTable:
 
 
 class PageTables:
-    """Sequence id to its pages. A sequence that was never added, or was removed, raises KeyError."""
+    """Page tables by sequence id. Raises KeyError for an unknown sequence."""
 
     def __init__(self) -> None:
         self._tasks: dict[SeqId, PageTable] = {}

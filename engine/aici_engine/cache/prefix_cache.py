@@ -1,5 +1,5 @@
-"""Which pages hold which tokens after which others: a tree, page by page. What is found is what was asked for: tokens
-are compared, no hash is trusted."""
+"""A tree of complete pages, to find a page by its tokens and all tokens before. Tokens are compared; no hash is
+trusted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,12 +9,13 @@ from aici_base.ids import TokenId
 from aici_engine.cache.ids import PageId
 
 Key: TypeAlias = tuple[TokenId | str | None, ...]
-"""The tokens of one full page; before those of a sequence's first page stands its salt."""
+"""The tokens of a full page. In the key of a sequence's first page, the salt stands before the tokens."""
 
 
 @dataclass(eq=False, slots=True)
 class PrefixNode:
-    """A page with the keys and values of `key`'s tokens as they are after those of `parent` and all before it."""
+    """A page with the keys and values of the tokens `key`, which follow the tokens of `parent` and of all its
+    parents."""
 
     page: PageId
     key: Key
@@ -23,7 +24,7 @@ class PrefixNode:
 
 
 class PrefixCache:
-    """`parent` None: before the first page."""
+    """The tree. A first page has the parent `None`."""
 
     def __init__(self) -> None:
         self._firsts: dict[Key, PrefixNode] = {}
@@ -33,13 +34,14 @@ class PrefixCache:
         return self._after(parent).get(key)
 
     def insert(self, parent: PrefixNode | None, key: Key, page: PageId) -> PrefixNode:
-        """Nothing is found there yet, and `page` stands nowhere."""
+        """Add a page. The place must be empty, and `page` must not be in the tree."""
         node = PrefixNode(page, key, parent)
         self._after(parent)[key] = self._nodes[page] = node
         return node
 
     def remove(self, page: PageId) -> None:
-        """ValueError for a page that others follow: what nobody finds any more could never be given up."""
+        """Remove a page without children. Raises ValueError for a page with children, which could not be found any
+        more."""
         if self._nodes[page].children:
             raise ValueError(f"page {page} has others after it")
         node = self._nodes.pop(page)
@@ -55,7 +57,7 @@ class PrefixCache:
         return len(self._nodes)
 
     def __iter__(self) -> Iterator[PrefixNode]:
-        """As they can be reached: parents before their children."""
+        """Yield all nodes, parents before children."""
         nodes = list(self._firsts.values())
         while nodes:
             yield (node := nodes.pop())

@@ -1,4 +1,4 @@
-"""What the attention layers see of the cache in one step."""
+"""The cache as the attention layers see it in one step."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,12 +8,13 @@ from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage
 
 KVRows = npt.NDArray[np.int64]
+"""Row numbers of `KVStorage`, one a token."""
 
 
 class KVCacheView:
-    """One sequence's tokens in the cache: page table and length, over the shared storage.
+    """The tokens of one sequence in the cache: page table and length, over the shared storage.
 
-    Valid until the sequence's pages change, which happens only between steps.
+    Valid until the pages of the sequence change, between two steps.
     """
 
     def __init__(self, storage: KVStorage, page_table: list[PageId], total_len: int) -> None:
@@ -26,7 +27,7 @@ class KVCacheView:
         return self._pages
 
     def kv_rows(self, start: int = 0) -> KVRows:
-        """(total_len - start,): the slot of each token from there on, in order."""
+        """Return the KV rows (total_len - start,) of the tokens from `start` on, in order."""
         size = self._storage.page_size
         first = start // size
         pages = np.fromiter(self._pages[first:], np.int64, len(self._pages) - first)
@@ -35,20 +36,20 @@ class KVCacheView:
         ]
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """`keys`, `values` (T, Hkv, D), rotary embedding applied, go to `slots` (T,)."""
+        """Write `keys` and `values` (T, Hkv, D), rotary embedding applied, to the KV rows `slots` (T,)."""
         write(self._storage, layer, slots, keys, values)
 
     def gather(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values (T, Hkv, D) of `slots` (T,)."""
+        """Return keys and values (T, Hkv, D) of the KV rows `slots` (T,)."""
         return gather(self._storage, layer, slots)
 
 
 def write(storage: KVStorage, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-    """As KVCacheView.write, for the tokens of many sequences at once."""
+    """Do as `KVCacheView.write`, for the tokens of many sequences at once."""
     storage.keys[layer].index_copy_(0, slots, keys)
     storage.values[layer].index_copy_(0, slots, values)
 
 
 def gather(storage: KVStorage, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As KVCacheView.gather, for the tokens of many sequences at once."""
+    """Do as `KVCacheView.gather`, for the tokens of many sequences at once."""
     return storage.keys[layer].index_select(0, slots), storage.values[layer].index_select(0, slots)

@@ -1,4 +1,4 @@
-"""What the engine needs of a controller runtime. `aici_runtime.client.Runtime` has this shape."""
+"""The interface between the engine and a controller runtime. `aici_runtime.client.Runtime` implements the interface."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -10,8 +10,11 @@ from aici_runtime.wire import MidOp, PostOp, PreOp, Turn
 
 
 class ControllerRuntime(Protocol):
-    """The first two methods may be called from any thread, the others from the engine's thread alone, in the order
-    `send_turn`, `recv_turn` and `mask_rows`. All may raise RuntimeDiedError."""
+    """A controller runtime, ready to start guests.
+
+    Any thread may call `instantiate` and `discard`. The engine's thread alone calls the other methods, in the order
+    `send_turn`, `recv_turn`, `mask_rows`. Every method may raise RuntimeDiedError.
+    """
 
     @property
     def vocab_size(self) -> int: ...
@@ -21,9 +24,13 @@ class ControllerRuntime(Protocol):
 
     def instantiate(
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int
-    ) -> "Future[None]": ...
+    ) -> "Future[None]":
+        """Start a guest for request `req_id`. The future fails with an AiciError if the guest cannot start."""
+        ...
 
-    def discard(self, req_id: str) -> None: ...
+    def discard(self, req_id: str) -> None:
+        """End the guest of a request whose sequence was never bound."""
+        ...
 
     def send_turn(
         self,
@@ -34,20 +41,27 @@ class ControllerRuntime(Protocol):
         ops: Sequence[MidOp],
         freed: Sequence[SeqId],
     ) -> None:
-        """Post and pre of `asked` and of what `pre_ops` bind, and mid of `ops`: of those that are in both, if they say
-        nothing but to go on. `recv_turn` must follow."""
+        """Send one turn to the guests. `recv_turn` must follow.
+
+        The sequences `asked` run post and pre, the sequences of `pre_ops` are bound and run pre, the sequences of `ops`
+        run mid, and the guests of `freed` end. A sequence in `asked` and `ops` runs mid only if pre just goes on.
+        """
         ...
 
-    def recv_turn(self) -> Turn: ...
+    def recv_turn(self) -> Turn:
+        """Wait for the answer to the last `send_turn`."""
+        ...
 
     def mask_rows(self, n: int) -> memoryview:
-        """Row i for `ops[i]`: bits, least significant first, 4 * ceil(vocab_size / 32) bytes; valid until the next
-        `send_turn`."""
+        """Return the masks of the last turn's `n` ops: row i for `ops[i]`, 4 * ceil(vocab_size / 32) bytes a row.
+
+        A bit is 1 if the token is allowed, least significant bit first. Valid until the next `send_turn`.
+        """
         ...
 
 
 class NoRuntime:
-    """The null implementation: generation without controllers."""
+    """The null implementation: no guest can start, so the engine generates without controllers."""
 
     vocab_size = 0
     eos_token = TokenId(0)
@@ -82,7 +96,7 @@ class NoRuntime:
         ops: Sequence[MidOp],
         freed: Sequence[SeqId],
     ) -> None:
-        """There are no guests to ask."""
+        """No guest exists, so nothing is sent."""
 
     def recv_turn(self) -> Turn:
         return Turn(post={}, pre={}, mid={})

@@ -1,14 +1,15 @@
-"""The conversation with the guests of all controlled sequences, step by step:
+"""The conversation with the guests of all controlled sequences, in three parts a step:
 
-    round        what was appended -> who stops, who is suspended, which tokens are forced
-    ask          these sequences are about to be sampled
-    answers      their masks and splices, after the forward pass
+    round        tell guests of appended tokens; learn which sequences stop, are suspended, or have forced tokens
+    ask          name the sequences about to be sampled, before the forward pass
+    answers      read masks and splices, after the forward pass
 
-A guest that has long said nothing in a round but to go on is *calm*: no round waits for it. What was appended goes to
-it with `ask`, the forward pass begins, and it computes its mask at once. If it says something else after all, its
-sequence is not sampled in this step: what it said is done after the pass, as if it had come before the next one.
+A guest is *calm* after a number of rounds in which the guest only went on. No round waits for a calm guest: `ask` tells
+the guest of appended tokens, and the guest computes its mask during the forward pass. If a calm guest wants more than
+to go on, its sequence is not sampled in this step, and the wish is carried out after the pass, as the next round would.
 
-Facts: the AICI runtime protocol with pre/mid/post callbacks. A guest that fails ends its own sequence only.
+The conversation follows the AICI runtime protocol with pre, mid and post callbacks. A failing guest ends its own
+sequence only.
 """
 
 from bisect import insort
@@ -32,17 +33,17 @@ from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 _GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
 
 MAX_SUSPENDED_ROUNDS = 10
-"""After so many rounds in a row in which all forks of a request were suspended it is deadlocked: nobody but they could
-wake it."""
+"""A request is deadlocked if all its forks were suspended in more rounds in a row: only a fork of the request could
+wake a fork."""
 
 
 MAX_FORKS_IN_ALL = 1024
-"""Sequences of one request, those that have ended and those that the runtime refused included: each is listed."""
+"""Sequences of one request, ended and refused sequences included: the request's result lists every fork."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestAnswer:
-    """For one sequence: either a splice, or the bits of its mask."""
+    """The answer for one sequence: a splice, or `bits`, the mask (least significant bit first, 1: allowed)."""
 
     splice: Splice | None
     bits: npt.NDArray[np.uint8]
@@ -50,7 +51,7 @@ class GuestAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A turn without its answer. `asked`: for post and pre; `fresh`: for pre; `to_sample`: for mid."""
+    """A turn that the runtime has not answered. `asked` run post and pre, `fresh` run pre, `to_sample` run mid."""
 
     posts: list[PostOp]
     fresh: list[Sequence]
@@ -61,7 +62,7 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True)
 class NewFork:
-    """A fork that came into being. `begin`: what its stream begins with."""
+    """A new fork. `begin`: the text at the beginning of the fork's stream."""
 
     parent: Sequence
     child: Sequence
@@ -69,11 +70,11 @@ class NewFork:
 
 
 class GuestSession:
-    """Used by the engine's thread alone. RuntimeDiedError passes through every method that talks to the runtime.
+    """Used by the engine's thread alone. Methods that talk to the runtime may raise RuntimeDiedError.
 
-    A guest is a process, so at most `max_guests` live or start at a time; further ones start when others are dropped.
-    Forks are not among these: the runtime bounds them. `new_id` makes their sequences' ids. A guest is calm after
-    `calm_rounds` rounds, and after twice as many whenever it was not calm after all.
+    At most `max_guests` guests live or start at a time, because a guest is a process; further guests start when guests
+    are dropped. Forks do not count: the runtime bounds the number of forks. `new_id` makes the ids of forks. A guest is
+    calm after `calm_rounds` rounds; the number doubles for a guest that was wrongly taken for calm.
     """
 
     def __init__(
@@ -100,18 +101,19 @@ class GuestSession:
         self._posts: list[PostOp] = []
         self._freed: list[SeqId] = []
         self._calm: dict[SeqId, Sequence] = {}
-        """Those for which this step's round does not wait."""
+        """The calm guests of this step."""
         self._heard: set[SeqId] = set()
-        """Those that were not calm after all, and have said already what the next round would ask."""
+        """Guests wrongly taken for calm: the last `answers` had all that the next round would ask."""
         self._sent: _Sent | None = None
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
-        """Instantiate the guest, in order; `done` is called in the end, on any thread."""
+        """Start the guest, older sequences first. `done` is called once, on any thread, with the error if one
+        occurred."""
         insort(self._to_start, (seq, done), key=lambda start: start[0].order)
         self._start_next()
 
     def drop(self, seq: Sequence) -> None:
-        """The sequence has ended; its guest goes with the next round, or now if it was never bound."""
+        """The sequence has ended. A bound guest is freed with the next round, an unbound guest at once."""
         if seq.controller is None:
             return
         self._started.discard(seq.seq_id)
@@ -141,17 +143,17 @@ class GuestSession:
             except AiciError as error:
                 done(error)
             except TypeError as error:
-                # It is the caller's: an engine must not fall over an object that JSON cannot say.
+                # The argument comes from the caller, so a failure to encode the argument must not end the engine.
                 done(UsageError(f"the controller's argument cannot be written as JSON: {error}"))
             else:
                 future.add_done_callback(lambda future, done=done: done(_plain(future.exception())))  # type: ignore[misc]
 
     def use(self, runtime: ControllerRuntime) -> None:
-        """From now on; nothing may be left of what the last one had."""
+        """Talk to another runtime. `lost` was called for the previous runtime."""
         self._runtime = runtime
 
     def lost(self) -> None:
-        """The runtime died: there is no guest any more."""
+        """The runtime has died, and all guests with it."""
         self._to_start.clear()
         self._started.clear()
         self._bound.clear()
@@ -162,31 +164,31 @@ class GuestSession:
         self._sent = None
 
     def round(self, running: Seq[Sequence]) -> None:
-        """Post, then pre, of every guest that is not calm; those of `running` that were never bound are bound first.
+        """Ask every guest, except calm guests, for post and pre. First bind the guests of new sequences in `running`.
 
-        Afterwards each of their sequences has its forced tokens, knows if it is suspended, or has a verdict.
+        Afterwards the sequences have their forced tokens, know whether they are suspended, and are marked if they end.
         """
         fresh = [seq for seq in running if seq.controller is not None and not seq.guest.bound]
         others = {seq_id: seq for seq_id, seq in self._bound.items() if seq_id not in self._heard}
         self._heard.clear()
         self._calm = {seq_id: seq for seq_id, seq in others.items() if self._is_calm(seq)}
         asked = {seq_id: seq for seq_id, seq in others.items() if seq_id not in self._calm}
-        # Who is to be freed can wait for those that are asked later.
+        # Guests to be freed can wait for the message of `ask`.
         if asked or fresh or (self._freed and not self._calm):
             self._send(asked, fresh=fresh)
             self._receive()
 
     def ask(self, seqs: Seq[Sequence]) -> list[NewFork]:
-        """`seqs` are about to be sampled; those that want to fork do so, and their forks are asked with them.
+        """Ask for the masks of `seqs`, which are about to be sampled. Return the forks of those that want to fork.
 
-        If any, `answers` must follow, whatever becomes of the forward pass.
+        The forks are asked too. `answers` must follow, even if the forward pass fails.
         """
         new = {seq.seq_id: [self._new_id() for _ in range(seq.guest.num_branches - 1)] for seq in seqs}
         if not (seqs or self._calm):
             return []
         ops = [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
         sent = self._send(self._calm, ops=ops)
-        # Only now: to a message that was refused comes no answer, and nobody was forked.
+        # Only after the message was sent: a refused message has no answer and forks nothing.
         new_forks = []
         for seq in seqs:
             seq.guest.num_branches = 1
@@ -197,10 +199,10 @@ class GuestSession:
         return new_forks
 
     def answers(self) -> dict[SeqId, GuestAnswer]:
-        """One for each sequence asked, but those that have a verdict now, and those of calm guests that wanted
-        something else than to go on. Bits are valid until the next `round`.
+        """Return the answers to the last `ask`, by sequence. Bits are valid until the next `round`.
 
-        A fork that the runtime refuses has a verdict: its guest does not exist, but its id is taken until it is freed.
+        A sequence has no answer if its guest failed (the sequence is marked to end), or if its guest was taken for calm
+        and wanted more than to go on. A fork refused by the runtime counts as failed; its id stays taken until freed.
         """
         if self._sent is None:
             return {}
@@ -219,7 +221,11 @@ class GuestSession:
         return answers
 
     def _is_calm(self, seq: Sequence) -> bool:
-        """Forks share variables, so they are all asked before any of them goes on; and who has no room ends now."""
+        """Return whether the next round need not wait for the guest.
+
+        Forks share variables, so all forks of a request are asked before any fork goes on. A sequence without room ends
+        in the round.
+        """
         return seq.guest.num_calm >= seq.guest.calm_rounds and len(seq.group.members) == 1 and seq.room > 0
 
     def _send(self, asked: Mapping[SeqId, Sequence], *, fresh: Seq[Sequence] = (), ops: Seq[MidOp] = ()) -> _Sent:
@@ -236,18 +242,18 @@ class GuestSession:
         return sent
 
     def _receive(self) -> tuple[_Sent, Turn]:
-        """Do what post and pre say."""
+        """Wait for the answer, and apply the results of post and pre."""
         assert self._sent is not None
         sent, self._sent = self._sent, None
         turn = self._runtime.recv_turn()
-        # Only now: had the message been refused, nobody would be free, and nobody bound.
+        # Only after the answer: a refused message frees and binds no guest.
         del self._freed[: sent.num_freed]
         for seq in sent.fresh:
             self._bound[seq.seq_id] = seq
             seq.guest.bound = True
             seq.guest.calm_rounds = self._calm_rounds
         self._start_next()
-        # Most say nothing but to go on, and are heard of by their masks alone.
+        # Most guests just go on. Such a guest has a mask in the answer, and no result of pre.
         silent = {seq_id: seq for seq_id, seq in sent.asked.items() if seq_id in turn.mid and seq_id not in turn.pre}
         for seq in silent.values():
             seq.guest.num_calm += 1
@@ -261,10 +267,10 @@ class GuestSession:
         seqs = [*(seq for seq_id, seq in sent.asked.items() if seq_id not in silent), *sent.fresh]
         for seq in seqs:
             pre = turn.pre.get(seq.seq_id)
-            # A guest that has just stopped is asked all the same: what it would force comes too late.
+            # A guest that stopped in post runs pre all the same; tokens forced by that pre are dropped.
             if self._noted(seq, pre) and seq.ending is None and pre is not None and pre.result is not None:
                 self._apply_pre(seq, pre.result)
-            # Who is late may have ended it: what of both it is must not be a matter of time.
+            # A late guest may be about to stop. The reason of the end must not depend on timing.
             if seq.room <= 0 and not seq.guest.late:
                 seq.end(FinishReason.LENGTH)
         for group in {seq.group.request_id: seq.group for seq in seqs}.values():
@@ -279,20 +285,21 @@ class GuestSession:
         """
         seq.guest.last_was_eos = token in self._eos_tokens and is_choice
         if token in self._eos_tokens:
-            # It will most likely stop.
+            # The guest will most likely stop.
             seq.guest.num_calm = 0
         self._posts.append(PostOp(seq.seq_id, [token]))
 
     def splice(self, seq: Sequence, splice: Splice) -> None:
-        """Do what the guest wants instead of sampling, and tell it. ControllerError if that cannot be done.
+        """Carry out a splice in place of sampling, and tell the guest in the next round.
 
-        What it takes back and puts in place again was never gone: neither are its keys and values, nor its text.
+        Tokens that the splice removes and appends again stay, with their keys, values and text. Raises ControllerError
+        for a splice that removes too much or appends unknown tokens.
         """
         self._check(splice.ff_tokens)
         if splice.late:
             seq.guest.num_calm = 0
             return
-        # It counts the token that would have been sampled now, and that never was appended.
+        # The guest counts the token of this step too, which was never appended.
         num_removed = max(0, splice.backtrack - 1)
         if num_removed > len(seq.tokens) or len(seq.tokens) - num_removed + len(splice.ff_tokens) == 0:
             raise ControllerError(f"the controller removed {num_removed} tokens of a sequence of {len(seq.tokens)}")
@@ -309,14 +316,14 @@ class GuestSession:
     def _apply_pre(self, seq: Sequence, pre: Pre) -> None:
         seq.guest.num_calm = seq.guest.num_calm + 1 if pre == _GO_ON else 0
         if pre != _GO_ON and seq.seq_id in self._calm:
-            # That cost it a step, which what it wants could have had a part of.
+            # The guest lost this step: the wish came too late for the forward pass.
             seq.guest.calm_rounds *= 2
         try:
             self._check(pre.ff_tokens)
         except ControllerError as error:
             seq.end(FinishReason.FAIL, error)
             return
-        # The runtime has told the guest of these itself.
+        # The runtime tells the guest of tokens forced by pre.
         self._output.forced(seq, pre.ff_tokens)
         if pre.ff_tokens:
             seq.guest.last_was_eos = False
@@ -326,7 +333,7 @@ class GuestSession:
         if seq.group.num_forks + pre.num_forks > MAX_FORKS_IN_ALL:
             why = f"the controller forked into more than {MAX_FORKS_IN_ALL} sequences in all"
             seq.group.end(FinishReason.FAIL, ControllerError(why))
-        # If it is not sampled in this step, its guest is asked again, and says so again.
+        # If the sequence is not sampled in this step, the next round asks the guest again.
         seq.guest.num_branches = max(1, pre.num_forks)
 
     def _check(self, tokens: Seq[TokenId]) -> None:
@@ -335,7 +342,7 @@ class GuestSession:
                 raise ControllerError(f"the controller forced token {token}: the model has {self._num_logits}")
 
     def _noted(self, seq: Sequence, result: SeqResult[Any] | None) -> bool:
-        """Report logs and variables; False if the guest failed, and then the sequence has its verdict."""
+        """Report logs and variables. Return False, with the sequence marked to end, if the guest failed."""
         error: AiciError | None = None
         if result is None:
             error = ControllerError("the controller did not answer")
@@ -357,5 +364,5 @@ def _plain(error: BaseException | None) -> BaseException | None:
 
 
 def _plain_text(error: str) -> str:
-    """Without the runtime's mark of a guest that ended itself; the log keeps it."""
+    """Remove the runtime's mark of a guest that ended itself; the mark stays in the log."""
     return error.removesuffix("*** aici_host_stop()").rstrip()

@@ -1,1 +1,1 @@
-"""From logits to the next token of each row."""
+"""From logits to the next token of every row."""

@@ -18,7 +18,8 @@ from aici_engine.sequences.sequence import Sequence
 
 
 class DeviceSampler(Sampler[torch.Tensor]):
-    """Who wants a bias, penalties or log-probabilities is served by `host`, from a copy of the row."""
+    """Samples plain rows on the device. Rows with a bias, penalties or log-probabilities are copied and go to
+    `host`."""
 
     def __init__(self, host: HostSampler, masks: TensorMasks, device: torch.device) -> None:
         self._host = host
@@ -42,7 +43,7 @@ class DeviceSampler(Sampler[torch.Tensor]):
         return [next(ours) if _is_plain(each.seq) else next(theirs) for each in wanted]
 
     def launch(self, wanted: Seq[RowToSample[torch.Tensor]]) -> torch.Tensor:
-        """Tokens (R,) as `torch_pipeline.choose` has them, once the device has computed them."""
+        """Return the tokens (R,) of `torch_pipeline.choose`. The device may still compute the numbers."""
         rows = torch.stack([each.row for each in wanted])
         params = [each.seq.sampling for each in wanted]
         draws = [0 if each.seq.sampling.greedy else each.seq.sampler.random.getrandbits(64) for each in wanted]

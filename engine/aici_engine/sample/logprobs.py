@@ -1,4 +1,4 @@
-"""Log-probabilities: of a sampled token among the others of its row, and of the tokens of a prompt."""
+"""Log-probabilities of sampled tokens, and of the tokens of a prompt."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -16,9 +16,10 @@ LogSoftmax = Callable[[Logits, TokenId, int], TokenScore]
 
 
 def log_softmax(row: Logits, token: TokenId, k: int) -> TokenScore:
-    """Of one token, and of the `k` likeliest; equals stand in the order of the vocabulary. The sum is f64's.
+    """Return the log-probability of `token` and of the `k` likeliest tokens, in natural logarithms, summed in f64.
 
-    AiciError if a logit is NaN or none is finite.
+    Equally likely tokens stand in the order of the vocabulary. Raises AiciError for a row with NaN, or without a finite
+    logit.
     """
     top = row.max()
     if not np.isfinite(top):
@@ -33,16 +34,19 @@ def log_softmax(row: Logits, token: TokenId, k: int) -> TokenScore:
 
 
 def num_rows(seq: Sequence, end: int) -> int:
-    """How many of the last rows of a chunk that ends before position `end` say how likely a token of the prompt is.
+    """Return how many rows of logits, the last rows of a chunk up to position `end`, are needed to score the prompt.
 
-    Each tells of the token after it. What was scored before a preemption is not scored again.
+    A row scores the next token. Tokens scored before a preemption are not scored again.
     """
     scores = seq.sampler.prompt_scores
     return 0 if scores is None else max(0, end + 1 - scores.next_index)
 
 
 def score(seq: Sequence, rows: Iterable[Logits], log_softmax: LogSoftmax) -> None:
-    """`rows`: of a chunk as `num_rows` asked; that of the last token tells of none."""
+    """Score the next tokens of the prompt from `rows`, the rows of a chunk by `num_rows`.
+
+    The row of the prompt's last token scores nothing.
+    """
     scores = seq.sampler.prompt_scores
     assert scores is not None
     for token, row in zip(seq.tokens[scores.next_index :], rows, strict=False):

@@ -1,4 +1,4 @@
-"""A guest's mask, as bits, applied to a row of logits."""
+"""A guest's mask, in bits, applied to a row of logits."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,10 +15,10 @@ MaskRow = Callable[[Logits, Bits, int], None]
 
 
 class TableMask:
-    """Make the first tokens of a row, so many, -inf where their bit is 0.
+    """Set the first `num_tokens` logits of a row to -inf where the bit is 0.
 
-    A table from byte to eight biases turns bits into numbers with one look-up a byte, 20 µs for 49k tokens. Row by row,
-    so that the buffer stays in the processor's cache.
+    A table from byte to eight biases turns bits into numbers with one look-up a byte, 20 µs for 49k tokens. Rows are
+    masked one by one, so the buffer stays in the processor's cache.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class TableMask:
 
 
 class MaskApplier:
-    """For one vocabulary. `eos_token` is the one that the guests know; its bit opens or closes all of `all_eos`.
+    """Applies masks of one vocabulary. Guests know `eos_token`; its bit opens or closes all tokens of `all_eos`.
 
-    The bits may describe fewer or more tokens than the model has logits: tokens beyond the bits are closed.
+    The bits may describe fewer or more tokens than the model has logits. Tokens beyond the bits are closed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class MaskApplier:
         self._other_eos = [token for token in all_eos if token != eos_token and token < num_logits]
 
     def apply(self, bits: Bits, row: Logits) -> None:
-        """Change `row` in place: closed tokens become -inf."""
+        """Set the logits of closed tokens to -inf, in place."""
         end = self._num_described
         open_eos = self._eos < end and bool(bits[self._eos // 8] >> (self._eos % 8) & 1)
         kept = [(token, row[token]) for token in self._other_eos] if open_eos else []

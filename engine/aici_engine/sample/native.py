@@ -1,6 +1,7 @@
-"""Masks, the pipeline and log-probabilities in C: what `masks`, `pipeline` and `scores` give, in a tenth of the time.
+"""Masks, the pipeline and log-probabilities in C: the results of `masks`, `pipeline` and `logprobs` in a tenth of the
+time.
 
-But for near ties, and the last digits of log-probabilities.
+The results differ for near ties, and in the last digits of log-probabilities.
 """
 
 import ctypes
@@ -18,10 +19,10 @@ _ERRORS = {-1: NOTHING_ALLOWED, -2: NOT_FINITE}
 
 
 class NativeSampling:
-    """For rows of `num_logits`, one at a time: its memory is used again and again."""
+    """Samples rows of `num_logits` logits, one at a time. All calls share the same working memory."""
 
     def __init__(self, library: ctypes.CDLL, num_logits: int) -> None:
-        # Calls this short had better not give up the GIL: to have it again may take milliseconds.
+        # The calls are short and keep the GIL: to get a released GIL back may take milliseconds.
         held = ctypes.PyDLL(library._name)
         self._choose, self._mask, self._scores = held.aici_choose, held.aici_mask, held.aici_scores
         self._choose.argtypes = (
@@ -39,11 +40,11 @@ class NativeSampling:
         self._memory = ctypes.addressof(self._ids), ctypes.addressof(self._weights)
 
     def mask(self, row: Logits, bits: Bits, num_tokens: int) -> None:
-        """As `masks.TableMask`."""
+        """Do as `masks.TableMask`."""
         self._mask(_address(row), bits.ctypes.data, num_tokens)
 
     def choose(self, row: Logits, params: SamplingParams, draw: int) -> TokenId:
-        """As `pipeline.choose`."""
+        """Do as `pipeline.choose`."""
         temperature = 0.0 if params.greedy else params.temperature
         token = self._choose(
             _address(row), len(row), temperature, params.top_k, params.top_p, params.min_p, draw, *self._memory
@@ -53,7 +54,7 @@ class NativeSampling:
         return TokenId(token)
 
     def log_softmax(self, row: Logits, token: TokenId, k: int) -> TokenScore:
-        """As `scores.log_softmax`."""
+        """Do as `logprobs.log_softmax`."""
         num = self._scores(_address(row), len(row), k, self._total_at, *self._memory)
         if num < 0:
             raise AiciError(NOT_FINITE)
@@ -64,5 +65,5 @@ class NativeSampling:
 
 
 def _address(row: Logits) -> int:
-    """In a third of the time that `row.ctypes` takes, but only of what may be written to."""
+    """Return the address of a writable row, in a third of the time of `row.ctypes`."""
     return ctypes.addressof(ctypes.c_char.from_buffer(row.data))

@@ -1,7 +1,7 @@
 """The steps from a row of logits to a token: penalties, temperature, top-k, top-p, min-p, one draw.
 
-A row is all there is: nothing here depends on what else is in the batch, so neither does the token. The definitions are
-those of transformers' logits processors; ties at the edge of top-k are all kept.
+A token depends on its own row alone, not on the rest of the batch. The definitions follow transformers' logits
+processors, except that top-k keeps all ties at its edge.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +18,17 @@ Choose = Callable[[Logits, SamplingParams, int], TokenId]
 NOTHING_ALLOWED = "no token is allowed"
 NOT_FINITE = "the model's logits are not finite"
 _HEADS = (1e-2, 1e-4)
-"""Sorting the vocabulary is what top-p costs. Those at least this likely, against the likeliest, mostly suffice."""
+"""Top-p mostly needs only tokens at least this likely relative to the likeliest token: no sort of the vocabulary."""
 _GROUPS = 8
-"""For each of the k likeliest: one in eight of them shares a group with a likelier one, and few others are let in."""
+"""Groups for every token of top-k. With 8, an eighth of the k likeliest tokens shares a group with a likelier token,
+and the bound lets in few tokens beyond the k."""
 
 
 def penalize(row: Logits, params: SamplingParams, *, prompt: Sequence[TokenId], output: Sequence[TokenId]) -> None:
-    """In place. Repetition counts the prompt too; presence and frequency only the output."""
+    """Apply the penalties to `row` in place. Repetition counts prompt and output; presence and frequency the output
+    only."""
     if params.repetition_penalty != 1.0:
-        # Some of them more than once: all are read before one is written.
+        # A token may stand in `seen` more than once, so all values are read before any is written.
         seen = np.fromiter([*prompt, *output], np.intp, len(prompt) + len(output))
         values = row[seen]
         row[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
@@ -36,13 +38,14 @@ def penalize(row: Logits, params: SamplingParams, *, prompt: Sequence[TokenId], 
 
 
 def choose(row: Logits, params: SamplingParams, draw: int) -> TokenId:
-    """The token that the random number `draw` (64 bits) picks, each candidate as often as its probability says.
+    """Return the token picked by the random number `draw` (64 bits); every token is picked with its probability.
 
-    Candidates race: each has an exponential waiting time with its probability as the rate, and the first one wins. A
-    token's luck depends on `draw` and on itself alone, so rounding errors of another batch change the outcome only if
-    the first two arrive together; a draw from the cumulative distribution they would shift for the whole vocabulary.
+    Candidates race. A candidate has an exponential waiting time with its probability as the rate, and the first arrival
+    wins. The waiting time depends on `draw` and the token alone, so rounding errors of a different batch change the
+    outcome only if the first two candidates arrive together. With a draw from the cumulative distribution, rounding
+    errors would shift the outcome for the whole vocabulary.
 
-    ValueError if the row has no finite logit or a NaN.
+    Raises ValueError for a row without a finite logit, or with a NaN.
     """
     top = row.max()
     if not np.isfinite(top):
@@ -59,12 +62,12 @@ def choose(row: Logits, params: SamplingParams, draw: int) -> TokenId:
     if params.min_p > 0.0:
         keep = np.flatnonzero(weights >= params.min_p * weights.max())
         ids, weights = ids[keep], weights[keep]
-    with np.errstate(divide="ignore", over="ignore"):  # who is that unlikely arrives never
+    with np.errstate(divide="ignore", over="ignore"):  # a weight of 0 never arrives
         return TokenId(int(ids[(_exponentials(draw, ids) / weights.astype(np.float32)).argmin()]))
 
 
 def _exponentials(draw: int, ids: Ids) -> npt.NDArray[np.float32]:
-    """Exponential variates with mean 1, by a hash of each id (the finalizer of murmur3, with better constants)."""
+    """Return exponential variates with mean 1, from hashes of the ids (murmur3's finalizer, with better constants)."""
     bits = ids.astype(np.uint32)
     bits *= np.uint32(0x9E3779B9)
     bits += np.uint32(draw & 0xFFFFFFFF)
@@ -76,13 +79,14 @@ def _exponentials(draw: int, ids: Ids) -> npt.NDArray[np.float32]:
     bits ^= bits >> np.uint32(16)
     uniform = bits.astype(np.float32)
     uniform += np.float32(0.5)
-    # Above -1. The early ones count, and near 0 the numbers are dense.
+    # The result is above -1. Early arrivals matter, and floats are dense near 0.
     uniform *= np.float32((2.0**-24 - 1) * 2.0**-32)
     return -np.log1p(uniform)
 
 
 def top_k(row: Logits, k: int) -> Ids:
-    """Ascending. More than k if there are equals at the edge, fewer if fewer are allowed; all that are if k is 0."""
+    """Return the ids of the k likeliest allowed tokens, ascending, and of all ties at the edge. k = 0: all allowed
+    tokens."""
     if k <= 0 or k >= len(row):
         return np.flatnonzero(row > -np.inf)
     least = _at_most_kth(row, k)
@@ -94,20 +98,23 @@ def top_k(row: Logits, k: int) -> Ids:
 
 
 def _at_most_kth(row: Logits, k: int) -> np.float32:
-    """A bound that leaves few candidates: cut into groups, `k` of them have a maximum as large as that of the k-th."""
+    """Return a number not above the k-th largest logit, close enough to leave few candidates.
+
+    The row is cut into groups. The k-th largest maximum of the groups is such a number.
+    """
     num_groups = _GROUPS * k
     size = len(row) // num_groups
     return _kth(row[: size * num_groups].reshape(size, num_groups).max(axis=0), k) if size > 1 else np.float32(-np.inf)
 
 
 def _kth(values: Logits, k: int) -> np.float32:
-    """The k-th largest."""
+    """Return the k-th largest value."""
     kth: np.float32 = np.partition(values, len(values) - k)[len(values) - k]
     return kth
 
 
 def _top_p(weights: npt.NDArray[np.float64], top_p: float) -> Ids:
-    """Indices, ascending, of the fewest likeliest candidates that together have `top_p` of the weight."""
+    """Return the indices, ascending, of the smallest set of likeliest candidates with `top_p` of the weight."""
     wanted = top_p * weights.sum()
     head = np.arange(len(weights))
     for least in _HEADS:

@@ -1,4 +1,4 @@
-"""One token for one row of logits: bias, mask, penalties, pipeline; or the end of the sequence, and why."""
+"""A token for a row of logits: bias, mask, penalties, pipeline. Or an error, which ends the sequence."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
@@ -21,7 +21,7 @@ Row = TypeVar("Row")
 
 @dataclass(slots=True)
 class RowToSample(Generic[Row]):
-    """A token for `seq`. `bits`: the guest's mask, None without one. `shared`: others want one of the same row."""
+    """A row to sample for `seq`. `bits`: the guest's mask, or `None`. `shared`: the row is sampled for forks too."""
 
     seq: Sequence
     row: Row
@@ -30,16 +30,16 @@ class RowToSample(Generic[Row]):
 
 
 class Sampler(Protocol[Row]):
-    """Knows where a step's logits are; who asks it does not."""
+    """Samples tokens. `Row` is a row of logits where the sampler wants the row, in host memory or on a GPU."""
 
     def rows(self, logits: torch.Tensor) -> Iterable[Row]:
-        """Of (R, vocabulary) as the model gives them."""
+        """Return the rows of a model's logits (R, vocabulary)."""
 
     def score(self, seq: Sequence, rows: Seq[Row]) -> None:
-        """So much more of its prompt is scored: `rows` are what `num_rows` asked for. AiciError if that cannot be."""
+        """Score more tokens of the prompt, from the rows that `num_rows` asked for. Raises AiciError for bad logits."""
 
     def sample_batch(self, wanted: Seq[RowToSample[Row]]) -> list[TokenScore | AiciError]:
-        """Rows are spoilt. An error where there is nothing to choose."""
+        """Return a token for every row, or an error if no token can be chosen. The rows are overwritten."""
 
 
 class HostSampler(Sampler[Logits]):
@@ -67,7 +67,10 @@ class HostSampler(Sampler[Logits]):
             return error
 
     def sample(self, seq: Sequence, row: Logits, bits: npt.NDArray[np.uint8] | None) -> TokenScore:
-        """`row` is spoilt. `bits`: the guest's mask, None without one. AiciError if there is nothing to choose."""
+        """Return a token of `row`, which is overwritten. `bits`: the guest's mask, or `None`.
+
+        Raises AiciError if no token can be chosen: ControllerError if the mask allows none.
+        """
         if seq.sampler.bias is not None:
             ids, biases = seq.sampler.bias
             row[ids] += biases

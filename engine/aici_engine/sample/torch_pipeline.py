@@ -1,5 +1,7 @@
-"""Masks and the pipeline in torch, for many rows at once, on any device: the same tokens as `masks` and `pipeline` give
-up to rounding, without a look at what is computed."""
+"""Masks and the pipeline in torch, for many rows at once, on any device.
+
+The tokens equal those of `masks` and `pipeline` up to rounding. No call waits for the device.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,13 +15,13 @@ from aici_engine.config import SamplingParams
 from aici_engine.device_copy import copy_to_device
 
 NOTHING_ALLOWED, NOT_FINITE = -1, -2
-"""Instead of a token."""
+"""Returned in place of a token."""
 _WORD = 0xFFFFFFFF
 _ARRIVALS = float(np.float32((2.0**-24 - 1) * 2.0**-32))
 
 
 class TensorMasks:
-    """As `MaskApplier`."""
+    """Does as `MaskApplier`, for many rows."""
 
     def __init__(
         self, *, vocab_size: int, eos_token: TokenId, all_eos: Iterable[TokenId], num_logits: int, device: torch.device
@@ -32,7 +34,7 @@ class TensorMasks:
         self._shifts = torch.arange(8, dtype=torch.uint8, device=device)
 
     def is_open(self, bits: torch.Tensor) -> torch.Tensor:
-        """`bits` (R, bytes) of u8; returns (R, logits) of bool."""
+        """Return (R, logits) of bool, True for open tokens, from masks `bits` (R, bytes) of u8."""
         described = (bits[:, :, None] >> self._shifts & 1).bool().flatten(1)[:, : self._num_described]
         found = functional.pad(described, (0, self._num_logits - self._num_described))
         if len(self._other_eos):
@@ -42,10 +44,10 @@ class TensorMasks:
 
 @dataclass(frozen=True, slots=True)
 class BatchParams:
-    """How each of R rows is sampled: a column of `numbers` (6, R, 1), in f64, for each of temperature, top-k, top-p,
-    min-p and the halves of a random number.
+    """The sampling parameters of R rows: `numbers` (6, R, 1) in f64.
 
-    `max_k` 0: top-k is off for all; `has_top_p`: not so top-p; `is_greedy`: all are.
+    The six are temperature, top-k, top-p, min-p, and the lower and upper half of a random number. `max_k` 0: no row
+    uses top-k. `has_top_p`: a row uses top-p. `is_greedy`: all rows are greedy.
     """
 
     numbers: torch.Tensor
@@ -57,7 +59,7 @@ class BatchParams:
     def of(
         params: Sequence[SamplingParams], draws: Sequence[int], *, num_logits: int, device: torch.device
     ) -> "BatchParams":
-        """`draws`: a random number of 64 bits for each row."""
+        """Return the parameters on `device`. `draws`: a random number of 64 bits a row."""
         ks = [0 if each.greedy or not 0 < each.top_k < num_logits else each.top_k for each in params]
         columns = (
             [0.0 if each.greedy else each.temperature for each in params],
@@ -76,7 +78,7 @@ class BatchParams:
 
 
 def choose(rows: torch.Tensor, draws: BatchParams) -> torch.Tensor:
-    """`rows` (R, logits) of f32; returns tokens (R,), NOTHING_ALLOWED or NOT_FINITE where there is none."""
+    """Return tokens (R,) for `rows` (R, logits) of f32; NOTHING_ALLOWED or NOT_FINITE for a row without a token."""
     top, tokens = rows.max(dim=1, keepdim=True)
     if not draws.is_greedy:
         tokens = torch.where(draws.numbers[0] > 0, _race(rows, top, draws), tokens)
@@ -85,7 +87,7 @@ def choose(rows: torch.Tensor, draws: BatchParams) -> torch.Tensor:
 
 
 def _race(rows: torch.Tensor, top: torch.Tensor, draws: BatchParams) -> torch.Tensor:
-    """(R, 1). Candidates stand in the order of the vocabulary, or likeliest first if top-p needs that."""
+    """Return the winners (R, 1). Candidates stand in the order of the vocabulary, or likeliest first for top-p."""
     temperature, k, top_p, min_p, low, high = draws.numbers
     if draws.has_top_p:
         rows, ids = rows.sort(dim=1, descending=True, stable=True)
@@ -105,8 +107,10 @@ def _race(rows: torch.Tensor, top: torch.Tensor, draws: BatchParams) -> torch.Te
 
 
 def _exponentials(ids: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """As in `pipeline`. In 64 bits, of which the lower half counts: a factor beyond 2 ** 31 is less 2 ** 32, so that no
-    product overflows."""
+    """Return the variates of `pipeline._exponentials`, computed in the lower half of 64 bits.
+
+    A factor beyond 2 ** 31 is reduced by 2 ** 32, so no product overflows.
+    """
     bits = ids * (0x9E3779B9 - (1 << 32)) + low & _WORD
     bits = ((bits ^ bits >> 16) * 0x7FEB352D & _WORD) ^ high
     bits = (bits ^ bits >> 15) * (0x846CA68B - (1 << 32)) & _WORD
