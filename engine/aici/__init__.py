@@ -9,6 +9,8 @@ values. The names below are stable; everything else in this package may change. 
 torch before the first `LLM`.
 """
 
+from aici.async_llm import AsyncLLM
+from aici.async_stream import AsyncStream
 from aici.constraints import Constraint, choice, controller, grammar, json_schema, regex, script, substring
 from aici.errors import (
     AiciError,
@@ -48,6 +50,8 @@ __all__ = [
     "LLM",
     "AcceptedEvent",
     "AiciError",
+    "AsyncLLM",
+    "AsyncStream",
     "BacktrackEvent",
     "Constraint",
     "ControlEvent",

@@ -1,15 +1,13 @@
 """A model with everything that runs it, or a server that has one."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from aici.backend import Backend, Call
+from aici.backend import Call
 from aici.batch import run_batch
 from aici.constraints import UNCONSTRAINED, Constraint, Messages
-from aici.errors import UsageError
-from aici.local import LocalBackend, LocalOptions
-from aici.remote.backend import RemoteBackend
+from aici.local import LocalOptions
+from aici.opening import open_backend
 from aici.results import Result
 from aici.sampling import sampling_params
 from aici.stream import Stream
@@ -222,8 +220,8 @@ class LLM:
     def close(self) -> None:
         """End all requests, processes and threads. Idempotent.
 
-        >>> with aici.LLM(max_context=512) as small:
-        ...     small.close()
+        >>> far = aici.LLM(server="http://127.0.0.1:4242")
+        >>> far.close()
         """
         self._backend.close()
 
@@ -232,16 +230,3 @@ class LLM:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def open_backend(
-    model: str | Path | None, *, server: str | None, api_key: str | None, options: LocalOptions
-) -> Backend:
-    if server is None and api_key is not None:
-        raise UsageError("api_key has no server to be sent to", hint="give server=")
-    if server is None:
-        return LocalBackend(model, options)
-    for field in fields(options):
-        if getattr(options, field.name) is not None:
-            raise UsageError(f"{field.name} does not go with server=", hint="the server decides about its engine")
-    return RemoteBackend(server, model=None if model is None else str(model), api_key=api_key)

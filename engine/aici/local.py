@@ -16,7 +16,6 @@ from aici.backend import Abort, Call, Sink
 from aici.constraints import Constraint
 from aici.errors import UnavailableError
 from aici_controllers.catalog import SHIPPED, guest_path
-from aici_controllers.store import Store
 from aici_engine.config import Device, Dtype, EngineConfig
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ class LocalBackend:
     """
 
     def __init__(self, model: str | Path | None, options: LocalOptions) -> None:
+        from aici_controllers.store import Store
         from aici_engine.store.resolve import resolve_model
         from aici_runtime.client import Runtime, RuntimeConfig
         from aici_runtime.config import patient

@@ -6,7 +6,7 @@ import sys
 import aici
 
 NAMES = {
-    *("LLM", "Stream", "Result", "Fork", "Constraint", "SamplingParams"),
+    *("LLM", "AsyncLLM", "Stream", "AsyncStream", "Result", "Fork", "Constraint", "SamplingParams"),
     *("choice", "controller", "grammar", "json_schema", "regex", "script", "substring"),
     *(
         "AcceptedEvent",

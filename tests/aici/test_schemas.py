@@ -120,6 +120,7 @@ def test_a_pydantic_model_is_made_by_pydantic() -> None:
         age: int
 
     shape = described(Person)
+    assert json.loads(shape.schema)["additionalProperties"] is False
     assert shape.parse('{"name": "A", "age": 3}') == Person(name="A", age=3)
     with pytest.raises(ValueError, match="Unterminated"):
         shape.parse('{"name": "A", "a')

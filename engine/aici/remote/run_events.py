@@ -34,7 +34,7 @@ class RunEvents:
 
     def __init__(self) -> None:
         self.model = ""
-        self._forks: dict[int, _Fork] = {}
+        self._forks = {0: _Fork()}
 
     def read(self, objects: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
         """Yield the events; the root's FinishEvent comes last, after those of the other forks."""
@@ -58,7 +58,7 @@ class RunEvents:
 
     def ended(self, reason: FinishReason, error: AiciError | None = None) -> FinishEvent:
         """Return the end of a run that ended here and not on the server."""
-        return self._forks.get(0, _Fork()).finish(reason, NO_USAGE, NO_TIMINGS, error=error)
+        return self._forks[0].finish(reason, NO_USAGE, NO_TIMINGS, error=error)
 
 
 class _Fork:

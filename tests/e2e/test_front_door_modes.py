@@ -1,0 +1,200 @@
+"""One table of requests, run by an engine in this process and by a server: the results are the same."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import pytest
+from pydantic import BaseModel
+
+import aici
+from tests.support.guests import build_test_guest
+from tests.support.server import Server
+
+pytestmark = pytest.mark.e2e
+
+PROMPT = "An answer: "
+Case = Callable[[], tuple[str, aici.Constraint[Any] | None, Mapping[str, Any]]]
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+class Size(TypedDict):
+    cm: int
+
+
+class Animal(BaseModel):
+    legs: int
+
+
+FORKS = "await fork(2); await gen({ regex: /[a-z]{3}/ }); setVar('done', 'yes');"
+CASES: dict[str, Case] = {
+    "plain": lambda: (PROMPT, None, {"max_tokens": 12}),
+    "no prompt": lambda: ("", None, {"max_tokens": 4}),
+    "sampled": lambda: (PROMPT, None, {"max_tokens": 12, "temperature": 1.2, "top_k": 40, "top_p": 0.9, "seed": 3}),
+    "penalties": lambda: (PROMPT, None, {"max_tokens": 12, "repetition_penalty": 1.3, "presence_penalty": 0.5}),
+    "biased": lambda: (PROMPT, None, {"max_tokens": 3, "logit_bias": {28: 50.0}}),
+    "stop": lambda: ("1, 2, 3", None, {"stop": " 6", "max_tokens": 20}),
+    "logprobs": lambda: (PROMPT, None, {"max_tokens": 4, "logprobs": 2}),
+    "regex": lambda: (PROMPT, aici.regex("[A-Z][a-z]{2,9}"), {}),
+    "regex sampled": lambda: (PROMPT, aici.regex("[a-z]{9}"), {"temperature": 1.5, "seed": 7}),
+    "regex cut off": lambda: (PROMPT, aici.regex("[a-z]{90}"), {"max_tokens": 4}),
+    "grammar": lambda: (PROMPT, aici.grammar('%start s\n%%\ns: "yes" | "no" ", " "because";\n'), {}),
+    "shipped grammar": lambda: ("A list: ", aici.grammar("json"), {"max_tokens": 9}),
+    "dataclass": lambda: ("A person: ", aici.json_schema(Person), {}),
+    "typed dict": lambda: ("A size: ", aici.json_schema(Size), {}),
+    "pydantic": lambda: ("A dog: ", aici.json_schema(Animal), {}),
+    "schema": lambda: (PROMPT, aici.json_schema({"enum": ["big", "small"]}), {}),
+    "choice": lambda: (PROMPT, aici.choice("red", "dark green"), {}),
+    "substring": lambda: (PROMPT, aici.substring("the quick brown fox"), {"max_tokens": 8}),
+    "named controller": lambda: (PROMPT, aici.controller("regex", "[0-9]{3}"), {}),
+    "file, backtracking": lambda: (PROMPT, aici.controller(build_test_guest("splice"), "forty-two"), {}),
+    "bytes": lambda: (PROMPT, aici.controller(build_test_guest("forced").read_bytes(), "of course"), {}),
+    "script": lambda: ("", aici.script("await $`Two: `; await gen({ regex: /[a-z]{4}/ });", "javascript"), {}),
+    "forks": lambda: ("", aici.script(FORKS, "javascript"), {}),
+}
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[aici.LLM]:
+    with aici.LLM() as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def remote(server: Server) -> Iterator[aici.LLM]:
+    with aici.LLM(server=server.url) as llm:
+        yield llm
+
+
+def shown(result: aici.Result[Any]) -> dict[str, Any]:
+    """All of a result that must be the same. Batches round differently: log-probabilities are compared roughly."""
+    fields = ("prompt", "text", "finish_reason", "stop", "logs", "variables")
+    document: dict[str, Any] = {name: getattr(result, name) for name in fields}
+    document["tokens"] = [(token.token_id, token.data, token.origin) for token in result.tokens]
+    usage = result.usage
+    document["usage"] = (usage.prompt_tokens, usage.sampled_tokens, usage.ff_tokens)
+    document["forks"] = [(fork.index, fork.parent, fork.text, fork.finish_reason, fork.logs) for fork in result.forks]
+    document["logprobs"] = [pytest.approx(token.logprob, abs=0.01) for token in result.tokens]
+    document["error"] = str(result.error)
+    try:
+        document["value"] = result.value
+    except aici.AiciError as error:
+        document["value"] = (type(error), error.message)
+    return document
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_modes_give_the_same(local: aici.LLM, remote: aici.LLM, name: str) -> None:
+    prompt, constraint, options = CASES[name]()
+    here = local.generate(prompt, constraint, **options)
+    there = remote.generate(prompt, constraint, **options)
+    assert here.text
+    assert shown(there) == shown(here)
+    kinds = (aici.AcceptedEvent, aici.BacktrackEvent, aici.FinishEvent)
+    streams = [list(llm.stream(prompt, constraint, **options)) for llm in (local, remote)]
+    outlines = [[type(event) for event in events if isinstance(event, kinds)] for events in streams]
+    assert outlines[0] == outlines[1]
+
+
+def test_instances_come_back(remote: aici.LLM) -> None:
+    assert isinstance(remote.generate("A person: ", aici.json_schema(Person)).value, Person)
+    assert isinstance(remote.generate("A dog: ", aici.json_schema(Animal)).value, Animal)
+
+
+def test_a_batch_is_the_same(local: aici.LLM, remote: aici.LLM) -> None:
+    prompts = [f"{number} is " for number in range(100)]
+    kinds = aici.choice("even", "odd", "prime")
+    values = [result.value for result in remote.generate(prompts, kinds)]
+    assert values == [result.value for result in local.generate(prompts, kinds)]
+
+
+def test_a_conversation_is_the_same(local: aici.LLM, remote: aici.LLM) -> None:
+    messages = [{"role": "user", "content": "Name a colour."}]
+    for constraint in (None, aici.regex("[A-Z][a-z]+\\.")):
+        texts = [llm.chat_stream(messages, constraint, max_tokens=12).result().text for llm in (local, remote)]
+        assert texts[0] == texts[1] != ""
+
+
+Failing = Callable[[aici.LLM], object]
+FAILURES: dict[str, tuple[type[aici.AiciError], str, Failing]] = {
+    "guest traps": (
+        aici.ControllerError,
+        "unreachable",
+        lambda llm: llm.generate(PROMPT, aici.controller(build_test_guest("trap"))),
+    ),
+    "script throws": (
+        aici.ControllerError,
+        "no luck",
+        lambda llm: llm.generate("", aici.script("throw new Error('no luck')", "javascript")),
+    ),
+    "unknown controller": (aici.NotFoundError, "nobody", lambda llm: llm.generate("x", aici.controller("nobody"))),
+    "long prompt": (aici.UsageError, "9001|9,001|tokens", lambda llm: llm.generate("long " * 9000)),
+    "wrong number": (aici.UsageError, "temperature", lambda llm: llm.generate("x", temperature=-1.0)),
+    "half a surrogate pair": (aici.UsageError, "Unicode", lambda llm: llm.generate("\udcff")),
+    "in a list": (aici.UsageError, "tokens", lambda llm: llm.generate(["short", "long " * 9000])),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_both_modes_fail_alike(local: aici.LLM, remote: aici.LLM, name: str) -> None:
+    kind, message, fail = FAILURES[name]
+    for llm in (local, remote):
+        with pytest.raises(kind, match=message) as caught:
+            fail(llm)
+        assert type(caught.value) is kind
+
+
+def test_failures_stand_in_the_results_of_a_list(local: aici.LLM, remote: aici.LLM) -> None:
+    for llm in (local, remote):
+        results = llm.generate(["", ""], aici.script("throw new Error('no luck')", "javascript"))
+        assert all("no luck" in str(result.error) for result in results)
+
+
+def test_closing_ends_streams(server: Server) -> None:
+    llm = aici.LLM(server=server.url)
+    stream = llm.stream("Once", aici.regex("(a|b)*"), max_tokens=5000)
+    assert isinstance(next(iter(stream)), aici.AcceptedEvent)
+    llm.close()
+    assert stream.result().finish_reason is aici.FinishReason.ABORT
+    with pytest.raises(aici.UnavailableError):
+        llm.generate("x")
+
+
+@pytest.mark.parametrize("mode", ["local", "server"])
+def test_asyncio(server: Server, mode: str) -> None:
+    async def use() -> None:
+        url = server.url if mode == "server" else None
+        async with aici.AsyncLLM(server=url) as llm:
+            digits = aici.regex("[0-9]{2}")
+            assert (await llm.generate(PROMPT, digits)).text.isdigit()
+            tasks = [llm.generate(f"{number}: ", digits) for number in range(30)]
+            assert all(result.value.isdigit() for result in await asyncio.gather(*tasks))
+            assert len(await llm.generate(["a", "b"], digits)) == 2
+            events = [event async for event in llm.stream(PROMPT, max_tokens=3)]
+            assert isinstance(events[-1], aici.FinishEvent)
+            pieces = [
+                piece async for piece in llm.chat_stream([{"role": "user", "content": "Hi"}], max_tokens=3).text()
+            ]
+            assert pieces
+            with pytest.raises(aici.ControllerError, match="no luck"):
+                await llm.generate("", aici.script("throw new Error('no luck')", "javascript"))
+            async for _ in llm.stream("Once", max_tokens=5000):
+                break
+            task = asyncio.create_task(llm.generate("Once", max_tokens=5000))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(use())
+
+
+def test_an_async_llm_is_opened_first() -> None:
+    with pytest.raises(aici.UsageError, match="not open"):
+        aici.AsyncLLM().stream("x")
