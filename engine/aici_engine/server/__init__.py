@@ -4,7 +4,7 @@ A request comes in at the top and goes down; events come back up the same way.
 
     API process
       api/              serve.py starts and stops the server; app.py puts the ASGI application together
-      gateway/          every request: request id and access log, API key and rate, size and time limits, SSE
+      gateway/          every request: id and access log, route policy, API key and rate, size and time limits, errors
       protocols/        openai, anthropic, rest, lmtp: parse a request, write the response; chat: a turn with tools
       service/          every protocol: admission, constraint checks, vocabulary; Service opens a stream of events
     between the processes
@@ -13,7 +13,7 @@ A request comes in at the top and goes down; events come back up the same way.
       engine_process/   main.py; engine_server.py answers the wire; runtime_keeper.py restarts a dead runtime
     both processes
       telemetry/        logs; in the API process also metrics, traces and the record of a request
-      errors.py         errors that only a server has, and each protocol's shape of an error
+      errors.py         errors that only a server has, and the HTTP status of every error
       config.py         ServerConfig and RequestLimits
 
 Import rules (checked by import-linter, pyproject.toml): each room imports only rooms below it, in the order

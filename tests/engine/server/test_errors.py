@@ -76,7 +76,7 @@ def test_what_is_no_json(path: str, body: dict[str, Any], value: str | bytes) ->
     data = value.encode() if isinstance(value, str) else value
     raw = b'{"unknown": ' + data + b"}"
     answer = http.post(path, content=raw, headers={"Content-Type": "application/json"})
-    check(answer, path, 400, "the body is not JSON")
+    check(answer, path, 400, "the body is not valid JSON")
     assert not service.admission.num_admitted
 
 

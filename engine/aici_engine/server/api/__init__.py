@@ -1,1 +1,1 @@
-"""The API process: how it starts and ends, and the ASGI application that it serves."""
+"""The API process: start, end, the ASGI application, and the routes for operators."""

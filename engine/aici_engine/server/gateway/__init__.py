@@ -1,1 +1,1 @@
-"""Between a socket and a route: the HTTP server, request ids, API keys, rates, limits, and server-sent events."""
+"""Between a socket and a route: HTTP server, request ids, route policies, API keys, limits, errors, and SSE."""

@@ -1,4 +1,4 @@
-"""The outermost layer: gives each request its id, and tells those who want to know when it ends."""
+"""The outermost middleware: gives every request an id, and tells observers when the request has ended."""
 
 import logging
 import time
@@ -19,11 +19,13 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
+    """Is called once for every request, after the response."""
+
     def ended(self, record: Record) -> None: ...
 
 
 class AccessLogMiddleware:
-    """What a route does not catch is a bug: it is logged, and answered with 500."""
+    """Keeps a Record per request. An exception that reaches this middleware is a bug: log it, and answer with 500."""
 
     def __init__(self, app: ASGIApp, *, policies: RoutePolicies, observers: Sequence[Observer]) -> None:
         self._app = app
@@ -47,10 +49,10 @@ class AccessLogMiddleware:
 
         try:
             await self._app(scope, receive, noted)
-        except Exception:  # noqa: BLE001  # of the HTTP error handlers this is the last
+        except Exception:  # noqa: BLE001  # the last of the HTTP error handlers
             _log.exception("a bug in aici")
             if not this.status:
-                bug = AiciError("the server failed: this is a bug, and it is in the log")
+                bug = AiciError("the server failed: this is a bug in aici", hint="the server's log has the traceback")
                 await refuse(policy.errors, bug, scope, receive, noted)
         finally:
             this.route = getattr(scope.get("route"), "path", "")
@@ -61,7 +63,7 @@ class AccessLogMiddleware:
 
 
 class AccessLog:
-    """A line a request."""
+    """Writes one log line per request."""
 
     def ended(self, record: Record) -> None:
         quiet = record.is_quiet and record.status < 400

@@ -12,7 +12,10 @@ from aici_engine.server.telemetry import request_record
 
 
 class AuthenticationMiddleware:
-    """Puts the Principal where `who` finds it. A WebSocket counts as one request here; its messages are its route's."""
+    """Stores the Principal for `gateway.caller`, and counts the request against the key's rate.
+
+    A WebSocket counts as one request here. The route counts the messages of a WebSocket.
+    """
 
     def __init__(self, app: ASGIApp, *, policies: RoutePolicies, keys: Keys, admission: Admission) -> None:
         self._app = app

@@ -53,7 +53,8 @@ def openai_body(error: AiciError) -> dict[str, Any]:
 def anthropic_body(error: AiciError) -> dict[str, Any]:
     shown: dict[str, Any] = {"type": http_error(type(error)).anthropic, "message": text_of(error)}
     if param_of(error) == "thread":
-        # Conversations that the server keeps. Told so, the tool runner of the SDK sends whole conversations.
+        # A thread is a conversation kept by the server. With these details, the SDK's tool runner sends whole
+        # conversations instead.
         shown["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
     return {"type": "error", "error": shown, "request_id": logs.request_id.get() or None}
 
@@ -138,12 +139,12 @@ def _validation(error: RequestValidationError) -> UsageError:
     field = ".".join(name for name in names if "[" not in name)
     kind = first["type"]
     if kind == "json_invalid":
-        return UsageError(f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
+        return UsageError(f"the body is not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     if first["loc"] == ("body",) and kind.endswith("_type"):
         hint = "send a JSON object, with Content-Type: application/json"
         return WrongTypeError("the body is not a JSON object", hint=hint)
     if kind == "extra_forbidden":
-        return UsageError(f"the parameter {field} is not supported", hint="leave it out", param=field)
+        return UsageError(f"the parameter {field} is not supported", hint=f"leave {field} out", param=field)
     if kind == "missing":
         return UsageError(f"the parameter {field or 'body'} is missing", param=field)
     message = str(first["msg"]).removeprefix("Value error, ")
@@ -153,7 +154,7 @@ def _validation(error: RequestValidationError) -> UsageError:
 
 def _http(error: HTTPException, request: Request) -> AiciError:
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return NoRouteError(f"there is nothing at {request.url.path}")
+        return NoRouteError(f"nothing is served at {request.url.path}", hint="GET / lists the paths")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("allow", "")
         hint = f"use {allowed}" if allowed else ""

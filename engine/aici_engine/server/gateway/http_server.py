@@ -92,7 +92,7 @@ def config(app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int =
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,  # uvicorn's main loop updates it, and `Server` has no such loop; `access_log.py` writes it
+        date_header=False,  # `access_log.py` writes the header: uvicorn's needs uvicorn's main loop
         timeout_graceful_shutdown=1,
         ws_max_size=16 << 20,
         ws_per_message_deflate=False,

@@ -1,4 +1,4 @@
-"""The size of a request's body, the time it takes to come, and the time that the whole request takes."""
+"""Limits of a request: the size of its body, the time for the body to arrive, and the time of the whole request."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from aici_engine.server.gateway.route_policy import RoutePolicies
 
 
 class RequestLimitsMiddleware:
-    """Reads the body before the route is called, so that one place decides. WebSockets are bounded by their server."""
+    """Reads and checks the body before the route is called. The HTTP server limits WebSocket messages."""
 
     def __init__(self, app: ASGIApp, *, policies: RoutePolicies, limits: RequestLimits) -> None:
         self._app = app
@@ -57,11 +57,11 @@ class RequestLimitsMiddleware:
         return None
 
     async def _body(self, scope: Scope, receive: Receive, max_bytes: int) -> bytes | None:
-        """Return the body; None if the client leaves before all of it has come."""
+        """Return the body; None if the client leaves before the body is complete."""
         headers = Headers(scope=scope)
         if (encoding := headers.get("content-encoding", "identity")) != "identity":
             what = f"the body has Content-Encoding {encoding}"
-            raise WrongEncodingError(what, hint="send it as it is")
+            raise WrongEncodingError(what, hint="send the body without compression")
         length = headers.get("content-length")
         if length is not None and int(length) > max_bytes:
             raise _too_large(max_bytes)
@@ -78,17 +78,20 @@ class RequestLimitsMiddleware:
                     if not message.get("more_body", False):
                         return bytes(parts)
         except TimeoutError:
-            raise TimedOutError(f"the body has not come within {self._limits.body_timeout_s:g} s") from None
+            raise TimedOutError(f"the body did not arrive within {self._limits.body_timeout_s:g} s") from None
 
 
 def _too_large(max_bytes: int) -> TooLargeError:
-    return TooLargeError(f"the body is larger than {max_bytes} bytes, which this server takes")
+    return TooLargeError(f"the body is larger than the limit of {max_bytes} bytes")
 
 
 def _check_json(scope: Scope, body: bytes | None) -> None:
-    """The parser that routes use takes more than JSON: NaN, halves of surrogate pairs, numbers out of range."""
+    """Raise UsageError for a body that is not strict JSON.
+
+    The parser of the routes also accepts NaN, lone surrogates, and numbers out of range.
+    """
     if body and "json" in Headers(scope=scope).get("content-type", ""):
         try:
             orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise UsageError(f"the body is not JSON: {error}") from error
+            raise UsageError(f"the body is not valid JSON: {error}") from error

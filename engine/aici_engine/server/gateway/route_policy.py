@@ -41,7 +41,7 @@ class RoutePolicy:
 
 
 ELSEWHERE: Final = RoutePolicy()
-"""Of requests that no route matches: answered with 404 to callers who have a key."""
+"""The policy of a request without a route: status 404 for a caller with a key, 401 without."""
 
 
 def with_policy(policy: RoutePolicy) -> Callable[[_Endpoint], _Endpoint]:

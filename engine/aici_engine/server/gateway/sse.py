@@ -19,7 +19,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(data: Any, *, name: str = "") -> bytes:
-    """Return one event. Two newlines end an event."""
+    """Return the bytes of an event. Two newlines end an event."""
     head = b"event: " + name.encode() + b"\n" if name else b""
     return head + b"data: " + orjson.dumps(data) + b"\n\n"
 

@@ -100,7 +100,7 @@ class Supervisor:
 
 
 class _EngineProcess:
-    """One engine process and the two sockets to it."""
+    """An engine process and the two sockets that lead to the process."""
 
     def __init__(self, client: EngineClient, *, config: ProcessConfig, died: Callable[[AiciError], None]) -> None:
         self._client = client

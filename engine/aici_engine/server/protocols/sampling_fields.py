@@ -65,7 +65,7 @@ def _declared(api: Api) -> Iterator[tuple[Parameter, ApiField]]:
 
 
 def _copied(default: Any) -> Any:
-    """Return a default that JSON can say."""
+    """Return a default as a JSON type: a tuple as a list."""
     return list(default) if isinstance(default, tuple) else default
 
 
@@ -94,10 +94,10 @@ def _msgspec_type(parameter: Parameter, field: ApiField) -> Any:
         texts = list[Annotated[str, msgspec.Meta(min_length=1)]]
         return Annotated[texts, msgspec.Meta(max_length=field.max_items)]
     if parameter.kind == "biases":
-        # The range of the biases is the engine's to check: only here may there be megabytes of them.
+        # The engine checks the range of the biases: on this wire a request may have megabytes of biases.
         return dict[Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)], float] | None
     kind = _SCALARS[parameter.kind]
-    # msgspec has no bound of more than 63 bits, and one bound on each side.
+    # msgspec accepts bounds of up to 63 bits, and only one bound per side.
     bounds = {name: bound for name in ("ge", "gt", "le", "lt") if (bound := getattr(field, name)) is not None}
     if "lt" in bounds and bounds["lt"] == 1 << 63:
         bounds["le"] = bounds.pop("lt") - 1

@@ -1,4 +1,4 @@
-"""One GENERATE or SCORE: from its message to the sequence, and from the sequence's events to items."""
+"""Runs GENERATE and SCORE: a message becomes a sequence, and the sequence's events become items."""
 
 from collections.abc import Callable
 
