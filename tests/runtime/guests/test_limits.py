@@ -15,8 +15,8 @@ from aici_base.ids import SeqId
 from aici_runtime.client import Runtime, RuntimeConfig
 from aici_runtime.memory.worker_slots import WorkerSlotTable, owner_id
 from aici_runtime.wire import MidOp, PreOp
-from tests.runtime.supervision.test_death import PATIENCE_S, bind, one, wait_until
 from tests.runtime.support import wat
+from tests.runtime.support.processes import PATIENCE_S, bind, one, wait_until
 from tests.runtime.support.raw import RawEngine
 
 _numbers = itertools.count(1000)

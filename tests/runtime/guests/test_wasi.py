@@ -8,8 +8,8 @@ import pytest
 
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp
-from tests.runtime.supervision.test_death import bind
 from tests.runtime.support import wat
+from tests.runtime.support.processes import bind
 from tests.runtime.support.raw import RawEngine
 
 _numbers = itertools.count(1)

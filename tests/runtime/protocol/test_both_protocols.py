@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.runtime.support import scripted
-from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, Sequence, TurnEngine
+from tests.runtime.support.engines import Engine, Sequence, TurnEngine, V1Engine, V2Engine
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 
@@ -27,12 +27,10 @@ _numbers = itertools.count(1)
 def engines(byte_level: Path, cache_dir: Path) -> Iterator[dict[type[Engine], RawEngine]]:
     """Start a runtime for every engine."""
     limits = ("--wasm-max-pre-step-time=5000", "--wasm-max-step-time=5000")
-    raws = {
-        kind: RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits) for kind in (DocEngine, HeadEngine, TurnEngine)
-    }
+    raws = {kind: RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits) for kind in (V1Engine, V2Engine, TurnEngine)}
     try:
         for raw in raws.values():
-            for wasm in (scripted.callbacks(), scripted.branches()):
+            for wasm in (scripted.abi_v1(), scripted.abi_v2()):
                 assert raw.side(op="mk_module", binary=base64.b64encode(wasm).decode())["type"] == "ok"
         yield raws
     finally:
@@ -102,7 +100,7 @@ def few_forks(answers: list[Answer]) -> bool:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(steps(), max_size=5).filter(few_forks))
 def test_a_guest_with_branches(engines: dict[type[Engine], RawEngine], answers: list[Answer]) -> None:
-    compare(engines, scripted.branches(), scripted.argument([*answers, STOP, STOP]))
+    compare(engines, scripted.abi_v2(), scripted.argument([*answers, STOP, STOP]))
 
 
 def before(num_forks: int = 1, ff_tokens: tuple[int, ...] = (), *, suspend: bool = False) -> Answer:
@@ -132,4 +130,4 @@ def test_a_guest_with_callbacks(
     go, sample = before(), Answer({"SampleWithBias": {}}, [2])
     posts = [Answer({"stop": False})] * num_posts + [Answer({"stop": True})] * 3
     argument = scripted.argument([*pre, *[go] * num_posts, *[before(0)] * 3], [*mid, *[sample] * 20], posts)
-    compare(engines, scripted.callbacks(), argument)
+    compare(engines, scripted.abi_v1(), argument)

@@ -14,11 +14,11 @@ from tests.runtime.support import wat
 from tests.support.processes import command, descendants
 
 LATE, OTHER = SeqId(1), SeqId(2)
-_COUNTER = "(global $n (mut i64) (i64.const 0))"
+COUNTER = "(global $n (mut i64) (i64.const 0))"
 # About a second of a processor: the other guests must be in time on a busy machine, too.
-_SLOWLY = """(global.set $n (i64.const 1200000000)) (loop $again
+SLOWLY = """(global.set $n (i64.const 1200000000)) (loop $again
   (global.set $n (i64.sub (global.get $n) (i64.const 1))) (br_if $again (i64.ne (global.get $n) (i64.const 0))))"""
-_ONCE = f"(if (i32.eqz (global.get $steps)) (then (global.set $steps (i32.const 1)) {_SLOWLY}))"
+_ONCE = f"(if (i32.eqz (global.get $steps)) (then (global.set $steps (i32.const 1)) {SLOWLY}))"
 ALLOW = "(call $allow (i32.const 24))"
 PLAIN = {TokenId(1), TokenId(2)}
 
@@ -80,7 +80,7 @@ def goes_on(result: SeqResult[Pre]) -> bool:
 
 def test_a_mask_that_comes_late(runtime: Runtime) -> None:
     module = wat.Module()
-    late = module.build(mid=_ONCE + ALLOW + module.answer(wat.SAMPLE), extra=_COUNTER)
+    late = module.build(mid=_ONCE + ALLOW + module.answer(wat.SAMPLE), extra=COUNTER)
     begin(runtime, late)
     answer, allowed = mid(runtime, LATE, OTHER)
     assert answer.seqs[LATE].result == Splice(1, (), late=True)
@@ -113,7 +113,7 @@ def test_post_and_pre_that_come_late(runtime: Runtime, stops: bool, forks: int) 
     module = wat.Module()
     post = _ONCE + module.log("told\n") + module.answer('{"stop":true}' if stops else wat.NO_STOP)
     pre = module.log("asked\n") + module.answer(wat.PRE_GO)
-    begin(runtime, module.build(post=post, pre=pre, extra=_COUNTER))
+    begin(runtime, module.build(post=post, pre=pre, extra=COUNTER))
     masks(runtime, LATE, OTHER)
     told = runtime.post_pre_process(
         post_ops=[PostOp(LATE, [TokenId(3)]), PostOp(OTHER, [TokenId(1)])], pre_ops=[], freed=[]
@@ -138,7 +138,7 @@ def test_patience_has_an_end(start_runtime: Callable[..., Runtime]) -> None:
 
 
 def test_a_trap_that_comes_late(runtime: Runtime) -> None:
-    begin(runtime, wat.Module().build(mid=_SLOWLY + wat.TRAP, extra=_COUNTER))
+    begin(runtime, wat.Module().build(mid=SLOWLY + wat.TRAP, extra=COUNTER))
     mid(runtime, LATE, OTHER)
     rounds(runtime, goes_on, [PostOp(LATE, [], 1), PostOp(OTHER, [], 1)])
     answer, _ = mid(runtime, LATE, OTHER)

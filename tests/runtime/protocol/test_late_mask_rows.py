@@ -31,7 +31,7 @@ class Engine:
 
     def start(self, seq_id: int, *words: int) -> dict[str, object]:
         """Return the op of the first step. `words`: the first word of every mask."""
-        wasm = scripted.branches()
+        wasm = scripted.abi_v2()
         self.raw.side(op="mk_module", binary=base64.b64encode(wasm).decode())
         masks = [{"sample_mask": number, "temperature": None, "splices": []} for number in range(1, len(words) + 1)]
         request = {

@@ -13,7 +13,7 @@ import pytest
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
-from tests.runtime.protocol.test_late import _COUNTER, _SLOWLY
+from tests.runtime.protocol.test_late import COUNTER, SLOWLY
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
 from tests.support.processes import command, descendants
@@ -133,14 +133,14 @@ def test_a_turn_that_comes_late(start_runtime: Callable[..., Runtime], phase: st
     """A late guest answers everything once it has finished, as if asked just then."""
     runtime = start_runtime(max_pre_step_time_ms=200, max_step_time_ms=200, late_steps=500)
     module = wat.Module()
-    slowly = {phase: f"(if (i32.eqz (global.get $steps)) (then (global.set $steps (i32.const 1)) {_SLOWLY}))"}
+    slowly = {phase: f"(if (i32.eqz (global.get $steps)) (then (global.set $steps (i32.const 1)) {SLOWLY}))"}
     bodies = {
         "post": module.log("told ") + module.answer(wat.NO_STOP),
         "pre": module.log("asked ") + module.answer(wat.PRE_GO),
         "mid": module.log("sampled") + "(call $allow (i32.const 24))" + module.answer(wat.SAMPLE),
     }
     bodies = {name: slowly.get(name, "") + body for name, body in bodies.items()}
-    begin(runtime, module.build(extra=_COUNTER, **bodies))  # type: ignore[arg-type]
+    begin(runtime, module.build(extra=COUNTER, **bodies))  # type: ignore[arg-type]
     answer, allowed = turn(runtime, ONE, OTHER, told=(ONE, OTHER))
     while answer.pre[ONE].result != GO_ON:
         assert allowed[OTHER] == PLAIN

@@ -21,50 +21,7 @@ from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
 from tests.runtime.support.leak import used_slots
-
-PATIENCE_S = 10.0
-
-
-def members(group: int, states: str = "RSDTt") -> dict[int, str]:
-    """Return the processes of a group by pid, with names. Only live processes, unless `states` says otherwise.
-
-    Without templates, which outlive their requests.
-    """
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
-                state, _, pgid = rest.split()[:3]
-            except (OSError, ValueError):
-                continue
-            if int(pgid) == group and state in states and name != "aicirt-template":
-                found[int(entry.name)] = name
-    return found
-
-
-def one(runtime: Runtime, name: str) -> int:
-    return next(pid for pid, found in members(runtime.pid).items() if found == name)
-
-
-def wait_until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def bind(runtime: Runtime, number: int, wasm: bytes) -> SeqId:
-    module_id = runtime.mk_module(wasm).module_id
-    runtime.instantiate(req_id=f"r{number}", prompt=[], module_id=module_id, module_arg="").result(PATIENCE_S)
-    runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(number), f"r{number}")], freed=[])
-    return SeqId(number)
-
-
-def fork(runtime: Runtime, parent: SeqId, number: int) -> SeqId:
-    runtime.send_mid([MidOp(parent), MidOp(SeqId(number), parent)])
-    assert {entry.error for entry in runtime.recv_mid().seqs.values()} == {""}
-    return SeqId(number)
+from tests.runtime.support.processes import PATIENCE_S, bind, fork, members, one, replaced, wait_until
 
 
 def spinning() -> bytes:
@@ -108,14 +65,6 @@ def test_a_killed_stepper_ends_the_whole(start_runtime: Callable[..., Runtime]) 
     for call in (lambda: runtime.send_mid([]), runtime.recv_mid, runtime.get_tags, lambda: runtime.discard("x")):
         with pytest.raises(RuntimeDiedError):
             call()
-
-
-def replaced(runtime: Runtime, name: str) -> int:
-    """Kill a service process. Return the pid of the replacement."""
-    old = one(runtime, name)
-    os.kill(old, signal.SIGKILL)
-    wait_until(lambda: any(pid != old and found == name for pid, found in members(runtime.pid).items()))
-    return one(runtime, name)
 
 
 @pytest.mark.parametrize("victim", ["aicirt-spawner", "aicirt-side"])

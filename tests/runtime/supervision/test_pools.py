@@ -27,7 +27,7 @@ from tests.runtime.protocol.test_both_protocols import (
     steps,
 )
 from tests.runtime.support import scripted, wat
-from tests.runtime.support.engines import DocEngine, Engine, HeadEngine, TurnEngine
+from tests.runtime.support.engines import Engine, TurnEngine, V1Engine, V2Engine
 from tests.runtime.support.leak import used_slots
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
@@ -48,9 +48,9 @@ def engines(byte_level: Path, cache_dir: Path) -> Iterator[list[tuple[type[Engin
     ]
     try:
         for raw in raws:
-            for wasm in (scripted.callbacks(), scripted.branches()):
+            for wasm in (scripted.abi_v1(), scripted.abi_v2()):
                 assert raw.side(op="mk_module", binary=base64.b64encode(wasm).decode())["type"] == "ok"
-        yield [(DocEngine, raws[0], raws[1]), (TurnEngine, raws[0], raws[1]), (HeadEngine, raws[2], raws[3])]
+        yield [(V1Engine, raws[0], raws[1]), (TurnEngine, raws[0], raws[1]), (V2Engine, raws[2], raws[3])]
     finally:
         for raw in raws:
             raw.close()
@@ -69,7 +69,7 @@ def compare(engines: list[tuple[type[Engine], RawEngine, RawEngine]], wasm: byte
 def test_random_guests_with_branches(
     engines: list[tuple[type[Engine], RawEngine, RawEngine]], answers: list[Answer]
 ) -> None:
-    compare(engines, scripted.branches(), scripted.argument([*answers, STOP, STOP]))
+    compare(engines, scripted.abi_v2(), scripted.argument([*answers, STOP, STOP]))
 
 
 @settings(max_examples=20, deadline=None)
@@ -80,7 +80,7 @@ def test_random_guests_with_callbacks(
     go, sample = before(), Answer({"SampleWithBias": {}}, [2])
     posts = [Answer({"stop": False})] * num_posts + [Answer({"stop": True})] * 3
     argument = scripted.argument([*pre, *[go] * num_posts, *[before(0)] * 3], [*mid, *[sample] * 20], posts)
-    compare(engines, scripted.callbacks(), argument)
+    compare(engines, scripted.abi_v1(), argument)
 
 
 def bind(runtime: Runtime, wasm: bytes) -> SeqId:

@@ -73,7 +73,7 @@ class Engine:
         return (word & -word).bit_length() - 1 if word else -1
 
 
-class HeadEngine(Engine):
+class V2Engine(Engine):
     def begin(self, seq_id: int, req_id: str) -> None:
         self.ops = {seq_id: {"id": seq_id, "req_id": req_id, "backtrack": 0, "tokens": [], "sampled": None}}
         self.freed: list[int] = []
@@ -121,7 +121,7 @@ class HeadEngine(Engine):
         return {"sampled": sampled, "backtrack": 0, "tokens": [sampled]}
 
 
-class DocEngine(Engine):
+class V1Engine(Engine):
     def begin(self, seq_id: int, req_id: str) -> None:
         self.pre_ops = [{"id": seq_id, "req_id": req_id}]
         self.post_ops: list[dict[str, Any]] = []
@@ -195,7 +195,7 @@ class DocEngine(Engine):
         self.freed.append(seq_id)
 
 
-class TurnEngine(DocEngine):
+class TurnEngine(V1Engine):
     """Ask all sequences for everything at once, then again for the masks of guests that wanted an action first."""
 
     def round(self) -> dict[str, Any]:

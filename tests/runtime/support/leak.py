@@ -34,7 +34,7 @@ from tests.runtime.support import tokenizer, wat
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-PARTS = ("aicirt", "aicirt-spawner", "aicirt-side")
+PROCESSES = ("aicirt", "aicirt-spawner", "aicirt-side")
 TEMPLATE = "aicirt-template"
 POOL = "aicirt-pool"
 _PATIENCE_S = 60.0
@@ -83,10 +83,10 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     while True:
         found = members(runtime.pid)
         slots = used_slots(runtime.pid) - list(found.values()).count(POOL)  # the pool has a slot, too
-        if (slots == 0 and set(found.values()) <= {*PARTS, TEMPLATE, POOL}) or time.monotonic() > deadline:
+        if (slots == 0 and set(found.values()) <= {*PROCESSES, TEMPLATE, POOL}) or time.monotonic() > deadline:
             break
         time.sleep(0.05)
-    parts = {name: pid for pid, name in found.items() if name in PARTS}
+    parts = {name: pid for pid, name in found.items() if name in PROCESSES}
     # A template keeps a fork ready, for which the side process holds nothing.
     templates = sum(name == TEMPLATE and found.get(_parent(pid)) != TEMPLATE for pid, name in found.items())
     descriptors = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in parts.items()}

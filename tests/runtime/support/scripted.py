@@ -90,12 +90,12 @@ def argument(first: Sequence[Answer], second: Sequence[Answer] = (), third: Sequ
 
 
 @cache
-def callbacks() -> bytes:
+def abi_v1() -> bytes:
     return _module("", "", {"aici_pre_process": "a", "aici_mid_process": "b", "aici_post_process": "c"}, "{}")
 
 
 @cache
-def branches() -> bytes:
+def abi_v2() -> bytes:
     return _module("(result i32)", "drop", {"aici_mid_process": "a"}, '{"prompt":[1]}')
 
 

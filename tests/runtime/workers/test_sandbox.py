@@ -17,8 +17,8 @@ from aici_base.errors import RuntimeDiedError, UsageError
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp
 from aici_runtime.workers import sandbox
-from tests.runtime.supervision.test_death import bind, members, replaced
 from tests.runtime.support import wat
+from tests.runtime.support.processes import bind, members, replaced
 
 needs_filter = pytest.mark.skipif("filter" not in sandbox.describe(), reason="no seccomp for this kernel or processor")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
