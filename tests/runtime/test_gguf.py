@@ -201,9 +201,9 @@ def test_broken_files(data: st.DataObject, small: bytes, tmp_path_factory: pytes
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        (b"", "it is empty"),
-        (b"GG", "it ends before its tensors begin"),
-        (b"GGUF\x03\0\0\0" + bytes(8) + b"\x01" + bytes(3), "it ends before its tensors begin"),
+        (b"", "the file is empty"),
+        (b"GG", "the file ends before the tensors begin"),
+        (b"GGUF\x03\0\0\0" + bytes(8) + b"\x01" + bytes(3), "the file ends before the tensors begin"),
         (b"GGML" + bytes(20), "magic b'GGML'"),
         (b"GGUF\x01\0\0\0" + bytes(20), "version 1"),
         (b"GGUF\0\0\0\x03" + bytes(20), "version 50331648"),
