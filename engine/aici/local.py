@@ -130,8 +130,7 @@ class LocalBackend:
             if controller not in SHIPPED:
                 return self._store.resolve(controller)
             controller = guest_path(controller)
-        wasm = controller if isinstance(controller, bytes) else controller.read_bytes()
-        return self._runtime.mk_module(wasm).module_id
+        return self._runtime.mk_module(controller).module_id
 
 
 def _close(stack: contextlib.ExitStack) -> None:

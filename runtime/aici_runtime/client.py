@@ -6,9 +6,11 @@ ends. A waiter then finds the runtime dead and raises RuntimeDiedError.
 
 import base64
 import contextlib
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -49,6 +51,8 @@ __all__ = ["Runtime", "RuntimeConfig"]
 
 _ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, QuotaError, ControllerError, UnavailableError)}
 _USER = "localhost"
+_INLINE_BYTES = 1 << 20
+"""A larger module does not go as base64 in a message."""
 
 
 class Runtime:
@@ -112,10 +116,24 @@ class Runtime:
 
     # Side channel.
 
-    def mk_module(self, wasm: bytes, *, user: str = _USER, is_admin: bool = True) -> ModuleInfo:
-        """Upload and compile a module. Idempotent. Raises UsageError for anything but a WebAssembly module."""
-        request = {"op": "mk_module", "binary": base64.b64encode(wasm).decode()}
-        data = self._side(request, auth=_auth(user, is_admin)).result()
+    def mk_module(self, wasm: bytes | Path, *, user: str = _USER, is_admin: bool = True) -> ModuleInfo:
+        """Upload and compile a module, given as bytes or as a file. Idempotent.
+
+        The runtime reads a file, and more than 1 MiB of bytes, by itself: a module may be larger than a message. For a
+        user who is not an admin, every module goes as a message. Raises UsageError for anything but a WebAssembly
+        module, and for a file that cannot be read.
+        """
+        with contextlib.ExitStack() as stack:
+            request: dict[str, object] = {"op": "mk_module"}
+            if isinstance(wasm, Path) and is_admin:
+                request["path"] = str(wasm.absolute())
+            else:
+                content = wasm.read_bytes() if isinstance(wasm, Path) else wasm
+                if is_admin and len(content) > _INLINE_BYTES:
+                    request["path"] = stack.enter_context(_shared_file(content))
+                else:
+                    request["binary"] = base64.b64encode(content).decode()
+            data = self._side(request, auth=_auth(user, is_admin)).result()
         return ModuleInfo(data["module_id"], data["wasm_size"], data["compiled_size"], data["time"])
 
     def set_tags(
@@ -359,6 +377,16 @@ class Runtime:
             # Rows still in use by a caller keep the mapping until they are gone.
             with contextlib.suppress(BufferError):
                 self._bin.close()
+
+
+@contextlib.contextmanager
+def _shared_file(content: bytes) -> Iterator[str]:
+    """Give a path under which the runtime's processes can read `content`. Nothing is left on any disk."""
+    fd = os.memfd_create("aici-module", os.MFD_CLOEXEC)
+    with open(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/{os.getpid()}/fd/{fd}"
 
 
 def _auth(user: str, is_admin: bool) -> dict[str, object]:

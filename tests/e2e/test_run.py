@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cli import aici
 from tests.support.guests import build_test_guest
+from tests.support.large_module import padded
 from tests.support.warm import warm_aici
 
 pytestmark = pytest.mark.e2e
@@ -95,6 +96,15 @@ def test_a_controller_file_can_force_text() -> None:
     assert {token["origin"] for token in out["tokens"]} == {"forced"}
     assert out["usage"]["sampled_tokens"] == 0
     assert out["usage"]["cost"] == out["usage"]["ff_tokens"] == len(out["tokens"])
+
+
+def test_a_controller_larger_than_a_message(tmp_path: Path) -> None:
+    wasm = padded(build_test_guest("forced").read_bytes(), 20 << 20)
+    (tmp_path / "large.wasm").write_bytes(wasm)
+    assert warm_aici("ctrl", "upload", str(tmp_path / "large.wasm"), "--tag", "large-one").returncode == 0
+    for controller in (str(tmp_path / "large.wasm"), "large-one"):
+        done = warm_aici("run", "--controller", controller, "--controller-arg", "so large", ULTIMATE)
+        assert (done.returncode, done.stdout) == (0, "so large"), done.stderr
 
 
 def test_the_argument_of_a_controller_can_be_a_file(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from aici_runtime.memory.mask_region import Dtype, mask_bytes
 from aici_runtime.memory.shm import Region
 from aici_runtime.modules.registry import Registry
 from aici_runtime.modules.tags import is_module_id
+from aici_runtime.modules.upload import read_upload
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 FORMAT = 1
@@ -143,7 +144,12 @@ class Trace:
             _log.exception("the recording ends here")
 
     def before(self, request: ChannelRequest, registry: Registry) -> ChannelRequest:
-        """Record the module named by the request, then return the request with the module id in place of a tag."""
+        """Record the module named by the request, then return the request with the module id in place of a tag.
+
+        An upload by path becomes an upload by content: the file may be gone when the recording is replayed.
+        """
+        if request.op == "mk_module" and request.auth.is_admin and "binary" not in request.body:
+            return _with_content(request)
         name = request.body.get("module_id")
         if request.op not in ("instantiate", "set_tags") or not isinstance(name, str):
             return request
@@ -178,6 +184,15 @@ class Trace:
         except OSError as error:
             self._file = None  # left open: another thread may be about to write
             _log.warning("the recording ends here: %s", error)
+
+
+def _with_content(request: ChannelRequest) -> ChannelRequest:
+    try:
+        wasm = read_upload(str(request.body["path"]))
+    except (KeyError, AiciError):
+        return request  # the runtime will refuse the request
+    body = {name: value for name, value in request.body.items() if name != "path"}
+    return ChannelRequest(request.op, request.rid, request.auth, body | {"binary": base64.b64encode(wasm).decode()})
 
 
 def _parsed(message: bytes) -> Any:

@@ -19,6 +19,7 @@ from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import ChannelRequest, RequestError, field
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.modules.registry import Registry
+from aici_runtime.modules.upload import read_upload
 from aici_runtime.recordings.trace import Recorder
 from aici_runtime.supervision.instantiation import Instantiator
 from aici_runtime.supervision.spawner import SpawnerSockets
@@ -179,11 +180,7 @@ class _Side:
             self._config.responses.send(response)
 
     def _mk_module(self, request: ChannelRequest) -> bytes:
-        try:
-            binary = base64.b64decode(field(request.body, "binary", str), validate=True)
-        except ValueError as error:  # binascii.Error, or not ASCII
-            raise RequestError(f"field binary is not base64: {error}") from error
-        info = self._config.registry.add(binary, request.auth)
+        info = self._config.registry.add(_module_of(request), request.auth)
         return orjson.dumps(
             {
                 "module_id": info.module_id,
@@ -209,6 +206,18 @@ class _Side:
             return self._instantiator.instantiate(req_id, request)
         finally:
             self._end(req_id)
+
+
+def _module_of(request: ChannelRequest) -> bytes:
+    """Return the module of an upload: `binary` in base64, or `path`, a file that an admin names."""
+    if "path" in request.body and "binary" not in request.body:
+        if not request.auth.is_admin:
+            raise RequestError("field path is for admins: send the module as binary")
+        return read_upload(field(request.body, "path", str))
+    try:
+        return base64.b64decode(field(request.body, "binary", str), validate=True)
+    except ValueError as error:  # binascii.Error, or not ASCII
+        raise RequestError(f"field binary is not base64: {error}") from error
 
 
 def _bad_op(_: ChannelRequest) -> bytes:

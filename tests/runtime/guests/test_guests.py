@@ -1,9 +1,11 @@
 """Allowed and forbidden behaviour of guests, seen by an engine through the client."""
 
+import hashlib
 import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from aici_runtime.guests.variables import MAX_BYTES, Variables
 from aici_runtime.wire import MidOp, Post, PostOp, Pre, PreOp, Splice
 from tests.runtime.support import wat
 from tests.runtime.support.tokenizer import BYTE_LEVEL_SIZE
+from tests.support.large_module import padded
 
 _numbers = itertools.count(1)
 PROMPT = [TokenId(1)]
@@ -402,8 +405,17 @@ class TestFailures:
         with pytest.raises(UsageError, match="cannot compile the module"):
             runtime.mk_module(b"no")
         with pytest.raises(UsageError, match="msg too large"):
-            runtime.mk_module(bytes(8 << 20))
+            runtime.mk_module(bytes(8 << 20), is_admin=False)
         assert "nope" not in {tag.tag for tag in runtime.get_tags()}
+
+    def test_a_large_module(self, runtime: Runtime, tmp_path: Path) -> None:
+        wasm = padded(wat.plain(), 20 << 20)
+        module_id = runtime.mk_module(wasm).module_id
+        assert module_id == hashlib.sha256(wasm).hexdigest()
+        (tmp_path / "large.wasm").write_bytes(wasm)
+        assert runtime.mk_module(tmp_path / "large.wasm").module_id == module_id
+        runtime.instantiate(req_id="large", prompt=[], module_id=module_id, module_arg="").result()
+        runtime.discard("large")
 
     @pytest.mark.parametrize("arg", ["\ud800", {"a": 2**70}, [object()]])
     def test_arguments_that_json_cannot_hold(self, runtime: Runtime, arg: object) -> None:

@@ -159,6 +159,9 @@ def test_branches_bad_messages_and_a_stop(byte_level: Path, cache_dir: Path, tmp
         try:
             binary = base64.b64encode(wat.plain()).decode()
             module_id = raw.side(op="mk_module", binary=binary)["data"]["module_id"]
+            (tmp_path / "gone.wasm").write_bytes(wat.plain())
+            raw.side(op="mk_module", path=str(tmp_path / "gone.wasm"), **{"$auth": {"user": "root", "is_admin": True}})
+            (tmp_path / "gone.wasm").unlink()
             raw.side(op="instantiate", req_id="r", prompt=[1], module_id=module_id, module_arg=None)
             for side, message in itertools.product(("", "-side"), (b"{", b"[]", b"\xff\n")):
                 raw.send_bytes(message, side)

@@ -14,6 +14,7 @@ from aici_base.ids import TokenId
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.tokenizer import BYTE_LEVEL_SIZE
+from tests.support.large_module import padded
 
 ADMIN = {"user": "root", "is_admin": True}
 _numbers = itertools.count(1)
@@ -64,6 +65,27 @@ class TestModules:
         assert "cannot compile the module" in error(response)
         assert response["is_user_error"]
         assert not (cache_dir / "modules" / f"{hashlib.sha256(binary).hexdigest()}.wasm").exists()
+
+    def test_a_module_may_come_as_a_file(self, raw: RawEngine, tmp_path: Path) -> None:
+        wasm = padded(wat.plain(), 9 << 20)  # a message has 8 MiB at most
+        (tmp_path / "large.wasm").write_bytes(wasm)
+        told = raw.side(op="mk_module", path=str(tmp_path / "large.wasm"), **{"$auth": ADMIN})
+        assert told["data"]["module_id"] == hashlib.sha256(wasm).hexdigest()
+        assert told["data"]["wasm_size"] == len(wasm)
+
+    @pytest.mark.parametrize(
+        ("path", "auth", "said"),
+        [
+            ("/no/such/file", ADMIN, "cannot be read"),
+            ("/dev/null", ADMIN, "is no regular file"),
+            ("a\0b", ADMIN, "cannot be read"),
+            ("/etc/passwd", ADMIN, "cannot compile"),
+            ("/etc/passwd", {"user": "x", "is_admin": False}, "for admins"),
+            (3, ADMIN, "field path missing"),
+        ],
+    )
+    def test_files_that_are_no_modules(self, raw: RawEngine, path: object, auth: object, said: str) -> None:
+        assert said in error(raw.side(op="mk_module", path=path, **{"$auth": auth}))
 
     def test_a_reason_longer_than_a_pipe(self, raw: RawEngine) -> None:
         """The reason quotes a doubly exported name of 90,000 bytes."""
