@@ -1,4 +1,4 @@
-"""The tree of commands. Only the tree: each command's module says what it does, and imports its weight when run."""
+"""The tree of commands. Command modules import heavy packages only inside functions, so that `--help` is fast."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ app = typer.Typer(
     name="aici",
     help="A program in control of every token that a language model produces.",
     no_args_is_help=True,
-    add_completion=False,  # the scripts in completions/ do it, installed where shells look for them
+    add_completion=False,  # completions/ has static scripts, installed for the shells
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,6 +1,6 @@
-"""Writes `completions/aici.{bash,zsh,fish}` from the tree of commands: `python -m aici_cli.completions`.
+"""Generate `completions/aici.{bash,zsh,fish}` from the tree of commands: `python -m aici_cli.completions`.
 
-Static scripts: a TAB starts no Python. A test compares them with the tree, so they cannot go stale.
+The scripts are static, so TAB starts no Python. A test compares the scripts with the tree.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from typer.main import get_command
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One command: where it stands (`aici models pull`) and the words that may follow it, each with its help."""
+    """A command with its path (`aici models pull`), and the words that may follow, with help."""
 
     path: tuple[str, ...]
     commands: dict[str, str]

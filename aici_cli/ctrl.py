@@ -1,4 +1,4 @@
-"""`aici ctrl`: controllers of one's own, from a first file to a tested module."""
+"""`aici ctrl`: write, build, test and store controllers."""
 
 import contextlib
 import tempfile
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aici_controllers.case_runner import Outcome
 
 app = typer.Typer(
-    help="Write, build, test and keep controllers of your own, here or on a server.",
+    help="Write, build, test and store your own controllers, here or on a server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -41,12 +41,12 @@ class Language(StrEnum):
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Of the controller, and of the new folder.")],
-    lang: Annotated[Language, typer.Option(help="What it is written in.")] = Language.CPP,
-    dir: Annotated[Path, typer.Option(help="Where the folder goes.")] = Path(),  # noqa: A002
+    name: Annotated[str, typer.Argument(help="Name of the controller and of the new folder.")],
+    lang: Annotated[Language, typer.Option(help="Language of the controller.")] = Language.CPP,
+    dir: Annotated[Path, typer.Option(help="Parent of the new folder.")] = Path(),  # noqa: A002
     json: Json = False,
 ) -> None:
-    """Write a small controller to start from, with cases that test it."""
+    """Write the folder of a small controller, with test cases."""
     from aici_controllers.starter_files import write_starter
 
     folder = write_starter(name, str(lang), dir)
@@ -57,19 +57,19 @@ def new(
     say(f"next: aici ctrl build {folder}")
 
 
-Folder = Annotated[Path, typer.Argument(help="Where the files go.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")]
+Folder = Annotated[Path, typer.Argument(help="Folder for the files.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace existing files.")]
 
 
 @app.command(name="init-js")
 def init_js(folder: Folder = Path(), force: Force = False, json: Json = False) -> None:
-    """Write a script in JavaScript to start from, and what editors check it by."""
+    """Write a first script in JavaScript, with type declarations for editors."""
     _write_starter("javascript", folder, "hello.js", force=force, json=json)
 
 
 @app.command(name="init-py")
 def init_py(folder: Folder = Path(), force: Force = False, json: Json = False) -> None:
-    """Write a script in Python to start from, and what editors check it by."""
+    """Write a first script in Python, with type stubs for editors."""
     _write_starter("python", folder, "hello.py", force=force, json=json)
 
 
@@ -87,20 +87,22 @@ def _write_starter(language: str, folder: Path, script: str, *, force: bool, jso
 
 @app.command()
 def build(
-    path: Annotated[Path, typer.Argument(help="A source file, or a folder with all its sources.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The module (default: NAME.wasm beside it).")] = None,
+    path: Annotated[Path, typer.Argument(help="A source file, or a folder with all sources.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Path of the module (default: NAME.wasm beside the source).")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Compile a controller from C, C++, Zig, Rust or AssemblyScript, and check that it is one."""
+    """Compile a controller from C, C++, Zig, Rust or AssemblyScript, and check the module."""
     from aici_controllers import zig
     from aici_controllers.build_project import build_project, find_project
     from aici_controllers.sdk import is_sdk_compiled
 
     project = find_project(path)
     if project.language in ("C", "C++") and not is_sdk_compiled():
-        say("compiling the SDK, which is kept: a minute or two")
+        say("compiling the SDK (once): a minute or two")
     elif project.language in ("C", "C++", "Zig") and not zig.has_cache():
-        say("the toolchain compiles its own library first, which is kept: up to a minute or two")
+        say("the toolchain compiles its own library first (once): up to a minute or two")
     built = build_project(project, out or project.folder / f"{project.name}.wasm")
     if built.warnings:
         say(built.warnings.rstrip("\n"))
@@ -113,13 +115,13 @@ def build(
 @app.command(name="test")
 def run_cases(
     wasm: Annotated[Path, typer.Argument(metavar="FILE.wasm", help="The controller.")],
-    cases: Annotated[Path, typer.Argument(help="A TOML file, as controllers/README.md describes it.")],
+    cases: Annotated[Path, typer.Argument(help="A TOML file with test cases (see controllers/README.md).")],
     tokenizer: Annotated[
         str | None, typer.Option(help="A model's name or folder, or a tokenizer.json (default: single bytes).")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Drive a controller through cases, without a model: masks, forced text, forks, stops, logs, variables."""
+    """Test a controller with cases and without a model: masks, forced text, forks, stops, logs, variables."""
     from aici_base.tokenizer.tokens import tokenizer_file
     from aici_controllers.case_file import read_cases
     from aici_controllers.case_runner import CaseRunner, Tokens
@@ -156,7 +158,7 @@ def run_cases(
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of declarative steps (declctrl), which editors check and complete them with."""
+    """Print the JSON Schema of declarative steps (declctrl), for editors."""
     from aici_controllers.catalog import steps_schema_path
 
     print(steps_schema_path().read_text("utf-8"), end="")

@@ -1,4 +1,4 @@
-"""`aici doctor`: what works on this machine, and what to do about what does not."""
+"""`aici doctor`: check this machine, with a hint for every problem."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ import typer
 from aici_cli.output import print_json
 
 Verdict = Literal["ok", "absent", "broken"]
-"""`absent`: an optional part that is not installed. `broken`: aici cannot do its main work."""
+"""`absent`: an optional part is missing. `broken`: aici cannot run models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Finding:
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Say what works on this machine; exit 1 when the main job cannot be done."""
+    """Check this machine; exit with 1 if aici cannot run models."""
     findings = [check() for check in CHECKS]
     if json:
         print_json([asdict(finding) for finding in findings])
@@ -57,7 +57,7 @@ def _shared_memory() -> Finding:
     except OSError as err:
         return Finding("shared memory", "broken", str(err), "mount a tmpfs on /dev/shm")
     if free < 64 << 20:
-        hint = "give the container more, for example with --shm-size=256m"
+        hint = "give the container more shared memory, for example with --shm-size=256m"
         return Finding("shared memory", "broken", f"{free >> 20} MiB free in /dev/shm", hint)
     return Finding("shared memory", "ok", f"{free >> 20} MiB free in /dev/shm")
 
@@ -65,7 +65,7 @@ def _shared_memory() -> Finding:
 def _sandbox() -> Finding:
     from aici_runtime.workers import sandbox
 
-    return Finding("sandbox", "ok", f"guests are held by WebAssembly, {sandbox.describe()}")
+    return Finding("sandbox", "ok", f"guests are confined by WebAssembly, {sandbox.describe()}")
 
 
 def _cache() -> Finding:
@@ -79,7 +79,7 @@ def _cache() -> Finding:
         free = shutil.disk_usage(folder).free
     except OSError as err:
         detail = f"{folder} cannot be written: {err.strerror}"
-        return Finding("cache", "broken", detail, "AICI_CACHE_DIR names another folder")
+        return Finding("cache", "broken", detail, "set AICI_CACHE_DIR to another folder")
     return Finding("cache", "ok", f"{folder}, {free >> 30} GiB free")
 
 
@@ -97,10 +97,12 @@ def _kernels() -> Finding:
 
     try:
         native = describe()
-    except UsageError as error:  # AICI_NATIVE names what cannot be had
+    except UsageError as error:  # AICI_NATIVE names a level that cannot run
         return Finding("native kernels", "broken", error.message, error.hint)
     if native.library is None:
-        return Finding("native kernels", "absent", f"{native.why}; torch computes, several times slower", native.hint)
+        return Finding(
+            "native kernels", "absent", f"{native.why}; torch runs models, several times slower", native.hint
+        )
     return Finding("native kernels", "ok", f"for {native.level}")
 
 
@@ -125,8 +127,8 @@ def _guests() -> Finding:
     from aici_controllers.third_party import known_sources
 
     names = guest_names()
-    said_below = {source.guest for source in known_sources().values()}
-    missing = [name for name in SHIPPED if name not in names and name not in said_below]
+    third_party = {source.guest for source in known_sources().values()}
+    missing = [name for name in SHIPPED if name not in names and name not in third_party]
     hint = "reinstall aici, or run `make guests`"
     if "regex" in missing:
         return Finding("controllers", "broken", f"not built: {', '.join(missing)}", hint)
@@ -136,16 +138,14 @@ def _guests() -> Finding:
 
 
 def _third_party() -> Finding:
-    """Guests that are built from sources of others, which may not be had where aici is built."""
+    """Guests built from third-party sources, which are not always available during the build."""
     from aici_controllers.catalog import guest_names
     from aici_controllers.third_party import known_sources
 
     missing = [source for source in known_sources().values() if source.guest not in guest_names()]
     if missing:
-        detail = ", ".join(
-            f"{source.guest} is not built (it needs {source.name} {source.version})" for source in missing
-        )
-        hint = "`python -m aici_controllers.build` in a checkout fetches the sources and builds it"
+        detail = ", ".join(f"{source.guest} is not built (needs {source.name} {source.version})" for source in missing)
+        hint = "run `python -m aici_controllers.build` in a checkout to fetch and build the sources"
         return Finding("scripted controllers", "absent", detail, hint)
     built = ", ".join(f"{source.guest} ({source.name} {source.version})" for source in known_sources().values())
     return Finding("scripted controllers", "ok", built)
@@ -170,7 +170,7 @@ def _model() -> Finding:
 
     names = [path.name for path in list_models()]
     if not names:
-        return Finding("models", "absent", "none in the cache", "`aici models pull` fetches the default one")
+        return Finding("models", "absent", "none in the cache", "run `aici models pull` to fetch the default model")
     return Finding("models", "ok", ", ".join(names))
 
 
@@ -183,7 +183,7 @@ def _accelerator() -> Finding:
         is_there = Path("/proc/driver/nvidia/version").is_file()
         why = f"torch {torch.__version__} cannot use the GPU of this machine" if is_there else "no GPU"
         capability = torch.backends.cpu.get_cpu_capability()
-        return Finding("accelerator", "absent", f"{why}; the processor serves ({capability})")
+        return Finding("accelerator", "absent", f"{why}; models run on the CPU ({capability})")
     return Finding("accelerator", "ok", torch.cuda.get_device_name())
 
 

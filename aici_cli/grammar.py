@@ -1,4 +1,4 @@
-"""`aici grammar`: checks grammars, and says where a text leaves one."""
+"""`aici grammar`: check grammars, and test texts against a grammar."""
 
 import sys
 from dataclasses import asdict
@@ -14,19 +14,21 @@ from aici_cli.output import print_json
 if TYPE_CHECKING:
     from aici_controllers.grammar_check import GrammarSummary, Verdict
 
-app = typer.Typer(help="Check grammars.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Check grammars, and test texts against a grammar.", no_args_is_help=True, rich_markup_mode=None)
 
 MAX_GRAMMAR_BYTES = 1 << 20
 MAX_INPUT_BYTES = 8 << 20
 _AROUND = 40
 
-Grammar = Annotated[str, typer.Argument(metavar="FILE", help="A .y file, a shipped grammar's name, or - for stdin.")]
+Grammar = Annotated[
+    str, typer.Argument(metavar="FILE", help="A .y file, the name of a shipped grammar, or - for stdin.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def check(file: Grammar, json: Json = False) -> None:
-    """Report what is wrong with a grammar, and its size; exit 1 on errors."""
+    """Report the errors and the size of a grammar; exit with 1 on errors."""
     from aici_controllers.grammar_check import check_grammar
 
     name, text = read_grammar(file)
@@ -48,7 +50,7 @@ def accepts(
     input_: Annotated[str, typer.Argument(metavar="INPUT", help="A file, or - for stdin.")],
     json: Json = False,
 ) -> None:
-    """Say whether a text is one of the grammar's; if not, where it fails and what was expected; exit 1 then."""
+    """Test whether a grammar accepts a text; if not, print position and expectation, and exit with 1."""
     from aici_controllers import grammar_check
 
     if file == input_ == "-":
@@ -67,7 +69,7 @@ def accepts(
 
 @app.command(name="list")
 def list_(json: Json = False) -> None:
-    """List the grammars that ship."""
+    """List the shipped grammars."""
     from aici_controllers.catalog import grammar_names, grammar_path
 
     if json:
@@ -78,7 +80,10 @@ def list_(json: Json = False) -> None:
 
 
 def read_grammar(file: str) -> tuple[str, str]:
-    """What to call it, and its text. A file is meant before a grammar that ships; what looks like a path is no name."""
+    """Return the display name and the text of a grammar.
+
+    A file takes precedence over a shipped grammar of the same name.
+    """
     from aici_controllers.catalog import grammar_path
 
     if file != "-" and not Path(file).exists() and "/" not in file and "." not in file:
@@ -101,14 +106,14 @@ def _describe(summary: "GrammarSummary") -> str:
 
 
 def _refusal(name: str, text: str, verdict: "Verdict") -> str:
-    """The place, what is there, the line with a caret under it, and what could be there."""
+    """Format a rejection: position, found text, the line with a caret, and the expected terminals."""
     content = text.encode()
     before = content[: verdict.at].decode(errors="ignore").rpartition("\n")[2]
     after = content[verdict.at :].decode(errors="replace").partition("\n")[0]
     found = f"unexpected {after[:20]!r}" if verdict.at < len(content) else "unexpected end of input"
     if verdict.at < len(content) and not after:
         found = "unexpected end of line"
-    expected = ", ".join(verdict.expected) or "nothing: the text is complete before"
+    expected = ", ".join(verdict.expected) or "the end of the text"
     line = f"{before[-_AROUND:]}{after[:_AROUND]}".replace("\t", " ")
     caret = " " * len(before[-_AROUND:]) + "^"
     return f"{name}:{verdict.line}:{verdict.column}: {found}\n  {line}\n  {caret}\n  expected: {expected}"

@@ -1,4 +1,4 @@
-"""`aici lmtp`: talk to a server by LMTP, a prompt a line."""
+"""`aici lmtp`: an LMTP client for the terminal, one prompt per line."""
 
 import contextlib
 import json
@@ -23,14 +23,16 @@ _PARAMETER = re.compile(r"(?:^|\s+)([a-z_]+)=")
 
 def lmtp(
     server: Annotated[
-        str, typer.Argument(envvar="AICI_API_BASE", help="HOST:PORT or a URL of the server; a key behind #key=.")
+        str,
+        typer.Argument(envvar="AICI_API_BASE", help="HOST:PORT or URL of the server, with an optional key: #key=KEY."),
     ] = "127.0.0.1:4242",
-    model: Annotated[str, typer.Option(help="The model's name there.")] = "default",
-    json: Annotated[bool, typer.Option("--json", help="Print the items, one a line, and not the text.")] = False,
+    model: Annotated[str, typer.Option(help="Name of the model on the server.")] = "default",
+    json: Annotated[bool, typer.Option("--json", help="Print the items instead of the text, one per line.")] = False,
 ) -> None:
-    """Talk to a model by LMTP: a prompt a line, then parameters: Hello there temperature=1.2
+    """Talk to a model by LMTP. A line is a prompt, then parameters: Hello there temperature=1.2
 
-    Each token's item goes to stderr as it comes, the whole text to stdout. Ctrl-C cancels a stream, Ctrl-D leaves.
+    The items of tokens go to stderr as they arrive, the whole text goes to stdout. Ctrl-C cancels a stream, Ctrl-D
+    exits.
     """
     with _connected(server) as socket:
         chat = _Chat(socket, model, items_to_stdout=json)
@@ -56,10 +58,10 @@ class _Chat:
         self._text = ""
 
     def send(self, line: str) -> None:
-        """A stream from its line to its end. Raises what it failed of."""
+        """Send a line, read the stream to the end, and print the text. Raises AiciError if the stream fails."""
         prompt, parameters = parse_line(line)
         if not prompt and "prompt" not in parameters:
-            raise UsageError("there is no prompt", hint="write one, then parameters: Hello there temperature=1.2")
+            raise UsageError("there is no prompt", hint="write a prompt, then parameters: Hello there temperature=1.2")
         self._num_streams += 1
         head = {"stream_id": self._num_streams, "model": self._model}
         self._say("GENERATE", head | {"prompt": prompt} | parameters)
@@ -75,7 +77,7 @@ class _Chat:
             print(self._text, flush=True)
 
     def _read(self, *, cancelled: bool) -> None:
-        """Up to the stream's last item."""
+        """Read to the last item of the stream."""
         while True:
             command, _, body = self._receive().partition(" ")
             for item in json.loads(body):
@@ -101,19 +103,19 @@ class _Chat:
 
 
 def parse_line(line: str) -> tuple[str, dict[str, Any]]:
-    """The prompt, and the parameters behind it, whose values are JSON."""
+    """Return the prompt and the parameters after the prompt. Values are JSON."""
     for match in _PARAMETER.finditer(line):
         parameters = _parameters(line[match.start() :])
         if parameters is not None:
             return line[: match.start()], parameters
     last = line.split()[-1] if line.split() else ""
     if _PARAMETER.match(last):
-        raise UsageError(f"{last}: what follows = is not JSON", hint='a text is written "so"')
+        raise UsageError(f"{last}: the value is not JSON", hint='quote a text: "so"')
     return line, {}
 
 
 def _parameters(text: str) -> dict[str, Any] | None:
-    """None if there is anything else."""
+    """Parse NAME=JSON pairs. Return None if `text` contains anything else."""
     found: dict[str, Any] = {}
     position = 0
     while match := _PARAMETER.match(text, position):
@@ -125,9 +127,9 @@ def _parameters(text: str) -> dict[str, Any] | None:
 
 
 def _typed() -> Iterator[str]:
-    """Lines from a terminal, until Ctrl-D. Ctrl-C begins a new one."""
+    """Yield lines from a terminal until Ctrl-D. Ctrl-C starts a new line."""
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  # gives `input` a history
+        import readline  # noqa: F401  # adds a history to `input`
     while True:
         try:
             line = input(_PROMPT)
@@ -151,10 +153,10 @@ def _lines() -> Iterator[str]:
 
 
 def _tell(event: dict[str, Any]) -> None:
-    """What the server says of itself."""
+    """Show a message of the server."""
     match event:
         case {"event": "queued", "position": position}:
-            say(f"waiting: number {position} in the queue")
+            say(f"waiting: position {position} in the queue")
         case {"event": "unavailable"}:
             say("the server has no engine at the moment")
         case {"event": "shutdown"}:
@@ -172,8 +174,8 @@ def _connected(server: str) -> Iterator["ClientConnection"]:
         socket = connect(url, additional_headers=headers, max_size=_MAX_FRAME_BYTES, compression=None)
     except InvalidStatus as error:
         status = error.response.status_code
-        hint = "put a key behind the address: #key=..." if status == 401 else ""
-        raise AiciError(f"{shown} refuses: HTTP {status}", hint=hint) from error
+        hint = "add a key to the address: #key=..." if status == 401 else ""
+        raise AiciError(f"{shown} refused the connection: HTTP {status}", hint=hint) from error
     except (InvalidURI, ValueError) as error:
         raise UsageError(f"{server} is no server's address: {error}") from error
     except (OSError, InvalidHandshake) as error:
@@ -183,7 +185,7 @@ def _connected(server: str) -> Iterator["ClientConnection"]:
 
 
 def address(server: str) -> tuple[str, dict[str, str]]:
-    """The URL of LMTP's WebSocket on a server, and the headers that carry the key."""
+    """Return the URL of the LMTP WebSocket on a server, and the headers with the key."""
     parts = urllib.parse.urlsplit(server if "://" in server else f"ws://{server}")
     scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
     path = parts.path.rstrip("/")

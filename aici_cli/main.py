@@ -1,4 +1,4 @@
-"""One place where failures become exit codes.
+"""The entry point: run a command and turn failures into exit codes.
 
 0 done · 1 ran and failed · 2 used wrongly · 3 server unreachable · 70 a bug in aici;
 ended by a signal: 130 SIGINT · 141 SIGPIPE · 143 SIGTERM
@@ -22,11 +22,11 @@ EXTRAS = {
     **dict.fromkeys(("fastapi", "uvicorn", "zmq", "msgspec", "prometheus_client", "websockets"), "server"),
     "ziglang": "build",
 }
-"""Packages that aici can do without until a command needs them, and the extra that brings each."""
+"""Optional packages, and the extra that installs them."""
 
 
 class Ended(BaseException):
-    """SIGTERM or SIGHUP. Unwinds as Ctrl-C does, so that what is open is closed; then the signal itself ends us."""
+    """SIGTERM or SIGHUP. Unwinds like Ctrl-C, so that resources are closed; then the process dies of the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -34,16 +34,16 @@ class Ended(BaseException):
 
 
 def main() -> None:
-    # A closed pipe downstream (`| head`) ends us quietly; Python would raise, and typer would turn that into exit 1.
+    # Die quietly when the reader closes the pipe (`| head`). Python would raise, and typer would exit with 1.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # Before torch is imported: OpenMP threads that spin beside a busy neighbour are a hundred times slower.
+    # Must precede the import of torch. Spinning OpenMP threads beside a busy process are a hundred times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    sys.unraisablehook = _not_lost
-    if sys.argv[1:2] != ["rt"]:  # which has signals of its own
+    sys.unraisablehook = _repeat_dropped_signal
+    if sys.argv[1:2] != ["rt"]:  # the runtime has its own signal handlers
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            if signal.getsignal(number) is signal.SIG_DFL:  # not SIG_DFL: nohup ignores SIGHUP
                 signal.signal(number, _end)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as the entry point leaves it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # the entry point script resets SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(_run())
 
@@ -52,8 +52,8 @@ def _end(number: int, _: object) -> NoReturn:
     raise Ended(number)
 
 
-def _not_lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Ctrl-C that struck in a finalizer, where Python drops exceptions, strikes again a moment later."""
+def _repeat_dropped_signal(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C that arrived in a finalizer, where Python drops exceptions."""
     lost = unraisable.exc_value
     if isinstance(lost, KeyboardInterrupt | Ended):
         number = lost.number if isinstance(lost, Ended) else signal.SIGINT
@@ -89,7 +89,7 @@ def _run() -> int:
         if debug:
             raise
         print_error(AiciError(str(error)))
-        # What could not be written must not be tried again at the end, which would be another exit code.
+        # Drop buffered output: a second failing write at exit would change the exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return AiciError.exit_code
     except ModuleNotFoundError as error:
@@ -98,33 +98,33 @@ def _run() -> int:
         hint = f"pip install 'aici[{EXTRAS[error.name]}]'"
         print_error(UnavailableError(f"{error.name} is not installed", hint=hint))
         return UnavailableError.exit_code
-    except Exception:  # noqa: BLE001  # the one place where a bug becomes an exit code
+    except Exception:  # noqa: BLE001  # a bug becomes an exit code
         print("this is a bug in aici; please report it with the lines below", file=sys.stderr)
         sys.excepthook(*sys.exc_info())
         return EXIT_BUG
-    if code == 128 + signal.SIGINT:  # typer's word for KeyboardInterrupt
+    if code == 128 + signal.SIGINT:  # typer returns 130 for KeyboardInterrupt
         _die_of(signal.SIGINT)
     return code or 0
 
 
 def _check_streams() -> None:
-    """A closed standard stream is None in Python; its number would go to the next file opened."""
+    """Open closed standard streams. Python sets them to None, and the next opened file would get the descriptor."""
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # open until the process ends
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        raise AiciError("standard output is closed: there is nowhere to put the answer")
+        raise AiciError("standard output is closed")
 
 
 def _usage_hint(error: Exception) -> str:
     context = getattr(error, "ctx", None)
-    return f"`{context.command_path} --help` shows the usage" if context else "`aici --help` shows the usage"
+    return f"see `{context.command_path} --help`" if context else "see `aici --help`"
 
 
 def _die_of(number: int) -> NoReturn:
-    """End by the signal itself: a shell loop goes on after `exit 130`, and stops after a death by SIGINT."""
+    """Die of the signal itself: a shell loop continues after `exit 130`, and stops after a death by SIGINT."""
     sys.stdout.flush()
     sys.stderr.flush()
     signal.signal(number, signal.SIG_DFL)

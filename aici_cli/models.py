@@ -1,4 +1,4 @@
-"""`aici models`: the models in the cache."""
+"""`aici models`: fetch and list the models in the cache."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +11,16 @@ app = typer.Typer(help="Fetch, list and find models.", no_args_is_help=True, ric
 
 Model = Annotated[
     str | None,
-    typer.Argument(metavar="[MODEL]", help="A name, folder, .gguf file or hub repository (default: the small one)."),
+    typer.Argument(
+        metavar="[MODEL]", help="A name, folder, .gguf file or hub repository (default: the default model)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def pull(model: Model = None, json: Json = False) -> None:
-    """Fetch a model and convert it, once, into the form that loads fast."""
+    """Fetch a model and convert the model for fast loading."""
     from aici_engine.store.resolve import resolve_model
 
     _print_path(resolve_model(model, say=say), json)
@@ -35,14 +37,14 @@ def list_(json: Json = False) -> None:
         print_json([{"name": path.name, "path": str(path), "size_bytes": size_bytes(path)} for path in found])
         return
     if not found:
-        say("no models yet: `aici models pull` fetches the default one")
+        say("no models yet: `aici models pull` fetches the default model")
     for path in found:
         print(f"{path.name}  {size_bytes(path) / 1e6:.0f} MB  {path}")
 
 
 @app.command()
 def path(model: Model = None, json: Json = False) -> None:
-    """Print the folder of a model that is here already."""
+    """Print the folder of a model in the cache."""
     from aici_engine.store.resolve import resolve_model
 
     _print_path(resolve_model(model, fetch=False), json)

@@ -1,4 +1,7 @@
-"""How the command line speaks: results on stdout, all else on stderr; an error says what is so and what to do."""
+"""Output of the command line: results go to stdout, progress and errors to stderr.
+
+An error has a message and a hint.
+"""
 
 import os
 import sys
@@ -8,19 +11,19 @@ from aici_base.errors import AiciError
 
 
 def say(line: str) -> None:
-    """A line of progress for the user."""
+    """Print a line of progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 def print_json(document: Any) -> None:
-    # orjson would do it faster, but `aici models list --json` should not need to import it.
+    # json is slower than orjson, but `aici models list --json` needs no import of orjson.
     import json
 
     sys.stdout.buffer.write(json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def print_error(error: AiciError) -> None:
-    """`error: what is so`, then ` hint: what to do`. Plain text, because markup in a message must not be obeyed."""
+    """Print `error: MESSAGE`, then ` hint: HINT`. Plain text: markup in a message must have no effect."""
     red, dim, reset = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colored() else ("", "", "")
     print(f"{red}error:{reset} {error.message}", file=sys.stderr)
     if hint := error.hint_for("cli"):

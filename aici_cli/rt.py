@@ -1,4 +1,4 @@
-"""`aici rt`: the controller runtime as its own process. Its flags are those of `aicirt`, which is the same program."""
+"""`aici rt`: the controller runtime as a process. `aicirt` is the same program with the same flags."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ PASS_THROUGH: dict[str, Any] = {
 
 
 def rt(context: typer.Context) -> None:
-    """Run the controller runtime, which engines start, or `rt replay` a recording; `rt --help` lists its flags."""
+    """Run the controller runtime (engines start one), or `rt replay` a recording; `rt --help` lists the flags."""
     from aici_runtime.main import main
 
     raise typer.Exit(main(context.args))

@@ -1,4 +1,7 @@
-"""`aici bench`: figures of this machine. Always a ratio of things measured in turn, A B A B, in one run."""
+"""`aici bench`: measure this machine.
+
+Comparisons are ratios of variants that run in turn, A B A B, in one process run.
+"""
 
 import typer
 
@@ -10,7 +13,9 @@ from aici_cli.bench.quality import quality
 from aici_cli.bench.rt import rt
 from aici_cli.bench.serve import serve
 
-app = typer.Typer(help="Measure this machine.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Measure speed, memory and quality on this machine.", no_args_is_help=True, rich_markup_mode=None
+)
 app.command()(constraint)
 app.command()(ctrl)
 app.command()(engine)

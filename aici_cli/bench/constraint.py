@@ -1,4 +1,4 @@
-"""`aici bench constraint`: what a constraint costs when tokens are decoded."""
+"""`aici bench constraint`: the cost of a constraint during decoding."""
 
 import re
 import statistics
@@ -21,17 +21,17 @@ PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for n
 
 
 def constraint(
-    batch: Annotated[list[int], typer.Option(help="Sequences at once; may be given several times.")] = [1, 8],  # noqa: B006
+    batch: Annotated[list[int], typer.Option(help="Sequences in a batch; may be repeated.")] = [1, 8],  # noqa: B006
     num_tokens: Annotated[int, typer.Option(min=2, help="Tokens to decode.")] = 48,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 9,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per mask and batch size.")] = 9,
+    quick: Annotated[bool, typer.Option("--quick", help="A short version: a minute.")] = False,
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the results to this .svg or .png file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Decode with a regex against decode without: the same greedy tokens, the same batch, in turn.
+    """Compare decoding with and without a regex: the same greedy tokens and batch size, in turn.
 
-    `dense` allows nearly every token at each step, `sparse` only those that spell the text.
+    The mask `dense` allows nearly all tokens in every step, `sparse` only tokens that spell the text.
     """
     from aici_controllers.catalog import guest_path
     from aici_engine.config import EngineConfig
@@ -72,7 +72,7 @@ def constraint(
 def _compare(
     engine: "Engine", name: str, size: int, num_tokens: int, rounds: int, calls: "Sequence[ControllerCall]"
 ) -> dict[str, Any]:
-    """Speed with the constraint divided by speed without; 1 means that it costs nothing."""
+    """Compare the speeds. The ratio is constrained / plain; 1 means that the constraint costs nothing."""
     plain_ms, constrained_ms, same = [], [], True
     for _ in range(rounds):
         plain, constrained = _decode(engine, size, num_tokens, None), _decode(engine, size, num_tokens, calls)
@@ -107,6 +107,6 @@ def _decode(
 
 
 def _ms_per_token(ends: "Sequence[FinishEvent]") -> float:
-    """From the first token to the end, so that neither prefill nor the guest's start counts."""
+    """Return milliseconds per token from the first token to the end, without prefill and start of the guest."""
     seconds: Callable[[FinishEvent], float] = lambda end: end.timings.total_s - (end.timings.first_token_s or 0.0)  # noqa: E731
     return statistics.median(1000 * seconds(end) / (len(end.tokens) - 1) for end in ends)

@@ -1,4 +1,4 @@
-"""`aici bench ctrl`: what the guests that run programs cost."""
+"""`aici bench ctrl`: the cost of the guests that run scripts."""
 
 from typing import Annotated
 
@@ -8,15 +8,15 @@ from aici_cli.output import print_json, say
 
 
 def ctrl(
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 15,
-    steps: Annotated[int, typer.Option(min=1, help="Tokens in each of them.")] = 200,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
-    model: Annotated[str | None, typer.Option(help="A model's name or folder: its tokenizer is used.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per guest.")] = 15,
+    steps: Annotated[int, typer.Option(min=1, help="Tokens per measurement.")] = 200,
+    quick: Annotated[bool, typer.Option("--quick", help="A short version: a minute.")] = False,
+    model: Annotated[str | None, typer.Option(help="A model's name or folder, for the tokenizer.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Size, start, time per token and memory per fork of the guests for scripts, beside the plain regex guest.
+    """Measure size, start, time per token and memory per fork of the script guests, and of the regex guest.
 
-    Start and times per token are measured in this process, called as the runtime calls a guest; forks in the runtime.
+    Start and time per token are measured in this process, with the calls of the runtime; forks in the runtime.
     """
     from aici_base.cache_files import default_cache_dir
     from aici_base.ids import TokenId
@@ -38,7 +38,7 @@ def ctrl(
     try:
         with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime:
             runtime.wait_ready()
-            # Any token will do that has a text and is not EOS.
+            # Any token with a text, except EOS.
             token = TokenId(loaded.vocab_size // 2)
             rows = measure(guests, in_process, runtime, token=token, rounds=rounds, steps=steps)
     finally:

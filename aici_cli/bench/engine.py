@@ -1,4 +1,4 @@
-"""`aici bench engine`: how fast the model runs, in our engine and in others."""
+"""`aici bench engine`: the speed of a model in our engine and in other engines."""
 
 import hashlib
 import os
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 def engine(
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
     random: Annotated[
-        str | None, typer.Option(help="Instead: half a billion random weights (llama, mistral, qwen2, qwen3).")
+        str | None,
+        typer.Option(help="Half a billion random weights instead of a model: llama, mistral, qwen2 or qwen3."),
     ] = None,
-    dtype: Annotated[list[str] | None, typer.Option(help="Of ours; several times (default: all; none: none).")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="Weight format of our engine, or none; may be repeated (default: all).")
+    ] = None,
     kernels: Annotated[
-        list[str] | None, typer.Option(help="Of ours, as AICI_NATIVE names them: off, or a level; several times.")
+        list[str] | None,
+        typer.Option(help="Kernels of our engine: off or a CPU level, as in AICI_NATIVE; may be repeated."),
     ] = None,
     peer: Annotated[
         list[str] | None,
@@ -36,25 +40,29 @@ def engine(
         ),
     ] = None,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, help="Sequences at once; several times (default: 1, 4, 16, 64).")
+        list[int] | None, typer.Option(min=1, help="Sequences in a batch; may be repeated (default: 1, 4, 16, 64).")
     ] = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="cpu or cuda, of each that has both.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of each engine (default: as many as cores).")] = None,
-    prompt_tokens: Annotated[int, typer.Option(min=4, help="Tokens of each prompt.")] = 64,
-    num_tokens: Annotated[int, typer.Option(min=3, help="Tokens to decode after each.")] = 33,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5,
-    limit: Annotated[float, typer.Option(min=1, help="Seconds for one answer of an engine.")] = 600,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute's version, without peers unless named.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Of ours alone: where the time of a step goes.")] = False,
-    prefix: Annotated[bool, typer.Option("--prefix", help="Of ours alone: what requests share.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device of all engines.")] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of every engine (default: the number of cores).")
+    ] = None,
+    prompt_tokens: Annotated[int, typer.Option(min=4, help="Tokens per prompt.")] = 64,
+    num_tokens: Annotated[int, typer.Option(min=3, help="Tokens to decode after a prompt.")] = 33,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per engine and batch size.")] = 5,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds that an engine may take for one reply.")] = 600,
+    quick: Annotated[bool, typer.Option("--quick", help="A short version: a minute, and only named peers.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Only our engine: the time of every phase of a step.")
+    ] = False,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Only our engine: prefixes that requests share.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the results to this .svg or .png file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prefill and decode in tokens a second, time to load and memory: ours in each dtype, and other engines.
+    """Measure prefill and decoding (tokens per second), load time and memory of our engine and of other engines.
 
-    All are loaded, each in a process of its own, and asked in turn for the same work: greedy tokens after the same
-    prompts. What is ours is measured from outside the engine: scheduling, sampling and text count. × is the median,
-    over rounds, of the ratio to the best peer at that batch size; a peer that is not installed says so.
+    Every engine runs in its own process and gets the same work in turn: greedy tokens after the same prompts. Our
+    engine is measured with scheduling, sampling and text. × is the median, over rounds, of the ratio to the best peer
+    at the same batch size. A peer that is not installed is reported and left out.
     """
     from aici_cli.bench.engines.bandwidth import read_bandwidth
     from aici_cli.bench.engines.compare import Plan, compare
@@ -65,7 +73,7 @@ def engine(
 
     check_plot(plot)
     if (profile or prefix) and (peer or kernels or plot):
-        raise UsageError("--profile and --prefix are of ours alone", hint="leave out --peer, --kernels and --plot")
+        raise UsageError("--profile and --prefix measure only our engine", hint="omit --peer, --kernels and --plot")
     entries = _entries(dtype, kernels or [""], ["none"] if quick and peer is None else peer)
     if random not in (None, *RANDOM_MODELS):
         raise NotFoundError(f"no random model is called {random!r}", hint=f"models: {', '.join(RANDOM_MODELS)}")
@@ -98,7 +106,9 @@ def engine(
     results = compare(entries, plan, say)
     if not any(result.cells for result in results):
         raise AiciError(f"no engine was measured; {results[0].entry.name}: {results[0].error}")
-    bandwidth = max(bandwidth, read_bandwidth(plan.threads))  # a limit: neighbours may have had a part of it
+    bandwidth = max(
+        bandwidth, read_bandwidth(plan.threads)
+    )  # the larger value: other processes may have used bandwidth
     rows = speeds(results, plan) + costs(results, plan, bandwidth)
     if plot is not None:
         plot_engine([row for row in rows if row["measure"] == "speed"], plot)
@@ -130,12 +140,12 @@ def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequen
         forms = [form] if form else peer.FORMS
         entries += [Entry(engine=peer.NAME, form=one, python=python or sys.executable, peer=peer) for one in forms]
     if not entries:
-        raise UsageError("nothing to measure", hint="name a --dtype of ours, or a --peer")
+        raise UsageError("nothing to measure", hint="give a --dtype or a --peer")
     return list(dict.fromkeys(entries))
 
 
 def _work(model: Path) -> Path:
-    """Where the forms that contestants make of a model are kept: of this model as it is now."""
+    """Return the folder for models that engines convert. A change of the weights gives another folder."""
     weights = max((file.stat().st_mtime_ns for file in model.glob("*.safetensors")), default=0)
     identity = hashlib.sha256(f"{model} {weights}".encode()).hexdigest()[:12]
     return default_cache_dir() / "bench" / f"{model.name}-{identity}"

@@ -1,7 +1,7 @@
-"""Sends requests to a server as a plan says, and writes down when the tokens of each came.
+"""Send requests to a server and record the arrival times of tokens.
 
-A process of its own, so that measuring does not compete with the server for one interpreter: a plan comes as JSON on
-stdin, what was seen goes as JSON to stdout. Nothing but asyncio: a client with more to do would measure itself.
+Runs in a separate process, so that measuring does not share an interpreter with the server. A plan arrives as JSON on
+stdin; the results go to stdout as JSON. Uses only asyncio: a slower client would measure itself.
 """
 
 import asyncio
@@ -18,8 +18,11 @@ from typing import Any
 
 @dataclass(kw_only=True)
 class Seen:
-    """Of one request, in seconds since the plan began. `due`: when it should have been sent; a queue before the client
-    counts like one behind it. `tokens_at`: the arrival of each event with new tokens."""
+    """Times of one request, in seconds since the start of the plan.
+
+    `due`: when the request should have been sent, so that a delay in the client counts like a delay in the server.
+    `tokens_at`: arrivals of events with new tokens.
+    """
 
     due: float
     tokens_at: list[float] = field(default_factory=list)
@@ -29,7 +32,7 @@ class Seen:
 
 
 class Load:
-    """`bodies` are sent in turn, to AICI's `/v1/run`."""
+    """A client of `/v1/run`. The requests use `bodies` in turn."""
 
     def __init__(self, url: str, headers: dict[str, str], bodies: list[dict[str, Any]]) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -44,7 +47,7 @@ class Load:
         self._began = time.perf_counter()
 
     async def closed(self, *, concurrency: int, num_requests: int) -> list[Seen]:
-        """`concurrency` clients, each of which sends when it has been answered."""
+        """Run `concurrency` clients. A client sends its next request when the last one has ended."""
         left = iter(range(num_requests))
 
         async def client() -> list[Seen]:
@@ -54,7 +57,7 @@ class Load:
         return [seen for one in every for seen in one]
 
     async def arriving(self, *, rate: float, num_requests: int, seed: int) -> list[Seen]:
-        """Poisson arrivals: `rate` a second on average, whatever the server makes of them."""
+        """Send requests with Poisson arrivals: `rate` per second on average, independent of the server's speed."""
         rng = random.Random(seed)
         due, tasks = self._now(), []
         for _ in range(num_requests):
@@ -97,7 +100,7 @@ class Load:
 
 
 async def _events(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Server-sent events of a chunked body, whose chunks are cut anywhere."""
+    """Yield the server-sent events of a chunked body. An event may span chunks."""
     rest = b""
     while size := int(await reader.readuntil(b"\r\n"), 16):
         rest += (await reader.readexactly(size + 2))[:-2]

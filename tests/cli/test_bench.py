@@ -72,7 +72,7 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
         (["--case", "poem"], "no case is called 'poem'"),
         (["--peer", "abacus"], "no engine is called 'abacus'"),
         (["--tokenizer", "no such thing"], "no tokenizer at no such thing"),
-        (["--plot", "masks.gif"], "name it .svg or .png"),
+        (["--plot", "masks.gif"], "use a file name with .svg or .png"),
     ):
         done = aici("bench", "masks", *arguments)
         assert done.returncode == 2

@@ -13,7 +13,7 @@ import pytest
 
 from aici_base.errors import NotFoundError
 from aici_cli.bench.engines.compare import decode_rate
-from aici_cli.bench.engines.process import ContestantError, Process
+from aici_cli.bench.engines.process import BenchEngineError, Process
 from aici_cli.bench.peers import Kind, find_peer, known_peers
 from aici_cli.bench.quality import Measured
 from tests.engine.support import write_tiny_model
@@ -123,8 +123,8 @@ def test_what_cannot_be_compared() -> None:
         (["--random", "rwkv"], "no random model is called 'rwkv'"),
         (["--dtype", "none", "--peer", "none"], "nothing to measure"),
         (["--kernels", "abacus"], "no kernels are called 'abacus'"),
-        (["--profile", "--peer", "hf"], "of ours alone"),
-        (["--plot", "engine.gif"], "name it .svg or .png"),
+        (["--profile", "--peer", "hf"], "measure only our engine"),
+        (["--plot", "engine.gif"], "use a file name with .svg or .png"),
     ):
         done = aici("bench", "engine", *arguments)
         assert done.returncode == 2
@@ -179,7 +179,7 @@ def test_interrupted(tmp_path: Path, model: Path, fake: str, number: int) -> Non
 
 def test_a_contestant_may_take_so_long() -> None:
     with (
-        pytest.raises(ContestantError, match=r"no answer to load for 0\.2 s"),
+        pytest.raises(BenchEngineError, match=r"no reply to load within 0\.2 s"),
         Process([sys.executable, "-c", "import signal; signal.pause()"], limit_s=0.2) as process,
     ):
         process.ask("load", {})

@@ -1,1 +1,1 @@
-"""What `aici bench engine` runs: engines in processes of their own, asked for the same work in turn."""
+"""`aici bench engine`: engines in separate processes, with the same work in turn."""

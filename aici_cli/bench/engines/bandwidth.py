@@ -1,4 +1,4 @@
-"""How fast this machine reads memory, and what a decoding step at batch 1 has to read: the limit of any engine."""
+"""Memory bandwidth, and the weight bytes of a decoding step: together the speed limit of any engine at batch 1."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from aici_engine.config import Dtype
 
 WEIGHT_BITS: dict[Dtype, float] = {"float32": 32.0, "bfloat16": 16.0, "int8": 8.5, "int4": 5.0}
-"""Of a weight in a matrix, with its part of what its group has: a scale, and a minimum if it is int4."""
+"""Bits per weight of a matrix, including the share of scales (and minimums, for int4) of a group of 32."""
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _SIZE = 512 << 20
@@ -19,9 +19,9 @@ _ROUNDS = 7
 
 
 def read_bandwidth(threads: int) -> float:
-    """Bytes a second, the best of a few passes over an array that no cache holds; in a process of its own.
+    """Return the memory bandwidth in bytes per second: the best of several passes over an array larger than the caches.
 
-    The array lies in huge pages, as our weights do: small ones are read at half the speed.
+    Measured in a separate process. The array is in huge pages, as our weights are: small pages have half the speed.
     """
     env = os.environ | {"THP_MEM_ALLOC_ENABLE": "1"}
     done = subprocess.run(
@@ -31,7 +31,10 @@ def read_bandwidth(threads: int) -> float:
 
 
 def weight_bytes(model: Path, dtype: Dtype) -> float:
-    """What a step of ours reads of weights in `dtype`: vectors are f32 always, and the head is int8 beside int4."""
+    """Return the weight bytes that a step of our engine reads with `dtype`.
+
+    Vectors are f32; with int4, the head is int8.
+    """
     sizes = {}
     for file in model.glob("*.safetensors"):
         with file.open("rb") as data:
@@ -45,7 +48,7 @@ def weight_bytes(model: Path, dtype: Dtype) -> float:
                 matrix = "float32" if len(tensor["shape"]) < 2 else dtype
                 is_end = dtype == "int4" and matrix == dtype and name in (_EMBEDDING, _HEAD)
                 sizes[name] = size * WEIGHT_BITS["int8" if is_end else matrix] / 8
-    # Of an embedding that is not the head, a step reads a row a token.
+    # A step reads only one row per token of an untied embedding.
     return sum(sizes.values()) - (sizes.get(_EMBEDDING, 0.0) if _HEAD in sizes else 0.0)
 
 

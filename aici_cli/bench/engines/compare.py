@@ -1,4 +1,4 @@
-"""Asks every contestant for the same work in turn, round after round, and keeps what each round took."""
+"""Give all engines the same work in turn, round by round, and record the speeds."""
 
 import random
 import sys
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from aici_cli.bench.engines import protocol
-from aici_cli.bench.engines.process import ContestantError, Process
+from aici_cli.bench.engines.process import BenchEngineError, Process
 
 PROSE = Path(__file__).parent / "prose.txt"
 OURS = "aici"
@@ -21,8 +21,11 @@ Ids = list[list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """`form`: of the weights, in the engine's own words. `python`: what the engine is installed in. `kernels`: what
-    AICI_NATIVE is for ours."""
+    """One engine with one weight format.
+
+    `form`: the weight format, in the engine's own terms. `python`: the interpreter that the engine is installed in.
+    `kernels`: AICI_NATIVE of our engine. `peer`: the module of another engine; None for our engine.
+    """
 
     engine: str
     form: str
@@ -51,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """`work`: a folder for the forms that contestants make of the model, which are kept."""
+    """The work of all engines. `work`: folder for converted models, kept between runs."""
 
     model: Path
     work: Path
@@ -78,7 +81,7 @@ class Plan:
 
 @dataclass(kw_only=True)
 class Cell:
-    """What one contestant reached at one batch size: tokens a second, a figure a round; and the first new tokens."""
+    """Tokens per second of one engine at one batch size, one value per round; and the first new tokens."""
 
     prefill: list[float] = field(default_factory=list)
     decode: list[float] = field(default_factory=list)
@@ -87,7 +90,7 @@ class Cell:
 
 @dataclass(kw_only=True)
 class Result:
-    """`start_s`: from nothing to loaded, `load_s`: of that the loading alone. `error`: why it could not go on."""
+    """`start_s`: process start and loading; `load_s`: loading alone. `error`: why the engine was dropped."""
 
     entry: Entry
     version: str = ""
@@ -100,7 +103,7 @@ class Result:
 
 
 class Prompts:
-    """Token ids of prose, a new place in it for each prompt of each run: nothing that a prefix cache could know."""
+    """Token ids from a text. Every prompt starts at a new random position, so that no prefix cache can help."""
 
     def __init__(self, model: Path) -> None:
         self._file = model / "tokenizer.json"
@@ -118,13 +121,13 @@ class Prompts:
 
     def _one(self, length: int) -> list[int]:
         at = self._rng.randrange(len(self._ids))
-        # Any tokens first, since two prompts may begin at one place.
+        # Three random tokens first, since two prompts may start at the same position.
         any_ids = self._rng.choices(self._ids, k=3)
         return [*any_ids, *(self._ids[(at + k) % len(self._ids)] for k in range(length))][:length]
 
 
 def compare(entries: Sequence[Entry], plan: Plan, say: Callable[[str], None]) -> list[Result]:
-    """Contestants are loaded one after the other and all stay, idle while another one runs. What fails is left out."""
+    """Load all engines, then run rounds. Idle engines stay loaded. An engine that fails is dropped with its error."""
     results = [Result(entry=entry) for entry in entries]
     prompts = Prompts(plan.model)
     with ExitStack() as stack:
@@ -133,17 +136,17 @@ def compare(entries: Sequence[Entry], plan: Plan, say: Callable[[str], None]) ->
             say(f"{result.entry.name}: loading")
             try:
                 running.append((result, _loaded(result, plan, stack)))
-            except ContestantError as error:
+            except BenchEngineError as error:
                 _fail(result, error, say)
         for batch in plan.batches:
             say(f"batch {batch}: {plan.rounds} rounds of {len(running)} engines")
-            # The first round is a warm-up: some compile what they meet for the first time.
+            # The first round is a warm-up: some engines compile on first use.
             for number in range(-1, plan.rounds):
                 work = prompts.take(batch, plan.num_prompt)
                 for one in list(running):
                     try:
                         _round(*one, work, plan.num_new, counts=number >= 0)
-                    except ContestantError as error:
+                    except BenchEngineError as error:
                         _fail(one[0], error, say)
                         running.remove(one)
         for result, process in running:
@@ -154,7 +157,7 @@ def compare(entries: Sequence[Entry], plan: Plan, say: Callable[[str], None]) ->
 def _loaded(result: Result, plan: Plan, stack: ExitStack) -> Process:
     entry = result.entry
     job = plan.job(entry)
-    # What is made for it, and by it, is made in other processes: it shall not count as its memory.
+    # Conversion runs in other processes, so that its memory does not count.
     with Process(entry.command, env=entry.env, limit_s=plan.limit_s) as maker:
         result.version = maker.ask("version", job)["version"]
         if not Path(job["made"]).exists():
@@ -171,15 +174,15 @@ def _loaded(result: Result, plan: Plan, stack: ExitStack) -> Process:
 
 
 def _round(result: Result, process: Process, work: Ids, num_new: int, *, counts: bool) -> None:
-    """Two runs: of one token, all of whose time is prefill, and of `num_new`, of which only decoding counts: who knows
-    the prompts by then may."""
+    """Run the prompts twice: for one token, to time prefill, and for `num_new` tokens, to time decoding.
+
+    In the second run an engine may reuse the prompts' cache, because only decoding counts.
+    """
     prefilled = process.ask("run", {"prompts": work, "num_new": 1})
     decoded = process.ask("run", {"prompts": work, "num_new": num_new})
     rate = decode_rate(decoded["times"])
     if not rate:
-        raise ContestantError(
-            f"{len(work)} sequences never all decode: the first has ended by then (more --num-tokens)"
-        )
+        raise BenchEngineError(f"{len(work)} sequences never decode together: give more --num-tokens")
     if counts:
         cell = result.cells.setdefault(len(work), Cell())
         cell.prefill.append(len(work) * len(work[0]) / max(times[-1] for times in prefilled["times"]))
@@ -188,16 +191,16 @@ def _round(result: Result, process: Process, work: Ids, num_new: int, *, counts:
 
 
 def decode_rate(times: Sequence[Sequence[float]]) -> float:
-    """Tokens a second while every sequence decodes: from when the last has its first token until the first ends.
+    """Return tokens per second in the time when all sequences decode; 0 without such a time.
 
-    Each counts the intervals between its own tokens in that time: tokens of one step do not arrive at one moment. 0 if
-    there is no such time.
+    The time begins with the first token of the last sequence and ends when the first sequence ends. The rate of a
+    sequence comes from the intervals between its own tokens, since the tokens of one step arrive at different moments.
     """
     start, end = max(one[0] for one in times), min(one[-1] for one in times)
     inside = [[at for at in one if start <= at <= end] for one in times]
     return sum((len(one) - 1) / (one[-1] - one[0]) for one in inside if len(one) > 1)
 
 
-def _fail(result: Result, error: ContestantError, say: Callable[[str], None]) -> None:
+def _fail(result: Result, error: BenchEngineError, say: Callable[[str], None]) -> None:
     result.error = error.message
     say(f"{result.entry.name}: {error.message}")

@@ -1,4 +1,4 @@
-"""What is to be seen of our own engine alone: where a step's time goes, and what requests share."""
+"""Measurements of our engine alone: the phases of a step, and shared prefixes."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _PAGE = 16
 _TURN, _ANSWER, _NEXT = 2000, 32, 40
 _SYSTEM, _QUESTION, _REQUESTS = 1000, 24, 32
 _ANYTHING = r"(.|\n)*"
-"""Never ends, so that every kind of request has equally many tokens."""
+"""Never ends, so that all kinds of requests have the same number of tokens."""
 
 
 def profile_engine(
@@ -36,7 +36,7 @@ def profile_engine(
 
 
 def _profile_steps(plan: Plan, dtype: Dtype, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """Medians over steps, by how tokens are sampled; `regex` has a controller that allows all tokens but a few."""
+    """Yield medians over steps for every kind of sampling. `regex`: a controller that allows nearly all tokens."""
     prompts = Prompts(plan.model)
     config = EngineConfig(
         model_dir=plan.model,
@@ -57,14 +57,14 @@ def _profile_steps(plan: Plan, dtype: Dtype, say: Callable[[str], None]) -> Iter
                     for number in range(-1, plan.rounds):
                         decode(engine, prompts.take(batch, plan.num_prompt), params, Output(batch), call)
                         if number < 0:
-                            engine.profile()  # what was before, and the warm-up, do not count
+                            engine.profile()  # drop the warm-up
                     yield {"measure": "profile", "dtype": dtype, "batch": batch, "kind": kind, **engine.profile()}
 
 
 def _share_prefixes(plan: Plan, dtype: Dtype) -> Iterator[dict[str, Any]]:
-    """A chat's second turn begins with its first and the answer; many requests begin with one system prompt."""
+    """Measure the second turn of a chat, which repeats the first turn, and many requests with one system prompt."""
     prompts = Prompts(plan.model)
-    num_pages = _REQUESTS * 2 * _SYSTEM // _PAGE  # enough if nothing is shared
+    num_pages = _REQUESTS * 2 * _SYSTEM // _PAGE  # enough without sharing
     config = EngineConfig(
         model_dir=plan.model,
         dtype=dtype,
@@ -102,7 +102,7 @@ def _ids(prompts: Prompts, length: int) -> list[TokenId]:
 
 
 def _turn(engine: Engine, prompt: list[TokenId]) -> tuple[float, list[TokenId]]:
-    """Seconds to the first token, and all tokens."""
+    """Return the seconds to the first token, and the tokens of prompt and answer."""
     sampling = SamplingParams(temperature=0.0, max_tokens=_ANSWER, ignore_eos=True)
     end = engine.submit(Request(prompt=prompt, sampling=sampling)).wait()
     if end.error is not None:
@@ -119,9 +119,9 @@ def print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
     profiles = [row for row in rows if row["measure"] == "profile"]
     if profiles:
         phases = list(profiles[0]["phases_s"])
-        print("medians over steps: ms of the forward pass and of all else, and µs of each phase")
+        print("medians over steps: ms of the forward pass and of the rest, and µs per phase")
         print(
-            f"{'dtype':<9} {'sampling':<8} {'batch':>5} {'forward':>8} {'else':>6}  "
+            f"{'dtype':<9} {'sampling':<8} {'batch':>5} {'forward':>8} {'rest':>6}  "
             + " ".join(f"{phase:>8}" for phase in phases)
         )
         for row in profiles:
@@ -135,11 +135,11 @@ def print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
             first, second = (statistics.median(turn[key] for turn in row["turns"]) for key in ("first_s", "second_s"))
             ratio = statistics.median(turn["first_s"] / turn["second_s"] for turn in row["turns"])
             print(
-                f"{row['dtype']}: first token of a chat's first turn after {first:.3f} s, of its second after", end=""
+                f"{row['dtype']}: chat, first token of the first turn after {first:.3f} s, of the second after", end=""
             )
-            print(f" {second:.3f} s: {ratio:.1f} times sooner")
+            print(f" {second:.3f} s ({ratio:.1f} times faster)")
         if row["measure"] == "system prompt":
             print(
                 f"{row['dtype']}: {row['requests']} requests with one system prompt hold {row['pages']} pages,", end=""
             )
-            print(f" {row['pages_apart']} if they shared none")
+            print(f" {row['pages_apart']} without sharing")

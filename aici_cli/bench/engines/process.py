@@ -1,4 +1,4 @@
-"""One contestant in a process of its own: asked, waited for, measured and ended."""
+"""An engine in a separate process, behind the protocol of `protocol.py`."""
 
 import json
 import os
@@ -17,33 +17,36 @@ from aici_base.errors import AiciError
 _END_S = 10.0
 
 
-class ContestantError(AiciError):
-    """It is not installed, cannot do what it was asked for, or has died."""
+class BenchEngineError(AiciError):
+    """The engine is not installed, refused a request, or died."""
 
 
 class Process:
-    """Speaks the conversation of `peers.py`. A context manager: whatever it started is ended when it is left.
+    """A context manager around the engine process. At exit, the process and all children are ended.
 
-    `limit_s`: for one answer; it does not live longer. `env`: beside what this process has.
+    `limit_s`: seconds for one reply; a slower process is killed. `env`: additions to our environment.
     """
 
     def __init__(self, command: Sequence[str], *, limit_s: float, env: Mapping[str, str] | None = None) -> None:
         self._limit_s = limit_s
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed where the process ends
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed at the end of the process
         pipe, whole = subprocess.PIPE, {**os.environ, **(env or {})}
         try:
-            # A group of its own: Ctrl-C is ours to handle, and its children are ended with it.
+            # A separate process group: we handle Ctrl-C, and children are ended together with the process.
             self._process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=self._errors, env=whole, process_group=0
             )
         except OSError as error:
             self._errors.close()
-            raise ContestantError(f"cannot run {command[0]}: {error.strerror}") from error
-        # A child of it may hold its stdout open when it has died.
+            raise BenchEngineError(f"cannot run {command[0]}: {error.strerror}") from error
+        # A pidfd, because a child can keep stdout open after the process died.
         self._death = os.pidfd_open(self._process.pid)
 
     def ask(self, op: str, job: dict[str, Any]) -> dict[str, Any]:
-        """Raises ContestantError with what it says, or, if it has died, with the last line that it wrote to stderr."""
+        """Send a request and return the reply.
+
+        Raises BenchEngineError with the error of the reply, or with the last line of stderr if the process died.
+        """
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps({"op": op, "job": job}).encode() + b"\n")
@@ -51,14 +54,16 @@ class Process:
         if line := self._line(op):
             answer: dict[str, Any] = json.loads(line)
             if error := answer.get("error"):
-                raise ContestantError(error.splitlines()[0])
+                raise BenchEngineError(error.splitlines()[0])
             return answer
         self._errors.seek(0)
         said = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        raise ContestantError(said[-1] if said else f"it ended without a word during {op}")
+        raise BenchEngineError(said[-1] if said else f"the process ended during {op} without a message")
 
     def memory(self) -> tuple[int, int]:
-        """Bytes that it and its children hold now, shared ones in parts, and the most that each has held, summed."""
+        """Return memory now (proportional set size) and peak memory, in bytes, summed over the process and its
+        children.
+        """
         now = peak = 0
         for pid in _group(self._process.pid):
             with suppress(OSError):
@@ -67,7 +72,7 @@ class Process:
         return now, peak
 
     def _line(self, op: str) -> bytes:
-        """Empty if it dies first."""
+        """Return a line of stdout; empty if the process dies first."""
         assert self._process.stdout is not None
         out = self._process.stdout.fileno()
         poll = select.poll()
@@ -77,8 +82,8 @@ class Process:
         while not line.endswith(b"\n"):
             ready = [fd for fd, _ in poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))]
             if not ready:
-                self._kill()  # who is busy with nothing would slow the others down
-                raise ContestantError(f"no answer to {op} for {self._limit_s:g} s")
+                self._kill()  # a busy process would slow down the other engines
+                raise BenchEngineError(f"no reply to {op} within {self._limit_s:g} s")
             more = os.read(out, 1 << 16) if out in ready else b""
             if not more:
                 return b""
@@ -95,7 +100,7 @@ class Process:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        # The end of its input is its end. An error waits for nothing.
+        # The process ends at the end of its input. After an error, do not wait.
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         if kind is None:
@@ -119,5 +124,5 @@ def _group(leader: int) -> list[int]:
 
 
 def _field(path: Path, name: str) -> int:
-    """In bytes; /proc counts in KiB."""
+    """Return a field of a /proc file in bytes; /proc counts in KiB."""
     return next(int(line.split()[1]) * 1024 for line in path.read_text().splitlines() if line.startswith(name))

@@ -1,4 +1,4 @@
-"""What a race comes to: rows of figures, and tables of them."""
+"""The results of `aici bench engine`: rows of figures, and tables."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def speeds(results: Sequence[Result], plan: Plan) -> list[dict[str, Any]]:
 
 
 def _paired(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Rounds that one of them did not live to see count for neither."""
+    """Return the median of paired ratios. A round that only one engine finished does not count."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=False))
 
 
@@ -43,7 +43,7 @@ def _best_peer(results: Sequence[Result], batch: int, phase: str) -> Result | No
 
 
 def costs(results: Sequence[Result], plan: Plan, bandwidth: float) -> list[dict[str, Any]]:
-    """What each costs, once: time, memory, and what memory's bandwidth allows at batch 1."""
+    """Return load time and memory of every engine, and for ours the speed limit by memory bandwidth at batch 1."""
     rows = []
     for result in results:
         row = _head(result, "costs") | {
@@ -67,8 +67,8 @@ def _head(result: Result, measure: str) -> dict[str, Any]:
 
 def print_tables(rows: Sequence[Mapping[str, Any]], plan: Plan, bandwidth: float) -> None:
     print(f"{plan.device}, {plan.threads} threads; tokens a second, medians over {plan.rounds} rounds;")
-    print("× = median of paired ratios to the best peer of its column;")
-    print("same = first tokens after the prompts that are those in float32 (else, of the first engine)")
+    print("× = median of paired ratios to the best peer in the column;")
+    print("same = share of first tokens equal to those of float32 (or of the first engine)")
     print(
         f"{'engine':<15} {'weights':<9} {'batch':>5} {'prefill':>9} {'×':>6} {'decode':>9} {'×':>6} {'step ms':>8}"
         f" {'same':>5} {'× limit':>8}"
@@ -84,7 +84,7 @@ def print_tables(rows: Sequence[Mapping[str, Any]], plan: Plan, bandwidth: float
             f" {_times(row['decode_to_best_peer']):>6} {row['step_ms']:>8.2f}"
             f" {_percent(row['same_first_tokens']):>5} {to_limit:>8}"
         )
-    print(f"\nmemory is read at {bandwidth / 1e9:.1f} GB/s; × limit: the time of a step to that of reading its weights")
+    print(f"\nmemory bandwidth {bandwidth / 1e9:.1f} GB/s; × limit: time of a step / time to read the weights")
     print(f"{'engine':<15} {'weights':<9} {'version':<12} {'start s':>8} {'load s':>7} {'MB now':>7} {'MB peak':>8}")
     for row in every.values():
         figures = f"{row['now_bytes'] / 1e6:>7.0f} {row['peak_bytes'] / 1e6:>8.0f}  {row['error']}"

@@ -11,30 +11,30 @@ from aici_controllers.mask_bench.cases import Case
 
 
 class CannotError(Exception):
-    """The engine has no notation for the case, or refuses the one it was given. The text says which."""
+    """The engine supports no notation of the case, or rejects the notation. The text is the reason."""
 
 
 class Session(Protocol):
-    """One constraint from its start to its end, as an inference engine would drive it."""
+    """One constraint from start to end, driven as an inference engine would."""
 
     def mask(self) -> None:
-        """Compute which tokens may follow. Timed."""
+        """Compute the mask of the next token. Timed."""
 
     def consume(self, token: int) -> None:
-        """The next token, which the last mask allowed. Timed."""
+        """Advance by a token of the last mask. Timed."""
 
     def bits(self) -> bytes:
-        """The last mask, bit k (least significant first) = token k allowed."""
+        """Return the last mask; bit k (least significant first) is set if token k is allowed."""
 
     def memory_bytes(self) -> int | None:
-        """What the constraint holds, when the engine knows; None: look at the process."""
+        """Return the memory of the constraint, or None if unknown; then the growth of the process counts."""
 
 
 class Engine(Protocol):
     name: str
 
     def start(self, case: Case) -> Session:
-        """All work before the first mask: parse, compile, instantiate. Timed. Raises CannotError."""
+        """Parse, compile and instantiate: all work before the first mask. Timed. Raises CannotError."""
 
 
 def allows(session: Session, token: int) -> bool:

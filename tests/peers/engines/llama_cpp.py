@@ -101,19 +101,22 @@ def _gguf(job: dict[str, Any]) -> Path:
 
 
 def _write_gguf(model: Path, out: Path) -> None:
-    """Write the weights in f32. Raises ContestantError for other architectures than Llama, Mistral, Qwen2 and Qwen3."""
+    """Write the weights in f32.
+
+    Raises BenchEngineError for other architectures than Llama, Mistral, Qwen2 and Qwen3.
+    """
     import gguf
     import numpy as np
     from safetensors import safe_open
 
-    from aici_cli.bench.engines.process import ContestantError
+    from aici_cli.bench.engines.process import BenchEngineError
 
     config = json.loads((model / "config.json").read_bytes())
     arch = config["model_type"]
     kind = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
             "qwen3": gguf.MODEL_ARCH.QWEN3}.get(arch)  # fmt: skip
     if kind is None:
-        raise ContestantError(f"models of type {arch} cannot be converted to GGUF")
+        raise BenchEngineError(f"models of type {arch} cannot be converted to GGUF")
     names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     heads, kv_heads = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -142,7 +145,7 @@ def _write_gguf(model: Path, out: Path) -> None:
                         data = data.reshape(count, 2, head_dim // 2, -1).swapaxes(1, 2).reshape(data.shape)
                 target = names.get_name(name, try_suffixes=(".weight", ".bias"))
                 if target is None:
-                    raise ContestantError(f"the tensor {name} cannot be converted to GGUF")
+                    raise BenchEngineError(f"the tensor {name} cannot be converted to GGUF")
                 writer.add_tensor(target, np.ascontiguousarray(data))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -38,7 +38,7 @@ class Engine:
             return str(make.grammar_from_lark(notations["lark"]))
         if "regex" in notations:
             return str(make.grammar_from_regex(notations["regex"]))
-        raise CannotError(f"llguidance takes none of {', '.join(notations)}")
+        raise CannotError(f"llguidance supports none of {', '.join(notations)}")
 
 
 class Session:

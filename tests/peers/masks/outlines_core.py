@@ -1,4 +1,4 @@
-"""outlines-core: a regular expression, or a schema made into one, as a table of all states and tokens, in Rust."""
+"""outlines-core: a regular expression (or a schema converted to one) as a table of states and tokens, in Rust."""
 
 import ctypes
 from typing import Any
@@ -40,7 +40,7 @@ class Engine:
             return str(build_regex_from_schema(case.notations["schema"]))
         if "regex" in case.notations:
             return case.notations["regex"]
-        raise CannotError(f"outlines-core takes none of {', '.join(case.notations)}")
+        raise CannotError(f"outlines-core supports none of {', '.join(case.notations)}")
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""xgrammar: a pushdown automaton over bytes with masks precomputed for its states, in C++. One thread, no cache."""
+"""xgrammar: a pushdown automaton over bytes with precomputed masks, in C++. One thread, no cache."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class Engine:
     def _compile(self, case: Case) -> Any:
         notations = case.notations
         if "schema" in notations:
-            # Not strict: properties that the schema does not name are allowed, as JSON Schema has it.
+            # Not strict: JSON Schema allows properties that the schema does not name.
             return self._compiler.compile_json_schema(notations["schema"], any_whitespace=True, strict_mode=False)
         if notations.get("builtin") == "json":
             return self._compiler.compile_builtin_json_grammar()
@@ -45,7 +45,7 @@ class Engine:
             return self._compiler.compile_grammar(notations["gbnf"])
         if "regex" in notations:
             return self._compiler.compile_regex(notations["regex"])
-        raise CannotError(f"xgrammar takes none of {', '.join(notations)}")
+        raise CannotError(f"xgrammar supports none of {', '.join(notations)}")
 
 
 class Session:
@@ -54,7 +54,7 @@ class Session:
         self._mask = mask
 
     def mask(self) -> None:
-        # False: all is allowed, and the tensor was not written.
+        # False: every token is allowed, and the tensor was not written.
         if not self._matcher.fill_next_token_bitmask(self._mask):
             self._mask.fill_(-1)
 
