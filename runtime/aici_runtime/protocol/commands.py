@@ -40,18 +40,18 @@ def parse_mid(body: dict[str, Any]) -> list[MidOp]:
 @dataclass(frozen=True, slots=True)
 class TurnCommand:
     """A `turn_process` command: post (for sequences with a post op) and pre for the sequences in `asked` and for those
-    bound by `told.pre_ops`; mid for the sequences in `ops`."""
+    bound by `post_pre.pre_ops`; mid for the sequences in `ops`."""
 
-    told: PostPreCommand
+    post_pre: PostPreCommand
     asked: list[SeqId]
     ops: list[MidOp]
 
 
 def parse_turn(body: dict[str, Any]) -> TurnCommand:
     command = TurnCommand(parse_post_pre(body), uints(body, "asked"), parse_mid(body))
-    asked = {*command.asked, *command.told.pre_ops}
-    _refuse_duplicates([*command.asked, *command.told.pre_ops])
-    for seq_id in command.told.post_ops:
+    asked = {*command.asked, *command.post_pre.pre_ops}
+    _refuse_duplicates([*command.asked, *command.post_pre.pre_ops])
+    for seq_id in command.post_pre.post_ops:
         if seq_id not in asked:
             raise RequestError(f"a post op for {seq_id}, which is not asked")
     for op in command.ops:

@@ -62,11 +62,11 @@ class V1Ops:
 
     def turn(self, body: dict[str, Any]) -> bytes:
         command = parse_turn(body)
-        told = command.told
-        self._check_mid(command.ops, fresh=told.pre_ops)
-        self._begin(told, command.asked)
-        post, pre, mid = self._run([*command.asked, *told.pre_ops], told.post_ops, command.ops)
-        self._sequences.free(told.freed)
+        post_pre = command.post_pre
+        self._check_mid(command.ops, fresh=post_pre.pre_ops)
+        self._begin(post_pre, command.asked)
+        post, pre, mid = self._run([*command.asked, *post_pre.pre_ops], post_pre.post_ops, command.ops)
+        self._sequences.free(post_pre.freed)
         return b'{"post_seqs":{%b},"pre_seqs":{%b},"seqs":{%b}}' % (post, pre, mid)
 
     def _begin(self, command: PostPreCommand, known: Iterable[SeqId]) -> None:
@@ -99,7 +99,7 @@ class V1Ops:
         for seq_id in waiting:
             self._refuse_tokens_while_late(self._sequences[seq_id], post_ops.get(seq_id))
         pre, post, mid = [], [], []
-        told = set(asked)
+        asked_ids = set(asked)
         for seq_id in asked:
             after, before = self._post_pre_results(self._sequences[seq_id], got.pop(seq_id, None))
             if before:
@@ -110,7 +110,7 @@ class V1Ops:
             reason = refused.get(op.id)
             if reason:
                 self._masks.v1_rows.clear(row)
-            elif op.id in told and self._sequences[op.id].held_reply is None:
+            elif op.id in asked_ids and self._sequences[op.id].held_reply is None:
                 continue  # the pre result has the reason
             result = failed(f"Worker: {reason}") if reason else self._mid_result(op.id, row, got.get(op.id))
             mid.append(b'"%d":%b' % (op.id, result))
@@ -120,12 +120,12 @@ class V1Ops:
         self, asked: list[SeqId], post_ops: Mapping[SeqId, PostOp], ops: list[MidOp], rows: dict[SeqId, int]
     ) -> Iterator[tuple[SeqId, bytes]]:
         """Yield the requests to the workers. Skips sequences that are late or hold an undelivered reply."""
-        groups, told = _fork_groups(ops), set(asked)
+        groups, asked_ids = _fork_groups(ops), set(asked)
         for seq_id in dict.fromkeys([*asked, *rows]):
             sequence, row = self._sequences[seq_id], rows.get(seq_id)
             if sequence.late is not None or sequence.held_reply is not None:
                 continue
-            if seq_id not in told:
+            if seq_id not in asked_ids:
                 yield seq_id, worker_requests.mid(rows[seq_id], groups[seq_id])
             elif row is None:
                 yield seq_id, worker_requests.post_pre(seq_id, post_ops.get(seq_id))

@@ -110,18 +110,18 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
 def _prepare(config: SpawnerConfig) -> WorkerContext:
     engine = wasmtime_engine.new_engine()
     tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json, config.vocabulary.tries["v2"])
-    host = HostFunctions(
+    host_functions = HostFunctions(
         config.vocabulary, tokenize, capabilities=config.capabilities, timer_resolution_us=config.timer_resolution_us
     )
-    host.guest = GuestState(log_max_bytes=config.limits.log_bytes)
-    linker, offset_linker = Linker(engine, host.on_failure), Linker(engine, host.on_failure)
-    host.define(linker)
-    host.define(offset_linker, returns_offset=True)
+    host_functions.guest = GuestState(log_max_bytes=config.limits.log_bytes)
+    linker, offset_linker = Linker(engine, host_functions.on_failure), Linker(engine, host_functions.on_failure)
+    host_functions.define(linker)
+    host_functions.define(offset_linker, returns_offset=True)
     return WorkerContext(
         engine=engine,
         linker=linker,
         offset_linker=offset_linker,
-        host=host,
+        host_functions=host_functions,
         capabilities=config.capabilities,
         table=config.table,
         transfer=config.transfer,

@@ -35,7 +35,7 @@ class WorkerContext:
     linker: Linker
     offset_linker: Linker
     """For modules that import `aici_host_return_logit_bias` with a result."""
-    host: HostFunctions
+    host_functions: HostFunctions
     capabilities: frozenset[str]
     table: WorkerSlotTable
     transfer: GuestTransfer
@@ -48,7 +48,7 @@ class WorkerContext:
 
 def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:
     """Load the module and its driver. Raises SetupError for a module that cannot be instantiated."""
-    state = context.host.guest
+    state = context.host_functions.guest
     state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
     compiled = Path(order["compiled"])
     try:
@@ -78,7 +78,7 @@ def make_driver(context: WorkerContext, guest: Guest, state: GuestState) -> Gues
     kind = DriverV1 if guest.abi == "v1" else DriverV2
     return kind(
         guest=guest,
-        host=context.host,
+        host=context.host_functions,
         state=state,
         context=DriverContext(
             masks=context.masks,
@@ -110,13 +110,13 @@ def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup:
     error, prompt = "", None
     try:
         driver.create()
-        prompt = driver.init_prompt(lambda: _prompt(context.host, startup.request(guest.memory)["prompt"]))
+        prompt = driver.init_prompt(lambda: _prompt(context.host_functions, startup.request(guest.memory)["prompt"]))
     except SetupError as failure:
         error = str(failure)
     if startup.is_template:
         return {"error": error}  # the failure happened in the template itself
     result = None if error else {"prompt": prompt, "suspend": False, "num_forks": 1, "ff_tokens": []}
-    state, is_v2 = context.host.guest, startup.request(guest.memory)["protocol"] == "v2"
+    state, is_v2 = context.host_functions.guest, startup.request(guest.memory)["protocol"] == "v2"
     logs = state.take_log() if is_v2 else ""
     reply = encode_result(
         result=result,
@@ -132,6 +132,6 @@ def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup:
     }
 
 
-def _prompt(host: HostFunctions, prompt: Sequence[int] | str) -> Sequence[int]:
+def _prompt(host_functions: HostFunctions, prompt: Sequence[int] | str) -> Sequence[int]:
     """Return the tokens of a prompt. Protocol v1 and v2 define a text prompt as a prompt for Llama."""
-    return prompt if not isinstance(prompt, str) else host.tokens_of(f"<s> {prompt}" if prompt else "<s>")
+    return prompt if not isinstance(prompt, str) else host_functions.tokens_of(f"<s> {prompt}" if prompt else "<s>")

@@ -23,7 +23,7 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
     watchdog = Watchdog(context.stepper_pidfd)
     startup = WorkerStartup(setup, table=context.table, reports=context.reports, watch=watchdog)
     order = startup.begin(slot, generation)
-    variables = context.host.guest.storage = RequestVariables(context.stepper_pidfd)
+    variables = context.host_functions.guest.storage = RequestVariables(context.stepper_pidfd)
     try:
         guest, driver = load(context, order, startup)
     except SetupError as error:
@@ -33,7 +33,7 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
     if startup.is_template:
         startup.answer(result)
         os._exit(0)
-    server = GuestServer(startup.slot, guest, driver, context.host.guest, context.masks, watchdog.lock)
+    server = GuestServer(startup.slot, guest, driver, context.host_functions.guest, context.masks, watchdog.lock)
     watchdog.servers = {server.slot.index: server}
     startup.answer(result)
     Worker(context, server, order["compiled"], variables, watchdog).serve()
