@@ -20,6 +20,7 @@ from aici_engine.config import MAX_PRIORITY, EngineConfig
 from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.profile import StepProfile
+from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
 from aici_engine.sampling_params import SamplingOptions, from_options
 from aici_engine.sequences.sequence import Sequence
@@ -290,27 +291,26 @@ class Engine:
     def _check(self, request: Request, prompt_len: int) -> None:
         for token in request.sampling.logit_bias:
             if not 0 <= token < self._components.vocab_size:
-                raise UsageError(f"logit_bias has token {token}: the model has {self._components.vocab_size}")
+                raise UsageError(
+                    f"logit_bias has token {token}: the model has {self._components.vocab_size}", param="logit_bias"
+                )
         first = request.score_from
         if first is not None and not 0 <= first < prompt_len:
-            raise UsageError(f"score_from is {first}: the prompt has tokens 0 to {prompt_len - 1}")
+            raise UsageError(f"score_from is {first}: the prompt has tokens 0 to {prompt_len - 1}", param="score_from")
         if not -MAX_PRIORITY <= request.priority < MAX_PRIORITY:
-            raise UsageError(f"priority is {request.priority}: it may be from {-MAX_PRIORITY} to {MAX_PRIORITY - 1}")
+            raise UsageError(
+                f"priority is {request.priority}: it may be from {-MAX_PRIORITY} to {MAX_PRIORITY - 1}",
+                param="priority",
+            )
         if request.controller is not None and (first is not None or request.sampling.ignore_eos):
             name = "ignore_eos" if first is None else "score_from"
-            raise UsageError(f"{name} does not go with a controller", hint="make it a request of its own")
+            raise UsageError(f"{name} does not go with a controller", hint="make it a request of its own", param=name)
 
     def _limit(self, prompt: Seq[TokenId], max_tokens: int | None) -> int:
         if not prompt:
-            raise UsageError("the prompt has no tokens", hint="give at least one character, or a token")
-        bad = [token for token in prompt if not 0 <= token < self._components.vocab_size]
-        if bad:
-            raise UsageError(f"the prompt has token {bad[0]}: the model has {self._components.vocab_size}")
-        if len(prompt) + (max_tokens != 0) > self.max_len:
-            raise UsageError(
-                f"the prompt has {len(prompt)} tokens: a sequence may have {self.max_len}, output included",
-                hint=f"give a prompt of at most {self.max_len - (max_tokens != 0)} tokens",
-            )
+            raise UsageError("the prompt has no tokens", hint="give at least one character, or a token", param="prompt")
+        check_prompt_tokens(prompt, self._components.vocab_size)
+        check_prompt_len(len(prompt), self.max_len, room=int(max_tokens != 0))
         return self.max_len if max_tokens is None else min(self.max_len, len(prompt) + max_tokens)
 
     def _stream(self, requests: list[Request]) -> Iterator[tuple[int, str]]:

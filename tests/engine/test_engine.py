@@ -64,6 +64,7 @@ def test_each_prompt_is_tokenized_once(tiny_model: Path) -> None:
         engine.generate(["a", "b"], max_tokens=1)
         list(engine.generate("c", stream=True, max_tokens=1))
         engine.submit(Request(prompt="d", sampling=GREEDY)).wait()
+        engine.submit(Request(prompt=encode("e"), sampling=GREEDY)).wait()
         assert engine.__dict__["texts"] == ["a", "b", "c", "d"]
 
 

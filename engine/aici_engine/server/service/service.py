@@ -10,6 +10,7 @@ from aici_base.errors import NotFoundError, UnavailableError, UsageError
 from aici_controllers.store import Store
 from aici_engine.chat_template import ChatTemplate
 from aici_engine.config import SamplingParams
+from aici_engine.prompt_check import check_prompt_len
 from aici_engine.request import ControllerCall
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.link.client import EngineClient, Stream
@@ -74,10 +75,11 @@ class Service:
         if name is not None and name not in self._names:
             raise NotFoundError(f"the model {name} is not served here", hint=f"this server serves {self.name}")
 
-    async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the tokens of `text`. Raises UsageError for a text longer than any sequence can be.
+    async def tokenize(self, text: str, *, add_special_tokens: bool = True, room: int = 0) -> list[int]:
+        """Return the tokens of `text`. Raises UsageError if no sequence has `room` for more tokens after them.
 
-        Long texts are tokenized in a thread, so other requests are not delayed.
+        A text with too many characters is refused before it is tokenized. Long texts are tokenized in a thread, so
+        other requests are not delayed.
         """
         longest = self.info.max_len * self.vocabulary.longest_token
         if len(text) > longest:
@@ -85,8 +87,11 @@ class Service:
                 f"the prompt has {len(text)} characters: {self.info.max_len} tokens have at most {longest}"
             )
         if len(text) <= _SHORT_TEXT:
-            return self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
-        return await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
+            tokens = self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
+        else:
+            tokens = await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
+        check_prompt_len(len(tokens), self.info.max_len, room=room)
+        return tokens
 
     def start(self, who: Principal, generation: Generation) -> Stream:
         """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence."""

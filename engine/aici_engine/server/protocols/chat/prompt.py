@@ -45,13 +45,7 @@ async def chat_prompt(
     messages = [replace(message, content=plain(message.content)) for message in messages]
     text = _render(template, messages, tools) + plain(answer)
     # The template's text already contains the special tokens of the beginning.
-    prompt = await service.tokenize(text, add_special_tokens=False)
-    if len(prompt) >= service.info.max_len:
-        raise UsageError(
-            f"the conversation has {len(prompt)} tokens: this model takes {service.info.max_len}, answer included",
-            hint="leave older messages out",
-        )
-    return prompt
+    return await service.tokenize(text, add_special_tokens=False, room=1)
 
 
 def _render(template: ChatTemplate, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> str:

@@ -3,6 +3,7 @@
 from typing import TypeAlias
 
 from aici_base.errors import NotFoundError, UsageError
+from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.protocols.lmtp.messages import BufferRef, Prompt
 from aici_engine.server.service.service import Service
 
@@ -61,7 +62,7 @@ class Buffers:
                 assert isinstance(parts[-1], list)
                 parts[-1] += gain
                 num_tokens += len(gain)
-                _check_len(num_tokens, max_len)
+                check_prompt_len(num_tokens, max_len)
         return parts
 
     def _get(self, name: str) -> list[int]:
@@ -91,10 +92,5 @@ async def tokens_of(parts: Parts, service: Service) -> list[int]:
         if isinstance(part, str):
             part = await service.tokenize(part, add_special_tokens=False)
         tokens += part
-        _check_len(len(tokens), service.info.max_len)
+        check_prompt_len(len(tokens), service.info.max_len)
     return tokens
-
-
-def _check_len(num_tokens: int, max_len: int) -> None:
-    if num_tokens >= max_len:
-        raise UsageError(f"prompt has {num_tokens} tokens or more: a sequence may have {max_len}, output included")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from aici_engine.parameter import Api
+from aici_engine.prompt_check import check_prompt_tokens
 from aici_engine.server.errors import ParameterError, about
 from aici_engine.server.protocols.chat.turn import TurnRequest
 from aici_engine.server.protocols.constraint_fields import controller_call
@@ -105,8 +106,5 @@ class CompletionRequest(SamplingFields):
             start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
             with about("prompt"):
                 return Prompt(prompt, await service.tokenize(prompt) or [start])
-        if bad := [token for token in prompt if not 0 <= token < service.info.vocab_size]:
-            raise ParameterError(
-                "prompt", f"prompt has the token {bad[0]}: tokens are 0 to {service.info.vocab_size - 1}"
-            )
+        check_prompt_tokens(prompt, service.info.vocab_size)
         return Prompt(vocabulary.decode(prompt), prompt)

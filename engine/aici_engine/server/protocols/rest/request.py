@@ -50,7 +50,7 @@ async def generation_of(service: Service, who: Principal, request: RunRequest) -
     """
     service.check_model(request.model)
     sampling = _sampling(request)
-    prompt = _prompt(service, request)
+    prompt = await _prompt(service, request)
     _check_length(len(prompt), sampling.max_tokens, service.info.max_len)
     call = None
     if request.controller != NO_CONTROLLER:
@@ -69,7 +69,7 @@ def _sampling(request: RunRequest) -> SamplingParams:
     return sampling
 
 
-def _prompt(service: Service, request: RunRequest) -> list[int]:
+async def _prompt(service: Service, request: RunRequest) -> list[int]:
     """Return the prompt tokens. An empty prompt becomes the model's start symbol."""
     vocabulary = service.vocabulary
     text = request.prompt
@@ -83,14 +83,15 @@ def _prompt(service: Service, request: RunRequest) -> list[int]:
             raise ParameterError("messages", f"messages: {service.name} has no chat template", hint="use prompt")
         messages = [_plain(vocabulary, message.model_dump(exclude_unset=True)) for message in request.messages]
         # The template's text already contains the special tokens of the beginning.
-        return vocabulary.encode(service.template.render(messages), add_special_tokens=False)
+        return await service.tokenize(service.template.render(messages), add_special_tokens=False, room=1)
     start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
-    return vocabulary.encode(text or "") or [start]
+    return await service.tokenize(text or "", room=1) or [start]
 
 
 def _check_length(prompt_len: int, max_tokens: int | None, max_len: int) -> None:
-    wanted = prompt_len + (1 if max_tokens is None else max_tokens)
-    if wanted > max_len:
+    """Raise UsageError, as upstream AICI does, if `max_tokens` are more than the context leaves."""
+    if max_tokens is not None and prompt_len + max_tokens > max_len:
+        wanted = prompt_len + max_tokens
         raise UsageError(
             f"This model's maximum context length is {max_len} tokens. However, you requested {wanted} tokens"
             f" ({prompt_len} in the prompt, {wanted - prompt_len} to generate).",

@@ -69,7 +69,7 @@ def test_without_tools_nothing_is_taught() -> None:
         ([TALK[3]], None, "'c1', but no message before it"),
         ([TALK[3]], TOOL_TEMPLATE, "'c1', but no message before it"),
         (TALK, "{{ raise_exception('system must not be') }}", "system must not be"),
-        ([PromptMessage(role="user", content="a b " * 5000)], None, r"has \d{5} tokens: this model takes 2048"),
+        ([PromptMessage(role="user", content="a b " * 5000)], None, r"has \d{5} tokens: a sequence may have 2048"),
         ([PromptMessage(role="user", content="a" * 1_000_000)], None, r"has 1000\d{3} characters: 2048 tokens have"),
         ([PromptMessage(role="user", content="\ud800")], None, "not valid Unicode"),
     ],

@@ -219,7 +219,7 @@ WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
         "no id": ({"messages": [{"role": "tool", "content": "a"}]}, 400, "messages.0.tool_call_id", "missing"),
         "user's id": ({"messages": [{**USER, "tool_call_id": "c"}]}, 400, "messages.0.tool_call_id", "the role tool"),
         "too long": ({"messages": [{"role": "user", "content": "a b " * 5000}]}, 400, "messages",
-                     r"has \d{5} tokens: this model takes 2048"),
+                     r"has \d{5} tokens: a sequence may have 2048"),
         "functions": ({"functions": []}, 400, "functions", "use tools and tool_choice"),
         "top_logprobs": ({"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs", "less than or equal to 20"),
         "audio out": ({"modalities": ["text", "audio"]}, 400, "modalities.1", "'text'"),
