@@ -159,10 +159,3 @@ def markdown() -> str:
             f"| `{row.anthropic}` |"
         )
     return "\n".join(lines) + "\n"
-
-
-class ParameterError(UsageError):
-    """A UsageError about the field `param`."""
-
-    def __init__(self, param: str, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, param=param)

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from aici_base.errors import UsageError
 from aici_engine.request import ControllerCall
-from aici_engine.server.errors import ParameterError, about
+from aici_engine.server.errors import about
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
@@ -31,15 +32,15 @@ class ConstraintFields(BaseModel):
 async def controller_call(service: Service, who: Principal, fields: ConstraintFields) -> ControllerCall | None:
     """Return the controller call of a request's constraint; None without a constraint.
 
-    Raises ParameterError for an invalid field, ForbiddenError if the key may not use the controller.
+    Raises UsageError for an invalid field, ForbiddenError if the key may not use the controller.
     """
     asked = fields.asked()
     if len(asked) > 1:
-        raise ParameterError(
-            asked[1], f"{asked[0]} and {asked[1]} together", hint="a request has one constraint: leave one out"
+        raise UsageError(
+            f"{asked[0]} and {asked[1]} together", hint="a request has one constraint: leave one out", param=asked[1]
         )
     if fields.controller_arg is not None and fields.controller is None:
-        raise ParameterError("controller_arg", "controller_arg without a controller", hint="name it in `controller`")
+        raise UsageError("controller_arg without a controller", hint="name it in `controller`", param="controller_arg")
     if not asked:
         return None
     with about(asked[0]):

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from aici_base.errors import UsageError
 from aici_controllers import constraints
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.constraints import Constraint
 from aici_engine.request import ControllerCall
-from aici_engine.server.errors import ParameterError
 from aici_engine.server.service.admission import Principal
 from aici_runtime.modules.tags import is_module_id, is_tag
 
@@ -48,12 +48,12 @@ class Constraints:
     async def controller(self, who: Principal, name: str, argument: object) -> ControllerCall:
         """Return the call of a controller by module id, tag or shipped name.
 
-        The argument of a shipped controller is checked. Raises ParameterError for an invalid name, ForbiddenError if
+        The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if
         `who` may not use the controller.
         """
         if not (is_module_id(name) or is_tag(name)):
             shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}..."
-            raise ParameterError("controller", f"'controller' must be a 64-char hex string or tag name, got {shown}.")
+            raise UsageError(f"'controller' must be a 64-char hex string or tag name, got {shown}.", param="controller")
         who.check_controller(name)
         text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names():
@@ -77,7 +77,7 @@ def _json(argument: object) -> str:
     try:
         return json.dumps(argument, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (ValueError, RecursionError) as error:
-        raise ParameterError("controller_arg", f"controller_arg is not valid JSON: {error}") from error
+        raise UsageError(f"controller_arg is not valid JSON: {error}", param="controller_arg") from error
 
 
 @lru_cache

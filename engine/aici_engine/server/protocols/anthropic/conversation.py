@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from aici_engine.server.errors import ParameterError
+from aici_base.errors import UsageError
 from aici_engine.server.protocols.anthropic.schema import (
     CountRequest,
     MessageParam,
@@ -27,8 +27,8 @@ async def prompt_of(service: Service, body: CountRequest) -> list[int]:
     if messages[-1].role == "assistant":
         last = messages.pop()
         if last.calls:
-            raise ParameterError(
-                "messages", "messages: the last message calls tools", hint="add a message with the results"
+            raise UsageError(
+                "messages: the last message calls tools", hint="add a message with the results", param="messages"
             )
         answer = last.content
     tools = [] if choice_of(body) == "none" else tools_of(body)
@@ -38,7 +38,7 @@ async def prompt_of(service: Service, body: CountRequest) -> list[int]:
 def tools_of(body: CountRequest) -> list[Tool]:
     tools = {tool.name: Tool(tool.name, tool.description, tool.input_schema) for tool in body.tools}
     if len(tools) < len(body.tools):
-        raise ParameterError("tools", "tools: two tools have the same name")
+        raise UsageError("tools: two tools have the same name", param="tools")
     return list(tools.values())
 
 
@@ -49,10 +49,10 @@ def choice_of(body: CountRequest) -> ToolChoice:
         return "auto" if body.tools else "none"
     if choice.type == "tool":
         if choice.name not in {tool.name for tool in body.tools}:
-            raise ParameterError("tool_choice", f"tool_choice: tools has no tool {choice.name}")
+            raise UsageError(f"tool_choice: tools has no tool {choice.name}", param="tool_choice")
         return Named(choice.name)
     if choice.type == "any" and not body.tools:
-        raise ParameterError("tool_choice", "tool_choice any requires tools")
+        raise UsageError("tool_choice any requires tools", param="tool_choice")
     return "required" if choice.type == "any" else choice.type
 
 
@@ -70,7 +70,7 @@ def _said(message: MessageParam, where: str) -> Iterator[PromptMessage]:
                 )
             case _:
                 field = f"{where}.content.{number}"
-                raise ParameterError(field, f"{field}: a {message.role} message cannot have a {block.type} block")
+                raise UsageError(f"{field}: a {message.role} message cannot have a {block.type} block", param=field)
 
 
 def _in_turn(said: Sequence[PromptMessage]) -> Iterator[PromptMessage]:

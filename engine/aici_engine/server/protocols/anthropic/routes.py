@@ -11,7 +11,7 @@ from aici_base.errors import UsageError
 from aici_engine.parameter import Api
 from aici_engine.request import ControllerCall
 from aici_engine.sampling_params import from_request
-from aici_engine.server.errors import ParameterError
+from aici_engine.server.errors import about
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import ANTHROPIC
@@ -70,15 +70,15 @@ async def _controller(service: Service, who: Principal, body: MessagesRequest, *
     if form:
         asked.append("output_config.format")
     if asked and not free:
-        raise ParameterError(asked[0], f"{asked[0]} and tools together are not supported", hint="leave one of them out")
+        raise UsageError(
+            f"{asked[0]} and tools together are not supported", hint="leave one of them out", param=asked[0]
+        )
     if not form:
         return await controller_call(service, who, body)
     if len(asked) > 1:
-        raise ParameterError(asked[0], f"{asked[0]} and {asked[1]} together: a text has one constraint")
-    try:
+        raise UsageError(f"{asked[0]} and {asked[1]} together: a text has one constraint", param=asked[0])
+    with about(asked[0]):
         return await service.constraints.json_schema(json.dumps(form.schema_))
-    except UsageError as error:
-        raise ParameterError(asked[0], f"{asked[0]}: {error.message}", hint=error.hint) from error
 
 
 async def _admitted(service: Service, who: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from aici_base.errors import UsageError
 from aici_engine.parameter import Api
 from aici_engine.request import ControllerCall
 from aici_engine.sampling_params import SamplingParams
-from aici_engine.server.errors import ParameterError, about
+from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest
 from aici_engine.server.protocols.constraint_fields import controller_call
@@ -52,7 +53,7 @@ class ResponseFormat(Strict):
         """Return the JSON Schema as JSON text; None for plain text."""
         if (self.json_schema is not None) != (self.type == "json_schema"):
             problem = "belongs to the type json_schema" if self.json_schema else "is missing"
-            raise ParameterError("response_format.json_schema", f"response_format.json_schema {problem}")
+            raise UsageError(f"response_format.json_schema {problem}", param="response_format.json_schema")
         if self.json_schema is not None:
             return json.dumps(self.json_schema.schema_)
         return '{"type":"object"}' if self.type == "json_object" else None
@@ -87,8 +88,8 @@ class ChatRequest(SamplingFields):
         controller = await self._controller(service, who)
         if controller is not None and choice != "none":
             name = (self.asked() or ["response_format"])[0]
-            raise ParameterError(
-                name, f"{name} together with tools", hint=f"leave out {name} or tools, or set tool_choice to none"
+            raise UsageError(
+                f"{name} together with tools", hint=f"leave out {name} or tools, or set tool_choice to none", param=name
             )
         with about("messages"):
             messages = neutral_messages(self.messages)
@@ -110,8 +111,10 @@ class ChatRequest(SamplingFields):
         if schema is None:
             return await controller_call(service, who, self)
         if asked := self.asked():
-            raise ParameterError(
-                asked[0], f"{asked[0]} and response_format together", hint="a request has one constraint: leave one out"
+            raise UsageError(
+                f"{asked[0]} and response_format together",
+                hint="a request has one constraint: leave one out",
+                param=asked[0],
             )
         with about("response_format"):
             return await service.constraints.json_schema(schema)
@@ -119,5 +122,5 @@ class ChatRequest(SamplingFields):
     def _with_logprobs(self, sampling: SamplingParams) -> SamplingParams:
         """Return `sampling` with log-probabilities only if the field `logprobs` asks for them."""
         if not self.logprobs and sampling.logprobs is not None:
-            raise ParameterError("top_logprobs", "top_logprobs without logprobs", hint="set logprobs to true")
+            raise UsageError("top_logprobs without logprobs", hint="set logprobs to true", param="top_logprobs")
         return replace(sampling, logprobs=sampling.logprobs or 0) if self.logprobs else sampling

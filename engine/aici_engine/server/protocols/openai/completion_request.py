@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
+from aici_base.errors import UsageError
 from aici_engine.parameter import Api
 from aici_engine.prompt_check import check_prompt_tokens
-from aici_engine.server.errors import ParameterError, about
+from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.turn import TurnRequest
 from aici_engine.server.protocols.constraint_fields import controller_call
 from aici_engine.server.protocols.openai.fields import SamplingFields
@@ -68,10 +69,12 @@ class CompletionRequest(SamplingFields):
         """Return `num_made` turns per prompt, in the order of the prompts."""
         service.check_model(self.model)
         if self.num_made < self.n:
-            raise ParameterError("best_of", f"best_of is {self.best_of}, less than n, which is {self.n}")
+            raise UsageError(f"best_of is {self.best_of}, less than n, which is {self.n}", param="best_of")
         if self.num_made > self.n and self.stream:
-            raise ParameterError(
-                "best_of", "best_of together with stream", hint="set stream to false: the best is known at the end"
+            raise UsageError(
+                "best_of together with stream",
+                hint="set stream to false: the best is known at the end",
+                param="best_of",
             )
         sampling = self.sampling(service, Api.OPENAI_COMPLETIONS)
         if self.num_made > self.n:
@@ -80,8 +83,8 @@ class CompletionRequest(SamplingFields):
         controller = await controller_call(service, who, self)
         scored = self.echo and self.logprobs is not None
         if scored and controller is not None:
-            raise ParameterError(
-                "echo", f"echo with logprobs and {self.asked()[0]} together", hint="leave out one of the three"
+            raise UsageError(
+                f"echo with logprobs and {self.asked()[0]} together", hint="leave out one of the three", param="echo"
             )
         return list(
             itertools.chain.from_iterable(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from aici_base.errors import UsageError
 from aici_engine.config import MAX_PRIORITY
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
-from aici_engine.server.errors import ParameterError
 from aici_engine.server.protocols.constraint_fields import ConstraintFields
 from aici_engine.server.service.service import Service
 
@@ -60,15 +60,16 @@ class SamplingFields(Strict, ConstraintFields):
     def sampling(self, service: Service, api: Api) -> SamplingParams:
         """Return the sampling parameters of the first of the `n` answers."""
         if self.stream_options is not None and not self.stream:
-            raise ParameterError("stream_options", "stream_options without stream", hint="set stream to true")
+            raise UsageError("stream_options without stream", hint="set stream to true", param="stream_options")
         return from_request(api, self, logit_bias=self._biases(service.info.vocab_size))
 
     def _biases(self, vocab_size: int) -> dict[int, float]:
         biases: dict[int, float] = {}
         for token, bias in self.logit_bias.items():
             if not _TOKEN.fullmatch(token) or int(token) >= vocab_size:
-                raise ParameterError(
-                    "logit_bias", f"logit_bias has {token[:20]!r}: the keys are token numbers, 0 to {vocab_size - 1}"
+                raise UsageError(
+                    f"logit_bias has {token[:20]!r}: the keys are token numbers, 0 to {vocab_size - 1}",
+                    param="logit_bias",
                 )
             biases[int(token)] = bias
         return biases

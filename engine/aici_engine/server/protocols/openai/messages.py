@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from aici_engine.server.errors import ParameterError
+from aici_base.errors import UsageError
 from aici_engine.server.protocols.chat.prompt import PromptMessage
 from aici_engine.server.protocols.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
@@ -54,7 +54,7 @@ class ToolCall(Strict):
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
-            raise ParameterError(f"{where}.function.arguments", f"{where}.function.arguments is not a JSON object")
+            raise UsageError(f"{where}.function.arguments is not a JSON object", param=f"{where}.function.arguments")
         return PastCall(self.id, self.function.name, arguments)
 
 
@@ -80,16 +80,16 @@ class ChatMessage(Strict):
     def _check(self, where: str) -> None:
         is_tool, is_assistant = self.role == "tool", self.role == "assistant"
         if self.name is not None and not is_tool:
-            raise ParameterError(
-                f"{where}.name", f"{where}.name is not supported", hint="put the speaker's name into the content"
+            raise UsageError(
+                f"{where}.name is not supported", hint="put the speaker's name into the content", param=f"{where}.name"
             )
         if self.tool_calls and not is_assistant:
-            raise ParameterError(f"{where}.tool_calls", f"{where}.tool_calls: only the assistant calls tools")
+            raise UsageError(f"{where}.tool_calls: only the assistant calls tools", param=f"{where}.tool_calls")
         if is_tool != (self.tool_call_id is not None):
             problem = "is missing" if is_tool else "belongs to the role tool"
-            raise ParameterError(f"{where}.tool_call_id", f"{where}.tool_call_id {problem}")
+            raise UsageError(f"{where}.tool_call_id {problem}", param=f"{where}.tool_call_id")
         if self.content is None and not self.tool_calls:
-            raise ParameterError(f"{where}.content", f"{where}.content is missing")
+            raise UsageError(f"{where}.content is missing", param=f"{where}.content")
 
 
 def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def neutral_tools(specs: Sequence[ToolSpec]) -> list[Tool]:
     functions = [spec.function for spec in specs]
     names = [function.name for function in functions]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ParameterError("tools", f"tools: two tools have the name {twice[0]}")
+        raise UsageError(f"tools: two tools have the name {twice[0]}", param="tools")
     return [Tool(function.name, function.description, function.parameters) for function in functions]
 
 
@@ -152,10 +152,10 @@ def neutral_choice(choice: ChosenTool | None, tools: Sequence[Tool]) -> ToolChoi
         return "auto" if tools else "none"
     if choice.type != "function":
         if choice.type == "required" and not tools:
-            raise ParameterError("tool_choice", "tool_choice required needs tools")
+            raise UsageError("tool_choice required needs tools", param="tool_choice")
         return choice.type
     if choice.function is None:
-        raise ParameterError("tool_choice.function", "tool_choice.function is missing", hint="name the function")
+        raise UsageError("tool_choice.function is missing", hint="name the function", param="tool_choice.function")
     if choice.function.name not in [tool.name for tool in tools]:
-        raise ParameterError("tool_choice", f"tool_choice: tools has no tool {choice.function.name}")
+        raise UsageError(f"tool_choice: tools has no tool {choice.function.name}", param="tool_choice")
     return Named(choice.function.name)

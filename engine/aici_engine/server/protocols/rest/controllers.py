@@ -8,7 +8,6 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from aici_base.errors import UsageError
-from aici_engine.server.errors import ParameterError
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import REST
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
@@ -55,7 +54,7 @@ def router(service: Service) -> APIRouter:
         try:
             check_wasm(wasm, "the body", hint="send the bytes of a .wasm file")
         except UsageError as error:
-            raise ParameterError("body", error.message, hint=error.hint) from error
+            raise UsageError(error.message, hint=error.hint, param="body") from error
         async with compilers:
             module = asdict(await asyncio.to_thread(store.upload, wasm, _auth(who)))
         return {"time": module.pop("time_ms"), **module}
@@ -78,7 +77,7 @@ def router(service: Service) -> APIRouter:
         """Set tags of a module: all of them, or none and an error. The response lists the tags that were set."""
         who.check_upload()
         if not body.tags:
-            raise ParameterError("tags", "tags must have at least one tag")
+            raise UsageError("tags must have at least one tag", param="tags")
         async with compilers:
             infos = await asyncio.to_thread(store.set_tags, body.module_id, body.tags, _auth(who))
         return {"tags": [asdict(info) for info in infos]}

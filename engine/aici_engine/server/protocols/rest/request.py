@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict
 from aici_base.errors import UsageError
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
-from aici_engine.server.errors import ParameterError
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
@@ -80,7 +79,7 @@ async def _prompt(service: Service, request: RunRequest) -> list[int]:
     if request.messages is not None:
         _check(not text, "messages", "and prompt exclude each other.")
         if service.template is None:
-            raise ParameterError("messages", f"messages: {service.name} has no chat template", hint="use prompt")
+            raise UsageError(f"messages: {service.name} has no chat template", hint="use prompt", param="messages")
         messages = [_plain(vocabulary, message.model_dump(exclude_unset=True)) for message in request.messages]
         # The template's text already contains the special tokens of the beginning.
         return await service.tokenize(service.template.render(messages), add_special_tokens=False, room=1)
@@ -101,13 +100,13 @@ def _check_length(prompt_len: int, max_tokens: int | None, max_len: int) -> None
 
 def _token(text: str) -> int:
     if not text.isdecimal():
-        raise ParameterError("logit_bias", f"logit_bias has {text!r}: the keys are token numbers")
+        raise UsageError(f"logit_bias has {text!r}: the keys are token numbers", param="logit_bias")
     return int(text)
 
 
 def _check(holds: bool, field: str, demand: str) -> None:
     if not holds:
-        raise ParameterError(field, f"{field} {demand}")
+        raise UsageError(f"{field} {demand}", param=field)
 
 
 def _plain(vocabulary: ModelVocabulary, message: Any) -> Any:
