@@ -90,7 +90,8 @@ class Service:
             tokens = self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
         else:
             tokens = await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
-        check_prompt_len(len(tokens), self.info.max_len, room=room)
+        # The protocol names the field.
+        check_prompt_len(len(tokens), self.info.max_len, room=room, param="")
         return tokens
 
     def start(self, who: Principal, generation: Generation) -> Stream:
