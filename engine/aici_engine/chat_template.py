@@ -1,7 +1,7 @@
-"""Messages to a prompt, by the template that the model's folder carries.
+"""Messages to a prompt, by the chat template in the model's folder.
 
-Templates are Jinja, rendered as transformers does (its functions `raise_exception` and `strftime_now`, its filter
-`tojson`, its block settings), in a sandbox: they come with the weights, from wherever those came.
+Templates are Jinja, rendered as in transformers (functions `raise_exception` and `strftime_now`, filter `tojson`, block
+settings). Templates come with the weights, from any source, so Jinja's sandbox renders.
 """
 
 import json
@@ -17,7 +17,10 @@ from aici_engine.model_files import read_settings, read_tokenizer
 
 
 class ChatTemplate:
-    """`takes_tools`: the template tells the model of tools by itself, in the form that `<tool_call>` answers."""
+    """A chat template. `takes_tools`: the template tells the model of tools, and of calls in `<tool_call>` form.
+
+    Raises UsageError for a template with errors.
+    """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], *, name: str) -> None:
         from jinja2 import TemplateError
@@ -39,12 +42,12 @@ class ChatTemplate:
 
     @classmethod
     def of(cls, model_dir: Path) -> "ChatTemplate | None":
-        """None if the folder has no template."""
+        """Return the template of a model's folder, or `None` without one. Raises UsageError for a bad file."""
         config = read_settings(model_dir / "tokenizer_config.json")
         file = model_dir / "chat_template.jinja"
         try:
             source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
-            if isinstance(source, list):  # several by name
+            if isinstance(source, list):  # named templates
                 source = {entry["name"]: entry["template"] for entry in source}.get("default")
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"the chat template of {model_dir.name} cannot be read: {error!r}") from error
@@ -63,9 +66,9 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """The text up to where the assistant's answer begins, special tokens written out.
+        """Return the text up to the beginning of the assistant's answer, special tokens written out.
 
-        UsageError with the template's own words for messages that it refuses.
+        Raises UsageError, with the template's own words, for messages refused by the template.
         """
         try:
             return self._template.render(
@@ -84,11 +87,14 @@ class ChatTemplate:
 
 
 def chat_prompt(model_dir: Path, messages: Sequence[Mapping[str, str]]) -> list[TokenId]:
-    """The tokens up to where the assistant's answer begins. Each message has a `role` and a `content`."""
+    """Return the tokens up to the beginning of the assistant's answer. A message has a `role` and a `content`.
+
+    Raises UsageError without a template, or for messages refused by the template.
+    """
     template = ChatTemplate.of(model_dir)
     if template is None:
         raise UsageError(f"the model in {model_dir} has no chat template", hint="leave --chat out")
-    # The template writes the special tokens at the start itself.
+    # The template itself writes the special tokens at the start.
     tokenizer = read_tokenizer(tokenizer_file(str(model_dir)))
     return [TokenId(token) for token in tokenizer.encode(template.render(messages), add_special_tokens=False).ids]
 

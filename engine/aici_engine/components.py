@@ -1,4 +1,4 @@
-"""Make the parts of an engine and put them together."""
+"""Make the components of an engine and connect them."""
 
 import itertools
 from collections.abc import Callable
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 
 _GUESTS_AHEAD = 16
-"""So many guests start, or are ready and wait, while every slot is taken."""
+"""Guests that may start, or wait ready, while `max_num_seqs` sequences run."""
 _MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
-"""Half of the runtime's slots are for requests, and those of guests that have just ended stay taken for a moment."""
+"""Half of the runtime's worker slots are for requests. The slot of an ended guest stays taken for a moment, hence
+3/4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,10 @@ class EngineComponents:
 def build_components(
     config: EngineConfig, runtime: ControllerRuntime, on_step: Callable[[], None] | None = None
 ) -> EngineComponents:
-    """Raises UsageError if the folder cannot be served, or does not go with the vocabulary of `runtime`."""
+    """Load the model and make the components.
+
+    Raises UsageError if the folder cannot be served, or does not fit the vocabulary of `runtime`.
+    """
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     compute = choose_device(config, has_gpu=torch.cuda.is_available())
@@ -145,7 +149,7 @@ def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model", con
 
 
 def _start_token(model_dir: Path, tokenizer: Tokenizer, eos_token: TokenId) -> TokenId:
-    """What stands before all text; where the model has no such token, EOS: what stood before in training."""
+    """Return the model's start token; without a start token EOS, which precedes a text in training."""
     name = read_settings(model_dir / "tokenizer_config.json").get("bos_token")
     text = name.get("content") if isinstance(name, dict) else name
     token = tokenizer.token_to_id(text) if isinstance(text, str) else None

@@ -1,4 +1,4 @@
-"""What an engine is told when it is made. Values, checked once."""
+"""The configuration of an engine: a value, checked once."""
 
 import os
 from dataclasses import dataclass
@@ -9,31 +9,40 @@ from aici_base.errors import UsageError
 from aici_engine.sampling_params import SamplingParams as SamplingParams
 
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "int4"]
-"""Of the weights. int8 and int4: by groups of 32 along a row (aici_engine.model.quantize), input embedding and output
-head in 8 bits either way. auto: the smallest that loses nothing of the weights as they are stored."""
+"""The number format of the weights. int8 and int4: in groups of 32 along a row (`aici_engine.model.quantize`), with
+8 bits for the input embedding and the output head in either format. auto: the smallest format without loss for the
+stored weights."""
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
-DTYPE_HELP: Final = "Of the weights: float32, bfloat16, int8, int4, or auto: the smallest that loses nothing."
+DTYPE_HELP: Final = "Format of the weights: float32, bfloat16, int8, int4, or auto: the smallest without loss."
 Device = Literal["auto", "cpu", "cuda"]
-"""auto: a GPU if torch sees one, and the weights are not to be int8 or int4, which are the CPU's."""
+"""auto: a GPU if torch finds a GPU and the dtype is neither int8 nor int4, which run on the CPU only."""
 DEVICES: Final[tuple[Device, ...]] = get_args(Device)
-DEVICE_HELP: Final = "What computes: cpu, cuda (the first GPU that is visible), or auto: a GPU if there is one."
+DEVICE_HELP: Final = "The computing device: cpu, cuda (the first visible GPU), or auto: a GPU if found, else the CPU."
 DEFAULT_DTYPE: Final[Dtype] = "auto"
 MAX_PRIORITY = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """`model_dir`: a local folder in Hugging Face layout.
+    """The configuration of an engine. `model_dir`: a local folder in Hugging Face layout.
 
-    The KV cache has `num_pages` pages of `page_size` tokens; without `page_size`, pages are as large as suits the
-    device; without `num_pages` it may take `memory_fraction` of the device's memory that is available when the engine
-    starts, but not more than all sequences at full length would need.
-    `max_batch_tokens` bounds the tokens of one forward pass; every running sequence that decodes takes one of them.
-    `prefill_slowdown`: while sequences decode, so much of prompts is computed beside them as makes a step about so many
-    times as long; None sets no such bound. `max_context` only ever lowers the limit of the model. `prefix_cache`: what
-    was computed of one sequence serves all that begin with the same tokens. `calm_rounds`: a controller that forced
-    nothing for so many steps is told of tokens while the model computes, which waits for it no more. When it forces
-    something after all, that costs a forward pass: about as much as twelve times not waiting saves.
+    >>> config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=8)
+    >>> with Engine(config) as own_engine:
+    ...     text = own_engine.generate("Hello", max_tokens=4)
+
+    `page_size`, in tokens: `None` takes the size that suits the device. `num_pages`: the pages of the KV cache; `None`
+    takes `memory_fraction` of the device's memory available at the start, but no more than `max_num_seqs` sequences of
+    full length need. `max_num_seqs`: sequences that run at the same time. `max_batch_tokens`: tokens of one forward
+    pass, one of them for every decoding sequence. `prefill_slowdown`: beside decoding sequences, a step computes so
+    many tokens of prompts that the step takes about this many times as long; `None` sets no bound. `max_context`, in
+    tokens, lowers the limit of the model, and never raises the limit. `num_threads`: threads of the model; `None`
+    leaves the choice to torch. `prefix_cache`: sequences with the same beginning share its computation.
+
+    `calm_rounds`: after this many steps without forced tokens, a controller is told of new tokens during the forward
+    pass, and the model does not wait for the controller. If the controller then forces a token after all, a forward
+    pass is lost: about the time that twelve steps without a wait save.
+
+    Raises UsageError for a value out of range, or values that exclude each other.
     """
 
     model_dir: Path
@@ -57,7 +66,7 @@ class EngineConfig:
             raise UsageError(f"device {self.device!r} is not known", hint=f"use one of {', '.join(DEVICES)}")
         if self.device == "cuda" and self.dtype in ("int8", "int4"):
             raise UsageError(
-                f"{self.dtype} weights are for the CPU: there are no such kernels for a GPU here",
+                f"{self.dtype} weights run on the CPU only: aici has no GPU kernels for {self.dtype}",
                 hint="use dtype bfloat16, float32 or auto, or device cpu",
             )
         for name in (
@@ -75,18 +84,18 @@ class EngineConfig:
         cores = os.cpu_count() or 1
         if self.num_threads is not None and self.num_threads > cores:
             raise UsageError(
-                f"{self.num_threads} threads are asked for (num_threads): this machine has {cores} cores",
-                hint="threads that share a core wait for each other",
+                f"num_threads is {self.num_threads}, but this machine has {cores} cores",
+                hint="use at most one thread a core: threads on the same core wait for each other",
             )
         if not 0.0 < self.memory_fraction <= 1.0:
             raise UsageError(f"memory_fraction must be in (0, 1], not {self.memory_fraction}")
         if self.prefill_slowdown is not None and not 1.0 <= self.prefill_slowdown < float("inf"):
             raise UsageError(
                 f"prefill_slowdown must be a number from 1, not {self.prefill_slowdown}",
-                hint="1 computes as little of prompts beside other requests as can be, 4 is usual",
+                hint="use 4, or 1 to compute as little as possible of prompts beside other requests",
             )
         if self.max_batch_tokens <= self.max_num_seqs:
             raise UsageError(
                 f"max_batch_tokens ({self.max_batch_tokens}) must exceed max_num_seqs ({self.max_num_seqs})",
-                hint="else prompts would wait for ever while every sequence decodes",
+                hint="raise max_batch_tokens: prompts need room beside the decoding sequences",
             )

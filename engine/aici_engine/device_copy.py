@@ -1,4 +1,4 @@
-"""From the host's memory to a device's."""
+"""Copies from host memory to a device."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import torch
 
 
 def copy_to_device(array: np.ndarray[Any, np.dtype[Any]], device: torch.device) -> torch.Tensor:
-    """Waits for nothing that the device does. On the CPU the tensor shares the array's memory."""
+    """Return `array` as a tensor on `device`, without a wait for the device. On the CPU the tensor shares the
+    memory."""
     tensor = torch.from_numpy(array)
-    # From memory that is not pinned, a copy waits until a GPU has done all that it was told before.
+    # A copy from unpinned memory would wait until the GPU has done all earlier work.
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -1,4 +1,4 @@
-"""The engine: a model, its cache and its thread, behind a few methods that any thread may call."""
+"""The engine: a model, its cache and its thread. Any thread may call the methods."""
 
 import asyncio
 import gc
@@ -32,7 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class Stats(TypedDict):
-    """`cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: those of prompts that were there."""
+    """Counts since the engine started, and the current state.
+
+    `cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: tokens of prompts found in the cache.
+    """
 
     active_requests: int
     waiting_requests: int
@@ -44,11 +47,14 @@ class Stats(TypedDict):
 
 
 class Engine:
-    """Loads the model in the constructor, about a second. Several engines may live in one process.
+    """Runs one model. The constructor loads the model, in about a second. A process may have several engines.
 
-    `runtime`: the controller runtime, ready; it stays the caller's and must outlive the engine. `on_step`: called
-    on the engine's thread after sinks were given events, before the engine computes or waits: a server may send them on
-    together. It must not block. Close with `shutdown` or as a context manager.
+    `runtime`: the controller runtime, ready. The caller owns the runtime, which must outlive the engine. `on_step`:
+    called on the engine's thread after events were sent to sinks, before the engine computes or waits; a server may
+    forward the events together. `on_step` must not block. End the engine with `shutdown`, or as a context manager.
+
+    Raises UsageError for a folder or a runtime that does not fit `config`, UnavailableError on a system without
+    support.
     """
 
     def __init__(
@@ -59,7 +65,7 @@ class Engine:
         on_step: Callable[[], None] | None = None,
     ) -> None:
         _prepare_process()
-        # Torch weighs a second and a half to import: only who makes an engine pays.
+        # The import of torch takes a second and a half, so only a process with an engine pays.
         from aici_engine.components import build_components
 
         runtime = runtime or NoRuntime()
@@ -74,28 +80,28 @@ class Engine:
 
     @property
     def max_len(self) -> int:
-        """Tokens, prompt and output together, that one sequence can have."""
+        """The most tokens of a sequence, prompt and output together."""
         return self._components.max_len
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that the model has logits for."""
+        """The number of tokens with logits."""
         return self._components.vocab_size
 
     @property
     def eos_tokens(self) -> frozenset[TokenId]:
-        """Each of them ends plain generation."""
+        """The tokens that end plain generation."""
         return self._components.eos_tokens
 
     @property
     def start_token(self) -> TokenId:
-        """What a prompt without text consists of: the model's start symbol, or EOS where it has none."""
+        """The token of a prompt without text: the model's start token, or EOS for a model without a start token."""
         return self._components.start_token
 
     def tokenize(self, text: str) -> list[TokenId]:
-        """As the model's tokenizer does by default, special tokens at the ends included.
+        """Return the tokens of `text` by the model's tokenizer, its default special tokens at the ends included.
 
-        Raises UsageError for half a surrogate pair: what Python makes of arguments that are no UTF-8.
+        Raises UsageError for a lone surrogate, which Python makes of command-line arguments in invalid UTF-8.
         """
         try:
             text.encode()
@@ -104,10 +110,13 @@ class Engine:
         return [TokenId(token) for token in self._components.tokenizer.encode(text).ids]
 
     def submit(self, request: Request, *, sink: Sink | None = None) -> RequestHandle:
-        """Queue a request. Its events go to `sink`, if given, else to the handle.
+        """Queue a request, and return at once. Events go to `sink` if given, else to the handle.
 
-        Raises UsageError for a prompt that is empty or can never fit, and for what does not go together,
-        UnavailableError after `shutdown`.
+        >>> handle = engine.submit(Request(prompt="Once upon a time", sampling=SamplingParams(max_tokens=8)))
+        >>> text = handle.wait().text
+
+        The handle must stay with one reader; `abort` may be called from any thread. Raises UsageError for an empty or
+        too long prompt, or for options that exclude each other, and UnavailableError after `shutdown`.
         """
         prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else _ids(request.prompt)
         limit = self._limit(prompt, request.sampling.max_tokens)
@@ -183,10 +192,14 @@ class Engine:
         controller: ControllerCall | None = None,
         **sampling: "Unpack[SamplingOptions]",
     ) -> str | list[str] | Iterator[str] | Iterator[tuple[int, str]]:
-        """Text without the prompt; of several prompts, a list in their order. A failed request raises its error.
+        """Return the generated text, without the prompt; for a list of prompts, a list in the same order.
 
-        With `stream`, pieces as they come (with the index of their prompt, if a list was given); a stream that is
-        dropped half-way aborts its requests.
+        >>> text = engine.generate("The answer is", max_tokens=8)
+        >>> texts = engine.generate(["One, two,", "Alpha, beta,"], max_tokens=8, temperature=0.0)
+
+        `sampling`: the fields of SamplingParams. With `stream`, return an iterator over pieces of text; for a list of
+        prompts, over pairs of the prompt's index and a piece. Dropping the iterator aborts the requests. Raises the
+        error of a failed request, and the errors of `submit`.
         """
         params = from_options(sampling)
         prompts = [prompt] if isinstance(prompt, str) else prompt
@@ -202,7 +215,7 @@ class Engine:
         try:
             ends = [handle.wait() for handle in handles]
         finally:
-            # Ctrl-C: nobody waits for them any more.
+            # After Ctrl-C nothing waits for the requests any more.
             for handle in handles:
                 handle.abort()
         for end in ends:
@@ -214,12 +227,12 @@ class Engine:
     async def generate_async(
         self, prompt: str, *, controller: ControllerCall | None = None, **sampling: "Unpack[SamplingOptions]"
     ) -> AsyncIterator[str]:
-        """As `generate(prompt, stream=True)`, for asyncio."""
+        """Yield pieces of text, as `generate(prompt, stream=True)`, in asyncio."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
 
         def sink(event: Event) -> None:
-            # The asyncio loop may be gone before the abort has taken effect.
+            # The asyncio loop may be closed before the abort takes effect.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
@@ -236,10 +249,10 @@ class Engine:
             handle.abort()
 
     def use_runtime(self, runtime: ControllerRuntime) -> None:
-        """Go on with another controller runtime, ready, after one has died; from any thread.
+        """Replace the controller runtime, after the old runtime has died, by a ready runtime.
 
-        Controlled requests that the last one still has fail with RuntimeDiedError. Raises UsageError if its vocabulary
-        is another.
+        Controlled requests of the old runtime fail with RuntimeDiedError. Raises UsageError for a runtime with a
+        different vocabulary.
         """
         if (runtime.vocab_size, runtime.eos_token) != self._vocabulary:
             raise UsageError(
@@ -264,18 +277,18 @@ class Engine:
         )
 
     def check_alive(self) -> None:
-        """Raises UnavailableError after `shutdown`, and what ended the engine, if anything has."""
+        """Raise UnavailableError after `shutdown`, and the fatal error of an engine that has failed."""
         if self._closed:
             raise UnavailableError("the engine was shut down")
         if self._loop.fatal is not None:
             raise self._loop.fatal
 
     def profile(self) -> StepProfile:
-        """Where the time of steps went since this was last asked."""
+        """Return the profile of the steps since the last call."""
         return self._loop.profile.read()
 
     def shutdown(self) -> None:
-        """Abort what runs and stop the thread. Idempotent."""
+        """Abort all requests and stop the thread. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -333,12 +346,12 @@ class Engine:
 
 
 def _ids(prompt: Seq[TokenId]) -> list[TokenId]:
-    """Python's own integers: arrays hold others, which JSON cannot say."""
+    """Return the ids as Python's integers, because JSON cannot encode the integers of arrays."""
     return [TokenId(operator.index(token)) for token in prompt]
 
 
 def _piece(event: Event) -> str:
-    """What a stream gains by an event. Raises the error of a failed request."""
+    """Return the text that a stream gains by an event. Raises the error of a failed request."""
     if isinstance(event, TokenEvent):
         return event.text
     if isinstance(event, FinishEvent):
@@ -349,10 +362,10 @@ def _piece(event: Event) -> str:
 
 
 def import_engine(*, freeze: bool = True) -> None:
-    """Import what the first engine of a process needs, half a second sooner than the engine would.
+    """Import the modules of an engine, half a second faster than the first engine would.
 
-    The imports make a million objects that stay: no garbage is collected meanwhile. With `freeze`, for a process that
-    aici owns, no later collection looks at them, nor at any other object that exists by then.
+    The imports make a million permanent objects, so the import runs without garbage collection. `freeze`: later
+    collections skip all objects of the process so far, too; only for a process of aici's own.
     """
     _prepare_process()
     was_enabled = gc.isenabled()
@@ -369,7 +382,7 @@ def import_engine(*, freeze: bool = True) -> None:
 def _prepare_process() -> None:
     if sys.platform != "linux":
         raise UnavailableError(f"the engine runs on Linux only, not on {sys.platform}")
-    # libgomp's spinning makes a step tens of times slower when another process wants the cores.
+    # The spinning of libgomp makes a step tens of times slower while other processes need the cores.
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     elif os.environ.get("OMP_WAIT_POLICY", "").upper() != "PASSIVE":

@@ -1,8 +1,7 @@
-"""What a request reports while it runs: any number of other events, then exactly one finish event.
+"""The events of a request: any number of events, then exactly one FinishEvent.
 
-Who knows nothing of forks skips every ForkEvent, and sees the root alone.
-
-What comes once a token is a named tuple: these are made in a third of the time.
+A listener without interest in forks skips every ForkEvent, and sees the root alone. Frequent events are named tuples,
+which are made in a third of the time of a dataclass.
 """
 
 from collections.abc import Mapping
@@ -15,8 +14,13 @@ from aici_base.ids import TokenId
 
 
 class FinishReason(StrEnum):
-    """`EOS`: the model ended the text, in plain generation or right before the controller stopped. `STOP`: the
-    controller did. `STOP_STRING`: the text reached one of the request's stop strings."""
+    """Why a sequence ended.
+
+    `EOS`: the model ended the text, in plain generation or right before the controller stopped. `STOP_STRING`: the text
+    reached a stop string. `LENGTH`: `max_tokens` or the context is used up. `STOP`: the controller stopped. `ABORT`:
+    the caller aborted the request. `FAIL`: an error. `DEADLOCK`: all forks stayed suspended. `OUT_OF_FUEL`: the
+    controller backtracked too much.
+    """
 
     EOS = "eos"
     STOP_STRING = "stop"
@@ -34,7 +38,7 @@ class Origin(StrEnum):
 
 
 class Token(NamedTuple):
-    """`data`: its bytes, empty for special tokens. `logprob`, `top_logprobs`: as `SamplingParams.logprobs` asks."""
+    """An output token. `data`: its bytes, empty for special tokens. `logprob`, `top_logprobs`: see `SamplingParams`."""
 
     token_id: TokenId
     data: bytes
@@ -44,9 +48,9 @@ class Token(NamedTuple):
 
 
 class TokenScore(NamedTuple):
-    """A token's log-probability, None if it has none, and the likeliest tokens in its place, likeliest first.
+    """A token's log-probability, and the likeliest tokens in its place with theirs, likeliest first.
 
-    The token itself is among the latter only if it is so likely.
+    `logprob`: `None` without a score. `top_logprobs` contains the token itself only if the token is likely enough.
     """
 
     token_id: TokenId
@@ -56,24 +60,24 @@ class TokenScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedEvent:
-    """Nothing is wrong with the request, and its guest, if any, has started: it waits for its turn, or runs.
+    """The request is valid and its guest, if any, has started. The request waits for admission, or runs.
 
-    The first event of every request that does not fail, or end, before.
+    The first event of a request, unless the request fails or ends before.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreEvent:
-    """The scores of the prompt's tokens, from `Request.score_from` on; once, before the first token event."""
+    """The scores of the prompt's tokens from `Request.score_from` on. Sent once, before the first TokenEvent."""
 
     scores: tuple[TokenScore, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ControlEvent:
-    """What the controller logged, and its writes of variables as the wire has them, in one of its callbacks.
+    """The logs and the writes of variables of one callback of the controller, writes in the wire's form.
 
-    It comes before the token events of what that callback decided.
+    Sent before the token events that follow from the callback.
     """
 
     logs: str
@@ -81,8 +85,11 @@ class ControlEvent:
 
 
 class TokenEvent(NamedTuple):
-    """`text`: what the stream gains; starts with ` ↩ ` after a backtrack. It may be empty while a character is
-    incomplete, or while the text might be the beginning of a stop string: what turns out not to be comes later."""
+    """A token was appended. `text`: the text that the stream gains, with ` ↩ ` in front after a backtrack.
+
+    `text` is empty while a character is incomplete. Text that may begin a stop string is held back, and sent with a
+    later event if no stop string follows.
+    """
 
     token: Token
     text: str
@@ -90,17 +97,17 @@ class TokenEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BacktrackEvent:
-    """The last `num_tokens` tokens reported by earlier events (or of the prompt, beyond those) are gone."""
+    """The last `num_tokens` tokens of the output, and beyond the output of the prompt, were removed."""
 
     num_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """`sampled_tokens` and `ff_tokens` count what was sampled and what a controller forced, also if later removed.
+    """Token counts. `sampled_tokens` and `ff_tokens` (forced by a controller) include tokens removed later.
 
-    Prompt tokens are counted apart and not part of the cost. `cached_tokens` of them were not computed: they had been,
-    for whoever began alike.
+    `prompt_tokens` are not part of the cost. `cached_tokens`: prompt tokens found in the cache, computed for requests
+    with the same beginning.
     """
 
     prompt_tokens: int
@@ -115,7 +122,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds since the request was submitted. `first_token_s` is None if there was none."""
+    """Seconds since submission. `started_s`: until the sequence ran; `first_token_s`: until the first token; or
+    `None`."""
 
     started_s: float | None
     first_token_s: float | None
@@ -124,11 +132,13 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishEvent:
-    """The end. `text` is the true text, without what was backtracked; `tail` is what the stream gains at the very end.
+    """The end of a sequence, or of the request. `text`: the true text, without removed tokens. `tail`: the text that
+    the stream gains at the end.
 
-    `storage` holds the controller's writes of variables, as the wire has them. `error` is set exactly if the reason is
-    `FAIL`, `stop` exactly if it is `STOP_STRING`: the one that the text, which ends before it, had reached. `tokens`
-    and `usage` count those that made it up; the usage of the last event of a request is that of all its forks.
+    `tokens`: the tokens of the output. `usage`: the usage of the sequence; in the last event of a request, of all
+    forks. `logs`, `storage`: the controller's logs and writes of variables, writes in the wire's form. `error` is set
+    exactly if the reason is `FAIL`, `stop` exactly if the reason is `STOP_STRING`: the stop string reached, which
+    `text` excludes.
     """
 
     reason: FinishReason
@@ -145,8 +155,10 @@ class FinishEvent:
 
 @dataclass(frozen=True, slots=True)
 class ForkedEvent:
-    """The first event of a fork: it begins as a copy of fork `parent`. `text`: with what its stream begins, the true
-    text so far but for what is held back. `tokens`: the output so far."""
+    """The first event of a fork, a copy of fork `parent`. `tokens`: the output so far.
+
+    `text`: the beginning of the fork's stream, the true text so far without the held-back end.
+    """
 
     parent: int
     text: str
@@ -155,11 +167,11 @@ class ForkedEvent:
 
 @dataclass(frozen=True, slots=True)
 class ForkEvent:
-    """What happened in one of a request's forks: from a ForkedEvent to a FinishEvent, whose `logs`, `storage` and
-    `usage` are what the fork itself added.
+    """An event of fork `fork`, from its ForkedEvent to its FinishEvent.
 
-    What happens in fork 0, the root, comes as it is, but for its end while other forks live: that is told as a
-    ForkEvent at once, and by the bare FinishEvent again when all have ended.
+    The `logs`, `storage` and `usage` of the FinishEvent are the fork's own. Events of fork 0, the root, are sent bare.
+    The exception is a root that ends before its forks: its FinishEvent is sent at once in a ForkEvent, and bare after
+    the last fork has ended.
     """
 
     fork: int

@@ -1,4 +1,4 @@
-"""The sequences that have not ended, and their ends."""
+"""The sequences of the engine until their end, and the policy for failures of the controller runtime."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,9 +18,9 @@ _T = TypeVar("_T")
 class LiveSequences:
     """Used by the engine's thread alone.
 
-    A sequence that must end is marked by `Sequence.end`, and `finish_ended` ends it: no pages, no guest, and after the
-    last sequence of a request its one finish event. `runtime_error`: why there is no controller runtime; None while
-    there is one.
+    `Sequence.end` marks a sequence, and `finish_ended` ends marked sequences: pages are freed, the guest is dropped,
+    and after the last sequence of a request the request has its one finish event. `runtime_error`: the death of the
+    controller runtime, or `None` while the runtime lives.
     """
 
     def __init__(self, scheduler: Scheduler, session: GuestSession, output: Output) -> None:
@@ -34,7 +34,7 @@ class LiveSequences:
         return len(self._sequences)
 
     def add(self, seq: Sequence) -> None:
-        """A request has come, or a fork has come into being."""
+        """Add the sequence of a new request, or a new fork."""
         self._sequences[seq.seq_id] = seq
 
     def abort(self, request_id: SeqId) -> None:
@@ -44,14 +44,14 @@ class LiveSequences:
                 seq.end(FinishReason.ABORT)
 
     def end_all(self, reason: FinishReason, error: AiciError | None = None) -> None:
-        """End every sequence. A sequence that was marked before keeps its own reason."""
+        """End every sequence. A sequence marked before keeps its own reason."""
         for seq in self._sequences.values():
             seq.end(reason, error)
         self.finish_ended()
         self._output.flush()
 
     def finish_ended(self) -> None:
-        """End all sequences that are marked, forks before their parents."""
+        """End all marked sequences, forks before their parents."""
         for seq in [seq for seq in reversed(self._sequences.values()) if seq.ending is not None]:
             assert seq.ending is not None
             del self._sequences[seq.seq_id]
@@ -59,14 +59,14 @@ class LiveSequences:
             try:
                 self.talk(self._session.drop, seq)
             finally:
-                # Nothing holds the sequence any more, so its listener is told whatever happened.
+                # Nothing holds the sequence any more: the listener must hear of the end even after a failure.
                 self._output.finish(seq, *seq.ending)
 
     def talk(self, say: Callable[[_T], None], argument: _T) -> None:
-        """Call `say(argument)`, which talks to the controller runtime. Every message to the runtime passes here.
+        """Call `say(argument)`, which sends a message to the controller runtime. All messages of the engine pass here.
 
-        If the runtime has died, or refuses a whole message, every controlled sequence is marked with the error; plain
-        sequences go on. Without a runtime nothing is said.
+        If the runtime dies or refuses the whole message, all controlled sequences are marked with the error; plain
+        sequences go on. After the death of the runtime, `say` is not called.
         """
         if self.runtime_error is not None:
             return
@@ -78,7 +78,7 @@ class LiveSequences:
             self._fail_controlled(error)
 
     def replace_runtime(self, runtime: ControllerRuntime) -> None:
-        """Go on with `runtime`. Controlled sequences fail with RuntimeDiedError: their guests went with the old one."""
+        """Go on with `runtime`. Controlled sequences fail with RuntimeDiedError: their guests were lost."""
         if self.runtime_error is None:
             self._lose_runtime(RuntimeDiedError("the controller runtime was replaced"))
         self.finish_ended()

@@ -1,7 +1,7 @@
 """The engine's thread: read commands, then plan, execute and commit a step, again and again.
 
-Everything that happens to a sequence happens on this thread; other threads only put commands into the inbox. A sequence
-that must end is marked by the module that notices, and `LiveSequences.finish_ended` ends it.
+All changes of sequences happen on the engine's thread; other threads only put commands into the inbox. Any module may
+mark a sequence to end, and `LiveSequences.finish_ended` ends the marked sequences.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FUEL_PER_CONTEXT = 10
-"""A request that costs more than this many contexts is out of fuel: a controller that backtracks for ever must end."""
+"""The fuel of a request, in contexts of the model: a controller may not backtrack for ever."""
 
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Owns the inbox. `fatal`: the error that ended the engine, or None. For the three EOS see `StepCommitter`."""
+    """Owns the inbox. `fatal`: the error that ended the engine, or `None`. The EOS tokens: see `StepCommitter`."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class Loop:
         self._inbox.put(lambda: self._begin(seq))
 
     def abort(self, request_id: SeqId) -> None:
-        """End the request whose root has this id, with all its forks."""
+        """End the request with this id, all forks included."""
         self._inbox.put(lambda: self._live.abort(request_id))
 
     def use_runtime(self, runtime: ControllerRuntime) -> None:
-        """Controlled requests that were submitted before fail with RuntimeDiedError; later ones go to `runtime`."""
+        """Fail earlier controlled requests with RuntimeDiedError, and send later requests to `runtime`."""
         self._inbox.put(lambda: self._live.replace_runtime(runtime))
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ class Loop:
     # On the engine's thread.
 
     def run(self) -> None:
-        """Run until `stop`. An error that belongs to no single sequence fails all requests, and every later one."""
+        """Run until `stop`. An error beyond a single sequence fails all requests, later requests included."""
         try:
             while not self._stopping:
                 self._read_inbox()
@@ -149,8 +149,10 @@ class Loop:
         self._live.talk(self._session.round, [])
 
     def _read_inbox(self) -> None:
-        """Run all commands. Without a sequence to compute, wait for a command: for ever, or for a time that grows from
-        step to step if all guests are suspended."""
+        """Run all commands. Without live sequences, wait for a command.
+
+        If all sequences are suspended, wait for a time, which doubles from step to step up to `_LONGEST_WAIT_S`.
+        """
         if not self._scheduler.running and not self._scheduler.waiting:
             self._wait_s = 0.0
             # Free the guests of ended sequences now, not when the next request comes.

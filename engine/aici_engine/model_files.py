@@ -1,4 +1,4 @@
-"""The files beside a model's weights: what people edit, and what downloads cut off."""
+"""The files beside a model's weights. Files may be edited by hand, or cut off by a download."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ _HINT = "the download may be incomplete: fetch it again"
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Nothing where there is no such file. Raises UsageError for what is no JSON object."""
+    """Return the JSON object in `path`; an empty dict without the file. Raises UsageError for bad contents."""
     if not path.is_file():
         return {}
     try:
@@ -26,12 +26,12 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_tokenizer(path: Path) -> "Tokenizer":
-    """It neither cuts texts nor fills them up, whatever the file says. Raises UsageError."""
+    """Return the tokenizer, with truncation and padding switched off. Raises UsageError for a bad file."""
     from tokenizers import Tokenizer
 
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no narrower kind
+    except Exception as error:  # the library raises plain Exception
         raise UsageError(f"{path} cannot be loaded as a tokenizer: {error}", hint=_HINT) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

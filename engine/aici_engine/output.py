@@ -1,4 +1,4 @@
-"""What a sequence gains or loses becomes events here, and nowhere else; so does its end."""
+"""All events of requests are made here: tokens appended or removed, logs, scores, forks, ends."""
 
 import logging
 from collections.abc import Callable
@@ -30,9 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class Output:
-    """`token_bytes[id]`: bytes of each token, empty for special ones; ids beyond it have none.
+    """Changes the transcripts of sequences, and sends the events to the requests' sinks, on the engine's thread.
 
-    `on_step`: see `flush`.
+    `token_bytes[id]`: the bytes of a token, empty for special tokens; ids beyond the list have no bytes. `on_step`: see
+    `flush`. A sink that raises aborts its request.
     """
 
     def __init__(self, token_bytes: Seq[bytes], on_step: Callable[[], None] | None = None) -> None:
@@ -44,51 +45,51 @@ class Output:
         self._tell(seq, AcceptedEvent())
 
     def forked(self, seq: Sequence, parent: Sequence, begin: str) -> None:
-        """`begin`: what its stream begins with."""
+        """`begin`: the text at the beginning of the fork's stream."""
         self._tell(seq, ForkedEvent(parent.fork, begin, tuple(seq.transcript.output)))
 
     def sampled(self, seq: Sequence, score: TokenScore) -> None:
         self._append(seq, score, self._bytes(score.token_id), Origin.SAMPLED)
 
     def sampled_eos(self, seq: Sequence, score: TokenScore, *, kept_as: TokenId | None = None) -> None:
-        """EOS is no part of the text, whatever bytes it has."""
+        """Append an EOS. The bytes of an EOS are no part of the text. `kept_as`: see `Sequence.append`."""
         self._append(seq, score, b"", Origin.SAMPLED, kept_as)
 
     def forced(self, seq: Sequence, token_ids: Seq[TokenId]) -> None:
-        """As many as there is room for, up to the end of a stop string. No room for all is the end."""
+        """Append forced tokens, up to the end of a stop string. Without room for all, end with `LENGTH`."""
         room = max(0, seq.room)
         for token_id in token_ids[:room]:
             if seq.transcript.stop is not None:
                 return
             score = TokenScore(token_id)
             if seq.sampling.logprobs is not None:
-                # Nothing else could have come.
+                # A forced token had probability 1.
                 score = TokenScore(token_id, 0.0, ((token_id, 0.0),)[: seq.sampling.logprobs])
             self._append(seq, score, self._bytes(token_id), Origin.FORCED)
         if len(token_ids) > room and seq.transcript.stop is None:
             seq.end(FinishReason.LENGTH)
 
     def scored(self, seq: Sequence) -> None:
-        """Report the scores of the prompt once they are complete."""
+        """Report the scores of the prompt if complete."""
         scores = seq.sampler.take_scores(seq.transcript.prompt_len)
         if scores is not None:
             self._tell(seq, ScoreEvent(scores))
 
     def controlled(self, seq: Sequence, logs: str, storage: Seq[dict[str, Any]]) -> None:
-        """What one callback of its controller logged and wrote, if anything."""
+        """Report the logs and the written variables of a guest's callback, if any."""
         if logs or storage:
             seq.transcript.logs.append(logs)
             seq.transcript.storage.extend(storage)
             self._tell(seq, ControlEvent(logs, tuple(storage)))
 
     def remove(self, seq: Sequence, num_tokens: int) -> None:
-        """Its last tokens. The caller has seen to it that it has so many, and that something is left, or comes."""
+        """Remove the last tokens. The sequence must have so many, and a token must remain or be appended next."""
         if num_tokens:
             seq.remove(num_tokens)
             self._tell(seq, BacktrackEvent(num_tokens))
 
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None) -> None:
-        """The end of a sequence, and of its request if it was the last: that one's terminal event."""
+        """Report the end of a sequence. After the last sequence of a request, send the request's terminal event."""
         group = seq.group
         end = _end(seq, reason, error)
         group.leave(seq, end)
@@ -98,14 +99,14 @@ class Output:
             self._send(group, group.request_end(end.timings.total_s))
 
     def flush(self) -> None:
-        """Call `on_step` if anything was told since the last time: the listeners may send it on together."""
+        """Call `on_step` if events were sent since the last call. Listeners may forward the events together."""
         if not self._told:
             return
         self._told = False
         if self._on_step is not None:
             try:
                 self._on_step()
-            except Exception:  # noqa: BLE001 the engine loop's: the requests have no part in it
+            except Exception:  # noqa: BLE001 the engine loop's: the failure is not a request's
                 _log.exception("on_step raised")
 
     def _bytes(self, token_id: TokenId) -> bytes:
@@ -126,7 +127,7 @@ class Output:
         self._told = True
         try:
             group.sink(event)
-        except Exception:  # noqa: BLE001 the engine loop's: who listens badly loses the request, not the engine
+        except Exception:  # noqa: BLE001 the engine loop's: a bad sink costs its request, not the engine
             _log.exception("the sink of request %s raised: it is aborted", group.request_id)
             group.sink = _nobody
             group.end(FinishReason.ABORT)
@@ -155,4 +156,4 @@ def _end(seq: Sequence, reason: FinishReason, error: AiciError | None) -> Finish
 
 
 def _nobody(event: Event) -> None:
-    """Where events go whose listener failed."""
+    """The sink of a request after its own sink has failed."""

@@ -1,22 +1,19 @@
-"""How much of prompts goes into a step: what those will bear who wait for it to end.
+"""How many tokens of prompts a step may compute, so that decoding sequences do not wait too long.
 
-Costs are measured while the engine runs, so no number of tokens need be right for every model and machine: the time of
-a step that only decodes, by how many do, and what each token of a prompt adds to that.
+The engine measures costs while running, so no fixed number of tokens must suit all models and machines: the time of a
+step without prompts, by the number of decoding sequences, and the time that a token of a prompt adds.
 """
 
 LEAST = 16
-"""So many tokens are computed, whatever it costs: a prompt goes on."""
+"""A step computes at least this many tokens of prompts, at any cost, so prompts make progress."""
 LONGEST_S = 0.5
-"""Who arrives, and who gives up, waits for a step of prompts alone no longer than about this."""
+"""The longest step of prompts alone, roughly: new requests and aborts wait for the end of a step."""
 _NEWS = 0.1
-"""The weight of the newest step in what is known of the time of steps."""
+"""The weight of the newest step in the moving averages."""
 
 
 class PrefillBudget:
-    """A step that also computes prompts takes about `slowdown` times as long as one that does not.
-
-    None sets no bounds.
-    """
+    """A step with prompts takes about `slowdown` times as long as a step without. `None` sets no bound."""
 
     def __init__(self, slowdown: float | None) -> None:
         self._slowdown = slowdown
@@ -25,13 +22,15 @@ class PrefillBudget:
         self._is_warm = False
 
     def max_prompt_tokens(self, num_decodes: int) -> int | None:
-        """Of prompts, beside so many sequences that decode; None for any number. 0, once for each size of batch: to see
-        how long a step takes without."""
+        """Return the number of prompt tokens for a step with `num_decodes` decoding sequences; `None` for no bound.
+
+        Return 0 once a batch size, to measure a step without prompts.
+        """
         if self._slowdown is None:
             return None
         if num_decodes == 0:
             tokens = self._affordable(LONGEST_S)
-            # The same for times that differ little: where a prompt is cut should not differ from run to run.
+            # A power of two is the same for similar times, so prompts are cut alike from run to run.
             return tokens and 1 << tokens.bit_length() - 1
         size = num_decodes.bit_length()
         if size not in self._decode_s:
@@ -43,9 +42,9 @@ class PrefillBudget:
         return self._affordable(min(LONGEST_S, (self._slowdown - 1) * decode_s)) or LEAST
 
     def record_step(self, time_s: float, *, num_decodes: int, num_others: int) -> None:
-        """A forward pass over `num_others` tokens beside `num_decodes` of sequences that decode."""
+        """Record a step's time: `num_decodes` decoding sequences and `num_others` further tokens."""
         if not self._is_warm:
-            # The first pass reads the weights from the disk, starts threads, and tells nothing of others.
+            # The first step reads the weights from the disk and starts threads: its time is no guide.
             self._is_warm = True
             return
         size = max(1, num_decodes).bit_length()
@@ -54,9 +53,9 @@ class PrefillBudget:
             self._prefill_s += max(0.0, time_s - (known or 0.0)) - _NEWS * self._prefill_s
             self._num_tokens += num_others - _NEWS * self._num_tokens
         else:
-            # A neighbour on the machine makes some steps take many times as long: no news is worse than double.
+            # A busy machine makes single steps many times as long, so a step counts at most double the average.
             self._decode_s[size] = time_s if known is None else known + _NEWS * (min(time_s, 2 * known) - known)
 
     def _affordable(self, time_s: float) -> int | None:
-        """None if nothing is known yet."""
+        """Return the tokens that `time_s` pays for, at least `LEAST`; `None` before the first measurement."""
         return max(LEAST, int(time_s * self._num_tokens / self._prefill_s)) if self._prefill_s else None

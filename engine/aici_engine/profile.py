@@ -1,4 +1,4 @@
-"""Where the time of steps goes, phase by phase: cheap enough to be always on, some microseconds a step."""
+"""The time of steps by phase. Always on: the cost is a few microseconds a step."""
 
 import statistics
 import time
@@ -6,15 +6,15 @@ from collections import deque
 from typing import TypedDict
 
 PHASES = ("inbox", "admit", "round", "decide", "ask", "batch", "forward", "answers", "sample", "commit", "output")
-"""In the order of a step. `round`, `ask` and `answers` talk to the controller runtime, the last of them for as long as
-guests take longer than the model; `sample` includes masks and, on a GPU, waiting for the end of `forward`."""
+"""The phases in the order of a step. `round`, `ask` and `answers` talk to the controller runtime; `answers` also waits
+for guests slower than the model. `sample` includes masks and, on a GPU, the wait for the end of `forward`."""
 _MAX_STEPS = 1024
 
 
 class StepProfile(TypedDict):
-    """Medians over steps, in seconds of the clock on the wall. `overhead_s`: of all phases but the forward pass.
+    """Medians over steps, in seconds of wall time. `overhead_s`: all phases except the forward pass.
 
-    They are medians because a neighbour on the machine spoils some steps, not the most.
+    Medians, because a busy machine spoils a few steps, but not most.
     """
 
     num_steps: int
@@ -23,32 +23,32 @@ class StepProfile(TypedDict):
 
 
 class Profile:
-    """Written by the engine's thread alone; `read` may be called from any."""
+    """Written by the engine's thread alone. Any thread may call `read`."""
 
     def __init__(self) -> None:
         self._steps: deque[dict[str, float]] = deque(maxlen=_MAX_STEPS)
         self.begin()
 
     def begin(self) -> None:
-        """A step: what was before, of a step that was not ended, is forgotten."""
+        """Begin a step, and forget a step without an end."""
         self._now = dict.fromkeys(PHASES, 0.0)
         self._last = time.perf_counter()
 
     def lap(self, phase: str) -> None:
-        """All since the last call was `phase`."""
+        """Count the time since the last call as `phase`."""
         time_s = time.perf_counter()
         self._now[phase] += time_s - self._last
         self._last = time_s
 
     def end(self) -> None:
-        """Steps that computed nothing do not count."""
+        """End the step. A step without a forward pass does not count."""
         if self._now["forward"]:
             self._steps.append(self._now)
 
     def read(self) -> StepProfile:
-        """Of the steps since it was last read, or the last thousand of them."""
+        """Return the profile of the steps since the last call, at most the last thousand steps."""
         told, self._steps = self._steps, deque(maxlen=_MAX_STEPS)
-        steps = list(told)  # at once: the other thread may still append to it
+        steps = list(told)  # the engine's thread may append meanwhile, so copy at once
         overheads = [sum(step.values()) - step["forward"] for step in steps]
         return StepProfile(
             num_steps=len(steps),

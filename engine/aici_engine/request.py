@@ -1,4 +1,4 @@
-"""A request as the caller makes it, and the handle that the caller keeps."""
+"""A request from the caller, and the handle for the caller."""
 
 import queue
 from collections.abc import Callable, Iterator, Sequence
@@ -9,12 +9,15 @@ from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent
 
 Sink = Callable[[Event], None]
-"""Receives a request's events on the engine's thread, so it must not block and must not raise."""
+"""Receives the events of a request on the engine's thread. A sink must not block and must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerCall:
-    """`module_id`: hash or tag. `argument`: a string goes to the guest as it is, anything else as JSON."""
+    """A controller and its argument.
+
+    `module_id`: the hash or a tag of the module. `argument`: a string is passed as is, any other value as JSON.
+    """
 
     module_id: str
     argument: object = None
@@ -22,16 +25,16 @@ class ControllerCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`prompt`: text, tokenized as the model's tokenizer does by default, or the tokens themselves.
+    """A prompt, and how to continue. `prompt`: text, which `Engine.tokenize` tokenizes, or tokens.
 
-    `score_from`: also score the prompt's tokens from this index on, by the log-softmax of the logits as the model gives
-    them: no bias, no temperature. The k likeliest come along, k = `sampling.logprobs`. The prompt's first token has no
-    log-probability: nothing precedes it.
+    `score_from`: also score the prompt's tokens from this index on, by the log-softmax of the model's logits, without
+    bias and temperature, with the k likeliest tokens (k = `sampling.logprobs`). The first token of a prompt has no
+    log-probability, because no token precedes.
 
-    `priority`: lower is sooner; a step of it is worth a minute of waiting.
+    `priority`: lower is sooner. One step of priority is worth a minute of waiting.
 
-    `cache_salt`: what was computed of others' tokens serves this request only if theirs is the same. How soon a request
-    answers, and its usage, tell what others have sent.
+    `cache_salt`: requests share computed tokens only with requests of the same salt. The time to an answer and the
+    usage reveal shared beginnings, so requests of different users need different salts to hide their prompts.
     """
 
     prompt: str | Sequence[TokenId]
@@ -43,7 +46,7 @@ class Request:
 
 
 class RequestHandle:
-    """One submitted request. Its events are read once, by one thread; `abort` may be called from any."""
+    """A submitted request. One thread reads the events, once. Any thread may call `abort`."""
 
     def __init__(self, seq_id: SeqId, abort: Callable[[SeqId], None]) -> None:
         self.seq_id = seq_id
@@ -52,18 +55,15 @@ class RequestHandle:
         self._finish: FinishEvent | None = None
 
     def put(self, event: Event) -> None:
-        """For the engine."""
+        """Add an event. Only the engine calls `put`."""
         self._events.put(event)
 
     def abort(self) -> None:
-        """End the request before its next step; its finish event still comes.
-
-        Nothing happens if it has ended already.
-        """
+        """End the request before its next step, with a FinishEvent. Does nothing after the end of the request."""
         self._abort(self.seq_id)
 
     def events(self) -> Iterator[Event]:
-        """Blocks for each event; ends after the finish event."""
+        """Yield the events, with a wait for the next, up to the FinishEvent."""
         while self._finish is None:
             event = self._events.get()
             if isinstance(event, FinishEvent):
@@ -71,7 +71,7 @@ class RequestHandle:
             yield event
 
     def wait(self) -> FinishEvent:
-        """Blocks until the request has ended; may be asked again."""
+        """Wait for the end of the request, and return its FinishEvent. May be called again."""
         for _ in self.events():
             pass
         assert self._finish is not None

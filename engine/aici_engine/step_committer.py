@@ -1,4 +1,4 @@
-"""The third part of a step: score and sample what was computed, append to the sequences, and end sequences."""
+"""The third part of a step: score prompts, sample, append tokens, and end sequences."""
 
 import time
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from aici_engine.step_executor import StepResult
 
 
 class _Candidate(NamedTuple):
-    """A sequence whose last token was computed, and what its guest wants; `answer` is None without one."""
+    """A sequence with its last token computed, and the guest's answer, if any."""
 
     seq: Sequence
     to_sample: RowToSample[Any]
@@ -34,10 +34,9 @@ class _Candidate(NamedTuple):
 class StepCommitter:
     """Commits steps, in the order in which they were planned.
 
-    `eos_tokens`: any of these tokens ends plain generation. `eos_for_guests`: the EOS that guests know; guests are told
-    of this EOS whichever was sampled. `kept_eos`: the token that the model sees in place of an EOS after which a
-    controller goes on; None for the EOS itself. `max_fuel`: a request that costs more ends with `OUT_OF_FUEL`.
-    `tokens_generated` counts the tokens of all requests so far.
+    `eos_tokens`: the tokens that end plain generation. `eos_for_guests`: guests are told of this EOS if any EOS was
+    sampled. `kept_eos`: the model's substitute for an EOS if a controller goes on; `None` keeps the EOS. `max_fuel`: a
+    request with a higher cost ends with `OUT_OF_FUEL`. `tokens_generated`: output tokens of all requests so far.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class StepCommitter:
         self.tokens_generated = 0
 
     def commit(self, plan: StepPlan, result: StepResult) -> None:
-        """Give each sequence of the plan, and its new forks, what the step gained. Errors end their own sequence."""
+        """Append to the sequences of the plan and their new forks. An error ends its own sequence only."""
         candidates = self._candidates(plan, result)
         self._profile.lap("commit")
         tokens = self._sample(plan, result, candidates)
@@ -80,7 +79,7 @@ class StepCommitter:
         self._profile.lap("commit")
 
     def _candidates(self, plan: StepPlan, result: StepResult) -> list[_Candidate]:
-        """Share the pages with new forks, score prompts, and return the sequences whose next token is due."""
+        """Give new forks the pages of their parents, score prompts, and return the sequences ready for a token."""
         candidates = []
         for chunk, rows in zip(plan.chunks, result.rows, strict=False):
             family = result.family(chunk.seq) if result.new_forks else [chunk.seq]
@@ -100,7 +99,7 @@ class StepCommitter:
     def _sample(
         self, plan: StepPlan, result: StepResult, candidates: list[_Candidate]
     ) -> dict[SeqId, TokenScore | AiciError]:
-        """Return the token, or the error, of each sequence that wants a token."""
+        """Sample the candidates in need of a token. Return tokens and errors by sequence."""
         began = time.monotonic()
         wanted = [candidate.to_sample for candidate in candidates if candidate.wants_token()]
         tokens = self._sampler.sample_batch(wanted)
@@ -117,7 +116,7 @@ class StepCommitter:
             self._output.scored(seq)
 
     def _append(self, candidate: _Candidate, sampled: TokenScore | AiciError | None) -> None:
-        """Append the sampled token, or do what the guest wants instead."""
+        """Append the sampled token, or carry out the guest's splice."""
         seq = candidate.seq
         try:
             if isinstance(sampled, AiciError):
@@ -135,14 +134,14 @@ class StepCommitter:
             seq.group.end(FinishReason.OUT_OF_FUEL)
 
     def _append_nothing(self, seq: Sequence, answer: GuestAnswer | None) -> None:
-        """No token was sampled: do what the guest wants."""
+        """Carry out the guest's splice, or end a sequence without room. No token was sampled."""
         before = seq.transcript.num_generated
         if answer is not None and answer.splice is not None and seq.room > 0:
             self._session.splice(seq, answer.splice)
         elif answer is not None or seq.controller is None:
-            # There is no room: only the scores of the prompt were wanted, say.
+            # The sequence has no room: a request may want only the scores of its prompt.
             seq.end(FinishReason.LENGTH)
-        # Else a calm guest wants more than to go on. The next step begins with its wish.
+        # Else a calm guest wanted more than to go on, and the session has carried out the wish.
         self.tokens_generated += seq.transcript.num_generated - before
         self._scheduler.settle(seq)
 
@@ -158,7 +157,7 @@ class StepCommitter:
             if not seq.sampling.ignore_eos:
                 seq.end(FinishReason.EOS)
         else:
-            # The controller decides what EOS means. If the controller goes on, the model had better not see an EOS.
+            # The controller decides on the meaning of EOS. If the controller goes on, the model must not see an EOS.
             self._output.sampled_eos(seq, score, kept_as=self._kept_eos)
             bits = candidate.to_sample.bits
             is_choice = bits is None or int(np.bitwise_count(bits).sum()) > 1

@@ -1,4 +1,4 @@
-"""The second part of a step: the forward pass, beside which guests compute their masks."""
+"""The second part of a step: the forward pass, while guests compute their masks."""
 
 import itertools
 import logging
@@ -28,11 +28,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step has computed, before anything is sampled.
+    """The result of a step's forward pass and guests, before sampling.
 
-    `rows[i]`: the rows of logits that chunk i of the plan asked for, as the sampler takes them; a GPU may still compute
-    the numbers. `rows` is empty if the forward pass failed; then all sequences of the plan are marked to end.
-    `answers`: see `GuestSession.answers`. `forward_s`: seconds that the forward pass took on the engine's thread.
+    `rows[i]`: the rows of logits for chunk i of the plan, in the sampler's form; a GPU may still compute the numbers.
+    `rows` is empty if the forward pass failed; then all sequences of the plan are marked to end. `answers`: see
+    `GuestSession.answers`. `forward_s`: seconds of the forward pass on the engine's thread.
     """
 
     rows: list[list[Any]]
@@ -41,7 +41,7 @@ class StepResult:
     forward_s: float
 
     def family(self, seq: Sequence) -> list[Sequence]:
-        """Return the sequence and its forks of this step, which share its row of logits."""
+        """Return the sequence and its forks of this step. The family shares a row of logits."""
         return [seq, *(fork.child for fork in self.new_forks if fork.parent is seq)]
 
 
@@ -83,7 +83,7 @@ class StepExecutor:
         return StepResult(rows, answers, new_forks, forward_s)
 
     def _ask_guests(self, plan: StepPlan) -> list[NewFork]:
-        """Guests begin to compute their masks. Return the forks that came into being."""
+        """Let guests begin to compute their masks. Return the new forks."""
         asked = [chunk.seq for chunk in plan.chunks if chunk.samples and chunk.seq.controller is not None]
         new_forks: list[NewFork] = []
         self._live.talk(lambda seqs: new_forks.extend(self._session.ask(seqs)), asked)
@@ -111,7 +111,7 @@ class StepExecutor:
         return [list(itertools.islice(rows, chunk.num_logits)) for chunk in chunks]
 
     def _batch(self, plan: StepPlan) -> list[Chunk]:
-        """Return the plan as the model takes it: tokens, positions and pages."""
+        """Return the plan in the model's form: tokens, positions and pages."""
         chunks = []
         for seq, num_tokens, samples in plan.chunks:
             start = seq.progress.num_computed

@@ -1,12 +1,12 @@
-"""Finds the first of several strings in text that comes in pieces."""
+"""Finds the first of several stop strings in text that arrives in pieces."""
 
 from collections.abc import Sequence
 
 
 class StopMatcher:
-    """An automaton of Knuth, Morris and Pratt for each stop: its state is how much of the stop the text ends with.
+    """A Knuth-Morris-Pratt automaton a stop string; the state is the length of the stop's prefix at the text's end.
 
-    `stops`: none empty. After a match there is nothing more to feed.
+    No string of `stops` may be empty. After a match, do not call `feed` again.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -16,11 +16,12 @@ class StopMatcher:
 
     @property
     def held(self) -> int:
-        """So many characters at the end of the text may be the beginning of a stop."""
+        """The number of characters at the end of the text that may begin a stop string."""
         return max(self._states)
 
     def feed(self, text: str) -> tuple[str, int] | None:
-        """The stop that is complete first, of several the longest, and its end in `text`."""
+        """Return the first complete stop string and its end in `text`, or `None`. Of stops with the same end, the
+        longest."""
         for end, char in enumerate(text, 1):
             found = ""
             for i, (stop, borders) in enumerate(self._stops):
@@ -36,13 +37,13 @@ class StopMatcher:
         return None
 
     def restart(self, text: str) -> None:
-        """The text is another one now, in which there is no stop."""
+        """Go on after `text`, which contains no stop string, in place of the text so far."""
         self._states = [0] * len(self._stops)
         self.feed(text[-self._longest :])
 
 
 def _borders(stop: str) -> list[int]:
-    """`[n]`: the length of the longest string, shorter than n, that the first n characters begin and end with."""
+    """Return for every n the length of the longest string, shorter than n, at both ends of the first n characters."""
     borders = [0, 0]
     for char in stop[1:]:
         border = borders[-1]

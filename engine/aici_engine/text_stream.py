@@ -1,4 +1,4 @@
-"""From the bytes of tokens to text, as they come."""
+"""From the bytes of tokens to a stream of text."""
 
 import codecs
 from collections.abc import Sequence
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from aici_engine.stop_strings import StopMatcher
 
 ARROW = " ↩ "
-"""Stands in a stream where tokens were removed, before what replaces them."""
+"""Stands in a stream in place of removed tokens, before their replacement."""
 
 
 class TextStream:
-    """One sequence's output. Bytes of an incomplete character are held back until it is complete, and characters that
-    may be the beginning of a stop until they are not. Once `stop` is set, nothing more is to be pushed."""
+    """The output of one sequence.
+
+    Bytes of an incomplete character are held back until the character is complete. Characters that may begin a stop
+    string are held back until decided. `stop`: the stop string reached, or `None`; once set, do not call `push` again.
+    """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self.stop: str | None = None
@@ -24,17 +27,17 @@ class TextStream:
         self._before_stop = ""
 
     def push(self, data: bytes) -> str:
-        """Append a token's bytes; returns what the stream gains."""
+        """Append the bytes of a token. Return the text that the stream gains."""
         self._pieces.append(data)
         text = self._decoder.decode(data)
         return self._marked(text if self._matcher is None else self._release(text, self._matcher))
 
     def backtrack(self, num_tokens: int) -> None:
-        """Forget the last tokens. The next text is announced by the arrow: what was emitted cannot be taken back."""
+        """Forget the last tokens. Emitted text cannot be taken back, so `ARROW` precedes the next text."""
         num_sent = len(self._complete()) - len(self._held) if self._matcher else 0
         del self._pieces[max(0, len(self._pieces) - num_tokens) :]
         self._arrow_due = True
-        # The removal may cut in two a character that was emitted whole: its first bytes wait again.
+        # The removal may split an emitted character: its first bytes wait for completion again.
         self._decoder = _decoder()
         self._decoder.decode(b"".join(self._pieces)[-8:])
         if self._matcher:
@@ -43,9 +46,9 @@ class TextStream:
             self._matcher.restart(text)
 
     def fork(self) -> tuple["TextStream", str]:
-        """A stream that goes on from here by itself, and with what it begins: the true text, but for what is held back.
+        """Return an independent copy, and the text at its beginning: the true text, without the held-back end.
 
-        There what this one's listener has seen was never taken back, so no arrow is due.
+        Listeners of the copy never saw removed tokens, so the copy begins without an arrow.
         """
         copy = TextStream(self._stops)
         begin = copy.push(b"".join(self._pieces))
@@ -53,20 +56,20 @@ class TextStream:
         return copy, begin
 
     def finish(self) -> str:
-        """What the stream gains at the end: a replacement character if the last one stayed incomplete."""
+        """Return the text that the stream gains at the end. An incomplete character becomes a replacement character."""
         if self.stop is not None:
             return ""
         return self._marked(self._held + self._decoder.decode(b"", final=True))
 
     @property
     def text(self) -> str:
-        """The true text: all that was pushed and not removed, up to the stop."""
+        """The true text: the text of all tokens pushed and not removed, up to the stop string."""
         if self.stop is not None:
             return self._before_stop
         return b"".join(self._pieces).decode("utf-8", "replace")
 
     def _release(self, text: str, matcher: StopMatcher) -> str:
-        """What was held back, and `text`, but for what is to be held back now."""
+        """Return the held-back characters and `text`, without the characters to hold back now."""
         found = matcher.feed(text)
         waiting = self._held + text
         if found is None:
@@ -76,11 +79,11 @@ class TextStream:
         self.stop, end = found
         num_dropped = len(text) - end + len(self.stop)
         self._before_stop = self._complete()[:-num_dropped]
-        # After a backtrack a part of the stop may have been sent long ago.
+        # After a backtrack, a part of the stop string may have been sent before.
         return waiting[: max(0, len(waiting) - num_dropped)]
 
     def _complete(self) -> str:
-        """All characters that are complete."""
+        """Return all complete characters."""
         return _decoder().decode(b"".join(self._pieces))
 
     def _marked(self, text: str) -> str:

@@ -1,1 +1,1 @@
-"""The state of a sequence, in parts with one owner each, and of the sequences of one request."""
+"""The state of a sequence, in parts with one owner a part, and the group of a request's sequences."""

@@ -33,13 +33,13 @@ class SequenceGroup:
     def fuel(self) -> int:
         """The cost of all forks: 2 a sampled token, 1 a forced token, 1 a step in which a guest changed nothing.
 
-        A step that changes nothing costs a forward pass too.
+        A step without a change costs a forward pass too.
         """
         return 2 * self._num_sampled + self._num_forced + self._num_idle
 
     @property
     def suspended(self) -> bool:
-        """All members are suspended, and none by its own computing, so no member can wake another."""
+        """All members are suspended, and no guest is late. So no member can wake a member."""
         return all(seq.guest.suspended and not seq.guest.late for seq in self.members if seq.ending is None)
 
     def join(self, seq: "Sequence") -> int:

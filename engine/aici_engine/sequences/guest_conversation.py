@@ -1,4 +1,4 @@
-"""What the engine knows of a sequence's guest."""
+"""The engine's record of the conversation with a sequence's guest."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 class GuestConversation:
     """Changed by `aici_engine.control.session` alone. A sequence without a controller keeps the defaults.
 
-    `bound`: the runtime knows the guest by the id of the sequence. `suspended`: the guest waits, for a variable or for
-    itself. `late`: the guest is suspended because it is still computing. `num_branches`: the number of sequences that
-    the guest wants to be when it is next sampled, itself included. `num_calm`: rounds in a row in which the guest only
-    went on; from `calm_rounds` such rounds on, no round waits for the guest. `last_was_eos`: the last token was an EOS
-    that the model chose.
+    `bound`: the runtime knows the guest by the id of the sequence. `suspended`: the guest asked for steps without its
+    sequence. `late`: the guest is suspended because its computation has not ended. `num_branches`: the number of
+    sequences after the next sampled token, the sequence itself included; more than 1 is a fork. `num_calm`: rounds in a
+    row in which the guest only went on; after `calm_rounds` rounds no round waits for the guest. `last_was_eos`: the
+    last token was an EOS, chosen by the model among other tokens.
     """
 
     bound: bool = False

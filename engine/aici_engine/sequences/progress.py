@@ -15,11 +15,10 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Progress:
-    """Changed by `aici_engine.scheduler` alone, but for `forget_beyond`.
+    """Changed by `aici_engine.scheduler` alone, except by `forget_beyond`.
 
-    `num_computed`: tokens whose keys and values are in the cache; catches up with the number of tokens. `num_lost`:
-    tokens that were computed when the sequence last gave up its pages. `num_reused`: prompt tokens that other sequences
-    had computed before.
+    `num_computed`: tokens with keys and values in the cache. `num_lost`: the largest `num_computed` at a preemption.
+    `num_reused`: prompt tokens found in the cache, computed for other sequences.
     """
 
     phase: Phase

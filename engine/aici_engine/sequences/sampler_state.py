@@ -1,4 +1,4 @@
-"""What the sampler keeps of a sequence from step to step."""
+"""The sampler's state of a sequence."""
 
 import random
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Bias: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
 
 @dataclass(slots=True)
 class PromptScores:
-    """The scores of the prompt's tokens from index `first` on, as far as they are computed."""
+    """The scores of the prompt's tokens from index `first` on, as far as computed."""
 
     first: int
     scores: list[TokenScore] = field(default_factory=list)
@@ -30,10 +30,10 @@ class PromptScores:
 
 @dataclass(slots=True)
 class SamplerState:
-    """Changed by `aici_engine.sample` alone, but for `take_scores`.
+    """Changed by `aici_engine.sample` alone, except by `take_scores`.
 
-    `random`: the sequence's own generator, one draw a sampled token. `bias`: token ids, and the number to add to each
-    of their logits; None without a bias. `prompt_scores`: None if nothing is to be scored, or all was reported.
+    `random`: the sequence's own generator, one draw a sampled token. `bias`: token ids, and the numbers to add to their
+    logits; `None` without a bias. `prompt_scores`: `None` if no score is wanted, or all scores were reported.
     """
 
     random: random.Random
@@ -52,11 +52,11 @@ class SamplerState:
 
     def fork(self, seed: int | None, fork: int) -> "SamplerState":
         """Return the state of fork number `fork` of a request with this seed."""
-        # Prompts are scored in requests without a controller only, which do not fork.
+        # Only requests without a controller score their prompt, and such requests do not fork.
         return SamplerState(random.Random(None if seed is None else seed + fork), self.bias)
 
     def take_scores(self, prompt_len: int) -> tuple[TokenScore, ...] | None:
-        """Return the scores of the prompt once they are complete, and forget them; None before and after."""
+        """Return the complete scores of the prompt, once; `None` while incomplete, and afterwards."""
         scores = self.prompt_scores
         if scores is None or scores.next_index != prompt_len:
             return None

@@ -1,12 +1,13 @@
 """One sequence in the engine: its identity, its parts and its end. Used by the engine's thread alone.
 
-Each part has one module that changes its fields; other modules read, or call a method of `Sequence`:
+One module changes the fields of a part. Other modules read, or call a method of `Sequence`:
 
+    part        content                           changed by
     transcript  tokens and output text            `output`
-    progress    tokens whose KV is computed       `scheduler`
+    progress    tokens with computed KV           `scheduler`
     guest       the conversation with the guest   `control.session`
     sampler     randomness, bias, prompt scores   `sample`
-    clock       times                             the methods of `Clock`, each of which writes once
+    clock       times                             its own methods, which write once
 """
 
 import copy
@@ -33,7 +34,7 @@ class Ending(NamedTuple):
 
 
 class Sequence:
-    """A request begins as one sequence, fork 0; the forks of its controller are further sequences of the same `group`.
+    """A request begins as one sequence, fork 0. Forks made by its controller are further sequences of the same `group`.
 
     `limit`: the most tokens, prompt included. `salt`: sequences with the same salt share computed pages. `ending`: None
     while the sequence lives. Any module may call `end`; the loop ends the sequence before its next step.
@@ -88,7 +89,7 @@ class Sequence:
 
     @property
     def order(self) -> tuple[float, SeqId, SeqId]:
-        """The sequence with the smaller `order` is served first. The order of two sequences never changes."""
+        """The rank of service: a sequence with a smaller `order` is older. The order of two sequences never changes."""
         return self.clock.due_at, self.group.request_id, self.seq_id
 
     @property
@@ -109,8 +110,7 @@ class Sequence:
 
     @property
     def num_pending(self) -> int:
-        """Tokens whose keys and values are not computed. At least 1 while the sequence lives: logits come from the last
-        token."""
+        """Tokens without computed keys and values. At least 1 between steps: logits come from the last token."""
         return len(self.transcript.tokens) - self.progress.num_computed
 
     @property
@@ -123,14 +123,14 @@ class Sequence:
         return (len(self.transcript.tokens) if scores is None else scores.next_index) - 1
 
     def end(self, reason: FinishReason, error: AiciError | None = None) -> None:
-        """Ask for the end. The first reason stands."""
+        """Mark the sequence to end before its next step. The first reason stands."""
         if self.ending is None:
             self.ending = Ending(reason, error)
 
     def append(self, token: Token, *, kept_as: TokenId | None = None) -> str:
-        """Append an output token; a complete stop string ends the sequence. Return the text that the stream gains.
+        """Append an output token. Return the text that the stream gains. A complete stop string ends the sequence.
 
-        `kept_as`: the token that the model sees in place of `token`.
+        `kept_as`: the token for the model, if the model shall see a different token.
         """
         text = self.transcript.append(token, kept_as)
         self.group.count(token.origin)

@@ -12,10 +12,10 @@ from aici_engine.text_stream import TextStream
 class Transcript:
     """Changed by `aici_engine.output` alone, through `Sequence.append` and `Sequence.remove`.
 
-    `tokens`: prompt, then output, as the model sees them; the first `prompt_len` are the prompt. `output`: the output
-    tokens as listeners see them. The two differ where a controller goes on after an EOS: `tokens` has another token in
-    its place. `limit`: the most tokens, prompt included. `num_prompt_tokens`, `num_sampled` and `num_forced` count also
-    removed tokens. `logs`, `storage`: what the guest logged and wrote to variables.
+    `tokens`: prompt and output for the model; the first `prompt_len` tokens are the prompt. `output`: the output tokens
+    for listeners. If a controller goes on after an EOS, `output` has the EOS and `tokens` a substitute. `limit`: the
+    most tokens, prompt included. `num_prompt_tokens`, `num_sampled` and `num_forced` include removed tokens. `logs`,
+    `storage`: the guest's logs and writes of variables.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Transcript:
         self._max_tokens = max_tokens
 
     def fork(self) -> "tuple[Transcript, str]":
-        """Return a copy that counts and logs from zero, and the text that the copy's stream begins with."""
+        """Return a copy with counts and logs from zero, and the text at the beginning of the copy's stream."""
         fork = Transcript(list(self.tokens), limit=self.limit, max_tokens=self._max_tokens)
         fork.prompt_len = self.prompt_len
         fork.output = list(self.output)
@@ -44,7 +44,7 @@ class Transcript:
 
     @property
     def stop(self) -> str | None:
-        """The stop string that the output has reached, or None."""
+        """The stop string reached by the output, or `None`."""
         return self.text.stop
 
     @property
@@ -53,7 +53,7 @@ class Transcript:
         return self.num_sampled + self.num_forced
 
     def append(self, token: Token, kept_as: TokenId | None) -> str:
-        """Append an output token, which the model sees as `kept_as`. Return the text that the stream gains."""
+        """Append an output token; the model sees `kept_as`, if not `None`. Return the text that the stream gains."""
         self.tokens.append(token.token_id if kept_as is None else kept_as)
         self.output.append(token)
         if token.origin is Origin.SAMPLED:
