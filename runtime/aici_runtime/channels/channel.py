@@ -48,6 +48,7 @@ class Channels:
 
     @staticmethod
     def each() -> Iterator[tuple[Direction, Side]]:
+        """Iterate over the direction and the channel of all mailboxes."""
         return product(get_args(Direction), get_args(Side))
 
     def _region(self, direction: Direction, side: Side) -> str:

@@ -17,6 +17,8 @@ class BadMessageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Auth:
+    """The user of a request. Without `$auth`, a user without rights."""
+
     user: str = "local"
     is_admin: bool = False
 
@@ -25,6 +27,8 @@ _NOBODY = Auth()
 
 
 class ChannelRequest(NamedTuple):
+    """A parsed request. `body` is the whole JSON object."""
+
     op: str
     rid: str | None
     auth: Auth
@@ -32,6 +36,7 @@ class ChannelRequest(NamedTuple):
 
 
 def parse(message: bytes) -> ChannelRequest:
+    """Parse a message. Raises BadMessageError."""
     try:
         body = orjson.loads(message)
     except orjson.JSONDecodeError as error:
@@ -66,6 +71,7 @@ def answer(request: ChannelRequest, handle: Callable[[ChannelRequest], bytes]) -
 
 
 def ok(request: ChannelRequest, data: bytes) -> bytes:
+    """Return a successful response with `data` (JSON)."""
     rid = b"" if request.rid is None else b',"$rid":' + orjson.dumps(request.rid)
     return b'{"type":"ok","data":%b%b}' % (data, rid)
 
@@ -82,6 +88,7 @@ def failure(rid: str | None, error: str, *, is_user_error: bool, code: str = "",
 
 
 def json_error(error: str) -> bytes:
+    """Return the response to a message that is no JSON object."""
     return orjson.dumps({"type": "json-error", "error": error})
 
 
@@ -93,6 +100,7 @@ class RequestError(Exception):
 
 
 def field(body: Any, name: str, kind: type) -> Any:
+    """Return a field of exactly the type `kind`. Raises RequestError."""
     value = body.get(name) if isinstance(body, dict) else None
     if type(value) is not kind:
         raise RequestError(f"field {name} missing or not {kind.__name__}")
@@ -108,6 +116,7 @@ def uint(body: Any, name: str) -> Any:
 
 
 def uints(body: Any, name: str) -> list[Any]:
+    """Return a list of unsigned 32-bit integers. Raises RequestError."""
     values: list[Any] = field(body, name, list)
     for value in values:
         if type(value) is not int or not 0 <= value < 2**32:

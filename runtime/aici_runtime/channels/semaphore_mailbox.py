@@ -23,12 +23,15 @@ _HEADER = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class SemaphoreNames:
+    """The names of the shared objects of a mailbox."""
+
     region: str
     writer: str
     reader: str
 
     @classmethod
     def of(cls, prefix: str, direction: Direction, side: Side) -> "SemaphoreNames":
+        """Return the names for a prefix, a direction and a channel."""
         stem = f"{prefix}{direction}{side}"
         return cls(region=f"{stem}-shm", writer=f"{stem}-wr", reader=f"{stem}-rd")
 
@@ -43,6 +46,7 @@ class SemaphoreMailbox:
 
     @classmethod
     def create(cls, names: SemaphoreNames, size_bytes: int) -> "SemaphoreMailbox":
+        """Create the objects, as the engine."""
         return cls(
             shm.create_region(names.region, size_bytes),
             shm.create_semaphore(names.writer, 1),
@@ -51,6 +55,7 @@ class SemaphoreMailbox:
 
     @classmethod
     def attach(cls, names: SemaphoreNames, size_bytes: int) -> "SemaphoreMailbox":
+        """Attach to the objects, as the runtime."""
         return cls(
             shm.attach_region(names.region, size_bytes),
             shm.attach_semaphore(names.writer, 1),
@@ -59,6 +64,7 @@ class SemaphoreMailbox:
 
     @staticmethod
     def unlink(names: SemaphoreNames) -> None:
+        """Remove the names."""
         shm.unlink_region(names.region)
         shm.unlink_semaphore(names.writer)
         shm.unlink_semaphore(names.reader)

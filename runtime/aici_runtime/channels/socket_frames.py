@@ -8,6 +8,7 @@ EMPTY = _HEADER.pack(0)
 
 
 def send(sock: socket.socket, message: bytes) -> None:
+    """Send a message."""
     sock.sendall(_HEADER.pack(len(message)) + message)
 
 

@@ -46,17 +46,20 @@ class Futex:
         self._barrier = None if platform.machine() == "x86_64" else self.fence
 
     def load(self, offset: int) -> int:
+        """Return a word. Data written before the word was stored is visible afterwards."""
         word = self._words[offset >> 2]
         if self._barrier is not None:
             self._barrier()
         return word
 
     def store(self, offset: int, value: int) -> None:
+        """Store a word, after all data written before."""
         if self._barrier is not None:
             self._barrier()
         self._words[offset >> 2] = value
 
     def wake(self, offset: int) -> None:
+        """Wake all processes asleep on the word."""
         self._wake(self._number, self._addresses.get(offset) or self._address(offset), _WAKE, _EVERYONE)
 
     def _address(self, offset: int) -> ctypes.c_void_p:

@@ -50,6 +50,7 @@ class MaskBits:
         self.nothing = bytes(self._size)
 
     def only(self, tokens: Sequence[TokenId]) -> bytes:
+        """Return a mask that allows these tokens."""
         bits = bytearray(self._size)
         for token in tokens:
             bits[token >> 3] |= 1 << (token & 7)
@@ -92,13 +93,16 @@ class MaskRows:
         self.put(row, self.encoded(bits))
 
     def encoded(self, bits: bytes | bytearray) -> bytes | bytearray:
+        """Return a mask of bits in the format of the rows."""
         return bits if self._encode is None else self._encode(bits)
 
     def put(self, row: int, encoded: bytes | bytearray) -> None:
+        """Write a mask in the format of the rows."""
         start = self.first_byte + row * self.row_bytes
         self._memory[start : start + self.row_bytes] = encoded
 
     def clear(self, row: int) -> None:
+        """Fill a row with zero bytes."""
         start = self.first_byte + row * self.row_bytes
         self._memory[start : start + self.row_bytes] = bytes(self.row_bytes)
 
@@ -157,9 +161,11 @@ class MaskRegion:
         self.disown(range(self.num_v2_rows))
 
     def own(self, row: int, seq_id: SeqId) -> None:
+        """Enter a sequence as the owner of a v2 row."""
         at = _OWNERS_AT + 4 * row
         self._memory[at : at + 4] = seq_id.to_bytes(4, "little")
 
     def disown(self, rows: Sequence[int]) -> None:
+        """Free v2 rows."""
         for row in rows:
             self.own(row, SeqId(_NOBODY))

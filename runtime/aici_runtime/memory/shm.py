@@ -54,21 +54,25 @@ def _map(shared: posix_ipc.SharedMemory, size_bytes: int) -> mmap:
 
 
 def create_semaphore(name: str, initial: int) -> posix_ipc.Semaphore:
+    """Create a named semaphore. A stale one of the same name is unlinked first."""
     with contextlib.suppress(posix_ipc.ExistentialError):
         posix_ipc.unlink_semaphore(name)
     return posix_ipc.Semaphore(name, flags=posix_ipc.O_CREX, mode=0o600, initial_value=initial)
 
 
 def attach_semaphore(name: str, initial: int) -> posix_ipc.Semaphore:
+    """Attach to a named semaphore, or create the semaphore if the other side has not."""
     return posix_ipc.Semaphore(name, flags=posix_ipc.O_CREAT, mode=0o666, initial_value=initial)
 
 
 def unlink_region(name: str) -> None:
+    """Remove the name of a region, if present."""
     with contextlib.suppress(posix_ipc.ExistentialError):
         posix_ipc.unlink_shared_memory(name)
 
 
 def unlink_semaphore(name: str) -> None:
+    """Remove the name of a semaphore, if present."""
     with contextlib.suppress(posix_ipc.ExistentialError):
         posix_ipc.unlink_semaphore(name)
 

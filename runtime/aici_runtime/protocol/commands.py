@@ -11,12 +11,15 @@ from aici_runtime.wire import MidOp, PostOp, PreOp, StepOp
 
 @dataclass(frozen=True, slots=True)
 class PostPreCommand:
+    """A `post_pre_process` command. Ops by sequence id."""
+
     post_ops: dict[SeqId, PostOp]
     pre_ops: dict[SeqId, PreOp]
     freed: list[SeqId]
 
 
 def parse_post_pre(body: dict[str, Any]) -> PostPreCommand:
+    """Parse `post_pre_process`. Raises RequestError, like every parser here."""
     post_ops = [_post_op(op) for op in _objects(field(body, "post_ops", list))]
     pre_ops = [PreOp(uint(op, "id"), field(op, "req_id", str)) for op in field(body, "pre_ops", list)]
     _refuse_duplicates([op.id for op in post_ops])
@@ -29,6 +32,7 @@ def _post_op(op: Any) -> PostOp:
 
 
 def parse_mid(body: dict[str, Any]) -> list[MidOp]:
+    """Parse `mid_process` of protocol v1."""
     ops = [
         MidOp(uint(op, "id"), None if op.get("clone_id") is None else uint(op, "clone_id"))
         for op in _objects(field(body, "ops", list))
@@ -48,6 +52,7 @@ class TurnCommand:
 
 
 def parse_turn(body: dict[str, Any]) -> TurnCommand:
+    """Parse `turn_process`."""
     command = TurnCommand(parse_post_pre(body), uints(body, "asked"), parse_mid(body))
     asked = {*command.asked, *command.post_pre.pre_ops}
     _refuse_duplicates([*command.asked, *command.post_pre.pre_ops])
@@ -62,11 +67,14 @@ def parse_turn(body: dict[str, Any]) -> TurnCommand:
 
 @dataclass(frozen=True, slots=True)
 class StepsCommand:
+    """A `mid_process` command of protocol v2."""
+
     ops: list[StepOp]
     freed: list[SeqId]
 
 
 def parse_steps(body: dict[str, Any]) -> StepsCommand:
+    """Parse `mid_process` of protocol v2."""
     ops = [_step_op(op) for op in _objects(field(body, "ops", list))]
     _refuse_duplicates([op.id for op in ops])
     return StepsCommand(ops, uints(body, "freed"))

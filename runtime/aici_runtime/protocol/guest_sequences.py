@@ -53,6 +53,7 @@ class GuestSequence:
 
     @property
     def pooled(self) -> bool:
+        """Whether the guest lives in a pool."""
         return self.worker is not None and self.worker.pool is not None
 
     def mid_started(self) -> float | None:
@@ -80,6 +81,7 @@ class GuestSequences:
         return self._by_id[seq_id]
 
     def items(self) -> Iterator[tuple[SeqId, GuestSequence]]:
+        """Iterate over ids and sequences."""
         return iter(self._by_id.items())
 
     def bind(self, req_ids: Mapping[SeqId, str]) -> None:
@@ -187,6 +189,7 @@ class GuestSequences:
         return reason
 
     def fail(self, sequence: GuestSequence, failure: str) -> None:
+        """Release the worker and let every response repeat the failure."""
         if sequence.worker is not None:
             self._supervisor.release(sequence.worker)
         sequence.worker = None

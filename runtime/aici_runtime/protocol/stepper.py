@@ -64,6 +64,7 @@ class Stepper:
             responses.send(response)
 
     def answer(self, message: bytes) -> bytes | None:
+        """Return the response to a message; None for `stop`."""
         try:
             request = envelope.parse(message)
         except envelope.BadMessageError as error:

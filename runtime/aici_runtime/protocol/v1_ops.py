@@ -38,6 +38,8 @@ _NOTHING: dict[str, object] = {"ff_tokens": [], "backtrack": 1, "late": True}
 
 
 class V1Ops:
+    """The commands of protocol v1, and `turn_process`."""
+
     def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
         self._masks = masks
@@ -48,6 +50,7 @@ class V1Ops:
         self._mid_limit_s = self._step_s + grace
 
     def post_pre(self, body: dict[str, Any]) -> bytes:
+        """Run `post_pre_process`. Return `data` of the response, as JSON."""
         command = parse_post_pre(body)
         self._begin(command, command.post_ops)
         post, pre, _ = self._run([seq_id for seq_id, _ in self._sequences.items()], command.post_ops, [])
@@ -55,12 +58,14 @@ class V1Ops:
         return b'{"post_seqs":{%b},"pre_seqs":{%b}}' % (post, pre)
 
     def mid(self, body: dict[str, Any]) -> bytes:
+        """Run `mid_process`. Return `data` of the response, as JSON."""
         ops = parse_mid(body)
         self._check_mid(ops, fresh=())
         _, _, mid = self._run([], {}, ops)
         return b'{"seqs":{%b},"num_seqs":%d}' % (mid, len(ops))
 
     def turn(self, body: dict[str, Any]) -> bytes:
+        """Run `turn_process`. Return `data` of the response, as JSON."""
         command = parse_turn(body)
         post_pre = command.post_pre
         self._check_mid(command.ops, fresh=post_pre.pre_ops)

@@ -32,6 +32,8 @@ _NOTHING = {
 
 
 class V2Ops:
+    """The command of protocol v2."""
+
     def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
         self._masks = masks
@@ -42,6 +44,7 @@ class V2Ops:
         masks.begin_v2_rows()
 
     def mid(self, body: dict[str, Any]) -> bytes:
+        """Run `mid_process`. Return `data` of the response, as JSON."""
         command = parse_steps(body)
         self._check(command.ops)
         rows = self._rows(command.ops)

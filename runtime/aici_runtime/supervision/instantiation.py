@@ -19,9 +19,12 @@ from aici_runtime.workers.startup import NO_SLOT
 from aici_runtime.workers.worker_reports import WorkerReports
 
 GRACE_S = 0.2
+"""Grace on top of the init limit, for a busy machine."""
 
 
 class Instantiator:
+    """Starts guests from templates or from the spawner. Used by many threads of the side process."""
+
     def __init__(
         self,
         *,

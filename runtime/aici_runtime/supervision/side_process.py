@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideConfig:
+    """`unanswered`: the `rid` of every request left by a dead predecessor. `stop` ends the runtime."""
+
     requests: Mailbox
     responses: Mailbox
     table: WorkerSlotTable
@@ -53,6 +55,7 @@ class SideConfig:
 
 
 def main(config: SideConfig) -> NoReturn:
+    """Run the side process in a fresh fork."""
     process.set_name(PROCESS_NAME)
     process.die_with(config.stepper_pidfd)
     # An ignored SIGCHLD would be inherited from the engine. Then a failed compilation has no exit status and looks like

@@ -82,6 +82,7 @@ class SpawnerSockets:
 
 
 def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
+    """Run the spawner in a fresh fork."""
     process.set_name(PROCESS_NAME)
     process.adopt_orphans()
     context = _prepare(config)

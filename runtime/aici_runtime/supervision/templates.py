@@ -25,11 +25,14 @@ _MAX_PAIRS = 1000
 
 
 class TemplateKey(NamedTuple):
+    """A module, and a hash of its argument."""
+
     module_id: str
     arg_hash: bytes
 
     @classmethod
     def of(cls, module_id: str, module_arg: str) -> "TemplateKey":
+        """Return the key of a module and an argument."""
         return cls(module_id, sha256(module_arg.encode("utf-8", "surrogatepass")).digest())
 
 
@@ -123,6 +126,7 @@ class Templates:
         template.end()
 
     def drop_modules(self, is_gone: Callable[[str], bool]) -> None:
+        """End the templates of removed modules. `is_gone` tells whether a module id was removed."""
         with self._lock:
             gone = {module_id for module_id in {key.module_id for key in self._kept()} if is_gone(module_id)}
             for key in [key for key in self._entries if key.module_id in gone]:

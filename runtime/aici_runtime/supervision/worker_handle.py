@@ -37,6 +37,7 @@ class WorkerHandle:
             self.slot.mark_dead()
 
     def wait_response(self, deadline: float) -> bytes | None:
+        """Wait for the reply, as `WorkerSlot.wait_response` does."""
         if self.pool is None:
             return self.slot.wait_response(deadline)
         return self.slot.wait_response_in_pool(self.pool.slot, deadline)

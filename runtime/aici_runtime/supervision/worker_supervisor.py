@@ -34,7 +34,7 @@ from aici_runtime.supervision.worker_handle import WorkerHandle
 from aici_runtime.workers.worker_reports import WorkerReports
 
 _ABANDONED_S = 5.0
-"""A child runs within milliseconds of the fork."""
+"""Time until an abandoned slot is free. A fork announces itself within milliseconds, or never."""
 
 _FAILED_S = 2.0
 """Lifetime of a guest that failed before the engine could bind the guest: every request with a bad argument
@@ -70,6 +70,7 @@ class WorkerSupervisor:
         self.watch(self._alarm, lambda: os.eventfd_read(self._alarm))
 
     def start(self) -> None:
+        """Start the supervisor's thread."""
         process.start_thread(self._run, stack_bytes=_STACK_BYTES)
 
     def watch(self, fd: int, handle: Callable[[], object]) -> None:
@@ -143,6 +144,7 @@ class WorkerSupervisor:
             return self._add(slot, pidfd)
 
     def adopt_pool(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
+        """Return the handle of a new pool."""
         pool = self.adopt_fork(slot, pid)
         with self._lock:
             pool.is_pool = True

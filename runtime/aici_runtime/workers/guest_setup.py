@@ -75,6 +75,7 @@ def make_guest(context: WorkerContext, module: wasmtime.Module) -> Guest:
 
 
 def make_driver(context: WorkerContext, guest: Guest, state: GuestState) -> GuestDriver:
+    """Return the driver for the guest's ABI."""
     kind = DriverV1 if guest.abi == "v1" else DriverV2
     return kind(
         guest=guest,

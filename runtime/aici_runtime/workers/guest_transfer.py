@@ -19,6 +19,8 @@ _MAP_NORESERVE = 0x4000
 
 
 class GuestTransfer:
+    """Owns the mapping. `memory_max_bytes`: the limit of a guest's linear memory."""
+
     def __init__(self, memory_max_bytes: int) -> None:
         size = memory_max_bytes + _DOCUMENT_MAX_BYTES
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
@@ -43,6 +45,7 @@ class GuestTransfer:
         return True
 
     def document(self) -> dict[str, Any]:
+        """Return the document of the guest in the area."""
         (length,) = _LENGTH.unpack_from(self._memory)
         document: dict[str, Any] = orjson.loads(self._memory[_LENGTH.size : _LENGTH.size + length])
         return document
@@ -57,4 +60,5 @@ class GuestTransfer:
                 page.release()
 
     def clear(self) -> None:
+        """Give the memory back to the kernel."""
         self._memory.madvise(mmap.MADV_REMOVE)

@@ -27,6 +27,8 @@ PROCESS_NAME = "aicirt-pool"
 
 
 class PoolProcess:
+    """Serves many guests, and takes guests in on requests of the stepper."""
+
     def __init__(self, context: WorkerContext, slot: WorkerSlot, watchdog: Watchdog) -> None:
         self._context = context
         self._slot = slot
@@ -35,6 +37,7 @@ class PoolProcess:
         self._modules: dict[str, wasmtime.Module] = {}
 
     def serve(self) -> NoReturn:
+        """Serve all guests for ever."""
         process.set_name(PROCESS_NAME)
         self._watchdog.servers = self._servers
         self._watchdog.start()

@@ -60,6 +60,7 @@ class RequestVariables:
         self._client: VariablesClient | None = None
 
     def execute(self, command: dict[str, Any]) -> bytes:
+        """Run a command, here or in the process of the variables."""
         return _execute(self._own, command) if self._client is None else self._client.execute(command)
 
     def document(self) -> object | None:
@@ -67,6 +68,7 @@ class RequestVariables:
         return None if self._client is not None else self._own.document()
 
     def restore(self, document: Any) -> None:
+        """Take over variables from another process."""
         self._own.restore(document)
 
     def client_for_fork(self, forget_guest: Callable[[], None]) -> VariablesClient:

@@ -79,10 +79,12 @@ class WorkerStartup:
 
     @property
     def is_template(self) -> bool:
+        """Whether this process is a template, and no fork of a template."""
         return self._slot is None
 
     @property
     def slot(self) -> WorkerSlot:
+        """The worker slot of the process. A template has no slot."""
         if self._slot is None:
             raise AssertionError("a template has no slot")
         return self._slot

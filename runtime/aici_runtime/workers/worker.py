@@ -40,6 +40,8 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
 
 
 class Worker:
+    """Serves a single guest on the worker slot, forks the process, and hands the guest over to a pool."""
+
     def __init__(
         self,
         context: WorkerContext,
@@ -55,6 +57,7 @@ class Worker:
         self._watchdog = watchdog
 
     def serve(self) -> NoReturn:
+        """Answer the requests of the worker slot for ever."""
         server = self._server
         while True:
             request = server.slot.wait_request()

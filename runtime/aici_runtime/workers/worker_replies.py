@@ -20,6 +20,7 @@ class WorkerReply(NamedTuple):
 
 
 def encode(result: bytes, num_masks: int, unwritten: Sequence[bytes | bytearray]) -> bytes:
+    """Return a reply. `unwritten` holds the masks not yet in the mask region."""
     head = _HEAD.pack(num_masks, num_masks - len(unwritten), len(result))
     return b"".join((head, result, *unwritten)) if unwritten else head + result
 
@@ -30,6 +31,7 @@ def written_result(message: bytes) -> bytes:
 
 
 def decode(message: bytes) -> WorkerReply:
+    """Parse a reply."""
     num_masks, num_written, length = _HEAD.unpack_from(message)
     end = _HEAD.size + length
     if num_masks == num_written:

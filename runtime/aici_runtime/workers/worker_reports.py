@@ -41,6 +41,7 @@ class WorkerReports:
         self._send({"left": slot.index})
 
     def discard(self, req_id: str) -> None:
+        """Report that the engine discards the guest `req_id`."""
         self._send({"discard": req_id})
 
     def begin(self, number: int, rid: str | None, req_id: str | None) -> None:
@@ -49,6 +50,7 @@ class WorkerReports:
         self._send({"begin": number, "rid": rid, "req_id": req_id})
 
     def end(self, number: int) -> None:
+        """Report that the request `number` is answered."""
         self._send({"end": number})
 
     def _send(self, message: dict[str, object], fds: Sequence[int] = ()) -> None:
