@@ -60,6 +60,16 @@ class Runtime:
 
     Methods of the main channel (`post_pre_process`, `send_mid`, `send_turn` and so on) belong to one thread; all other
     methods may be called from any thread. After the runtime has died, every method raises RuntimeDiedError.
+
+    >>> with Runtime(RuntimeConfig(tokenizer=tokenizer_folder, cache_dir=folder)) as runtime:
+    ...     runtime.wait_ready()
+    ...     module = runtime.mk_module(wasm)
+    ...     runtime.instantiate(req_id="a", prompt=[], module_id=module.module_id, module_arg="").result()
+    ...     bound = runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(1), "a")], freed=[])
+    ...     runtime.send_mid([MidOp(SeqId(1))])  # the guest computes while the caller computes logits
+    ...     answer = runtime.recv_mid().seqs[SeqId(1)]
+    >>> bound.pre[SeqId(1)].result.num_forks, answer.error
+    (1, '')
     """
 
     vocab_size: int
