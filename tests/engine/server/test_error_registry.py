@@ -81,7 +81,7 @@ def test_a_parameter_is_a_field() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OURS if kind.__module__ == base.__name__])
-def test_an_error_stays_what_it_is_between_processes(kind: type[AiciError]) -> None:
+def test_an_error_keeps_its_class_between_processes(kind: type[AiciError]) -> None:
     error = kind("no", hint="all")
     if isinstance(error, UsageError):
         error.param = "n"

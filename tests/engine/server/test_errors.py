@@ -1,4 +1,4 @@
-"""What is not the request's fault: a full queue, an engine that fails, no engine. Each protocol has its shape."""
+"""Errors that are not the request's fault (a full queue, a failing engine, no engine), in every protocol's shape."""
 
 from typing import Any
 
@@ -70,8 +70,8 @@ def test_a_failure_before_the_first_token(path: str, body: dict[str, Any], error
 @pytest.mark.parametrize(
     "value", ['"\\ud800"', "NaN", "-Infinity", "1e999", "[" * 100_000 + "]" * 100_000, '"\xff"'.encode("latin-1"), "{"]
 )
-def test_what_is_no_json(path: str, body: dict[str, Any], value: str | bytes) -> None:
-    """Whatever Python's own parser would let pass."""
+def test_invalid_json(path: str, body: dict[str, Any], value: str | bytes) -> None:
+    """Invalid JSON that Python's own parser accepts."""
     service, http = server(says("Hello"))
     data = value.encode() if isinstance(value, str) else value
     raw = b'{"unknown": ' + data + b"}"
@@ -90,7 +90,7 @@ def test_no_engine(path: str, body: dict[str, Any]) -> None:
 
 
 @each_request
-def test_a_server_that_stops(path: str, body: dict[str, Any]) -> None:
+def test_a_stopping_server(path: str, body: dict[str, Any]) -> None:
     service, http = server(says("Hello"))
     service.admission.drain_begun.set()
     check(http.post(path, json=body), path, 503, "the server is stopping")

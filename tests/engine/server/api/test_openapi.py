@@ -1,4 +1,4 @@
-"""Our OpenAPI document against the app: requests that it allows, and some that it does not."""
+"""The OpenAPI document against the application: requests allowed by the document, and invalid requests."""
 
 import os
 from collections.abc import Iterable
@@ -50,11 +50,11 @@ def answer(submit: wire.Submit) -> Iterable[wire.StreamOut]:
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_every_operation_answers_as_documented(app: FastAPI, mode: GenerationMode) -> None:
-    """Each, with what it allows or with what it does not allow."""
+    """Every operation, with allowed or with invalid values."""
     for result in schemathesis.openapi.from_asgi("/openapi.json", app).get_all_operations():
         operation = result.ok()
         if mode.is_negative and not any(body.media_type == "application/json" for body in operation.body):
-            continue  # there is nothing to get wrong
+            continue  # no parameter, so no invalid request
 
         @given(case=operation.as_strategy(generation_mode=mode))
         @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, suppress_health_check=HEALTH)

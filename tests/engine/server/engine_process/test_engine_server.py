@@ -34,7 +34,7 @@ async def text_of(stream: Stream) -> str:
     return text
 
 
-def test_streams_say_what_the_engine_says_all_at_once(tiny_model: Path) -> None:
+def test_concurrent_streams_carry_the_engines_events(tiny_model: Path) -> None:
     prompts = ["a", "Hello", "Zebra crossing", "1 2 3", "end."]
     with Engine(config(tiny_model)) as engine:
         wanted = engine.generate(prompts, temperature=0.0, max_tokens=24)
@@ -70,7 +70,7 @@ def test_leaving_a_stream_ends_it(tiny_model: Path) -> None:
     asyncio.run(talk())
 
 
-def test_what_the_engine_refuses_fails_the_stream_alone(tiny_model: Path) -> None:
+def test_a_refused_request_fails_its_stream_alone(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model)) as client:
             bad, good = client.open([7000], GREEDY), client.open([7], GREEDY)
@@ -104,7 +104,7 @@ def test_scores_bias_and_log_probabilities_travel(tiny_model: Path) -> None:
 
 
 class Short(Guest):
-    """Stops after its second token."""
+    """A model that blocks after the second token."""
 
     def post(self, tokens: list[TokenId], backtrack: int) -> bool:
         super().post(tokens, backtrack)
@@ -126,7 +126,7 @@ def test_controllers_and_their_failures(tiny_model: Path) -> None:
     asyncio.run(talk())
 
 
-def test_what_the_wire_cannot_say_is_refused(tiny_model: Path) -> None:
+def test_a_value_without_a_msgpack_form_is_refused(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model), runtime=ScriptedRuntime({"short": Short})) as client:
             for stream in (
@@ -142,7 +142,7 @@ def test_what_the_wire_cannot_say_is_refused(tiny_model: Path) -> None:
     asyncio.run(talk())
 
 
-def test_calls_are_answered_whatever_happens(tiny_model: Path) -> None:
+def test_every_call_gets_a_reply(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model)) as client:
             assert (await client.call("stats"))["active_requests"] == 0
@@ -152,8 +152,8 @@ def test_calls_are_answered_whatever_happens(tiny_model: Path) -> None:
     asyncio.run(talk())
 
 
-def test_an_engine_that_has_failed_is_not_asked_again(tiny_model: Path) -> None:
-    """Its process ends with what is raised, and the supervisor starts another."""
+def test_a_failed_engine_gets_no_further_requests(tiny_model: Path) -> None:
+    """`handle` raises, so the process ends and the supervisor starts a new process."""
     host = ScriptedRuntime({"guest": Guest})
     host.breaks_at_round = 2
     sent: queue.SimpleQueue[wire.FromEngine] = queue.SimpleQueue()

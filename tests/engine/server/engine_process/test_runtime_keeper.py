@@ -1,4 +1,4 @@
-"""The controller runtime of a server is replaced until there is one that works."""
+"""RuntimeKeeper starts new controller runtimes until a runtime works."""
 
 import os
 import queue
@@ -14,7 +14,7 @@ from tests.runtime.support import wat
 from tests.support.processes import wait_until
 
 
-def test_what_did_not_come_up_is_tried_again(
+def test_a_runtime_that_does_not_start_is_tried_again(
     tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     module, aside = tmp_path / "guest.wasm", tmp_path / "aside.wasm"

@@ -1,4 +1,4 @@
-"""What is told of requests: ids, log lines, figures. And what a bug becomes."""
+"""Request ids, access-log lines and metrics, and the response to a bug."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ def test_a_bug_is_a_500_with_its_traceback_in_the_log(caplog: pytest.LogCaptureF
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_line_a_request_says_what_happened_and_nothing_secret(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_one_line_per_request_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with client() as http:
             await http.post("/things/1?q=secret", content=b"secret", headers={"authorization": "Bearer secret"})

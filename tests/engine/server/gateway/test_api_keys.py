@@ -1,4 +1,4 @@
-"""API keys: what the file may say, how a key is shown, and what its holder may do."""
+"""API keys: valid and invalid files, the ways to send a key, and the rights of a key."""
 
 import base64
 import hashlib
@@ -75,7 +75,7 @@ def test_a_key_is_taken_as_each_protocol_sends_it(tmp_path: Path, shown: HTTPCon
         connection(query=f"api_key={ALICE}"),
     ],
 )
-def test_no_key_or_a_wrong_one_is_refused(tmp_path: Path, shown: HTTPConnection) -> None:
+def test_a_missing_or_wrong_key_is_refused(tmp_path: Path, shown: HTTPConnection) -> None:
     with pytest.raises(UnauthorizedError):
         Keys(key_file(tmp_path)).who(shown)
 
@@ -84,7 +84,7 @@ def test_without_a_file_everybody_may_do_all() -> None:
     assert Keys().who(connection({"authorization": "Bearer whatever"})) == Principal()
 
 
-def test_what_a_key_may_do(tmp_path: Path) -> None:
+def test_the_rights_of_a_key(tmp_path: Path) -> None:
     bob = Keys(key_file(tmp_path)).who(connection({"api-key": "sk-bob"}))
     assert not bob.is_admin
     bob.check_controller("regex")
@@ -120,13 +120,13 @@ def test_what_a_key_may_do(tmp_path: Path) -> None:
         (f"[keys.a]\nkey = 'k'\n[keys.b]\nsha256 = '{hashlib.sha256(b'k').hexdigest()}'", "are the same key"),
     ],
 )
-def test_a_file_that_is_not_right_is_refused_where_it_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_is_refused_and_the_message_names_the_place(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
         Keys(key_file(tmp_path, text))
     assert said in f"{error.value} {error.value.hint}"
 
 
-def test_a_file_that_is_not_there_or_that_all_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_missing_or_world_writable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         Keys(tmp_path / "none.toml")
     path = key_file(tmp_path)
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_there_or_that_all_can_write_is_refused(tmp_path: Pat
         Keys(path)
 
 
-def test_a_file_of_keys_that_all_can_read_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_world_readable_file_of_keys_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = key_file(tmp_path)
     path.chmod(0o644)
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""What a request passes before a route sees it: key, rate, size, time."""
+"""The middleware in front of the routes: key, rate, size and time limits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ def client(app: FastAPI) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://it")
 
 
-def test_keys_open_what_they_should(tmp_path: Path) -> None:
+def test_a_key_gives_its_rights(tmp_path: Path) -> None:
     app = make_app(keys=Keys(key_file(tmp_path)))
 
     async def main() -> None:
@@ -90,7 +90,7 @@ def test_websockets_need_a_key_too(tmp_path: Path) -> None:
         assert denied.value.status_code == 401
 
 
-def test_who_sends_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+def test_a_refused_request_says_when_to_retry(tmp_path: Path) -> None:
     app = make_app(keys=Keys(key_file(tmp_path)))
 
     async def main() -> None:
@@ -108,7 +108,7 @@ def test_who_sends_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_that_is_too_large_is_refused(chunked: bool) -> None:
+def test_a_body_over_the_limit_is_refused(chunked: bool) -> None:
     app = make_app(limits=RequestLimits(max_body_bytes=1000))
 
     async def pieces(num_bytes: int) -> AsyncIterator[bytes]:
@@ -142,7 +142,7 @@ def test_a_connection_goes_on_after_a_refused_body() -> None:
     asyncio.run(main())
 
 
-def test_a_body_that_never_comes_is_given_up() -> None:
+def test_a_body_that_does_not_arrive_times_out() -> None:
     app = make_app(limits=RequestLimits(body_timeout_s=0.05))
 
     async def main() -> None:
@@ -172,7 +172,7 @@ def test_headers_have_bounds() -> None:
     asyncio.run(main())
 
 
-def test_a_sequence_that_takes_too_long_is_ended() -> None:
+def test_a_slow_sequence_times_out() -> None:
     app = make_app(limits=RequestLimits(request_timeout_s=0.05))
 
     async def main() -> None:
@@ -184,7 +184,7 @@ def test_a_sequence_that_takes_too_long_is_ended() -> None:
     asyncio.run(main())
 
 
-def test_whatever_takes_too_long_is_ended() -> None:
+def test_a_slow_request_times_out() -> None:
     async def main() -> None:
         async with client(make_app(limits=RequestLimits(request_timeout_s=0.02, grace_s=0.02))) as http:
             answer = await http.post("/slow")

@@ -1,4 +1,4 @@
-"""Each route declares its policy; the layers in front of the routes do what the policy says."""
+"""Every route declares a policy, and the middleware follows the policy."""
 
 import pytest
 from fastapi import APIRouter
@@ -63,7 +63,7 @@ def test_the_shape_of_errors(policies: RoutePolicies, path: str, method: str, er
     assert policies.of({"type": "http", "path": path, "method": method}).errors is errors
 
 
-def test_what_nothing_serves_needs_a_key(policies: RoutePolicies) -> None:
+def test_an_unknown_path_needs_a_key(policies: RoutePolicies) -> None:
     assert policies.of({"type": "http", "path": "/health/more", "method": "GET"}).needs_key
     assert policies.of({"type": "http", "path": "/x", "method": "GET"}) is ELSEWHERE
     assert policies.of({"type": "websocket", "path": "/"}).needs_key

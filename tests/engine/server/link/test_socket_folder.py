@@ -1,4 +1,4 @@
-"""Folders of sockets: one that is in use stays, what a killed process left goes."""
+"""Socket folders: a folder in use stays, and the folder of a killed process is swept."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def test_a_folder_is_private_and_goes_when_it_is_told_to() -> None:
         assert not folder.path.exists()
 
 
-def test_what_a_killed_process_left_is_swept() -> None:
+def test_the_folder_of_a_killed_process_is_swept() -> None:
     script = (
         "import os, signal; from aici_engine.server.link.socket_folder import SocketFolder; folder = SocketFolder();"
         "(folder.path / 'r').touch(); print(folder.path, flush=True); os.kill(os.getpid(), signal.SIGKILL)"

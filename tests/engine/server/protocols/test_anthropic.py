@@ -1,4 +1,4 @@
-"""The Anthropic protocol, as its official SDK sees it, over an engine that says what a test tells it to."""
+"""The Anthropic protocol through the official SDK, over a scripted engine."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ class Api:
             return typing.cast("Message", stream.get_final_message())
 
     def refusal(self, **fields: object) -> str:
-        """The message of the 400 that `fields` get, and nothing else happens."""
+        """Return the message of the status 400 for `fields`; the engine gets no request."""
         answer = self.post(**fields)
         assert answer.status_code == 400, answer.text
         body = answer.json()
@@ -73,7 +73,7 @@ class Api:
 
 
 def said(message: Json) -> Json:
-    """What two answers to the same must have in common."""
+    """Return the parts that two answers to the same request have in common."""
     content = [{**block, "id": None} for block in message["content"]]
     usage = {name: message["usage"][name] for name in ("input_tokens", "output_tokens")}
     return {"content": content, "usage": usage} | {name: message[name] for name in ("stop_reason", "stop_sequence")}
@@ -114,7 +114,7 @@ def test_a_message() -> None:
     assert api.admission.num_admitted == 0
 
 
-def test_what_was_there_is_no_input() -> None:
+def test_cached_tokens_are_not_input_tokens() -> None:
     api = Api(says("Hello", num_cached=5))
     num_tokens = api.sdk.messages.count_tokens(model="it", messages=HELLO["messages"]).input_tokens
     for usage in (Message(**api.message()).usage, api.streamed().usage):
@@ -366,14 +366,14 @@ WRONG: Mapping[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_refused_and_why(name: str) -> None:
+def test_refusals_and_their_reasons(name: str) -> None:
     fields, words = WRONG[name]
     message = Api().refusal(**fields, stream=True)
     assert re.search(words, message, re.DOTALL), message
 
 
 @pytest.mark.parametrize("field", ["model", "messages", "max_tokens"])
-def test_what_is_missing(field: str) -> None:
+def test_missing_fields(field: str) -> None:
     body = {name: value for name, value in HELLO.items() if name != field}
     answer = Api().http.post("/v1/messages", json=body)
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, f"the parameter {field} is missing")
@@ -387,7 +387,7 @@ def test_wrong_types_are_422(fields: Json) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (422, "invalid_request_error")
 
 
-# One value for each parameter of the SDK: True: accepted.
+# A value per parameter of the SDK; True: accepted.
 PARAMETERS: Mapping[str, list[tuple[object, bool]]] = {
     "max_tokens": [(0, True), (5, True), (-1, False)],
     "messages": [([USER], True)],
@@ -415,7 +415,7 @@ def parameters_of(kind: type) -> set[str]:
 
 
 def test_every_parameter_of_the_sdk_is_known() -> None:
-    """A parameter that a new SDK brings has to be decided here."""
+    """A new parameter of a new SDK needs a decision in this table."""
     kinds = (
         message_create_params.MessageCreateParamsNonStreaming,
         message_create_params.MessageCreateParamsStreaming,
@@ -518,7 +518,7 @@ def weather(place: str) -> str:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_sdks_tool_runner_calls_the_tool_and_goes_on(stream: bool) -> None:
-    """It asks for a conversation that the server keeps first, and is told that there is none."""
+    """The tool runner first asks for a thread. The error makes the tool runner send whole conversations."""
     api = Api(UP_TO_MARK, CALL, NO_MORE, says("It rains."))
     body: Any = {**HELLO, "tools": [weather], "stream": stream}
     answer = api.sdk.beta.messages.tool_runner(**body).until_done()
@@ -539,6 +539,6 @@ def test_the_sdk_finds_the_id_of_a_request() -> None:
 
 
 def test_headers_change_nothing() -> None:
-    """A beta does something through fields only, and those that are not known are refused."""
+    """A beta acts through its fields only, and unknown fields are refused."""
     headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "fast-mode-2026-02-01"}
     assert Api().http.post("/v1/messages", json=HELLO, headers=headers).status_code == 200

@@ -1,4 +1,4 @@
-"""What a client hears, in each protocol, when its sequence is ended by the server: too late, or without an engine."""
+"""The response of every protocol when the server ends a sequence: after a timeout, or after the engine died."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ def test_a_stream_that_has_begun_ends_with_an_error(path: str, lost: bool) -> No
         assert "error" in told
         assert "x" in text[: text.index(told)]
     else:
-        # It was lost before the first event was read, which may be said with a status.
+        # The engine was lost before the first event, so the response may have an error status.
         assert lost
         assert status == 503
         assert said in text

@@ -1,4 +1,4 @@
-"""A controller that forks, to protocols that know no forks: the root is the answer."""
+"""A controller that forks, in protocols without forks: the answer is the root."""
 
 from typing import Any
 

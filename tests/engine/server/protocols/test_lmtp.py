@@ -1,4 +1,4 @@
-"""LMTP as clients see it: one frame after the other, and what becomes of each stream."""
+"""LMTP through a WebSocket: frames, streams, buffers, errors and events."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ async def test_a_stream_of_tokens(path: str) -> None:
 
 
 @run
-async def test_what_is_left_out_is_as_the_reference_has_it() -> None:
+async def test_defaults_of_generate() -> None:
     async with connected() as client:
         await client.send("GENERATE", stream_id=1, model="it", prompt=[5])
         while not client.engine.submitted:
@@ -64,7 +64,7 @@ async def test_what_is_left_out_is_as_the_reference_has_it() -> None:
 
 
 @run
-async def test_what_a_client_asks_reaches_the_engine() -> None:
+async def test_fields_reach_the_engine() -> None:
     asked = {
         "max_tokens": 9,
         "temperature": 1.2,
@@ -103,7 +103,7 @@ async def test_every_end_of_text_is_the_tokenizers_and_comes_once(sampled: int) 
 
 
 @run
-async def test_a_bias_of_the_end_of_text_is_that_of_every_end() -> None:
+async def test_the_bias_of_eos_applies_to_every_eos_token() -> None:
     async with connected() as client:
         await client.generate(logit_bias={str(EOS): -100, "5": 1})
         await client.stream()
@@ -232,7 +232,7 @@ GENERATE = {"stream_id": 1, "model": "it", "prompt": [5]}
     ],
 )
 @run
-async def test_a_stream_that_cannot_be_gets_a_token_error(fields: dict[str, Any], said: str) -> None:
+async def test_an_invalid_stream_gets_an_error_in_token(fields: dict[str, Any], said: str) -> None:
     async with connected() as client:
         await client.generate(**fields)
         [error] = await client.stream()
@@ -245,7 +245,7 @@ async def test_a_stream_that_cannot_be_gets_a_token_error(fields: dict[str, Any]
 
 @pytest.mark.parametrize("bad", ['"\\ud800"', "[NaN]", "Infinity", "["])
 @run
-async def test_what_is_no_json_ends_the_stream_that_it_meant(bad: str) -> None:
+async def test_invalid_json_ends_the_stream_of_its_stream_id(bad: str) -> None:
     async with connected() as client:
         await client.socket.send('GENERATE {"model": "it", "stream_id": "a1", "prompt": ' + bad + "}")
         [error] = await client.stream("a1")
@@ -286,7 +286,7 @@ async def test_a_missing_field_is_named_in_a_token_error(left_out: str) -> None:
     ],
 )
 @run
-async def test_a_message_that_is_not_right_gets_a_msg_error_and_the_connection_lives(
+async def test_an_invalid_message_gets_an_error_in_msg_and_the_connection_lives(
     text: str, stream_id: object, said: str
 ) -> None:
     async with connected() as client:
@@ -314,7 +314,7 @@ async def test_nothing_to_score_is_an_error() -> None:
 
 
 @run
-async def test_a_stream_id_that_is_taken_leaves_its_stream_alone() -> None:
+async def test_a_taken_stream_id_does_not_affect_the_open_stream() -> None:
     async with connected(silent) as client:
         await client.generate(max_tokens=9)
         await client.generate()
@@ -356,7 +356,7 @@ async def test_a_full_queue_is_an_error_to_try_again() -> None:
 
 
 @run
-async def test_who_has_to_wait_is_told() -> None:
+async def test_a_waiting_stream_gets_a_queued_event() -> None:
     async with connected(silent) as client:
         for stream_id in range(6):
             await client.generate(stream_id)
@@ -383,7 +383,7 @@ async def test_cancel() -> None:
 
 
 @run
-async def test_a_stream_that_has_not_begun_can_be_cancelled() -> None:
+async def test_a_waiting_stream_can_be_cancelled() -> None:
     async with connected(silent) as client:
         await client.generate(1, prompt="a text that is tokenized elsewhere")
         await client.send("CANCEL", stream_id=1)
@@ -417,7 +417,7 @@ async def test_a_failure_of_the_engine_is_an_error_with_its_code() -> None:
 
 
 @run
-async def test_an_engine_that_dies_ends_the_streams_and_what_comes_then_is_told() -> None:
+async def test_a_dead_engine_ends_the_streams_and_events_report_the_new_engine() -> None:
     async with connected(silent) as client:
         await client.generate()
         while not client.engine.submitted:
@@ -438,7 +438,7 @@ async def test_an_engine_that_dies_ends_the_streams_and_what_comes_then_is_told(
 
 
 @run
-async def test_who_is_left_in_a_server_that_stops_is_told() -> None:
+async def test_open_connections_hear_of_a_shutdown() -> None:
     async with connected(silent) as client:
         await client.generate(1)
         while not client.engine.submitted:
@@ -453,7 +453,7 @@ async def test_who_is_left_in_a_server_that_stops_is_told() -> None:
 @run
 async def test_text_for_text() -> None:
     def halves(submit: wire.Submit) -> list[wire.StreamOut]:
-        """An é in two tokens, and a half of one that never ends."""
+        """An é in two tokens, and the first half of an é without a second half."""
         stream = submit.stream
         return [
             wire.TokenOut(stream, 1, b"\xc3", "", False, -1.0, []),
@@ -511,7 +511,7 @@ async def test_a_buffer_is_quiet_while_it_is_written() -> None:
 
 
 @run
-async def test_a_stream_that_fails_leaves_its_buffer_as_it_was() -> None:
+async def test_a_failed_stream_does_not_change_its_buffer() -> None:
     async with connected(tokens(11), fails(wire.Failure.of(UsageError("no"))), tokens(12)) as client:
         for _ in range(2):
             await client.generate(buffer="a")
@@ -547,7 +547,7 @@ async def test_a_client_that_does_not_read_loses_its_streams_and_costs_little() 
             for submit in client.engine.submitted:
                 client.engine.client.receive(wire.TokenOut(submit.stream, 8, b"x", "x", False, -1.0, top))
             await asyncio.sleep(0)
-        # Nothing more is read from it, either.
+        # The server reads no further messages of the client, either.
         for _ in range(100):
             await client.send("MODEL_INFO", stream_id="late", model="it")
             await asyncio.sleep(0)
@@ -576,7 +576,7 @@ _FIELDS = st.fixed_dictionaries(
 
 @settings(max_examples=40, deadline=None)
 @given(asked=st.lists(st.tuples(st.sampled_from(["GENERATE", "SCORE", "BUFFER", "CANCEL"]), _FIELDS), max_size=6))
-def test_whatever_is_asked_is_answered(asked: list[tuple[str, dict[str, Any]]]) -> None:
+def test_every_message_gets_an_answer(asked: list[tuple[str, dict[str, Any]]]) -> None:
     @run
     async def talk() -> None:
         async with connected(_obliging, timeout_s=3) as client:
@@ -597,13 +597,13 @@ def test_whatever_is_asked_is_answered(asked: list[tuple[str, dict[str, Any]]]) 
 
 
 def _obliging(submit: wire.Submit) -> list[wire.StreamOut]:
-    """Scores what is to be scored, else says one token and EOS."""
+    """Return scores for SCORE, and one token and EOS for GENERATE."""
     scored = submit.score_from is not None
     return list(scores(submit) if scored else tokens(11, EOS, reason=FinishReason.EOS)(submit))
 
 
 @run
-async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
+async def test_a_send_queue_keeps_the_order() -> None:
     queue, sent = SendQueue(), list[str]()
     for number in range(6):
         queue.put("MSG" if number in (2, 3) else "TOKEN", messages.CommandReply(stream_id=Raw(str(number).encode())))
@@ -622,7 +622,7 @@ async def test_an_outbox_keeps_the_order_of_what_is_put() -> None:
     ]
 
 
-def test_a_page_for_who_looks() -> None:
+def test_a_browser_gets_a_page() -> None:
     with TestClient(create_app(service_over(FakeEngine()))) as client:
         page = client.get("/")
         assert page.status_code == 200

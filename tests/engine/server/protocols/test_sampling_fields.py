@@ -1,4 +1,4 @@
-"""Each parameter of the table is honoured by each protocol that has it, and a value out of range is refused by name."""
+"""Every protocol honours its parameters of the table, and refuses a value out of range by the parameter's name."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A span a request, with what it cost; and the way from the environment to a collector."""
+"""A span per request with usage, and the set-up from environment variables to a collector."""
 
 import asyncio
 import http.server
@@ -18,7 +18,7 @@ from tests.engine.server.gateway.test_access_log import make_app
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def test_a_span_says_what_a_request_cost() -> None:
+def test_a_span_has_the_usage_of_a_request() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))

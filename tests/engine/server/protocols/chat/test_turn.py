@@ -1,4 +1,4 @@
-"""Turns over an engine that says what it is told: which parts are asked of it, and what becomes of them."""
+"""Turns over a scripted engine: the generations of a turn, and the deltas that result."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ def test_text_alone(script: Script, reason: str, stop: str | None) -> None:
     assert (submit.sampling, submit.controller, submit.argument, submit.score_from) == (sampling, "m", "x", 1)
 
 
-def test_auto_that_calls_nothing() -> None:
+def test_auto_without_a_call() -> None:
     sampling = SamplingParams(stop=tuple("abcdefghijklmnop"))
     answer, engine = turn(says("Hi"), tool_choice="auto", sampling=sampling)
     assert (answer.text, answer.calls, end(answer).reason) == ("Hi", [], "end")
@@ -79,7 +79,7 @@ def test_auto_that_calls_nothing() -> None:
     assert submit.controller is None
 
 
-def test_auto_that_calls_twice() -> None:
+def test_auto_with_two_calls() -> None:
     mark = says("Let me", " see ", reason=FinishReason.STOP_STRING, stop="<tool_call>")
     sampling = SamplingParams(max_tokens=20, stop=("x",), logprobs=1, ignore_eos=True, seed=3)
     answer, engine = turn(
@@ -109,7 +109,7 @@ def test_auto_that_calls_twice() -> None:
         assert submit.sampling.seed == 3
 
 
-def test_required_begins_with_a_call_and_one_is_enough_if_several_may_not_be() -> None:
+def test_required_begins_with_a_call_and_makes_one_call_without_parallel() -> None:
     answer, engine = turn(says(*CALL), tool_choice="required", parallel=False)
     assert (answer.text, made(answer.calls), end(answer).reason) == ("", [MADE], "tool_calls")
     assert [asked_after_prompt(submit) for submit in engine.submitted] == ["<tool_call>\n"]
@@ -139,7 +139,7 @@ def test_a_call_may_have_spaces_where_the_constraint_allows_them(size: int) -> N
     assert made(answer.calls) == [("weather", '{"city": "Bonn"}')]
 
 
-def test_a_call_that_is_cut_off_is_an_end_by_length() -> None:
+def test_a_call_cut_off_by_the_limit_ends_with_length() -> None:
     answer, _ = turn(says(*CALL[:3], reason=FinishReason.LENGTH), tool_choice="required")
     assert made(answer.calls) == [("weather", '{"city":"')]
     assert end(answer).reason == "length"
@@ -165,7 +165,7 @@ def test_a_failure_in_any_part_is_raised() -> None:
             turn(*scripts, tool_choice="auto")
 
 
-def test_a_schema_that_cannot_be_honoured_is_told_before_anything_is_said() -> None:
+def test_an_unsupported_schema_is_refused_before_any_text() -> None:
     bad = Tool("bad", "", {"type": "object", "properties": {"a": {"type": "strin"}}})
     service, engine = fake_service()
     request = TurnRequest(prompt=PROMPT, sampling=SamplingParams(), tools=(*TOOLS, bad), tool_choice="auto")
@@ -174,7 +174,7 @@ def test_a_schema_that_cannot_be_honoured_is_told_before_anything_is_said() -> N
     assert engine.submitted == []
 
 
-def test_what_a_controller_takes_back_is_gone_from_the_answer() -> None:
+def test_removed_tokens_are_not_in_the_answer() -> None:
     def script(submit: wire.Submit) -> Iterable[wire.StreamOut]:
         for number, text in enumerate(("a", "b", "c")):
             yield wire.TokenOut(submit.stream, number, text.encode(), text, False, None, [])
@@ -186,7 +186,7 @@ def test_what_a_controller_takes_back_is_gone_from_the_answer() -> None:
     assert (answer.text, [token.token for token in answer.tokens]) == ("ad", [0, 7])
 
 
-def test_a_turn_that_is_left_ends_its_sequence() -> None:
+def test_closing_a_turn_ends_its_sequence() -> None:
     async def leave() -> None:
         service, engine = fake_service(lambda submit: [wire.TokenOut(submit.stream, 0, b"a", "a", False, None, [])])
         deltas = run_turn(service, Principal(), TurnRequest(prompt=PROMPT, sampling=SamplingParams()))
@@ -210,12 +210,12 @@ def test_the_schema_of_calls_allows_calls_of_the_tools_and_nothing_else() -> Non
     assert not allowed({"name": "weather", "arguments": {"city": "Bonn"}, "more": 1})
 
 
-def test_what_is_written_of_a_call_is_what_a_call_says() -> None:
+def test_a_call_is_written_as_json_between_marks() -> None:
     text = written(PastCall("c", "weather", {"city": "Bönn ↩"}))
     assert text == '<tool_call>\n{"name":"weather","arguments":{"city":"Bönn ↩"}}\n</tool_call>'
 
 
-def test_a_key_shares_what_was_computed_with_itself_alone() -> None:
+def test_keys_do_not_share_cached_prompts() -> None:
     service, engine = fake_service()
     for name in ("alice", "bob", "alice"):
         who = Principal(name=name)
@@ -224,8 +224,8 @@ def test_a_key_shares_what_was_computed_with_itself_alone() -> None:
     assert alice == alice_too != bob
 
 
-def test_what_was_there_of_a_prompt_is_that_of_its_first_part() -> None:
-    """The later parts find what the turn itself computed."""
+def test_cached_tokens_are_those_of_the_first_generation() -> None:
+    """Later generations of a turn hit the cache with tokens of the turn. Those do not count as cached."""
     parts = [
         says("I look.", reason=FinishReason.STOP_STRING, stop="<tool_call>", num_cached=2),
         says(*CALL, num_cached=9),

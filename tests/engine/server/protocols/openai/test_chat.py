@@ -207,14 +207,14 @@ def test_a_failure_in_the_middle_is_an_event_and_the_end() -> None:
         list(api.sdk.chat.completions.create(**{**HELLO, "stream": True}))
 
 
-def test_of_several_answers_one_that_fails_ends_them_all() -> None:
+def test_one_failing_answer_ends_all_answers() -> None:
     api = Api(silent, fails(wire.Failure("controller_error", "it trapped")))
     answer = api.post(PATH, {**HELLO, "n": 2})
     assert (answer.status_code, api.engine.aborted) == (400, [1])
     assert api.service.admission.num_admitted == 0
 
 
-def test_a_queue_that_is_full_is_told() -> None:
+def test_a_full_queue_is_reported() -> None:
     for stream in (False, True):
         api = Api()
         answer = api.post(PATH, {**HELLO, "n": 9, "stream": stream})
@@ -225,7 +225,7 @@ def test_a_queue_that_is_full_is_told() -> None:
         assert api.service.admission.num_admitted == 8
 
 
-# What a client may send as the history, and how the model sees it.
+# The client's history → the prompt that the model gets.
 TALKS: dict[str, tuple[list[Json], str]] = {
     "roles": (
         [{"role": "developer", "content": "S"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
@@ -297,7 +297,7 @@ INTEGER: Json = {"type": "integer"}
         ({"controller": "regex", "controller_arg": "a+"}, "regex", "a+"),
     ],
 )
-def test_what_constrains_the_text(fields: Json, guest: str, argument: str) -> None:
+def test_constraints_of_the_text(fields: Json, guest: str, argument: str) -> None:
     api = Api()
     api.answer(PATH, {**HELLO, **fields})
     [submit] = api.engine.submitted

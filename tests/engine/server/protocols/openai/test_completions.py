@@ -92,8 +92,8 @@ def test_several_answers_to_several_prompts_stand_in_the_order_of_the_prompts() 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_was_there_of_a_prompt_is_what_its_first_answer_found(stream: bool) -> None:
-    """The second answer finds what the first one computed, which is none of the client's savings."""
+def test_cached_tokens_are_those_of_the_first_answer(stream: bool) -> None:
+    """The second answer hits the cache with the first answer's prompt. Only the first answer's cached tokens count."""
     api = Api(*(says("a", num_cached=num) for num in (3, 9, 8, 4)))
     body: dict[str, Any] = {"prompt": ["x", "y"], "n": 2}
     if stream:

@@ -21,7 +21,7 @@ REFUSED = "refused"
 NOTHING: Json = {}
 """Accepted, and nothing changes."""
 
-# parameter → a value, and what becomes of it: what the engine is told of the sampling, or NOTHING, or REFUSED.
+# parameter → a value, and its effect: the engine's sampling parameters, NOTHING, or REFUSED.
 SHARED: Mapping[str, tuple[Any, Any]] = {
     "frequency_penalty": (0.5, {"frequency_penalty": 0.5}),
     "logit_bias": ({"5": -100, "6": 2.5}, {"logit_bias": {5: -100.0, 6: 2.5}}),
@@ -124,7 +124,7 @@ def test_null_is_as_good_as_nothing(path: str) -> None:
     assert api.engine.submitted == plain.engine.submitted
 
 
-def test_values_that_only_look_like_others_are_honoured_too() -> None:
+def test_unusual_spellings_of_values_are_honoured() -> None:
     api = Api()
     api.answer(CHAT, {**BODIES[CHAT], "stop": "a", "logprobs": True, "top_logprobs": 20, "stream": False})
     [submit] = api.engine.submitted
@@ -141,7 +141,7 @@ def test_a_priority_is_passed_on(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
-def test_who_gives_another_salt_shares_nothing(path: str) -> None:
+def test_different_salts_share_no_cached_prompts(path: str) -> None:
     api = Api()
     for salt in ({}, {"cache_salt": "a"}, {"cache_salt": "b"}, {"cache_salt": "a"}, {"cache_salt": None}):
         api.answer(path, {**BODIES[path], **salt})
@@ -150,7 +150,7 @@ def test_who_gives_another_salt_shares_nothing(path: str) -> None:
     assert len({none, a, b}) == 3
 
 
-# What is wrong, and the status, the field and the words that tell so.
+# Invalid fields → the status, the parameter and a part of the message.
 ARRAY: Json = {"type": "function", "function": {"name": "t", "parameters": {"type": "array"}}}
 WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
     "unknown": ({"temprature": 1}, 400, "temprature", "temprature is not supported"),
@@ -262,7 +262,7 @@ WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
 
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path in (CHAT, TEXT) for name in WRONG[path]])
-def test_what_is_wrong_is_told(path: str, name: str) -> None:
+def test_an_invalid_field_is_named(path: str, name: str) -> None:
     fields, status, param, words = WRONG[path][name]
     got_status, message, got_param = Api().refusal(path, {**BODIES[path], **fields})
     assert re.search(words, message, re.DOTALL), message
@@ -276,7 +276,7 @@ def test_the_best_is_not_known_in_a_stream() -> None:
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_numbers_that_are_none_are_refused(path: str, number: str) -> None:
+def test_nan_and_infinity_are_refused(path: str, number: str) -> None:
     api = Api()
     text = f'{{"messages":[{{"role":"user","content":"a"}}],"temperature":{number}}}'
     if path == TEXT:
@@ -287,7 +287,7 @@ def test_numbers_that_are_none_are_refused(path: str, number: str) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", '"a"', "null", '{"messages": ' + "[" * 2000 + "]" * 2000 + "}"])
-def test_what_is_no_request_is_refused(body: str) -> None:
+def test_a_body_that_is_not_a_request_is_refused(body: str) -> None:
     for path in (CHAT, TEXT):
         answer = Api().http.post(path, content=body, headers={"content-type": "application/json"})
         assert answer.status_code in (400, 422), answer.text
@@ -300,7 +300,7 @@ def test_half_a_character_is_refused() -> None:
         assert (answer.status_code, "surrogate" in answer.json()["error"]["message"]) == (400, True)
 
 
-def test_what_only_the_engine_finds_is_told_too() -> None:
+def test_an_error_found_by_the_engine_is_reported() -> None:
     def refuses(submit: wire.Submit) -> list[wire.StreamOut]:
         failure = wire.Failure("invalid_request_error", "ignore_eos does not go with a controller")
         return [wire.FinishOut(submit.stream, FinishReason.FAIL, "", wire.UsageOut(1, 0, 0), failure=failure)]

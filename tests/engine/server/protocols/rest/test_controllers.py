@@ -1,4 +1,4 @@
-"""AICI REST's controllers: what is kept, under which names, and who may change it. The compiler is the real one."""
+"""AICI REST's controllers: storing, naming and rights. The tests compile with the real compiler."""
 
 import hashlib
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_from_upload_to_removal(ask: Ask) -> None:
     assert list(tags(ask)) == list(shipped())
 
 
-def test_what_ships_is_there_from_the_start(ask: Ask) -> None:
+def test_shipped_controllers_are_there_from_the_start(ask: Ask) -> None:
     modules = ask("GET", "").json()["controllers"]
     assert [module["tags"][0] for module in modules] == list(shipped()) == list(tags(ask))
     assert (tags(ask)["regex"]["updated_by"], tags(ask)["regex"]["module_id"]) == ("aici", REGEX)
@@ -127,7 +127,7 @@ def test_bytes_come_with_their_id(ask: Ask) -> None:
     assert ask("GET", f"/{'0' * 64}").status_code == 404
 
 
-def test_what_keys_may(ask: Ask) -> None:
+def test_rights_of_keys(ask: Ask) -> None:
     assert ask("GET", "", key="nobody").status_code == 401
     assert ask("POST", "", key="ann", content=WASM).status_code == 200
     assert tag(ask, "mine", key="ann").json()["message"] == "permission denied for tag name"
@@ -141,7 +141,7 @@ def test_what_keys_may(ask: Ask) -> None:
         lambda: ask("GET", f"/{HEX}", key="eve"),
         lambda: ask("DELETE", "/tags/ann.x", key="bob"),
         lambda: ask("DELETE", f"/{HEX}?force=true", key="bob"),
-        lambda: ask("DELETE", f"/{HEX}?force=true", key="ann"),  # bob's tag names it
+        lambda: ask("DELETE", f"/{HEX}?force=true", key="ann"),  # a tag of bob names the module
     ]
     for number, refused in enumerate(refusals):
         assert refused().status_code == 403, number
@@ -169,7 +169,7 @@ def test_what_keys_may(ask: Ask) -> None:
         ("/tags", {"json": []}, 422, "not a JSON object"),
     ],
 )
-def test_what_is_refused_changes_nothing(ask: Ask, path: str, given: dict[str, Any], status: int, said: str) -> None:
+def test_a_refused_request_changes_nothing(ask: Ask, path: str, given: dict[str, Any], status: int, said: str) -> None:
     before = listed(ask)
     answer = ask("POST", path, **given)
     assert answer.status_code == status, answer.text
@@ -178,8 +178,8 @@ def test_what_is_refused_changes_nothing(ask: Ask, path: str, given: dict[str, A
     assert list(tags(ask)) == list(shipped())
 
 
-def test_a_name_that_is_fixed_runs_what_it_is_fixed_to(tmp_path: Path) -> None:
-    """Whatever tags of the registry say, which another server may have set."""
+def test_a_fixed_name_wins_over_a_tag(tmp_path: Path) -> None:
+    """A tag of the shared registry, possibly set by another server, does not replace a fixed name."""
     mine = tmp_path / "mine.wasm"
     mine.write_bytes(WASM)
     engine = FakeEngine()

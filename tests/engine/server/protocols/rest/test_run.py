@@ -1,4 +1,4 @@
-"""AICI REST over a scripted engine: what requests are refused, what becomes of the engine's events."""
+"""`/v1/run` over a scripted engine: refused requests, and the events of a run."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def client(engine: FakeEngine) -> TestClient:
 def run(engine: FakeEngine, **fields: object) -> tuple[int, list[dict[str, Any]]]:
     """The status, and the events of the stream, or the error alone."""
     request = {"controller": "none", "controller_arg": "", "prompt": "Hello"} | fields
-    # As Python's json does it, which also says what is no JSON.
+    # Python's json: it also writes invalid JSON, such as NaN.
     answer = client(engine).post("/v1/run", content=json.dumps(request), headers=JSON)
     if answer.status_code != 200:
         return answer.status_code, [answer.json()]
@@ -55,7 +55,7 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     assert start["id"].startswith("run-")
     assert start["model"] == "it"
     assert isinstance(start["created"], int)
-    # Each sampled token is a step; the end came with the last.
+    # A step per sampled token; the end arrives with the last token.
     first, last = runs
     prompt_len = len(engine.submitted[0].prompt)
     assert first == {
@@ -78,7 +78,7 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
 
 
 def controlled(submit: wire.Submit) -> Iterable[wire.StreamOut]:
-    """What a controller forces, logs, writes and takes back."""
+    """A controller that forces tokens, logs, writes variables and removes tokens."""
     number = submit.stream
     write = {"WriteVar": {"name": "x", "value": "ff", "op": "Set", "when_version_is": None}}
     yield wire.AcceptedOut(number)
@@ -92,7 +92,7 @@ def controlled(submit: wire.Submit) -> Iterable[wire.StreamOut]:
     yield wire.FinishOut(number, FinishReason.STOP, "", wire.UsageOut(len(submit.prompt), 1, 3))
 
 
-def test_what_a_controller_does_is_told_as_it_comes() -> None:
+def test_a_run_reports_tokens_logs_and_storage_as_they_arrive() -> None:
     status, [_, *runs] = run(FakeEngine([controlled]), controller=HEX, return_tokens=True)
     assert status == 200
     forks = [run["forks"][0] for run in runs]
@@ -102,7 +102,7 @@ def test_what_a_controller_does_is_told_as_it_comes() -> None:
     assert [entry.get("id", entry.get("backtrack")) for fork in forks for entry in fork["tokens"]] == [1, 2, 3, 2, 4]
     assert [fork.get("finish_reason") for fork in forks] == [None] * (len(forks) - 1) + ["aici-stop"]
     assert runs[-1]["usage"]["sampled_tokens"] == 1
-    # The model was given the prompt and all that was appended, what was taken back too.
+    # The model computed the prompt and all appended tokens, including removed tokens.
     assert runs[-1]["usage"]["ff_tokens"] == runs[-1]["usage"]["prompt_tokens"] + 4
 
 
@@ -122,7 +122,7 @@ def test_each_object_lists_every_fork() -> None:
     assert not any("timings" in each for each in runs[:-1])
 
 
-def test_what_the_server_ends_ends_with_all_forks() -> None:
+def test_a_run_ended_by_the_server_ends_all_forks() -> None:
     _, [_, *_, last] = run(FakeEngine([forked]), controller=HEX, seed=1)
     assert [fork["finish_reason"] for fork in last["forks"]] == ["aici-stop", "fail", "fail"]
     assert [fork["error"] for fork in last["forks"]] == ["", "trap", "too long"]
@@ -135,7 +135,7 @@ def test_log_probabilities_come_with_the_tokens() -> None:
     assert token == {"id": 0, "bytes": "61", "origin": "sampled", "logprob": -0.5, "top_logprobs": likeliest}
 
 
-def test_what_the_engine_is_asked() -> None:
+def test_the_request_to_the_engine() -> None:
     engine = FakeEngine()
     fields = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "max_tokens": 5, "seed": 3, "min_p": 0.1}
     more = {"stop": ["x"], "logit_bias": {"5": 1.5}, "ignore_eos": True, "presence_penalty": 0.5}
@@ -151,7 +151,7 @@ def test_what_the_engine_is_asked() -> None:
     assert sampling.presence_penalty == 0.5
 
 
-def test_what_is_left_out_means_greedy_to_the_end_of_the_context() -> None:
+def test_defaults_are_greedy_to_the_end_of_the_context() -> None:
     engine = FakeEngine()
     run(engine)
     sampling = engine.submitted[0].sampling
@@ -188,7 +188,7 @@ def test_an_empty_prompt_is_the_start_symbol() -> None:
     assert len(engine.submitted[0].prompt) == 1
 
 
-def test_a_shipped_controller_is_what_ships_whatever_tags_say() -> None:
+def test_a_tag_cannot_replace_a_shipped_controller() -> None:
     engine = FakeEngine()
     run(engine, controller="choices", controller_arg=["yes", "no"])
     assert engine.submitted[0].controller == module_id("choices")
@@ -224,7 +224,7 @@ def test_a_shipped_controller_is_what_ships_whatever_tags_say() -> None:
         (422, {"stop": "x"}, "stop"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name(status: int, fields: dict[str, object], said: str) -> None:
+def test_an_invalid_field_is_refused_by_name(status: int, fields: dict[str, object], said: str) -> None:
     engine = FakeEngine()
     given, [error] = run(engine, **fields)
     assert given == status, error
@@ -250,14 +250,14 @@ def test_controller_and_its_argument_are_required() -> None:
         (RuntimeDiedError("it died"), 503, "it died"),
     ],
 )
-def test_a_controller_that_does_not_start_is_no_stream(error: AiciError, status: int, said: str) -> None:
+def test_a_controller_that_does_not_start_gets_a_status(error: AiciError, status: int, said: str) -> None:
     given, [body] = run(FakeEngine([fails(wire.Failure.of(error))]), controller="x")
     assert given == status
     assert body["message"] == said
     assert body["code"] == error.code
 
 
-def test_the_stop_string_that_ended_it_is_named() -> None:
+def test_the_stop_string_is_reported() -> None:
     _, [_, *runs] = run(FakeEngine([says("a", reason=FinishReason.STOP_STRING, stop="b")]), stop=["b"])
     fork = runs[-1]["forks"][0]
     assert (fork["finish_reason"], fork["stop"]) == ("stop", "b")
@@ -319,7 +319,7 @@ key = "b-key"
 """
 
 
-def test_what_keys_may(tmp_path: Path) -> None:
+def test_rights_of_keys(tmp_path: Path) -> None:
     service = service_over(FakeEngine())
     api = TestClient(create_app(service, keys=Keys(key_file(tmp_path, KEYS))))
 
