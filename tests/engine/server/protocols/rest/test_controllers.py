@@ -165,7 +165,7 @@ def test_rights_of_keys(ask: Ask) -> None:
         ("/tags", {"json": {"module_id": HEX, "tags": ["ok", "1"]}}, 400, "tag name not identifier"),
         ("/tags", {"json": {"module_id": HEX, "tags": []}}, 400, "at least one"),
         ("/tags", {"json": {"module_id": HEX}}, 400, "tags is missing"),
-        ("/tags", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "not JSON"),
+        ("/tags", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "not valid JSON"),
         ("/tags", {"json": []}, 422, "not a JSON object"),
     ],
 )
