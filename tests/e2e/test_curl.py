@@ -110,7 +110,7 @@ def test_anthropic_hello_streamed(connection: http.client.HTTPConnection) -> Non
 
 
 WRONG: dict[str, tuple[int, object, str]] = {
-    "broken JSON": (400, b'{"messages": [', "not JSON"),
+    "broken JSON": (400, b'{"messages": [', "not valid JSON"),
     "no JSON object": (422, [], "JSON object"),
     "a field is missing": (400, {"messages": ...}, "messages"),
     "a value out of range": (400, {"temperature": -1}, "temperature"),
