@@ -1,22 +1,23 @@
-/* A block of keys after the other with a running maximum, several rows at once (a row: one query of one head). Where a
-   block begins depends on the sequence alone, and each row's sums are added up in the order of the numbers and of the keys:
-   a row's result depends neither on its company nor on how the prompt was cut. */
+/* Attention with an online softmax: block of keys by block of keys, with a running maximum, for several rows at once. A
+   row is one query of one head. Invariant: the result of a row does not depend, to the last bit, on other rows or on
+   the split of the prompt into chunks. Therefore blocks begin at fixed positions of the sequence, and every sum has a
+   fixed order. */
 #include "attention.h"
 
 #include "simd.h"
 
 enum { MAX_HEAD_DIM = 256, BLOCK = 64, TILES = BLOCK / LANES };
-/* Sums at once, as the registers allow: of ROWS rows FEWEST vectors, and of few rows MOST. */
+/* Accumulators that fit the registers: FEWEST vectors for ROWS rows, MOST vectors for half as many rows. */
 #if defined(__AVX512F__)
 enum { ROWS = 8, FEWEST = 2, MOST = 4 };
 #else
 enum { ROWS = 4, FEWEST = 1, MOST = 2 };
 #endif
 
-/* Numbers of a lane, which is four bytes. */
+/* Numbers per lane of four bytes. */
 INLINE int in_lane(const int format) { return format == BF16 ? 2 : 1; }
 
-/* In lanes: where sixteen keys, or values, of a head begin (a tile). */
+/* Offset, in lanes, of a tile: sixteen keys (or values) of one head. */
 static size_t tile_at(const kv_cache *c, int page, int offset, int head) {
   const size_t tile = (size_t)page * (size_t)(c->page_size / LANES) + (size_t)(offset / LANES);
   return (tile * (size_t)c->num_kv_heads + (size_t)head) * (size_t)(c->head_dim * LANES / in_lane(c->format));
@@ -52,7 +53,7 @@ typedef struct {
 
 typedef struct { const uint32_t *keys[TILES], *values[TILES]; } block;
 
-/* The block that begins at position `at`. Tiles behind that of `last` may not be there: that one stands for them. */
+/* Find the block at position `at`. Tiles after the tile of `last` may not exist: the tile of `last` replaces them. */
 INLINE block find(const work_item *p, int at, int last) {
   const kv_cache *c = p->cache;
   block b;
@@ -65,7 +66,7 @@ INLINE block find(const work_item *p, int at, int last) {
   return b;
 }
 
-/* What lanes of the cache are multiplied by: a row's query, or its weights. */
+/* The left operand of a product with the cache: the query of a row, or the attention weights of a row. */
 typedef union { float floats[MAX_HEAD_DIM]; narrow narrow[MAX_HEAD_DIM]; } operand;
 
 INLINE void store_operand(operand *to, int index, f32x16 x, const int format) {
@@ -79,10 +80,10 @@ INLINE f32x16 multiply(f32x16 sum, u32x16 lanes, const operand *a, int index, co
 
 INLINE u32x16 load_lanes(const uint32_t *p) { u32x16 v; memcpy(&v, p, sizeof v); return v; }
 
-/* Both ask for what comes next bit by bit: pages lie anywhere, so the processor does not guess it. It comes into the second
-   cache, since the first takes so many requests at a time and no more. */
+/* `score` and `add_values` prefetch the next block piece by piece: pages are scattered, so the processor cannot predict
+   the addresses. The target is the second-level cache, since the first level accepts only few requests at a time. */
 
-/* Of `tiles` tiles. */
+/* Scores of `count` queries with the keys of `tiles` tiles. */
 INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, const operand *query, int head_dim,
                   const int count, const int tiles, const int format, float (*scores)[BLOCK], int to) {
   f32x16 sum[ROWS][MOST] = {};
@@ -97,7 +98,8 @@ INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, cons
     for (int u = 0; u < tiles; u++) store(scores[i] + to + u * LANES, sum[i][u]);
 }
 
-/* The block's first `keys` values, each by its weight: `vectors` vectors of each row's sums, from number d on. */
+/* Add the first `keys` values of the block, times their weights, to the sums: `vectors` vectors per row, from dimension
+   d. */
 INLINE void add_values(const block *now, const block *next, const operand *weights, int keys, int head_dim, const int count,
                        const int vectors, const int format, float (*sums)[MAX_HEAD_DIM], int d) {
   f32x16 sum[ROWS][MOST];
@@ -108,7 +110,7 @@ INLINE void add_values(const block *now, const block *next, const operand *weigh
     for (int u = 0; u < vectors; u++) {
       u32x16 value = load_lanes(now->values[k / LANES] + at + u * LANES);
       __builtin_prefetch(next->values[k / LANES] + at + u * LANES, 0, 2);
-      /* What was never written may be anything, NaN too. */
+      /* Mask out the second value of the pair: memory that was never written can hold NaN. */
       if (format == BF16 && k + 1 == keys) value &= 0xffff;
       for (int i = 0; i < count; i++) sum[i][u] = multiply(sum[i][u], value, &weights[i], k / in_lane(format), format);
     }
@@ -119,7 +121,7 @@ INLINE void add_values(const block *now, const block *next, const operand *weigh
 
 typedef struct { f32x16 total; float most; int position; } row_state;
 
-/* Scores become weights; what was summed up so far shrinks when there is a new maximum. */
+/* Convert scores to weights. A new maximum scales down the earlier sums. */
 INLINE void weigh(const work_item *p, int at, int tiles, float *scores, row_state *row, float *sums, operand *weights,
                   const int format) {
   const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -128,7 +130,7 @@ INLINE void weigh(const work_item *p, int at, int tiles, float *scores, row_stat
   for (int t = 0; t < tiles; t++) {
     f32x16 x = load(scores + t * LANES);
     if (p->softcap > 0) x = tanh16(x / p->softcap) * p->softcap;
-    /* What was never written may be anything, NaN too: it is replaced, not added to. */
+    /* Replace hidden scores instead of adding -infinity: memory that was never written can hold NaN. */
     const int first = at + t * LANES;
     if (first < from || first + LANES > row->position + 1) {
       const i32x16 seen = (first + lane <= row->position) & (first + lane >= from);
@@ -146,7 +148,7 @@ INLINE void weigh(const work_item *p, int at, int tiles, float *scores, row_stat
   }
   f32x16 total = row->total;
   for (int t = 0; t < tiles; t++) {
-    /* Nothing was seen yet: -infinity less -infinity is no number. */
+    /* No visible key yet: avoid -infinity minus -infinity. */
     const f32x16 x = row->most == -INFINITY ? (f32x16){} : exp16(load(scores + t * LANES) - row->most);
     total += x;
     store_operand(weights, t * LANES, x, format);
@@ -154,7 +156,8 @@ INLINE void weigh(const work_item *p, int at, int tiles, float *scores, row_stat
   row->total = total;
 }
 
-/* Rows `row` to `row + count - 1` of a chunk and a head of keys; row r is query r / queries_per_kv, head r % queries_per_kv. */
+/* Attention of rows `row` to `row + count - 1` of a chunk, for one key head. Row r is query r / queries_per_kv of the
+   chunk and query head r % queries_per_kv of the key head. */
 INLINE void attend_rows(const work_item *p, int row, const int count, const int format) {
   const int head_dim = p->cache->head_dim, vectors = 2 * count <= ROWS ? MOST : FEWEST;
   float sums[ROWS][MAX_HEAD_DIM], scores[ROWS][BLOCK];
@@ -205,9 +208,9 @@ static void attend_some(const work_item *p, int row, int count) {
 
 void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
             int queries_per_kv, int window, float softcap, float *out, int out_stride) {
-  /* A work item: up to ROWS rows of a chunk and a head of keys. All threads count them in the same order. */
+  /* A work item is up to ROWS rows of a chunk, for one key head. All threads enumerate the items in the same order. */
   int mine = pool_take(pool, 1), number = 0;
-  for (int chunk = batch->num_chunks - 1; chunk >= 0; chunk--) { /* prompts stand last, and take longest */
+  for (int chunk = batch->num_chunks - 1; chunk >= 0; chunk--) { /* prompts are last and take longest */
     const int first = batch->query_starts[chunk], rows = (batch->query_starts[chunk + 1] - first) * queries_per_kv;
     const int items = (rows + ROWS - 1) / ROWS * cache->num_kv_heads;
     for (; mine < number + items; mine = pool_take(pool, 1)) {

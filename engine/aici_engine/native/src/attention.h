@@ -4,7 +4,8 @@
 #include "pool.h"
 
 /* The tokens of a step. Chunk c has the tokens query_starts[c] to query_starts[c + 1] - 1, at the positions
-   start_positions[c], start_positions[c] + 1, ... of its sequence. The sequence's pages begin at pages[page_starts[c]]. */
+   start_positions[c], start_positions[c] + 1, ... of its sequence. The sequence's pages begin at pages[page_starts[c]].
+   */
 typedef struct {
   int32_t num_tokens, num_chunks, num_logits;
   const int32_t *tokens;          /* (num_tokens) */
@@ -27,9 +28,9 @@ typedef struct {
 
 void kv_write(const kv_cache *cache, int page, int offset, const float *keys, const float *values);
 
-/* `queries`, `out`: one row per token, `stride` (`out_stride`) floats apart, of (num_kv_heads * queries_per_kv, head_dim).
-   queries_per_kv query heads share one key head. Queries are scaled already. `window`: tokens that a query sees, its own
-   included; 0: all. `softcap`: score = softcap * tanh(score / softcap); 0: no cap. All threads of a job call this
-   function; a barrier must follow. */
+/* `queries`, `out`: one row per token, `stride` (`out_stride`) floats apart, of (num_kv_heads * queries_per_kv,
+   head_dim). queries_per_kv query heads share one key head. Queries are scaled already. `window`: tokens that a query
+   sees, its own included; 0: all. `softcap`: score = softcap * tanh(score / softcap); 0: no cap. All threads of a job
+   call this function; a barrier must follow. */
 void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
             int queries_per_kv, int window, float softcap, float *out, int out_stride);

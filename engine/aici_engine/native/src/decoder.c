@@ -1,6 +1,6 @@
-/* One step of a decoder (Llama and its relatives, GPT-2): from token ids to logits. Differences between model families are
-   data in `aici_decoder` and `aici_layer`. Constant factors were folded into the weights when the weights were packed
-   (`../from_transformers.py`). */
+/* One step of a decoder (Llama and its relatives, GPT-2): from token ids to logits. Differences between model families
+   are data in `aici_decoder` and `aici_layer`. Constant factors were folded into the weights when the weights were
+   packed (`../from_transformers.py`). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -242,10 +242,10 @@ AICI_EXPORT size_t aici_decoder_memory(const aici_decoder *m, int32_t num_tokens
          activations_size(num_tokens, m->intermediate_size);
 }
 
-/* `memory`: aici_decoder_memory bytes, aligned to 64; scratch, free to reuse after the call. The caller guarantees: token
-   ids are rows of the embedding; each chunk has pages for all positions; num_logits is at most num_tokens. */
-AICI_EXPORT void aici_decoder_step(aici_pool *pool, const aici_decoder *m, const aici_storage *storage, const aici_batch *batch,
-                            char *memory, float *logits) {
+/* `memory`: aici_decoder_memory bytes, aligned to 64; scratch, free to reuse after the call. The caller guarantees:
+   token ids are rows of the embedding; each chunk has pages for all positions; num_logits is at most num_tokens. */
+AICI_EXPORT void aici_decoder_step(aici_pool *pool, const aici_decoder *m, const aici_storage *storage,
+                                   const aici_batch *batch, char *memory, float *logits) {
   const size_t n = (size_t)batch->num_tokens;
   const int attended = m->num_heads * m->head_dim, wide = attended > m->hidden_size ? attended : m->hidden_size;
   step s = {.model = m, .storage = storage, .batch = batch, .logits = logits};

@@ -1,4 +1,4 @@
 #pragma once
 
-/* All else is hidden: what is exported is declared in Python too. */
+/* Symbols are hidden by default. Exported functions are declared in ../bindings.py or sample/native.py as well. */
 #define AICI_EXPORT __attribute__((visibility("default")))

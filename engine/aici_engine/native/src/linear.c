@@ -1,17 +1,18 @@
-/* One panel of sixteen outputs at a time, for up to MR tokens at once: the weights are read from memory once a panel and
-   from the nearest cache afterwards. The order in which a token's sum is added up depends on nothing but the matrix. */
+/* Matrix products, panel by panel: sixteen outputs for up to MR tokens at once. The weights of a panel come from memory
+   once, and from the nearest cache for further tokens. Invariant: the order of additions for a token depends only on
+   the matrix. */
 #include "linear.h"
 
 #include "simd.h"
 
 #if defined(__AVX512F__)
-enum { MR = 8 }; /* two accumulators each, weights and scales fill most of the 32 registers */
+enum { MR = 8 }; /* two accumulators per token, weights and scales fill most of the 32 registers */
 #else
 enum { MR = 2 };
 #endif
 enum { GROUP = 32 };
-/* Bytes. Weights come from memory once a step: asked for so early, they are there a tenth to a quarter sooner. What many
-   tokens wait for is asked for into the second cache: the first one takes so many requests at a time and no more. */
+/* Prefetch distances in bytes. With these distances, weights arrive 10 to 25 % sooner. With many tokens, the target is
+   the second-level cache: the first level accepts only few requests at a time. */
 enum { AHEAD = 4096, FAR_AHEAD = 8192 };
 
 INLINE void fetch(const void *weights, const int count) {
@@ -40,7 +41,8 @@ activations activations_at(char *memory, int tokens, int columns) {
   return a;
 }
 
-/* Compared as integers, NaN is more than all numbers: it becomes the scale of its group, and so is not lost. */
+/* Largest magnitude. The comparison of bit patterns ranks NaN above all numbers, so that NaN becomes the scale of the
+   group and is not lost. */
 INLINE float most16(f32x16 a, f32x16 b) {
   const i32x16 bits = __builtin_elementwise_max((i32x16)a & 0x7fffffff, (i32x16)b & 0x7fffffff);
   const int32_t most = imax16(bits);
@@ -61,7 +63,7 @@ void activate(const activations *to, int token, const float *from, int format) {
   }
   for (int k = 0; k < to->columns; k += GROUP) {
     const f32x16 a = load(from + k), b = load(from + k + LANES);
-    const float most = most16(a, b), inverse = most > 0x1p-119f ? 127.0f / most : 0.0f; /* less: it would be infinite */
+    const float most = most16(a, b), inverse = most > 0x1p-119f ? 127.0f / most : 0.0f; /* below: 127 / most would overflow */
     const i32x16 x = __builtin_convertvector(__builtin_elementwise_roundeven(a * inverse), i32x16);
     const i32x16 y = __builtin_convertvector(__builtin_elementwise_roundeven(b * inverse), i32x16);
     const i8x16 low = __builtin_convertvector(x, i8x16), high = __builtin_convertvector(y, i8x16);
@@ -76,7 +78,7 @@ void activate(const activations *to, int token, const float *from, int format) {
   }
 }
 
-/* The tokens t to t + count - 1 of a panel. */
+/* The panel functions compute tokens t to t + count - 1. */
 
 INLINE void panel_f32(const float *w, const activations *x, int t, const int count, f32x16 *out) {
   const float *in = x->floats + (size_t)t * (size_t)x->columns;
@@ -130,7 +132,7 @@ INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t 
       u8x64 packed;
       memcpy(&packed, w + 64 * j, sizeof packed);
       fetch(w + 64 * j, count);
-      /* There is no shift of bytes: the neighbour's bits are cut off. */
+      /* Vectors have no shift of bytes: shift words, then mask the bits of the neighbour byte. */
       const u8x64 even = packed & 15, odd = (u8x64)((u32x16)packed >> 4) & 15;
       for (int i = 0; i < count; i++) {
         const int8_t *own = bytes + i * x->columns + g * GROUP + 8 * j;
@@ -182,7 +184,7 @@ INLINE void panels(const aici_matrix *w, int first, int last, const activations 
 
 void linear(aici_pool *pool, const aici_matrix *w, const activations *x, int tokens, float *y, int stride, int add) {
   const int count = w->rows / LANES;
-  /* Pieces small enough that a thread which lost its core for a moment holds up nobody for long. */
+  /* Small pieces: a thread that loses its core for a moment must not delay the others for long. */
   const int piece = count / (pool_size(pool) * 8) + 1;
   for (int first; (first = pool_take(pool, piece)) < count;) {
     const int last = first + piece < count ? first + piece : count;
@@ -241,7 +243,7 @@ static void multiply(aici_pool *pool, int thread, void *argument) {
 
 AICI_EXPORT size_t aici_linear_memory(const aici_matrix *w, int32_t tokens) { return activations_size(tokens, w->columns); }
 
-/* y (tokens, rows) = x (tokens, columns) w^T + bias. `memory`: as aici_linear_memory says, aligned to 64 bytes. */
+/* y (tokens, rows) = x (tokens, columns) w^T + bias. `memory`: aici_linear_memory bytes, aligned to 64. */
 AICI_EXPORT void aici_linear(aici_pool *pool, const aici_matrix *w, const float *x, int32_t tokens, char *memory, float *y) {
   product p = {.w = w, .x = x, .in = activations_at(memory, tokens, w->columns), .tokens = tokens, .y = y};
   pool_run(pool, multiply, &p);

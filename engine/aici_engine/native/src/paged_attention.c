@@ -11,7 +11,7 @@ typedef struct {
   float *out;
 } aici_attention;
 
-/* Every thread writes the keys and values of its share of the tokens. */
+/* Write keys and values of tokens `first` to `last` - 1 to the cache. Every thread writes its share of the tokens. */
 static void write_keys(const aici_attention *a, int first, int last) {
   const kv_cache *cache = a->cache;
   const aici_batch *batch = a->batch;
@@ -35,6 +35,7 @@ static void run(aici_pool *pool, int thread, void *argument) {
   attend(pool, a->cache, a->batch, a->queries, stride, a->queries_per_kv, a->window, a->softcap, a->out, stride);
 }
 
-/* Rows of a token stand without gaps: queries, scaled, and `out` (tokens, num_kv_heads * queries_per_kv, head_dim), keys and values
-   (tokens, num_kv_heads, head_dim). Nothing is checked; of the batch, tokens and logit_rows are not used. */
+/* Attention of one layer. Dense arrays: scaled queries and `out` (tokens, num_kv_heads * queries_per_kv, head_dim),
+   keys and values (tokens, num_kv_heads, head_dim). Arguments are not checked. `tokens` and `logit_rows` of the batch
+   are not used. */
 AICI_EXPORT void aici_attend(aici_pool *pool, aici_attention *attention) { pool_run(pool, run, attention); }

@@ -1,5 +1,5 @@
-/* A thread that waits spins for a few microseconds, since the next barrier is mostly that near, and then sleeps: a
-   spinning thread takes the core from the very thread that it waits for when a neighbour wants one. */
+/* A waiting thread spins for a few microseconds, because the next barrier is usually near, and then sleeps. On a busy
+   machine, a spinning thread would take the core from the thread that it waits for. */
 #include "pool.h"
 
 #include <limits.h>
@@ -11,7 +11,8 @@
 
 #include "native.h"
 
-/* Some 12 us: alone on its cores a step is as fast as with more, and beside a busy neighbour twice as fast. */
+/* About 12 us. On free cores, more spins are not faster; beside a busy process, 12 us is twice as fast as long
+   spinning. */
 enum { SPINS = 500 };
 
 struct aici_pool {
@@ -19,8 +20,8 @@ struct aici_pool {
   pool_job *job;
   void *argument;
   pthread_t *threads;
-  _Alignas(64) _Atomic uint32_t generation; /* a job begins, or the pool ends */
-  _Alignas(64) _Atomic uint32_t round;      /* a barrier opens */
+  _Alignas(64) _Atomic uint32_t generation; /* changes when a job begins or the pool ends */
+  _Alignas(64) _Atomic uint32_t round;      /* changes when a barrier opens */
   _Alignas(64) _Atomic int arrived;
   _Alignas(64) _Atomic int taken;
   _Alignas(64) _Atomic int sleeping;
@@ -35,7 +36,7 @@ static void await_change(aici_pool *pool, _Atomic uint32_t *word, uint32_t old) 
     __asm__ volatile("yield");
 #endif
   }
-  /* Counted before the last look: who changes the word afterwards sees that somebody sleeps. */
+  /* Count the sleeper before the last check of the word: a later change of the word then sees `sleeping`. */
   atomic_fetch_add(&pool->sleeping, 1);
   while (atomic_load(word) == old) syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
   atomic_fetch_sub(&pool->sleeping, 1);
@@ -108,7 +109,7 @@ AICI_EXPORT aici_pool *aici_pool_new(int num_threads) {
     free(pool);
     return NULL;
   }
-  /* The number of threads is final before the first of them can reach a barrier: none runs before the first job. */
+  /* Threads wait for the first job, so num_threads is final before a thread reaches a barrier. */
   int count = 1;
   for (; count < num_threads; count++) {
     start *own = malloc(sizeof *own);

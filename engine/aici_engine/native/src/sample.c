@@ -1,16 +1,17 @@
-/* From a row of logits to a token, as sample/pipeline.py defines it: that is the reference, and serves where this does
-   not run. Sums are taken in double, but for those of a few hundred weights, and weights in float; all else is exact, so
-   ties and edges are those of the reference. */
+/* Sampling: from a row of logits to a token. sample/pipeline.py is the reference, and runs where this library does not.
+   Weights are floats; sums are doubles, except sums of a few hundred weights. All other steps are exact, so ties and
+   edges are those of the reference. */
 #include "export.h"
 #include "simd.h"
 
 enum { NOTHING_ALLOWED = -1, NOT_FINITE = -2, FEW_GROUPS = 32, MANY_GROUPS = 256, FEW = 256, CUTS = 4, ROUNDS = 4 };
 typedef double f64x16 __attribute__((vector_size(128)));
 
-/* Without `ids`, the first `num` tokens. After the last one, weights are 0 to the end of its sixteen lanes. */
+/* Without `ids`, the candidates are the first `num` tokens. Weights after the last candidate are 0 to the end of its
+   vector. */
 typedef struct { int32_t *ids; float *weights; int64_t num; } candidates;
 
-/* Bit i: lane i of what a comparison gave. */
+/* Bit i is lane i of the result of a comparison. */
 INLINE uint32_t which(i32x16 v) {
   typedef _Bool bits __attribute__((ext_vector_type(LANES)));
   const bits b = __builtin_convertvector(v, bits);
@@ -18,7 +19,7 @@ INLINE uint32_t which(i32x16 v) {
   return all;
 }
 #define ANY(v) (which(v) != 0)
-/* A loop over these lanes. */
+/* Loop over the lanes that are set in v. */
 #define FOR_EACH(i, v) \
   for (uint32_t left_ = which(v), i; left_ && (i = (uint32_t)__builtin_ctz(left_), 1); left_ &= left_ - 1)
 INLINE f32x16 pick(i32x16 if_, f32x16 then, f32x16 otherwise) {
@@ -27,7 +28,7 @@ INLINE f32x16 pick(i32x16 if_, f32x16 then, f32x16 otherwise) {
 INLINE i32x16 lanes(int64_t from) {
   return (i32x16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + (int32_t)from;
 }
-/* The part of a row that begins at `i`; -infinity beyond its end. */
+/* Sixteen logits from `i`; -infinity after the end of the row. */
 INLINE f32x16 part(const float *row, int64_t n, int64_t i) {
   if (i + LANES <= n) return load(row + i);
   f32x16 v = splat(-INFINITY);
@@ -35,7 +36,7 @@ INLINE f32x16 part(const float *row, int64_t n, int64_t i) {
   return v;
 }
 
-/* The k-th largest of `num` values, which are left in another order. */
+/* The k-th largest of `num` values. Reorders the values. */
 static float kth(float *values, int64_t num, int64_t k) {
   int64_t low = 0, high = num - 1;
   while (low < high) {
@@ -54,21 +55,21 @@ static float kth(float *values, int64_t num, int64_t k) {
   return values[k - 1];
 }
 
-/* The largest logit; that of each of num * LANES groups goes to `groups`. NaN if there is one. */
+/* The largest logit, or NaN if the row has a NaN. The maxima of num * LANES disjoint groups go to `groups`. */
 static float top_of(const float *row, int64_t n, f32x16 *groups, int num) {
   i32x16 bad = {};
   for (int g = 0; g < num; g++) groups[g] = splat(-INFINITY);
   for (int64_t i = 0, g = 0; i < n; i += LANES, g = g + 1 < num ? g + 1 : 0) {
     const f32x16 v = part(row, n, i);
     bad |= v != v;
-    groups[g] = pick(v > groups[g], v, groups[g]) + splat(0); /* else it became a store under a mask, which is slow */
+    groups[g] = pick(v > groups[g], v, groups[g]) + splat(0); /* + 0: without it, the compiler emits a slow masked store */
   }
   f32x16 top = groups[0];
   for (int g = 1; g < num; g++) top = max16(groups[g], top);
   return ANY(bad) ? NAN : hmax16(top);
 }
 
-/* All whose logit is at least `least`, and not -infinity. Their logits stand where their weights will. */
+/* Collect the tokens with a logit of at least `least`, except -infinity. Logits go to `weights`. */
 static void collect(const float *row, int64_t n, float least, candidates *c) {
   c->num = 0;
   for (int64_t i = 0; i < n; i += LANES) {
@@ -78,12 +79,13 @@ static void collect(const float *row, int64_t n, float least, candidates *c) {
   }
 }
 
-/* The k likeliest, and those that equal the last of them. Of disjoint groups k have a maximum of at least the k-th
-   largest of such maxima, so that many logits are at least that: few more are looked at. */
+/* The k most likely tokens, with ties of the last. The k-th largest maximum of disjoint groups is a lower bound of the
+   k-th largest logit, because k groups have a logit of at least the bound. Few tokens above the bound are not in the
+   result. */
 static void top_k(const float *row, int64_t n, int64_t k, f32x16 *groups, int num_groups, candidates *c) {
   collect(row, n, k <= num_groups * LANES / 2 ? kth((float *)groups, num_groups * LANES, k) : -INFINITY, c);
   if (c->num <= k) return;
-  float *values = c->weights + c->num; /* there is room for as many again */
+  float *values = c->weights + c->num; /* the memory has room for 2 num */
   memcpy(values, c->weights, (size_t)c->num * sizeof *values);
   const float least = kth(values, c->num, k);
   int64_t num = 0;
@@ -92,7 +94,7 @@ static void top_k(const float *row, int64_t n, int64_t k, f32x16 *groups, int nu
   c->num = num;
 }
 
-/* From logits, of which `from` may be a row, to weights. */
+/* Convert logits to weights. `from`: logits of the candidates; may be the whole row. */
 static void weigh(candidates *c, const float *from, float top, float temperature) {
   for (int64_t j = 0; j < c->num; j += LANES)
     store(c->weights + j, exp16((part(from, c->num, j) - splat(top)) / splat(temperature)));
@@ -105,7 +107,7 @@ static void drop_below(candidates *c, float least) {
   }
 }
 
-/* Of the weights that are at least so large. In single precision a few at a time. */
+/* For every cut, the sum of the weights of at least the cut. Partial sums of FEW weights are floats. */
 static void sums_above(const candidates *c, const float least[CUTS], double sums[CUTS]) {
   f64x16 all[CUTS] = {};
   for (int64_t j = 0; j < c->num;) {
@@ -129,8 +131,8 @@ INLINE void swap(candidates *c, int64_t a, int64_t b) {
   const int32_t id = c->ids[a]; c->ids[a] = c->ids[b]; c->ids[b] = id;
   const float weight = c->weights[a]; c->weights[a] = c->weights[b]; c->weights[b] = weight;
 }
-/* The fewest likeliest whose weights, with `had`, reach `wanted`: so many, which stand first then. They are cut in two at
-   one of them, again and again, where that is reached: those before `low` are in, those from `high` on are out. */
+/* Move the fewest most likely candidates whose weights, plus `had`, reach `wanted` to the front, and return their
+   number. Quickselect by weight: candidates before `low` are in the result, candidates from `high` are not. */
 static int64_t likeliest(candidates *c, double had, double wanted) {
   int64_t low = 0, high = c->num;
   while (low < high) {
@@ -148,8 +150,9 @@ static int64_t likeliest(candidates *c, double had, double wanted) {
   return low;
 }
 
-/* The fewest likeliest that together have `share` of the weight keep theirs. Sums above ever closer cuts bracket the
-   weight of the last of them; only those between the last two cuts are looked at one by one, in the memory of `edge`. */
+/* Top-p: the fewest most likely candidates with `share` of the total weight keep their weights; the others become 0.
+   Sums above closer and closer cuts bracket the weight of the last kept candidate. Only candidates between the last two
+   cuts are ordered, in the memory of `edge`. */
 static void top_p(candidates *c, double share, candidates edge) {
   float cuts[CUTS] = {0, 0x1p-16f, 0x1p-10f, 0x1p-5f}, low = 0, high = INFINITY;
   double sums[CUTS], had = 0, wanted = 0;
@@ -159,7 +162,7 @@ static void top_p(candidates *c, double share, candidates edge) {
     int i = CUTS - 1;
     while (i > 0 && sums[i] < wanted) high = cuts[i], had = sums[i--];
     low = cuts[i];
-    if (sums[i] - had <= FEW * low) break; /* few can be between them */
+    if (sums[i] - had <= FEW * low) break; /* few candidates can be between the cuts */
     const float from = low > 0 ? low : 0x1p-40f, ratio = sqrtf(sqrtf((high < 1 ? high : 1) / from));
     cuts[0] = low;
     for (i = 1; i < CUTS; i++) cuts[i] = (i > 1 ? cuts[i - 1] : from) * ratio;
@@ -175,7 +178,7 @@ static void top_p(candidates *c, double share, candidates edge) {
 
 typedef struct { float at; int64_t id; } winner;
 
-/* Minus a number between 0 and 1 for each of sixteen ids; see `_exponentials` of the reference. */
+/* Minus a uniform random number in (0, 1) for each of sixteen ids; see `_exponentials` of the reference. */
 INLINE f32x16 luck(u32x16 bits, uint64_t draw) {
   bits = bits * 0x9E3779B9u + (uint32_t)draw;
   bits ^= bits >> 16;
@@ -187,8 +190,8 @@ INLINE f32x16 luck(u32x16 bits, uint64_t draw) {
   return (__builtin_convertvector(bits, f32x16) + 0.5f) * (float)((0x1p-24 - 1) * 0x1p-32);
 }
 
-/* Sixteen candidates race with each other and with the winner so far. Waiting times are at least the number that they
-   are made of, so that few logarithms are taken. */
+/* Race sixteen candidates against the winner so far. A candidate arrives at -log(1 - u) / weight, u uniform. Since
+   -log(1 - u) >= u, most candidates are ruled out without a logarithm. */
 INLINE winner race16(u32x16 ids, f32x16 weights, uint64_t draw, winner best) {
   const f32x16 uniform = luck(ids, draw);
   FOR_EACH(i, (-uniform < weights * best.at) & (weights > splat(0))) {
@@ -210,14 +213,14 @@ static int64_t race(const candidates *c, uint64_t draw) {
   return best.id;
 }
 
-/* Of the whole row. The likeliest sets the time that the others must beat, and most cannot, whatever their exact weight:
-   the bits of a float, read as a number, are its logarithm, but that between powers of two it is a straight line, which
-   lies above the curve. */
+/* Race of the whole row. The most likely token sets the time to beat. Most tokens cannot beat that time, by an upper
+   bound of their weight: a float with the bits of x * 2^23 + bias is exp2(x) interpolated linearly between powers of
+   two, and the line lies above the convex curve. */
 static int64_t race_all(const float *row, int64_t n, int64_t likeliest, float temperature, uint64_t draw) {
   const f32x16 top = splat(row[likeliest]), one = splat(0x1p23f * 127);
   const f32x16 scale = splat(0x1p23f * 1.44269504f) / splat(temperature);
   winner best = race16((u32x16)lanes(likeliest), (f32x16){1}, draw, (winner){INFINITY, 0});
-  /* It is met again, and of equals the first one wins. */
+  /* The loop meets this token again; among equal times, the first token wins. */
   best = (winner){nextafterf(best.at, INFINITY), likeliest};
   for (int64_t i = 0; i < n; i += LANES) {
     const f32x16 v = part(row, n, i) - top;
@@ -228,7 +231,7 @@ static int64_t race_all(const float *row, int64_t n, int64_t likeliest, float te
   return best.id;
 }
 
-/* Closes the first `n` tokens of `row` whose bits are 0. */
+/* Set the logits of tokens with bit 0 to -infinity, for the first `n` tokens of `row`. */
 AICI_EXPORT void aici_mask(float *row, const uint8_t *bits, int64_t n) {
   const u32x16 one = (u32x16){} + 1, at = one << (u32x16)lanes(0);
   int64_t i = 0;
@@ -241,7 +244,7 @@ AICI_EXPORT void aici_mask(float *row, const uint8_t *bits, int64_t n) {
     if (!(bits[i / 8] >> (i % 8) & 1)) row[i] = -INFINITY;
 }
 
-/* The first that equals the largest; see `top_of`. */
+/* The first token with the largest logit, `top`; see `top_of`. */
 static int64_t first_of(const float *row, int64_t n, float top, const f32x16 *groups, int num) {
   int64_t first = n;
   for (int g = 0; g < num; g++) {
@@ -256,7 +259,8 @@ static int64_t first_of(const float *row, int64_t n, float top, const f32x16 *gr
   return first;
 }
 
-/* `temperature` 0 is greedy; `k` 0, `p` 1 and `min_p` 0 switch those steps off. `ids`, `weights`: memory for 2 n + 32. */
+/* Sample a token. `temperature` 0: greedy. `k` 0, `p` 1 and `min_p` 0 disable these steps. `ids`, `weights`: memory for
+   2 n + 32 entries. Returns NOTHING_ALLOWED or NOT_FINITE on failure. */
 AICI_EXPORT int64_t aici_choose(const float *row, int64_t n, float temperature, int64_t k, double p, double min_p,
                                 uint64_t draw, int32_t *ids, float *weights) {
   f32x16 groups[MANY_GROUPS];
@@ -271,7 +275,7 @@ AICI_EXPORT int64_t aici_choose(const float *row, int64_t n, float temperature, 
   }
   candidates c = {few || p == 1 ? ids : NULL, weights, n};
   if (few) top_k(row, n, k, groups, num_groups, &c);
-  /* A little less than min_p, whatever was rounded. */
+  /* A bound slightly below min_p, to allow for rounding. */
   else if (p == 1) collect(row, n, top - fabsf(top) * 1e-6f + temperature * (logf((float)min_p) - 0.01f), &c);
   weigh(&c, c.ids ? weights : row, top, temperature);
   if (p < 1) top_p(&c, p, (candidates){ids + n + LANES, weights + n + LANES, 0});
@@ -279,8 +283,9 @@ AICI_EXPORT int64_t aici_choose(const float *row, int64_t n, float temperature, 
   return race(&c, draw);
 }
 
-/* For log-probabilities: the logarithm of what the row's exponentials add up to goes to `total`, the k likeliest tokens
-   with their logits to `ids` and `logits` (memory for 2 n + 32), of equals the first. Returns how many these are. */
+/* For log-probabilities: log(sum(exp(row))) goes to `total`; the k most likely tokens and their logits go to `ids` and
+   `logits` (memory for 2 n + 32 entries). Among equal logits, the first tokens win. Returns the number of tokens, or
+   NOT_FINITE. */
 AICI_EXPORT int64_t aici_scores(const float *row, int64_t n, int64_t k, double *total, int32_t *ids, float *logits) {
   f32x16 groups[FEW_GROUPS];
   const float top = top_of(row, n, groups, FEW_GROUPS);

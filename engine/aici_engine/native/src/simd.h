@@ -1,6 +1,6 @@
-/* Sixteen lanes of everything, in the compiler's own vectors: one source for all processors. What differs between them
-   is the dot products, of bytes and of bf16. All arithmetic is spelled out (no contraction), so that every level of a
-   processor gives the same bits. */
+/* Vectors of sixteen lanes, in the vector extension of the compiler: one source for all processors. Only the dot
+   products of bytes and of bf16 differ between processors. All arithmetic is explicit (no contraction), so that all CPU
+   levels give the same bits. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -34,8 +34,8 @@ INLINE f32x16 load_f16(const void *p) {
   f16x16 v; memcpy(&v, p, sizeof v);
   return __builtin_convertvector(v, f32x16);
 }
-/* In the upper halves of the lanes, the lower ones are 0: to the nearest, ties to even; NaN stays NaN, and what is too
-   small for a normal number is 0, as it is to processors that compute with bf16. */
+/* Round to bf16, to nearest, ties to even. The result is in the upper halves of the lanes; the lower halves are 0. NaN
+   stays NaN. Subnormal results become 0, as in processors with bf16 instructions. */
 INLINE u32x16 round_bf16(f32x16 x) {
   const u32x16 bits = (u32x16)x, rest = bits & 0x7fffffff;
   const u32x16 near = bits + 0x7fff + ((bits >> 16) & 1), sign = bits & 0x80000000u;
@@ -50,9 +50,9 @@ INLINE u16x16 to_bf16(f32x16 x) {
 #endif
 }
 
-/* Of each lane's two bf16 (the first in the lower half): sum + the second product, and to that the first, each rounded
-   once. The two of `a` are the same for all lanes, and lie as `narrow` numbers: bf16 where the processor multiplies these,
-   which is bit for bit what the others do, but that it takes sums below 2^-126 for 0; floats, already rounded, elsewhere. */
+/* Dot product of two bf16 per lane (the first in the lower half): fma(w[0], a[0], fma(w[1], a[1], sum)). The pair of
+   `a` is the same for all lanes and has the type `narrow`: bf16 on processors with bf16 instructions, rounded floats on
+   others. The results are bit for bit equal, except that bf16 instructions flush sums below 2^-126 to 0. */
 #if defined(__AVX512BF16__)
 typedef uint16_t narrow;
 INLINE void store_narrow(narrow *to, f32x16 x) {
@@ -73,7 +73,7 @@ INLINE f32x16 dot_bf16(f32x16 sum, u32x16 w, const narrow *a) {
 }
 #endif
 
-#define FOLD(v, op) /* the sixteen lanes of v become one, always in the same order */                                \
+#define FOLD(v, op) /* reduce the sixteen lanes of v in a fixed order */                                \
   ({                                                                                                                   \
     __typeof__(v) v_ = (v);                                                                                            \
     v_ = op(v_, __builtin_shufflevector(v_, v_, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));                \
@@ -88,7 +88,7 @@ INLINE int32_t isum16(i32x16 v) { return FOLD(v, ADD_); }
 INLINE float hmax16(f32x16 v) { return FOLD(v, max16); }
 INLINE int32_t imax16(i32x16 v) { return FOLD(v, __builtin_elementwise_max); }
 
-/* exp(x) to 2 units in the last place; 0 below -87, for -infinity too. Not for x > 88 or NaN. */
+/* exp(x) within 2 units in the last place; 0 below -87 and for -infinity. Undefined for x > 88 and NaN. */
 INLINE f32x16 exp16(f32x16 x) {
   const i32x16 gone = x < splat(-87.0f);
   x = max16(x, splat(-87.0f));
@@ -106,15 +106,15 @@ INLINE f32x16 exp16(f32x16 x) {
   return (f32x16)(scaled & ~gone);
 }
 
-/* To 1e-7, of anything; NaN stays NaN: whoever samples must see that a model broke. */
+/* tanh(x) within 1e-7 for all x. NaN stays NaN, so that sampling detects a broken model. */
 INLINE f32x16 tanh16(f32x16 x) {
   const f32x16 e = exp16(__builtin_elementwise_min(max16(x, splat(-10.0f)), splat(10.0f)) * 2.0f);
   const i32x16 is_number = x == x;
   return (f32x16)(((i32x16)(1.0f - 2.0f / (e + 1.0f)) & is_number) | ((i32x16)x & ~is_number));
 }
 
-/* Of each lane's four bytes: sum + a . w. The four of `a` are signed and the same for all lanes.
-   DOT_SMALL: w is 0 to 15. DOT_WIDE: w stands for w - 128; DOT_WIDE_START is what a sum begins with. */
+/* Dot product of four bytes per lane: sum + a . w. The four bytes of `a` are signed and the same for all lanes.
+   dot_small: w from 0 to 15. dot_wide: w means w - 128; a sum starts with wide_start(sum of a). */
 INLINE i32x16 bytes4(const int8_t *a) { int32_t v; memcpy(&v, a, sizeof v); return (i32x16){} + v; }
 
 #if defined(__AVX512VNNI__)
@@ -130,7 +130,7 @@ INLINE i32x16 dot_small(i32x16 sum, u8x64 w, const int8_t *a) {
   const __m512i pairs = _mm512_maddubs_epi16((__m512i)w, (__m512i)bytes4(a));
   return sum + (i32x16)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
-/* Pairs of products would not fit 16 bits: the sign goes to the other side first, |w| <= 128 stays unsigned. */
+/* Sums of two products would not fit 16 bits. Move the sign of w to `a` first; |w| <= 128 is unsigned. */
 INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) {
   const __m512i s = (__m512i)(w ^ 0x80), b = (__m512i)bytes4(a);
   const __m512i signed_b = _mm512_mask_sub_epi8(b, _mm512_movepi8_mask(s), _mm512_setzero_si512(), b);

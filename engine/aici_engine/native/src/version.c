@@ -1,4 +1,4 @@
 #include "export.h"
 
-/* What the sources were when this was compiled: a library that is older than they are is refused, not called. */
+/* Hash of the sources at compile time. Python refuses a library with another hash. */
 AICI_EXPORT int aici_native_abi(void) { return AICI_NATIVE_ABI; }
