@@ -26,24 +26,24 @@ class PageTables:
     """Page tables by sequence id. Raises KeyError for an unknown sequence."""
 
     def __init__(self) -> None:
-        self._tasks: dict[SeqId, PageTable] = {}
+        self._tables: dict[SeqId, PageTable] = {}
 
-    def add(self, seq_id: SeqId, task: PageTable) -> None:
-        if seq_id in self._tasks:
+    def add(self, seq_id: SeqId, table: PageTable) -> None:
+        if seq_id in self._tables:
             raise ValueError(f"sequence {seq_id} has a page table already")
-        self._tasks[seq_id] = task
+        self._tables[seq_id] = table
 
     def remove(self, seq_id: SeqId) -> PageTable:
-        return self._tasks.pop(seq_id)
+        return self._tables.pop(seq_id)
 
     def __getitem__(self, seq_id: SeqId) -> PageTable:
-        return self._tasks[seq_id]
+        return self._tables[seq_id]
 
     def __contains__(self, seq_id: SeqId) -> bool:
-        return seq_id in self._tasks
+        return seq_id in self._tables
 
     def __iter__(self) -> Iterator[PageTable]:
-        return iter(self._tasks.values())
+        return iter(self._tables.values())
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._tables)

@@ -35,21 +35,21 @@ class KVCacheView:
             start - first * size : self.total_len - first * size
         ]
 
-    def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Write `keys` and `values` (T, Hkv, D), rotary embedding applied, to the KV rows `slots` (T,)."""
-        write(self._storage, layer, slots, keys, values)
+    def write(self, layer: int, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Write `keys` and `values` (T, Hkv, D), rotary embedding applied, to the KV rows `rows` (T,)."""
+        write(self._storage, layer, rows, keys, values)
 
-    def gather(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values (T, Hkv, D) of the KV rows `slots` (T,)."""
-        return gather(self._storage, layer, slots)
+    def gather(self, layer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values (T, Hkv, D) of the KV rows `rows` (T,)."""
+        return gather(self._storage, layer, rows)
 
 
-def write(storage: KVStorage, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+def write(storage: KVStorage, layer: int, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
     """Do as `KVCacheView.write`, for the tokens of many sequences at once."""
-    storage.keys[layer].index_copy_(0, slots, keys)
-    storage.values[layer].index_copy_(0, slots, values)
+    storage.keys[layer].index_copy_(0, rows, keys)
+    storage.values[layer].index_copy_(0, rows, values)
 
 
-def gather(storage: KVStorage, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def gather(storage: KVStorage, layer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Do as `KVCacheView.gather`, for the tokens of many sequences at once."""
-    return storage.keys[layer].index_select(0, slots), storage.values[layer].index_select(0, slots)
+    return storage.keys[layer].index_select(0, rows), storage.values[layer].index_select(0, rows)
