@@ -16,12 +16,12 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import EngineConfig
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
+from aici_engine.event_output import EventOutput
 from aici_engine.loop import Loop
 from aici_engine.model.compute_device import ComputeDevice, choose_device
 from aici_engine.model_files import read_settings, read_tokenizer
 from aici_engine.native.backend import make_model
 from aici_engine.native.library import load
-from aici_engine.output import Output
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
@@ -80,7 +80,7 @@ def build_components(
     eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
     if runtime.vocab_size:
         eos_tokens |= {runtime.eos_token}
-    output = Output(vocabulary.token_bytes, on_step)
+    output = EventOutput(vocabulary.token_bytes, on_step)
     ids = itertools.count(1)
 
     def new_id() -> SeqId:

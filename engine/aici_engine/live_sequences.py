@@ -7,8 +7,8 @@ from aici_base.errors import AiciError, RuntimeDiedError
 from aici_base.ids import SeqId
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
+from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
-from aici_engine.output import Output
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence
 
@@ -23,7 +23,7 @@ class LiveSequences:
     controller runtime, or `None` while the runtime lives.
     """
 
-    def __init__(self, scheduler: Scheduler, session: GuestSession, output: Output) -> None:
+    def __init__(self, scheduler: Scheduler, session: GuestSession, output: EventOutput) -> None:
         self._scheduler = scheduler
         self._session = session
         self._output = output

@@ -15,10 +15,10 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import KVStorage
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
+from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.model.interface import Model
-from aici_engine.output import Output
 from aici_engine.profile import Profile
 from aici_engine.sample.sampler import Sampler
 from aici_engine.scheduler import Scheduler, StepPlan
@@ -51,7 +51,7 @@ class Loop:
         scheduler: Scheduler,
         session: GuestSession,
         sampler: Sampler[Any],
-        output: Output,
+        output: EventOutput,
         eos_tokens: frozenset[TokenId],
         eos_for_guests: TokenId,
         kept_eos: TokenId | None,

@@ -8,9 +8,9 @@ import numpy as np
 from aici_base.errors import AiciError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.control.session import GuestAnswer, GuestSession
+from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason, TokenScore
 from aici_engine.live_sequences import LiveSequences
-from aici_engine.output import Output
 from aici_engine.profile import Profile
 from aici_engine.sample.sampler import RowToSample, Sampler
 from aici_engine.scheduler import Scheduler, StepPlan
@@ -45,7 +45,7 @@ class StepCommitter:
         scheduler: Scheduler,
         session: GuestSession,
         sampler: Sampler[Any],
-        output: Output,
+        output: EventOutput,
         live: LiveSequences,
         profile: Profile,
         eos_tokens: frozenset[TokenId],

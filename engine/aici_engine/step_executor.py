@@ -12,11 +12,11 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import KVStorage
 from aici_engine.cache.view import KVCacheView
 from aici_engine.control.session import GuestAnswer, GuestSession, NewFork
+from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
-from aici_engine.output import Output
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows
 from aici_engine.sample.sampler import Sampler
@@ -57,7 +57,7 @@ class StepExecutor:
         scheduler: Scheduler,
         session: GuestSession,
         sampler: Sampler[Any],
-        output: Output,
+        output: EventOutput,
         live: LiveSequences,
         profile: Profile,
     ) -> None:

@@ -14,11 +14,11 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import KVStorage
 from aici_engine.config import SamplingParams
 from aici_engine.control.session import GuestSession
+from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent
 from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
-from aici_engine.output import Output
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler, Sampler
@@ -74,7 +74,7 @@ class LoopBench:
         self.runtime = runtime
         self.cache = KVCache(num_pages=num_pages, page_size=4, copier=NoTensors())
         cache = wrap("cache", self.cache)
-        output = wrap("output", Output([bytes([byte]) for byte in range(256)]))
+        output = wrap("output", EventOutput([bytes([byte]) for byte in range(256)]))
         ids = itertools.count(100)
         eos_tokens = frozenset({EOS})
         self.loop = Loop(

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.control.runtime import ControllerRuntime
+from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
-from aici_engine.output import Output
 from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
@@ -80,7 +80,7 @@ class GuestSession:
     def __init__(
         self,
         runtime: ControllerRuntime,
-        output: Output,
+        output: EventOutput,
         *,
         num_logits: int,
         max_guests: int,

@@ -14,7 +14,7 @@ class Phase(Enum):
 
 
 @dataclass(slots=True)
-class Progress:
+class CacheProgress:
     """Changed by `aici_engine.scheduler` alone, except by `forget_beyond`.
 
     `num_computed`: tokens with keys and values in the cache. `num_lost`: the largest `num_computed` at a preemption.
@@ -26,7 +26,7 @@ class Progress:
     num_lost: int = 0
     num_reused: int = 0
 
-    def fork(self) -> "Progress":
+    def fork(self) -> "CacheProgress":
         """Return a copy that has reused nothing."""
         return replace(self, num_reused=0)
 

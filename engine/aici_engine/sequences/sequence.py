@@ -3,7 +3,7 @@
 One module changes the fields of a part. Other modules read, or call a method of `Sequence`:
 
     part        content                           changed by
-    transcript  tokens and output text            `output`
+    transcript  tokens and output text            `event_output`
     progress    tokens with computed KV           `scheduler`
     guest       the conversation with the guest   `control.session`
     sampler     randomness, bias, prompt scores   `sample`
@@ -21,7 +21,7 @@ from aici_engine.request import ControllerCall, Sink
 from aici_engine.sequences.clock import Clock
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.guest_conversation import GuestConversation
-from aici_engine.sequences.progress import Phase, Progress
+from aici_engine.sequences.progress import CacheProgress, Phase
 from aici_engine.sequences.sampler_state import SamplerState
 from aici_engine.sequences.transcript import Transcript
 
@@ -59,7 +59,7 @@ class Sequence:
         self.controller = controller
         self.salt = salt
         self.transcript = Transcript(prompt, limit=limit, max_tokens=sampling.max_tokens, stop=sampling.stop)
-        self.progress = Progress(Phase.STARTING if controller else Phase.WAITING)
+        self.progress = CacheProgress(Phase.STARTING if controller else Phase.WAITING)
         self.guest = GuestConversation()
         self.sampler = SamplerState.of(sampling, prompt, score_from)
         self.clock = Clock(submitted_at, priority)

@@ -10,7 +10,7 @@ from aici_engine.text_stream import TextStream
 
 
 class Transcript:
-    """Changed by `aici_engine.output` alone, through `Sequence.append` and `Sequence.remove`.
+    """Changed by `aici_engine.event_output` alone, through `Sequence.append` and `Sequence.remove`.
 
     `tokens`: prompt and output for the model; the first `prompt_len` tokens are the prompt. `output`: the output tokens
     for listeners. If a controller goes on after an EOS, `output` has the EOS and `tokens` a substitute. `limit`: the

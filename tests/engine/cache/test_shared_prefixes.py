@@ -21,11 +21,11 @@ from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.control.runtime import NoRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.engine import Engine
+from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
 from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
-from aici_engine.output import Output
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall, Request
 from aici_engine.sample.masks import MaskApplier
@@ -120,7 +120,7 @@ class Bench:
         return cast("list[FinishEvent]", ends)
 
     def _loop(self) -> Loop:
-        output = Output([bytes([byte]) for byte in range(NUM_BYTES)], self._look)
+        output = EventOutput([bytes([byte]) for byte in range(NUM_BYTES)], self._look)
         pages = {"num_pages": self.cache.num_pages, "page_size": self.cache.page_size}
         return Loop(
             model=self.model,

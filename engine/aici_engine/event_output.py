@@ -29,7 +29,7 @@ from aici_engine.sequences.sequence import Sequence
 _log = logging.getLogger(__name__)
 
 
-class Output:
+class EventOutput:
     """Changes the transcripts of sequences, and sends the events to the requests' sinks, on the engine's thread.
 
     `token_bytes[id]`: the bytes of a token, empty for special tokens; ids beyond the list have no bytes. `on_step`: see
