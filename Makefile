@@ -36,6 +36,7 @@ generated: $(READY)  ## write again what is generated and compared
 	$(BIN)/python -m aici_controllers.abi_header > controllers/sdk/include/aici_abi.h
 	$(BIN)/python -m aici_controllers.unicode_tables
 	$(BIN)/python -m aici_cli.completions
+	$(BIN)/python -m docs.generators
 
 guests: $(READY)  ## compile the Wasm guests whose sources changed
 	@$(BIN)/python -m aici_controllers.build
