@@ -28,7 +28,7 @@ def _walk(command: Any, path: str) -> Iterator[str]:
         )
     elif usage != path:
         yield f"\nUsage: `{usage} [OPTIONS]`\n"
-    shown = [each for each in command.params if not each.hidden and not (each.name == "help")]
+    shown = [each for each in command.params if not each.hidden and each.name != "help"]
     yield table(("option", "meaning", "default"), map(_row, shown))
     for name, child in children.items():
         yield from _walk(child, f"{path} {name}")
