@@ -10,6 +10,6 @@ _CONTROLLERS = Path(__file__).resolve().parents[2] / "controllers"
 
 @pytest.fixture(scope="session")
 def regex_module() -> GuestModule:
-    """The shipped guest, built again if its sources changed."""
+    """Return the shipped guest, rebuilt if its sources changed."""
     modules = build.build_shipped(_CONTROLLERS / "guests", _CONTROLLERS / "aici_controllers" / "guests")
     return GuestModule(next(path for path in modules if path.stem == "regex"))

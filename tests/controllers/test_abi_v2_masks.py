@@ -1,4 +1,4 @@
-"""Masks of heads that many states share (white space, digits), against a plain walk of the tree byte by byte."""
+"""Masks of heads shared by many states (white space, digits), against a plain walk of the tree byte by byte."""
 
 import json
 import random
@@ -40,7 +40,7 @@ def _tokens(mask: bytes) -> set[int]:
 
 
 def _compare(hosts: Sequence[FakeHost], chance: random.Random, steps: int) -> int:
-    """How many masks were compared; all hosts are given the same tokens."""
+    """Compare masks and return how many were compared; all guests get the same tokens."""
     for step in range(steps):
         results = [host.mid_process() for host in hosts]
         assert all(result == results[0] for result in results)
@@ -51,7 +51,8 @@ def _compare(hosts: Sequence[FakeHost], chance: random.Random, steps: int) -> in
         allowed = _tokens(hosts[0].mask) - {hosts[0].eos}
         if not allowed:
             return step + 1
-        # Short tokens are chosen more often than the many long ones, else strings never end; what closes less often.
+        # Short tokens are chosen more often than the many long tokens, else strings never end; closing tokens less
+        # often.
         short = {
             token for token in allowed if len(raw := hosts[0].vocabulary[token]) < 3 and not raw.endswith((b"}", b"]"))
         }

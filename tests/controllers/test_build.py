@@ -82,7 +82,7 @@ def test_suspension_and_forks() -> None:
 
 
 def test_a_controller_that_needs_the_rest_of_the_standard_library(tmp_path: Path) -> None:
-    """std::string and unordered_map are linked on a second try; printf and a line end reach the log."""
+    """std::string and unordered_map are linked in a second attempt; printf and a line end reach the log."""
     source = tmp_path / "words.cpp"
     source.write_text(
         """#include <cstdio>
@@ -101,7 +101,7 @@ def test_a_controller_that_needs_the_rest_of_the_standard_library(tmp_path: Path
         AICI_EXPOSE(Words)
         """
     )
-    # The first time on a machine, the linker says how it makes that library: no warning of ours.
+    # On first use on a machine the linker prints how it builds the library, which is no warning of ours.
     assert build_guest([source], tmp_path / "words.wasm") == ""
     module = GuestModule(tmp_path / "words.wasm")
     assert {entry.name for entry in module.module.imports if entry.module != "env"} == {"fd_write"}
@@ -111,7 +111,7 @@ def test_a_controller_that_needs_the_rest_of_the_standard_library(tmp_path: Path
 
 
 def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) -> None:
-    """With `__FILE__` in the source, which is written from the folder that is built."""
+    """With `__FILE__` in the source, which is relative to the built folder."""
     modules = []
     for name in ("one", "another/deeper"):
         folder = tmp_path / name
@@ -136,7 +136,7 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) 
 
 
 def test_calls_take_the_bytes_that_they_need(tmp_path: Path) -> None:
-    """Also where folders have spaces in their names."""
+    """Also if folders have spaces in their names."""
     folder = tmp_path / "a b"
     folder.mkdir()
     source = folder / "calls.c"
@@ -161,7 +161,7 @@ def test_sources_of_the_sdk_are_compiled_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "elsewhere"))
     [again] = sdk_objects([source], tmp_path, shipped=tmp_path / "none")
     assert again.read_bytes() == first.read_bytes()
-    # Where there is no cache, it is compiled into the folder for this build.
+    # Without a cache the source is compiled into the folder of this build.
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "file"))
     assert [path.parent for path in sdk_objects([source], tmp_path, shipped=tmp_path / "none")] == [tmp_path]

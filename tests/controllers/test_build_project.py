@@ -1,4 +1,4 @@
-"""Which language a path holds, how each is compiled, and what happens when that fails."""
+"""The language of a path, the compilation of each language, and failures."""
 
 import os
 import shutil
@@ -75,7 +75,7 @@ def test_a_failure_leaves_the_old_module(tmp_path: Path, source: str, text: str,
 
 
 def test_only_a_module_is_replaced(tmp_path: Path) -> None:
-    """Nor is anything compiled before that is found out."""
+    """Nothing is compiled before the output path has been checked."""
     folder = _project(tmp_path, ["a.c"])
     (folder / "a.c").write_text("no C")
     (folder / "deep").mkdir()
@@ -89,7 +89,7 @@ def test_only_a_module_is_replaced(tmp_path: Path) -> None:
 
 
 def test_odd_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some begin like options, some end up in file names and formats of the toolchain."""
+    """Names that begin like options, or end up in file names and formats of the toolchain."""
     garbage = (Path(__file__).parents[1] / "guests" / "garbage.c").read_text()
     monkeypatch.chdir(tmp_path)
     for name in ("-dash.c", "@at.c", "50% of ünï 名/it's #1 & co.c"):
@@ -147,7 +147,7 @@ def test_without_cargo_or_node_it_says_what_to_install(tmp_path: Path, monkeypat
 
 
 def test_a_rust_without_the_target_says_how_to_add_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cargo and a rustc that know this machine only."""
+    """A fake cargo and rustc that only know the target of this machine."""
     for name, script in {"cargo": "exit 1", "rustc": f"echo {tmp_path}/sysroot"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)

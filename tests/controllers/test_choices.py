@@ -1,4 +1,4 @@
-"""The guest `choices`: masks against the set of choices itself, and what it refuses."""
+"""The guest `choices`: masks against the set of choices, and refused arguments."""
 
 import json
 

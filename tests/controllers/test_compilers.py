@@ -11,7 +11,7 @@ from aici_base.errors import ControllerError
 from aici_controllers.compilers import Command, run, run_all
 from tests.support.processes import alive, wait_until
 
-# A driver that starts the real one as a process again, whose number it writes.
+# A driver that starts the real compiler as a child process and writes the child's pid.
 _SLOW = ("sh", "-c", 'sleep 60 & echo $! > "$0.new"; mv "$0.new" "$0"; wait')
 
 
@@ -51,7 +51,7 @@ def test_a_failure_ends_the_others(tmp_path: Path) -> None:
 
 
 def test_a_signal_ends_them(tmp_path: Path) -> None:
-    """`aici` makes SIGTERM an exception; what it interrupts here does not wait for a compiler."""
+    """`aici` turns SIGTERM into an exception; the interrupted build does not wait for a compiler."""
     note = tmp_path / "pid"
     script = f"""
 import signal, sys

@@ -1,4 +1,4 @@
-"""`aici ctrl test`: cases that hold, cases that do not and what is said of them, files that mean nothing."""
+"""`aici ctrl test`: passing cases, failing cases with their messages, and invalid files."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _WAITS_AFTER_FORK = (
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Runs one case, the text after `[[case]]`, on a test guest or a shipped one."""
+    """Run one case, the text after `[[case]]`, on a test guest or a shipped guest."""
     shipped_guest("regex")
     tokenizer = write_byte_tokenizer(tmp_path_factory.mktemp("bytes"), _TOKENS)
     numbers = itertools.count()

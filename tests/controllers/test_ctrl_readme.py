@@ -1,4 +1,4 @@
-"""What `controllers/README.md` shows works as it is written there: its files, its commands and their output."""
+"""Run the files and commands of `controllers/README.md` and compare the output."""
 
 import os
 import re

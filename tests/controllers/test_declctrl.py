@@ -1,4 +1,5 @@
-"""Declarative steps, in the runtime alone; what is wrong with a document; its schema; Extract against `re`."""
+"""Declarative steps in the runtime, without a model; errors in documents; the schema of documents; Extract against
+`re`."""
 
 import json
 import re
@@ -244,8 +245,7 @@ _PATTERNS = st.recursive(
 @settings(max_examples=scaled(300), deadline=None)
 @given(patterns=st.lists(_PATTERNS.map(lambda pattern: f"({pattern})"), min_size=1, max_size=8), data=st.data())
 def test_extract(patterns: list[str], data: st.DataObject) -> None:
-    """Against `re`, told that $ is the end of the text and that classes are ASCII; its own rule for empty matches is
-    another."""
+    """Against `re`, with $ as the end of the text and ASCII classes; the rule for empty matches differs."""
     text = data.draw(st.text("ab1 é.\n", max_size=12))
     steps = [
         {

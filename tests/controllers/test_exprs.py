@@ -23,7 +23,7 @@ def exprs_guest() -> ToolGuest:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """An expression for the guest, in postfix, and what it means."""
+    """An expression for the guest, in postfix, and its meaning."""
 
     postfix: str
     meaning: Automaton
@@ -48,7 +48,7 @@ def _folded(sign: str, parts: list[Drawn]) -> Drawn:
     return Drawn(" ".join([*(part.postfix for part in parts), f"{sign}{len(parts)}"]), meaning)
 
 
-# Over the symbols only, as the oracle knows no others.
+# Complement over the symbols only: the oracle knows no other symbols.
 _TEXT = _repeated(_set(frozenset(range(len(_SYMBOLS)))), (0, None))
 
 
@@ -84,7 +84,7 @@ def test_boolean_expressions(exprs_guest: ToolGuest, drawn: Drawn) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Bodies of rules; each alternative begins with a letter and goes on with letters and rules (numbers)."""
+    """Bodies of rules; each alternative begins with a letter and continues with letters and rules (numbers)."""
 
     rules: tuple[tuple[tuple[str | int, ...], ...], ...]
     start: tuple[tuple[str | int, ...], ...]
@@ -94,7 +94,7 @@ class Grammar:
         return " ".join([*defined, _postfix(self.start)])
 
     def languages(self, longest: int) -> tuple[set[str], set[str]]:
-        """The texts and the beginnings of texts, both cut off above `longest`: a fixed point, no parser."""
+        """Return all texts, and all beginnings of texts, cut off above `longest`: a fixed point, no parser."""
         texts: list[set[str]] = [set() for _ in self.rules]
         prefixes: list[set[str]] = [set() for _ in self.rules]
         lives = [False] * len(self.rules)
@@ -209,7 +209,7 @@ def test_what_is_refused(exprs_guest: ToolGuest, expr: str, error: str) -> None:
 
 
 def test_a_deep_nest_costs_no_stack(exprs_guest: ToolGuest) -> None:
-    """A rule's derivative is a list as long as the nest is deep."""
+    """The derivative of a rule is a list as long as the nest is deep."""
     nest = "5b" * 3000
     answer = exprs_guest.ask({"expr": "B5b-5b r0 R0 1 B5d-5d .3 =0 r0", "texts": f"{nest},{nest}5d5d,5d"})
     assert answer == {"error": "", "nothing": False, "states": answer["states"], "texts": "110"}

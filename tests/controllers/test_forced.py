@@ -1,4 +1,4 @@
-"""What constraints force is what the tokenizer makes of the text, whatever the text becomes."""
+"""Forced tokens equal the tokenizer's tokens of the text, however the text continues."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ class World:
 
 @pytest.fixture(scope="module", params=["words", "across words"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Tokens within words and runs of punctuation, as most models have them; or across anything."""
+    """Tokens within words and runs of punctuation, as in most models; or tokens across any boundary."""
     tokenizer = Tokenizer(models.BPE())
     within_words = request.param == "words"
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=within_words)
@@ -63,7 +63,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def _num_forced(world: World, guest: str, argument: str, text: str) -> int:
-    """Follow the tokenizer's tokens of `text`; returns how many of them were forced."""
+    """Follow the tokenizer's tokens of `text` and return how many were forced."""
     session = world.guests.start(guest, argument)
     rest, num_forced = world.encode(text), 0
     while rest:
@@ -125,16 +125,16 @@ def test_keys_and_constants_cost_no_step(world: World) -> None:
         ("abc", [], "abc"),
         ("abc", ["ab", "bc"], "abc"),
         ("ab(c|d)", [], "ab"),
-        ("ab(c|d)", ["bc"], "a"),  # where this token comes, b alone does not
+        ("ab(c|d)", ["bc"], "a"),  # after this token, b alone cannot follow
         ("ab(c|d)", ["bx"], "ab"),
         ("ab(c|d)", ["abc"], ""),
         ("ab(c|d)e", ["bce"], "a"),
         ("ab?", [], "a"),
         ("ab?", ["ab"], ""),
-        ("a*", [], ""),  # it may end
+        ("a*", [], ""),  # the text may end
         ("[ab]c", [], ""),
         ("aé", ["é"], "aé"),
-        ("a(é|è)", [], "a"),  # half a character is no text
+        ("a(é|è)", [], "a"),  # half a character is not text
         ("é(a|b)", ["éa"], ""),
         ("x{300}", [], "x" * 256),
     ],
@@ -147,7 +147,7 @@ def test_what_may_merge_stays_open(pattern: str, more: list[str], forced: str) -
     assert b"".join(tokens[token] for token in told["ff_tokens"]) == forced.encode()
     if forced:
         assert host.post_process(told["ff_tokens"])["stop"] is (len(forced) == len(pattern))
-        # Once until something else comes: a host asks again in each step of a long prompt.
+        # Forced once until another token comes: the runtime asks again in each step of a long prompt.
         assert [host.pre_process()["ff_tokens"] for _ in range(3)] == [[], [], []]
 
 

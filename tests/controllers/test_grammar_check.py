@@ -1,4 +1,4 @@
-"""What `check_grammar` says: a table of grammars and their problems, each at its place."""
+"""The report of `check_grammar`: a table of grammars and their problems, with positions."""
 
 import functools
 from typing import NamedTuple
@@ -17,7 +17,7 @@ def _guest() -> ToolGuest:
 
 
 def check(text: str) -> GrammarReport:
-    """`check_grammar` with a guest that is compiled once."""
+    """`check_grammar` with a guest compiled once."""
     return GrammarReport.from_answer(_guest().ask({"check": text}))
 
 

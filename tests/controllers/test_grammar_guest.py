@@ -1,4 +1,4 @@
-"""The guest `grammar`: its table of sentences, what it says of inputs, and long texts."""
+"""The guest `grammar`: its table of sentences, its reports on inputs, and long texts."""
 
 import random
 import tomllib
@@ -31,7 +31,7 @@ def tool(module: GuestModule) -> ToolGuest:
 
 
 def _is_sentence(module: GuestModule, grammar: str, text: str) -> bool:
-    """Feeds `text` one byte a step, as a sampler would that wants exactly this text."""
+    """Feed `text` one byte per step, as a sampler that wants exactly this text."""
     host = FakeHost(module, [*_BYTES, b""], eos=_EOS, arg=grammar.encode())
     host.init_prompt()
     for number, byte in enumerate(text.encode(), 1):
@@ -94,7 +94,7 @@ def test_tokens_are_taken_back(module: GuestModule) -> None:
 
 
 def test_long_texts_stay_within_memory(module: GuestModule) -> None:
-    """Hundreds of thousands of different stacks, which are forgotten again."""
+    """Hundreds of thousands of different stacks, forgotten again."""
     host = FakeHost(module, [b"[", b"[a,", b"]", b",", b"a", b""], eos=5, arg=_LIST.encode())
     host.post_process([0, 4])
     levels = random.Random(1)

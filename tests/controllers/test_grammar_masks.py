@@ -1,6 +1,5 @@
-"""The masks of the guest `grammar` on the vocabulary of the default model, against a plain walk byte by byte; and its
-verdicts against lark's.
-"""
+"""The masks of the guest `grammar` on the vocabulary of the default model, against a plain walk byte by byte; its
+verdicts against lark's."""
 
 import random
 
@@ -104,7 +103,7 @@ def _parses(parser: lark.Lark, text: str) -> bool:
 
 
 def _changed(text: str, luck: random.Random) -> str:
-    """One to three characters are gone, or come from elsewhere in the text."""
+    """Remove one to three characters, or take them from elsewhere in the text."""
     for _ in range(luck.randint(1, 3)):
         at = luck.randrange(len(text))
         text = text[:at] + luck.choice(["", luck.choice(text), text[at] + luck.choice(text)]) + text[at + 1 :]

@@ -1,4 +1,4 @@
-"""The masks of the guest `grammar` on small grammars, token for token, against an oracle that works another way."""
+"""The masks of the guest `grammar` on small grammars, token by token, against an independent oracle."""
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -12,7 +12,7 @@ from tests.support.guests import shipped_guest
 from tests.support.scale import scaled
 from tests.support.tool_guest import ToolGuest
 
-_NEAR, _FAR = 3, 5  # so many bytes are tried after a token that is not allowed, and after one that is
+_NEAR, _FAR = 3, 5  # bytes tried after a token that is refused, and after one that is allowed
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_masks_of_small_grammars(
     words = data.draw(st.lists(st.text(letters, min_size=2, max_size=5), max_size=20, unique=True)) if letters else []
     vocabulary = [*letters, *words, "x", ""]
     eos = len(vocabulary) - 1
-    # Where a contextual lexer never reads a terminal in one place, and does in another, the check does not see it.
+    # If a contextual lexer never reads a terminal in one place but does in another, the check misses the problem.
     assume(not grammar.contextual or grammar.words.keys() >= set(grammar.terminals))
     assume(not grammar.runs_together)
     problems = tool.ask({"check": grammar.text()})["problems"]

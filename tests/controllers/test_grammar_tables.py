@@ -1,4 +1,4 @@
-"""Tables of grammars against the canonical LR(1) tables, Earley's algorithm, and outcomes known from yacc."""
+"""Tables of grammars against canonical LR(1) tables, Earley's algorithm, and outcomes known from yacc."""
 
 import functools
 import itertools
@@ -30,7 +30,7 @@ def tables(texts: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("seed", range(scaled(12)))
 def test_tables_are_those_of_canonical_lr1(seed: int) -> None:
-    """A conflict is reported iff the canonical tables have one, and without conflicts the same is accepted."""
+    """A conflict is reported iff the canonical tables have a conflict; without conflicts both accept the same texts."""
     rng = random.Random(seed)
     grammars = [small_grammar(rng) for _ in range(_BATCH)]
     num_compared = num_smaller = 0
@@ -90,7 +90,7 @@ def test_a_dangling_else_is_settled_by_precedence_and_belongs_to_the_nearer_if()
 
 
 def test_what_lalr_merges_in_vain_is_no_conflict() -> None:
-    """The classic of an LR(1) grammar that is not LALR(1)."""
+    """The classic example of an LR(1) grammar that is not LALR(1)."""
     (answer,) = tables(['%%\ns : "a" A "d" | "b" B "d" | "a" B "e" | "b" A "e" ;\nA : "c" ;\nB : "c" ;'])
     assert answer["problems"] == []
     built = BuiltTable(answer["table"])

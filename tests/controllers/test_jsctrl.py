@@ -1,4 +1,4 @@
-"""Scripts in JavaScript, in the runtime alone; and what editors are told about them."""
+"""Scripts in JavaScript in the runtime, without a model; and the declarations for editors."""
 
 import json
 import os
@@ -65,7 +65,7 @@ _HIDDEN = {"_done"}
 
 
 def test_the_declarations_are_those_of_the_real_modules(runner: CaseRunner) -> None:
-    """Names of modules, their exports and the members of these."""
+    """Return the names of modules, their exports and the members of the exports."""
     outcome = runner.run(Case(name="", argument=_LIST_EXPORTS, prompt="", error="", steps=(Step(stop=True),)))
     assert outcome.ok, outcome.message
     real = json.loads(outcome.log.removeprefix("EXPORTS"))
@@ -95,7 +95,7 @@ _TYPESCRIPT = "typescript@7.0.2"
 
 
 def test_the_starter_is_well_typed(tmp_path: Path) -> None:
-    """Also that it is checked at all: a misspelt option is found."""
+    """A misspelt option is found, so the declarations are really checked."""
     if not shutil.which("npm"):
         pytest.skip("node is not installed")
     folder = Path(tempfile.gettempdir()) / f"aici-test-{_TYPESCRIPT}-{os.getuid()}"

@@ -1,5 +1,6 @@
-"""Our masks beside llguidance's, bit for bit, along the texts of the benchmark's cases. Both are told nothing of the
-other: where they differ, one of them is wrong or the difference stands in EXPLAINED.
+"""Our masks against llguidance's, bit for bit, along the texts of the benchmark's cases.
+
+Neither engine knows of the other. A difference is an error of one engine, or explained in EXPLAINED.
 """
 
 import re
@@ -25,7 +26,7 @@ _CASES = [
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What the text may look like behind a token that only one of the two allows, with 40 bytes before it."""
+    """Return the possible text after a token that a single engine allows, with 40 bytes before the token."""
 
     ours: re.Pattern[bytes] = re.compile(rb"(?!)")
     theirs: re.Pattern[bytes] = re.compile(rb"(?!)")
@@ -33,18 +34,18 @@ class Explained:
 
 _C_KEYWORDS = rb"int|char|float|double|void|const|if|else|while|for|return|break|continue"
 EXPLAINED: dict[str, Explained] = {
-    # llguidance takes nothing behind the last lexeme, not even what %ignore lists. SKIP may stand there, and JSON
-    # may end in white space: these texts are whole and do.
+    # llguidance accepts nothing after the last lexeme, not even text under %ignore. Here SKIP may follow, and JSON may
+    # end in white space; the texts are complete in both cases.
     "json": Explained(ours=re.compile(rb".*[\]}0-9le\"]\s+", re.DOTALL)),
-    # A keyword is a name as well to llguidance, where the parser takes both; in C it is not.
+    # In llguidance a keyword is also a name if the parser accepts both; in C a keyword is never a name.
     "c_like": Explained(theirs=re.compile(rb".*\b(" + _C_KEYWORDS + rb")\b.*", re.DOTALL)),
 }
-"""Case: where its masks may differ; why, and who is right."""
+"""By case: where the masks may differ; the reason, and which engine is right."""
 
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> BenchVocabulary:
-    """All runs of two and three characters, and some longer ones, of the cases' texts; and pieces of characters."""
+    """All runs of two and three characters of the cases' texts, several longer runs, and parts of characters."""
     texts = [text for case in all_cases() for text in (case.text, *case.bad)]
     words = {text[at : at + size] for text in texts for size in (2, 3, 5, 9) for at in range(len(text) - size + 1)}
     tokens = sorted(word.encode() for word in words)[::3]
@@ -78,14 +79,14 @@ def test_masks_are_those_of_llguidance(case: Case, vocabulary: BenchVocabulary, 
 
 
 def _contextual(case: Case) -> Case:
-    """llguidance's lexer knows which terminals the parser can take; ours too, where it is told to."""
+    """llguidance's lexer knows the terminals accepted by the parser; ours does too, with an option."""
     notations = {name: "%option contextual\n" * (name == "yacc") + text for name, text in case.notations.items()}
     return Case(name=case.name, text=case.text, bad=case.bad, notations=notations)
 
 
 def _without_forcing(case: Case) -> Case:
-    """llguidance narrows a mask to one token where only one text can follow, unless told not to; and it takes nothing
-    that is ignored before the first lexeme, unless told so."""
+    """By default llguidance narrows a mask to one token if only one text can follow, and accepts no ignored text
+    before the first lexeme; options turn off both."""
     lark = case.notations.get("lark") or f"start: /{case.notations['regex'].replace('/', chr(92) + '/')}/"
     notations = {"lark": '%llguidance {"no_forcing": true, "allow_initial_skip": true}\n' + lark}
     return Case(name=case.name, text=case.text, bad=case.bad, notations=notations)

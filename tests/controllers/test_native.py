@@ -1,4 +1,4 @@
-"""The SDK built natively with sanitizers: a short run of what `make native` does for every target."""
+"""The SDK built natively with sanitizers: a short version of `make native` for every target."""
 
 import os
 import shutil

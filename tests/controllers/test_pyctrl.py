@@ -1,4 +1,4 @@
-"""Scripts in Python, in the runtime alone; and what editors are told about them."""
+"""Scripts in Python in the runtime, without a model; and the declarations for editors."""
 
 import ast
 import json
@@ -38,7 +38,7 @@ print("NAMES" + json.dumps({name: members(getattr(aici, name)) for name in dir(a
 await aici.StopToken()
 """
 _FIELDS = {"ptr", "backtrack", "ff_tokens", "splices", "sample_mask"}
-"""What instances have."""
+"""Return the attributes of instances."""
 
 
 def test_the_stub_is_that_of_the_real_module(runner: CaseRunner) -> None:
@@ -66,7 +66,7 @@ _STARTER = Path(starter_files.__file__).parent / "script_starters" / "python"
 
 
 def test_the_starter_is_well_typed(tmp_path: Path) -> None:
-    """Also that it is checked at all: a misspelt option is found."""
+    """A misspelt option is found, so the declarations are really checked."""
     starter_files.write_script_starter("python", tmp_path)
     command = [
         sys.executable,

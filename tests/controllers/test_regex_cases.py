@@ -1,4 +1,4 @@
-"""The table of the regex guest, against the guest itself: whole matches byte by byte, and refused patterns."""
+"""The table of the regex guest against the guest: whole matches byte by byte, and refused patterns."""
 
 import re
 import tomllib
@@ -18,14 +18,14 @@ _EOS = 256
 
 
 def _matches(module: GuestModule, pattern: str, text: str) -> bool:
-    """Feeds `text` one byte a step, as a sampler would that wants exactly this text."""
+    """Feed `text` one byte per step, as a sampler that wants exactly this text."""
     host = FakeHost(module, [*_BYTES, b""], eos=_EOS, arg=pattern.encode())
     host.init_prompt()
     for number, byte in enumerate(text.encode(), 1):
         if host.mid_process() == "Stop" or byte not in host.allowed():
             return False
         if host.post_process([byte])["stop"]:
-            # Nothing may follow, so this had better be the end.
+            # Nothing may follow, so this must be the end.
             return number == len(text.encode()) and _ends(host)
     return _ends(host)
 
@@ -42,7 +42,8 @@ def test_cases(regex_module: GuestModule, case: dict[str, Any]) -> None:
 
 
 def _compiled(case: dict[str, Any]) -> re.Pattern[str] | regex.Pattern[str]:
-    """By the oracle of the case: `re` with or without ASCII, or `regex` for what that lacks."""
+    """Return the verdict of the oracle of the case: `re` with or without ASCII, or `regex` for features missing in
+    `re`."""
     match case.get("oracle", "re"):
         case "re":
             return re.compile(case["pattern"], re.ASCII)
@@ -50,7 +51,7 @@ def _compiled(case: dict[str, Any]) -> re.Pattern[str] | regex.Pattern[str]:
             return re.compile(case["pattern"])
         case "regex":
             return regex.compile(case["pattern"])
-        case "none":  # Python writes it otherwise
+        case "none":  # Python has another spelling
             return re.compile("|".join(map(re.escape, case["yes"])))
         case other:
             raise AssertionError(other)

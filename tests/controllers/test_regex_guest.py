@@ -1,4 +1,4 @@
-"""What the regex guest does beside its masks."""
+"""The behaviour of the regex guest besides its masks."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def test_a_vocabulary_without_the_needed_byte(regex_module: GuestModule) -> None
 
 def test_an_automaton_that_outgrows_its_bounds_says_so(regex_module: GuestModule) -> None:
     host = FakeHost(regex_module, [b"a", b"b", b""], eos=2, arg=b"[ab]*a[ab]{16}c[ab]*")
-    # No walk over the trie comes in between, which would be the moment to forget states.
+    # No walk over the trie happens in between, which would be the moment to forget states.
     texts = [number >> shift & 1 for number in range(1 << 13) for shift in range(18)]
     with pytest.raises(GuestStoppedError, match="too complex"):
         host.post_process(texts)
@@ -107,7 +107,7 @@ def test_optional_parts_written_one_by_one(regex_module: GuestModule) -> None:
 
 
 def test_masks_stay_right_when_states_are_forgotten(regex_module: GuestModule) -> None:
-    """With this many states the automaton is rebuilt several times; the counter must come through exactly."""
+    """With this many states the automaton is rebuilt several times; the counter must survive exactly."""
     vocabulary = [b"a", "é".encode(), b"\xc3", b"\xa9", "a€a".encode(), "😀".encode(), "é€😀".encode() * 8, b""]
     host = FakeHost(regex_module, vocabulary, eos=7, arg=b"(?:.{7}x?){1200}")
     for step in range(8396):

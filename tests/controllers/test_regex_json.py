@@ -1,4 +1,4 @@
-"""Patterns about the content of JSON strings, and patterns that match anywhere: what JSON Schema is made from."""
+"""Patterns for the content of JSON strings, and patterns that match anywhere: the base of JSON Schema."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def tool(regex_module: GuestModule) -> RegexTool:
 
 @st.composite
 def _spelt(draw: st.DrawFn, text: str) -> str:
-    """`text` as the content of a JSON string, each character in one of its spellings."""
+    """Return `text` as the content of a JSON string, with a random spelling of every character."""
     result = ""
     for c in text:
         escaped = json.dumps(c)[1:-1] if ord(c) > 0x7E else f"\\u{ord(c):04x}"
@@ -74,7 +74,7 @@ def test_strings_match_in_every_spelling(tool: RegexTool, node: Node, text: str,
 def test_nothing_but_json_strings(tool: RegexTool, content: str) -> None:
     try:
         json.loads(f'"{content}"').encode()
-    except (json.JSONDecodeError, UnicodeEncodeError):  # lone surrogates are no text
+    except (json.JSONDecodeError, UnicodeEncodeError):  # lone surrogates are not text
         is_string = False
     else:
         is_string = True

@@ -1,4 +1,4 @@
-"""The masks of the regex guest, token for token, against an oracle that works another way."""
+"""The masks of the regex guest, token by token, against an independent oracle."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.scale import scaled
 
 _TEXT_TOKENS = st.text(ALPHABET, min_size=1, max_size=4).map(str.encode)
 _CUT_TOKENS = st.builds(lambda raw, a, b: raw[a:b], _TEXT_TOKENS, st.integers(0, 3), st.integers(1, 5)).filter(bool)
-# Surrogates, overlong forms, beyond the last code point, and beginnings of these.
+# Surrogates, overlong forms, values beyond the last code point, and beginnings of such bytes.
 _NOT_UTF8 = [
     b"\xed\xa0\x80",
     b"\xed\xa0",
@@ -32,7 +32,7 @@ _VOCABULARIES = st.lists(
 
 
 def _check_forced(host: FakeHost, automaton: Automaton, here: Position) -> None:
-    """What it forces, if anything, has no alternative."""
+    """Check that forced text has no alternative."""
     told = host.pre_process()
     assert (told["num_forks"], told["suspend"]) == (1, False)
     for byte in b"".join(host.vocabulary[token] for token in told["ff_tokens"]):
@@ -44,7 +44,7 @@ def _check_forced(host: FakeHost, automaton: Automaton, here: Position) -> None:
 
 
 def _compare(module: GuestModule, node: Node, vocabulary: list[bytes], draw: Any, *, ignore_case: bool) -> None:
-    pattern = "(?ai)" * ignore_case + render(node)  # the oracle knows the cases of ASCII
+    pattern = "(?ai)" * ignore_case + render(node)  # the oracle only knows the case of ASCII letters
     automaton = Automaton.of(node, ignore_case=ignore_case)
     eos = len(vocabulary) - 1
     host = FakeHost(module, vocabulary, eos=eos, arg=pattern.encode())

@@ -1,4 +1,4 @@
-"""The regex guest beside `re`, `regex` and llguidance: which texts match, and which can still become a match."""
+"""The regex guest against `re`, `regex` and llguidance: matching texts, and texts that can still become a match."""
 
 import re
 from typing import Any
@@ -55,9 +55,9 @@ def test_matches_are_those_of_re(tool: RegexTool, pattern: str, texts: list[str]
 @settings(max_examples=scaled(250), **_QUICK)
 @given(pattern=patterns(anchors=False), texts=_TEXTS)
 def test_beginnings_are_those_of_regex(tool: RegexTool, pattern: str, texts: list[str]) -> None:
-    """A text can go on to a match exactly when `regex` finds a partial one.
+    """A text can become a match exactly if `regex` finds a partial match.
 
-    It does so too often when lazy, and accents are word characters to it: see the guest's README.
+    `regex` finds too many with lazy counts and treats accents as word characters: see the guest's README.
     """
     _compiled(pattern)
     compiled = regex.compile(re.sub(r"([*}])\?", r"\1", pattern), regex.VERSION0)
@@ -68,10 +68,10 @@ def test_beginnings_are_those_of_regex(tool: RegexTool, pattern: str, texts: lis
 
 
 def _without_escapes(node: Node) -> str:
-    """Classes that mean Unicode's to llguidance, written out."""
+    """Classes with Unicode's meaning in llguidance, written out."""
     text = render(node)
     for letter, members in {"d": "0-9", "w": "0-9A-Za-z_", "s": "\\t-\\r "}.items():
-        text = text.replace(f"\\{letter}]", f"{members}]")  # the last of a class
+        text = text.replace(f"\\{letter}]", f"{members}]")  # the last code point of a class
         text = text.replace(f"\\{letter}", f"[{members}]").replace(f"\\{letter.upper()}", f"[^{members}]")
     return text
 

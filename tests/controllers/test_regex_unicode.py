@@ -1,7 +1,7 @@
-"""What the regex guest takes from Unicode, over all code points.
+"""The regex guest's use of Unicode, over all code points.
 
-Categories and scripts are those of the package `regex`; case and \\d \\w \\s are those of Python's `re`, which knows
-the Unicode of its Python: what that has not assigned is left out.
+Categories and scripts come from the package `regex`; case and \\d \\w \\s from Python's `re`, which has the Unicode
+version of its Python: code points unassigned in this version are skipped.
 """
 
 import re
@@ -21,7 +21,7 @@ _GROUPS = ["L", "LC", "M", "N", "P", "S", "Z", "C"]
 
 @cache
 def _known() -> str:
-    """What Python's Unicode has assigned."""
+    """The code points assigned in Python's Unicode."""
     return "".join(c for c in _TEXT if unicodedata.category(c) != "Cn")
 
 
@@ -31,7 +31,7 @@ def tool(regex_module: GuestModule) -> RegexTool:
 
 
 def _borders(inside: str) -> str:
-    """The code points next to those of `inside`, which are none of them."""
+    """Return the neighbours of the code points in `inside` that are outside."""
     members = set(map(ord, inside))
     near = {c + step for c in members for step in (-1, 1)} - members
     return "".join(chr(c) for c in near if 0 <= c < 0x110000 and not 0xD800 <= c < 0xE000)
@@ -50,7 +50,7 @@ def _check_property(tool: RegexTool, name: str, inside: str) -> None:
 def test_categories(tool: RegexTool) -> None:
     names = [name for name in unicode_tables.CATEGORIES if name != "Cs"]
     members = {name: "".join(regex.findall(rf"\p{{{name}}}", _TEXT)) for name in names}
-    assert sum(map(len, members.values())) == len(_TEXT)  # so that what is in one is in no other
+    assert sum(map(len, members.values())) == len(_TEXT)  # members of one set are in no other set
     for name in names:
         _check_property(tool, name, members[name])
     for group in _GROUPS:
@@ -75,7 +75,7 @@ def test_named_classes(tool: RegexTool, letter: str, flags: str) -> None:
 
 
 def test_case_of_every_letter(tool: RegexTool) -> None:
-    """(?i) as `re` has it: each letter matches its cases and none of the other letters."""
+    """(?i) as in `re`: every letter matches its cases and no other letter."""
     cased = "".join(c for c in _known() if c.lower() != c or c.upper() != c or c.casefold() != c or c.title() != c)
     caseless = "".join(sorted({*_known()} - {*cased}))
     assert tool.ask(f"(?i)[^{cased}]*", caseless).matches

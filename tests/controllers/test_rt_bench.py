@@ -1,4 +1,4 @@
-"""The guests that are measured do what their rows are called after."""
+"""The measured guests behave as the names of their rows say."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_interrupted_between_a_message_and_its_answer(tmp_path: Path) -> None:
 
 
 def _in_json_string(text: bytes) -> bool:
-    """Whether a JSON string may go on with these bytes and not end in them."""
+    """Return whether a JSON string may continue with these bytes without ending."""
     escaped = False
     for byte in text:
         if byte < 0x20 or (byte == 0x22 and not escaped) or (escaped and byte not in b'"\\/bfnrt'):

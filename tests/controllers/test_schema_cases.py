@@ -1,4 +1,5 @@
-"""The table of the json_schema guest: allowed and refused texts, refused schemas; and what another validator says."""
+"""The table of the json_schema guest: allowed and refused texts, refused schemas; and the verdict of another
+validator."""
 
 import json
 import tomllib
@@ -45,7 +46,7 @@ def test_a_validator_agrees_with_the_table(case: dict[str, Any]) -> None:
     dialect.check_schema(schema)
     validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
     assert [text for text in [*case["yes"], *case.get("unwritten", [])] if not _is_valid(validator, text)] == []
-    # What the validator has no checker for, it lets through.
+    # The validator accepts formats for which it has no checker.
     if schema is True or schema.get("format", "date") in dialect.FORMAT_CHECKER.checkers:
         assert [text for text in case["no"] if _is_valid(validator, text)] == []
 
@@ -73,7 +74,7 @@ def test_check_schema_asks_the_guest() -> None:
     assert report == type(report)((), (), (None, 0, 0))
     (problem,) = check_schema('{"type":\n  nul}').problems
     assert problem.message == "not JSON: line 2, column 3: Expecting value"
-    for text, says in [  # what Python's reader takes, or cannot
+    for text, says in [  # spellings that Python's reader accepts, or cannot read
         ('{"maximum": NaN}', "not JSON: line 1, column 13: "),
         ('{"a":1,\n"a":2}', 'not JSON: line 2, column 1: the key "a" comes twice'),
         ("[" * 100_000, "nested deeper than 200 levels"),
@@ -115,7 +116,8 @@ def test_what_is_dropped_is_in_the_log(guest: GuestModule) -> None:
 
 
 def test_rules_for_each_of_many_tools(guest: GuestModule) -> None:
-    """`if` and `then` for each value of a discriminator: what it rules out is left at once, or it would multiply."""
+    """`if` and `then` for each value of a discriminator: excluded alternatives are dropped at once, or they would
+    multiply."""
     names = [f"tool_{number}" for number in range(60)]
     rules = [
         {
@@ -131,7 +133,7 @@ def test_rules_for_each_of_many_tools(guest: GuestModule) -> None:
 
 
 def test_a_long_text_without_a_pattern_is_walked_at_once(guest: GuestModule) -> None:
-    """Each mask of it once looked through all lengths up to the greatest, and ended the guest."""
+    """Each mask of this schema once searched all lengths up to the greatest, which ended the guest."""
     schema = {"type": "string", "not": {"pattern": "badword|worse"}, "maxLength": 300}
     argument = json.dumps({"schema": schema}).encode()
     host = FakeHost(guest, [*(bytes([byte]) for byte in range(256)), b" badword", b" good", b""], eos=258, arg=argument)

@@ -1,6 +1,6 @@
-"""The json_schema guest against documents of hypothesis-jsonschema, of schemas such as people write and of random ones.
+"""The json_schema guest on documents from hypothesis-jsonschema, for realistic and for random schemas.
 
-Every document, as it was made and mutated, is accepted exactly when a validator says that it is valid.
+Every document, original or mutated, is accepted exactly if a validator calls the document valid.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from tests.support.scale import scaled
 from tests.support.schema_documents import mutated
 from tests.support.schemas import ask_schema
 
-# What is refused by design; anything else is a defect.
+# Refusals by design; any other refusal is a defect.
 _REFUSED = (
     "too complex",
     "takes too many states",
@@ -39,7 +39,7 @@ def guest() -> GuestModule:
     return shipped_guest("json_schema")
 
 
-@pytest.mark.parametrize("name", sorted(SCHEMAS_OF_PEOPLE.keys() - {"tree"}))  # it makes no trees
+@pytest.mark.parametrize("name", sorted(SCHEMAS_OF_PEOPLE.keys() - {"tree"}))  # hypothesis-jsonschema makes no trees
 @settings(max_examples=scaled(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_schemas_of_people(guest: GuestModule, name: str, data: st.DataObject) -> None:
@@ -86,13 +86,13 @@ def test_random_schemas(guest: GuestModule, schema: Any, data: st.DataObject) ->
 
 
 def _is_beyond_it(schema: Any) -> bool:
-    """hypothesis-jsonschema fails on some schemas with one of these, or makes other documents the second time."""
+    """On certain schemas hypothesis-jsonschema fails with these errors, or makes other documents in the second run."""
     keywords = ("$ref", "allOf", "anyOf", "contains", "dependencies", "if", "not", "oneOf", "propertyNames")
     return any(f'"{keyword}":' in json.dumps(schema) for keyword in keywords)
 
 
 def _plain(value: Any) -> bool:
-    """No text that Python's patterns see otherwise than ECMA-262's, and no number that binary fractions round away."""
+    """Skip texts on which Python's patterns differ from ECMA-262's, and numbers that binary fractions round."""
     if isinstance(value, dict):
         return all(_plain(key) and _plain(inner) for key, inner in value.items())
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The json_schema guest against a validator: what it accepts is valid, and what is valid it accepts.
+"""The json_schema guest against a validator: accepted texts are valid, and valid texts are accepted.
 
-Up to the documented differences: keys stand in one order, so of random schemas a value counts as accepted if some order
-of its keys is; whole numbers are written without a point.
+Exceptions are the documented differences. Keys have a fixed order, so with random schemas a value counts as accepted if
+an order of its keys is accepted; whole numbers are written without a point.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.support.scale import scaled
 from tests.support.schema_documents import documents, mutated
 from tests.support.schemas import ask_schema
 
-# What is refused by design; anything else is a defect.
+# Refusals by design; any other refusal is a defect.
 _REFUSED = ("too complex", "takes too many states", "too much work", "no value satisfies", "4096 alternatives")
 
 

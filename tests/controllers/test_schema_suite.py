@@ -1,4 +1,4 @@
-"""Rule by rule, what JSON Schema says is valid: the table against a validator, and the guest against the table."""
+"""Every rule of JSON Schema: the table against a validator, and the guest against the table."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""Random programs in all three languages: the guests do what a simulator of their meaning says."""
+"""Random programs in all three languages: the guests behave as a simulator of the semantics."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -79,6 +79,6 @@ def test_text_that_is_too_long_to_be_forced_at_once(engines: Engines) -> None:
 
 
 def test_many_constraints_at_once(engines: Engines) -> None:
-    """All are made before the first token."""
+    """All programs are generated before the first token."""
     program = [Gen(language=Letters("ab", 1, number + 1), max_tokens=1) for number in range(50)]
     _check(engines("declctrl"), printers.declarative(program), program, "must stay|must be at least one choice")

@@ -1,4 +1,4 @@
-"""Masks of states that take a slice of the vocabulary as a whole, counted and not, against the oracle for regexes."""
+"""Masks of states that take a slice of the vocabulary as a whole, counted or not, against the oracle for regexes."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

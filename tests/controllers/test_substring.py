@@ -1,4 +1,4 @@
-"""The guest `substring`: masks against all runs of words, and texts that are large or repeat themselves."""
+"""The guest `substring`: masks against all runs of words, and large or repetitive texts."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_masks(text: str, end: str, data: st.DataObject) -> None:
     ids=["one word", "two words", "one long word", "line ends", "spaces", "beyond ASCII"],
 )
 def test_repetitive_texts(text: str) -> None:
-    """Creation takes less than the second that guests have for it, or these time out as a suite."""
+    """Creation takes less than the second that guests have, or the suite times out."""
     host = FakeHost(shipped_guest("substring"), [*_BYTES, b""], eos=256, arg=_arg(text))
     host.mid_process()
     assert host.allowed() == {word.encode()[0] for word in text.split(" ") if word} | ({32} if "  " in text else set())

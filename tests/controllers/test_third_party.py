@@ -145,7 +145,7 @@ def test_a_source_from_an_archive_of_debian(tmp_path: Path, monkeypatch: pytest.
 
 
 def _configure_apt(folder: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that it knows of one archive, which is a folder, and has never been updated."""
+    """A fake configuration of apt with one archive, a folder, never updated."""
     (folder / "sources.list").write_text(f"deb file:{archive} stable main\n")
     (folder / "apt.conf").write_text(
         f'Dir::Etc::SourceList "{folder}/sources.list";\nDir::Etc::SourceParts "/dev/null";\n'

@@ -1,12 +1,12 @@
-/* The interface between a controller and its host, for authors who write C (C++ authors: aici/controller.hpp).
+/* The interface between a controller and the runtime, for authors who write C (C++ authors: aici/controller.hpp).
 
-   A controller is a Wasm module; a running instance (a guest) decides about one sequence of tokens. The host calls
-   the exports below one at a time, never concurrently. Pointers and lengths are u32 offsets into the exported
+   A controller is a Wasm module; a running instance (a guest) decides about one sequence of tokens. The runtime
+   calls the exports below one at a time, never concurrently. Pointers and lengths are u32 offsets into the exported
    `memory`; all JSON is UTF-8 without a terminating NUL.
 
    EXPORTS (define all; this header declares them, so the compiler checks the signatures)
      void     aici_init(void)              called first, once
-     uint32_t aici_create(void)            make the controller; what it returns is passed to all calls below as `self`
+     uint32_t aici_create(void)            make the controller; the result is passed to all calls below as `self`
      void     aici_init_prompt(self)       argument {"prompt":[u32]}              result {}
      void     aici_pre_process(self)       argument {}                            result {"num_forks":1,"suspend":false,"ff_tokens":[]}
      void     aici_mid_process(self)       argument {"fork_group":[u32]}          result one of
@@ -14,17 +14,17 @@
                                              {"SampleWithBias":{}}   after aici_host_return_logit_bias
                                              {"Splice":{"backtrack":0,"ff_tokens":[u32]}}
      void     aici_post_process(self)      argument {"tokens":[u32],"backtrack":0} result {"stop":false}
-   Optional: void aici_panic(void), called after a fatal error of the host, so that the guest traps with a stack.
+   Optional: void aici_panic(void), called after a fatal error of the runtime, so that the guest traps with a stack.
 
-   Each callback reads its argument from the blob that aici_host_process_arg() names and must call
-   aici_host_return_process_result before it returns. init, create and init_prompt share about a second; a step has about
-   25 ms; pre and post should take about 1 ms.
+   Each callback reads its argument from the blob named by aici_host_process_arg() and must call
+   aici_host_return_process_result before returning. Time limits with aici run and aici serve: 5 s for init, create and
+   init_prompt together, 100 ms for mid, 50 ms for post and pre together (other cases: runtime/LIMITS.md).
 
-   pre_process   num_forks 0 stops, n > 1 forks the guest into n; suspend waits a step (num_forks must be 1); ff_tokens
-                 are appended without sampling: the host answers with post_process and asks pre_process again.
+   pre_process   num_forks 0 stops, n > 1 forks the guest into n; suspend waits for a step (num_forks must be 1);
+                 ff_tokens are appended without sampling: post_process follows, then pre_process is called again.
    mid_process   runs while the model computes. The mask is ceil(vocab/32) u32 words, token t allowed iff bit t%32 of
                  word t/32 is set. A splice removes `backtrack` tokens, then appends ff_tokens.
-   post_process  says which tokens were appended (and how many were removed before that).
+   post_process  reports the appended tokens, and how many tokens were removed before.
 
    IMPORTS (module env)
      uint32_t aici_host_read_blob(blob, dst, size)  copies min(size, length) bytes; returns the whole length

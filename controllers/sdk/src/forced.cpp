@@ -4,8 +4,8 @@ namespace aici {
 
 namespace {
 
-// As the tokenizer parts it behind `last`: where words begin may hang on what is before them. If it would part `last` itself
-// in another way, or join it to the text, then as text of its own.
+// Tokenize as the tokenizer would behind `last`: the start of a word may depend on the text before. If the tokenizer
+// would spell `last` itself differently, or join `last` with the text, tokenize the text on its own.
 std::vector<TokenId> spelled(const TokTrie& trie, std::optional<TokenId> last, std::string_view text) {
   if (last) {
     Text both(trie.token(*last));
@@ -20,10 +20,10 @@ bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 }  // namespace
 
-// A tokenizer that merges neighbours makes of a text that is cut between two of its tokens what it makes of both parts. So
-// those tokens are certain that all of `run` shares with what is before each of `starts`. Two cautions: inside of a
-// character nothing can be told, so such a start counts as that of the character; and of white space, most tokenizers
-// part the last character from the others where a word follows, so this counts as a start, too.
+// A tokenizer that merges neighbours gives the same tokens for a text cut between two of its tokens as for both parts.
+// So the tokens that the whole `run` shares with the text before each of `starts` are certain. Two cautions. Nothing is
+// certain inside a character, so such a start counts as the start of the character. Before a word, most tokenizers
+// separate the last white-space character from the others, so this position counts as a start too.
 std::vector<TokenId> certain_tokens(const TokTrie& trie, std::optional<TokenId> last, std::string_view run,
                                     std::span<const size_t> starts) {
   if (run.empty() || (!starts.empty() && starts[0] == 0)) return {};

@@ -1,5 +1,5 @@
-// What guests need of a C++ and WASI runtime: allocation that reports failure, constructors that run exactly once,
-// and stubs in place of WASI imports, so that a guest imports `env.aici_host_*` and, for its log, fd_write only.
+// The C++ and WASI runtime of guests: allocation that reports failure, constructors that run exactly once, and stubs in
+// place of WASI imports. So a guest imports only `env.aici_host_*` and, for its log, fd_write.
 #include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
@@ -16,7 +16,7 @@ void* allocate(size_t size) {
   return memory;
 }
 
-// Runs before all other constructors, so it tells whether the host has called _initialize.
+// Runs before all other constructors, so this records whether the runtime has called _initialize.
 bool started = false;
 __attribute__((constructor(101))) void mark_started() { started = true; }
 
@@ -39,10 +39,10 @@ void operator delete[](void* memory) noexcept { free(memory); }
 void operator delete(void* memory, size_t) noexcept { free(memory); }
 void operator delete[](void* memory, size_t) noexcept { free(memory); }
 
-// Weak, because a controller that is linked with libc++ brings its own.
+// Weak, because a controller linked with libc++ brings its own.
 extern "C" __attribute__((weak)) void __cxa_pure_virtual() { aici::fail("a pure virtual function was called"); }
 
-// Where libc++ ends up instead of throwing.
+// libc++ ends up here instead of throwing.
 namespace std {
 inline namespace __1 {
 [[noreturn]] __attribute__((weak)) void __libcpp_verbose_abort(const char* format, ...) noexcept { aici::fail(format); }

@@ -31,10 +31,10 @@ uint32_t hash(std::string_view text) {
   return hash ^ hash >> 15;
 }
 
-// Of each word its rank among the different words, as sorted with the space behind them: a word that begins another one
-// comes after those that go on with a byte below the space. Sets `num_ranks`.
+// The rank of each word among the different words, sorted with the following space: a word that begins another word
+// sorts after words that continue with a byte below the space. Sets `num_ranks`.
 std::vector<uint32_t> rank(std::string_view text, const std::vector<Word>& words, uint32_t& num_ranks) {
-  std::vector<uint32_t> first;  // of each different word, where it is first
+  std::vector<uint32_t> first;  // for each different word, its first position
   std::vector<uint32_t> ranks;
   ranks.reserve(words.size());
   regex::InternTable table;
@@ -108,7 +108,7 @@ SubstringRecognizer::SubstringRecognizer(SubstringArgument argument)
 SubstringRecognizer::State SubstringRecognizer::append(const State& state, uint8_t byte) {
   uint64_t begins = end_has_[byte] & 1 && is_run(state.range);
   State next{texts_.narrowed(state.range, byte), (state.ends << 1 | begins) & end_has_[byte]};
-  // The space behind the last word only marks its end; of the suffixes that are over, the one there is sorts first.
+  // The space after the last word only marks the end; among finished suffixes, the suffix there sorts first.
   if (byte == ' ' && !next.range.empty() && texts_.texts().at(next.range.lo, next.range.depth) < 0) next.range.lo++;
   if (next.range.empty()) next.range = {0, 0, 0};
   return next;

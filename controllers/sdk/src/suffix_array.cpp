@@ -1,10 +1,11 @@
-// Induced sorting (SA-IS: Nong, Zhang, Chan, "Two Efficient Algorithms for Linear Time Suffix Array Construction", 2011).
+// Induced sorting (SA-IS: Nong, Zhang, Chan, "Two Efficient Algorithms for Linear Time Suffix Array Construction",
+// 2011).
 //
-// A suffix is falling if it is greater than the one that starts behind it, else rising; the last is falling. A valley is a
-// rising suffix behind a falling one. Once the valleys are sorted, one pass up and one pass down sort all others, because
-// each is a value in front of a suffix whose place is known. Valleys are sorted by sorting what lies between them in the
-// same way, numbering that, and solving the sequence of numbers, which is at most half as long: so the depth of the
-// recursion is the logarithm of the length.
+// A suffix is falling if it is greater than the next suffix, else rising; the last is falling. A valley is a rising
+// suffix after a falling suffix. Once the valleys are sorted, one pass up and one pass down sort all other suffixes,
+// because each is a value in front of a suffix with a known place. Valleys are sorted by sorting the pieces between
+// valleys in the same way, numbering the pieces, and solving the sequence of numbers, which is at most half as long. So
+// the depth of the recursion is the logarithm of the length.
 #include "aici/suffix_array.hpp"
 
 namespace aici {
@@ -49,7 +50,7 @@ class Sorter {
  private:
   bool is_valley(uint32_t i) const { return i > 0 && rising_[i] && !rising_[i - 1]; }
 
-  // Sorts all suffixes from valleys_, if these are sorted; else it sorts what lies between valleys.
+  // Sort all suffixes from valleys_, if sorted; else sort the pieces between valleys.
   void induce() {
     order_.assign(num_, NONE);
     std::vector<uint32_t> next = bucket_ends_;
@@ -61,7 +62,7 @@ class Sorter {
       uint32_t suffix = order_[i];
       if (suffix != NONE && suffix > 0 && !rising_[suffix - 1]) order_[next[values_[suffix - 1]]++] = suffix - 1;
     }
-    // Each rising suffix is put in its place anew, the valleys too, before the pass comes there.
+    // Each rising suffix is placed anew, valleys included, before the pass reaches its place.
     next = bucket_ends_;
     for (uint32_t i = num_; i-- > 0;) {
       uint32_t suffix = order_[i];
@@ -69,7 +70,7 @@ class Sorter {
     }
   }
 
-  // Numbers the valleys in the order of what lies between them and the next; equal pieces get equal numbers.
+  // Number the valleys in the order of the pieces up to the next valley; equal pieces get equal numbers.
   uint32_t name_valleys(std::vector<uint32_t>& names) const {
     uint32_t num_names = 0, before = NONE;
     for (uint32_t suffix : order_) {

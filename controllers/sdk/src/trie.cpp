@@ -27,8 +27,8 @@ TokTrie::TokTrie(std::vector<char> blob) : blob_(static_cast<std::vector<char>&&
   for (const TextClass& text : TEXT_CLASSES) slices_.push_back(slice_of(text));
 }
 
-// The walks trust what is checked here: tokens lie in the vocabulary, and each step stays within the nodes. No branches:
-// this is the time that a guest takes to start.
+// The walks rely on these checks: tokens lie in the vocabulary, and each step stays within the nodes. No branches,
+// because the start of a guest waits for this.
 void TokTrie::check_nodes() {
   uint32_t num_wrong = nodes_[0].subtree_size() != num_nodes_;
   uint32_t left = num_nodes_;
@@ -43,7 +43,7 @@ void TokTrie::check_nodes() {
   for (uint32_t child = 1; child < num_nodes_; child += nodes_[child].subtree_size()) children_of_root_[nodes_[child].byte()] = child;
 }
 
-// Of tokens with the same bytes the tree holds one; the others are allowed whenever it is.
+// Of tokens with the same bytes the tree holds one; the other tokens are allowed whenever this token is.
 void TokTrie::find_duplicates() {
   uint32_t num_texts = 0;
   for (TokenId id = 0; id < vocab_size_; id++) {
@@ -61,12 +61,12 @@ void TokTrie::find_duplicates() {
 }
 
 Slice TokTrie::slice_of(const TextClass& text) {
-  // By depth: the path to the node at hand.
+  // By depth: the path to the current node.
   constexpr size_t MAX_DEPTH = 256;
   TextClass::State states[MAX_DEPTH] = {TextClass::START};
   uint32_t nodes[MAX_DEPTH], entries[MAX_DEPTH];
-  uint8_t lengths[MAX_DEPTH] = {};  // code points that have begun
-  uint32_t num_open = 0;  // how many nodes of the path are entries
+  uint8_t lengths[MAX_DEPTH] = {};  // code points begun
+  uint32_t num_open = 0;  // number of nodes of the path that are entries
   Slice slice{&text, empty_set()};
   auto push = [&slice](uint32_t node, uint32_t depth, bool outside) {
     auto next = static_cast<uint32_t>(slice.rest.size() + 1);
@@ -105,7 +105,7 @@ Slice TokTrie::slice_of(const TextClass& text) {
 void TokTrie::allow_up_to(uint32_t count, const Slice& slice, TokenSet& mask) const {
   mask.allow_all_of(slice.inside);
   if (count >= max_token_len_) return;
-  // Eight lengths at a time: the highest bit of each byte says that its length may be above the count.
+  // Eight lengths at a time: the highest bit of each byte says that its length may exceed the count.
   constexpr uint64_t ONES = 0x0101010101010101, HIGHEST = 0x8080808080808080;
   uint64_t lift = count < 127 ? (127 - count) * ONES : 0;
   for (uint32_t i = 0; i < vocab_size_; i += 8) {

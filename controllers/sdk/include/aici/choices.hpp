@@ -1,4 +1,4 @@
-// One of many texts, as a constraint.
+// A constraint: the text is one of many given texts.
 #pragma once
 #include <optional>
 #include <vector>
@@ -30,7 +30,7 @@ class ChoiceList {
   std::vector<Choice> choices_;
 };
 
-// A JSON array of strings, at least one; nullopt with the problem when it is something else.
+// Read a JSON array of at least one string; nullopt, with the problem, for anything else.
 std::optional<ChoiceList> read_choices(std::string_view json, std::optional<json::Problem>& problem);
 
 class ChoicesRecognizer {

@@ -1,4 +1,4 @@
-// A constraint on generated text, of whatever kind, behind one interface.
+// A constraint on generated text of any kind, behind a single interface.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,22 +20,22 @@ class Constraint {
   virtual bool eos_allowed() = 0;
   // May the text end here, and can nothing follow?
   virtual bool is_complete() = 0;
-  // The tokens that may come next, EOS among them iff it may. Valid until the next call of anything.
+  // The tokens that may come next, including EOS iff the text may end. Valid until the next call of any method.
   virtual const TokenSet& mask() = 0;
-  // Tokens that may be appended without asking anybody: their text must come, and they are how the tokenizer spells it.
+  // Tokens to append without asking: their text must come, spelled as the tokenizer spells the text.
   virtual std::vector<TokenId> forced() { return {}; }
-  // Takes a token other than EOS. False, and nothing can be relied on any more, when it was not allowed.
+  // Accept a token other than EOS. Returns false if the token was not allowed; then the constraint is unusable.
   virtual bool append(TokenId token) = 0;
-  // Why the constraint is of no use any more; null while it is.
+  // The reason why the constraint is unusable; null while usable.
   virtual const char* error() const { return nullptr; }
 };
 
-// The end of the text so far stays on the recognizer's stack, so that tokens can be taken back.
-// If R has mask_key() -> uint32_t (equal keys: equal masks), masks are remembered.
+// The end of the text stays on the recognizer's stack, so tokens can be taken back. If R has mask_key() -> uint32_t
+// (equal keys: equal masks), masks are cached.
 template <Recognizer R>
 class RecognizerConstraint final : public Constraint {
  public:
-  // `trie` outlives the constraint.
+  // `trie` must outlive the constraint.
   RecognizerConstraint(const TokTrie& trie, R rec) : trie_(trie), rec_(static_cast<R&&>(rec)), mask_(trie.empty_set()) {
     if constexpr (requires { rec_.set_longest_token(size_t{}); }) rec_.set_longest_token(trie_.max_token_len());
   }
@@ -75,7 +75,7 @@ class RecognizerConstraint final : public Constraint {
     return true;
   }
 
-  // False when so many are not remembered.
+  // Returns false if fewer tokens can be taken back.
   bool take_back(uint32_t num_tokens) {
     if (num_tokens > lengths_.size()) return false;
     if (num_tokens > 0) last_.reset();
@@ -93,7 +93,7 @@ class RecognizerConstraint final : public Constraint {
   }
 
  private:
-  // So much text can be taken back, at least half of it: states on the stack are states that cannot be forgotten.
+  // Limit of the text that can be taken back; at least half is kept. A state on the stack cannot be forgotten.
   static constexpr size_t MAX_KEPT_BYTES = 4096;
 
   void forget_half() {
@@ -111,9 +111,9 @@ class RecognizerConstraint final : public Constraint {
   R rec_;
   TokenSet mask_;
   MaskCache cache_;
-  std::optional<TokenId> last_{};  // the token that was appended last
+  std::optional<TokenId> last_{};  // the last appended token
   std::vector<uint8_t> lengths_;  // bytes of each token that can be taken back
-  size_t num_kept_ = 0;           // their sum
+  size_t num_kept_ = 0;           // sum of text_bytes_
 };
 
 }  // namespace aici

@@ -1,4 +1,4 @@
-// The glue between the callbacks of the ABI and a C++ class: derive from Controller, then AICI_EXPOSE(YourClass).
+// Connects the callbacks of the guest ABI to a C++ class: derive from Controller, then AICI_EXPOSE(YourClass).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace aici {
 
-// What to do before the next token is computed.
+// The decision before the next token is computed.
 struct PreResult {
   uint32_t num_forks = 1;
   bool suspend = false;
@@ -18,11 +18,11 @@ struct PreResult {
   static PreResult go_on() { return {}; }
   static PreResult stop() { return {.num_forks = 0}; }
   static PreResult wait() { return {.suspend = true}; }               // skip a step
-  static PreResult fork(uint32_t n) { return {.num_forks = n}; }      // n guests go on from here
+  static PreResult fork(uint32_t n) { return {.num_forks = n}; }      // n guests continue from here
   static PreResult force(std::vector<TokenId> tokens) { return {.ff_tokens = static_cast<std::vector<TokenId>&&>(tokens)}; }
 };
 
-// What the next token may be.
+// The decision about the next token.
 struct MidResult {
   enum class Kind : uint8_t { Stop, Sample, Splice };
   Kind kind;
@@ -31,9 +31,9 @@ struct MidResult {
   std::vector<TokenId> ff_tokens{};
 
   static MidResult stop() { return {Kind::Stop}; }
-  // `mask` must live until the callback has returned to the glue: make it a member.
+  // `mask` must live until the callback has returned, so make the mask a member.
   static MidResult sample(const TokenSet& mask) { return {Kind::Sample, &mask}; }
-  // Removes `backtrack` tokens from the end of the sequence, then appends.
+  // Remove `backtrack` tokens from the end of the sequence, then append.
   static MidResult splice(uint32_t backtrack, std::vector<TokenId> tokens) {
     return {Kind::Splice, nullptr, backtrack, static_cast<std::vector<TokenId>&&>(tokens)};
   }
@@ -45,9 +45,9 @@ class Controller {
   virtual void init_prompt(Tokens) {}
   virtual PreResult pre_process() { return PreResult::go_on(); }
   virtual MidResult mid_process(Tokens fork_group) = 0;
-  // False saves two calls of the host at each step; `fork_group` is empty then.
+  // Return false to save two host functions per step; `fork_group` is empty then.
   virtual bool needs_fork_group() const { return true; }
-  // `tokens` were appended after `backtrack` were removed. Returns whether to stop; by default after EOS.
+  // `tokens` were appended after `backtrack` tokens had been removed. Return whether to stop; by default after EOS.
   virtual bool post_process(Tokens tokens, uint32_t backtrack);
 };
 
@@ -61,7 +61,7 @@ inline Controller& from_handle(uint32_t handle) { return *reinterpret_cast<Contr
 
 }  // namespace aici
 
-// Defines the exports of the ABI around class T, which needs a default constructor. Use once, outside any namespace.
+// Defines the exports of the ABI for class T, which needs a default constructor. Use once, outside any namespace.
 #define AICI_EXPOSE(T)                                                                                                 \
   extern "C" {                                                                                                         \
   void aici_init(void) { aici::start(); }                                                                              \

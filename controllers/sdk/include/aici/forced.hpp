@@ -1,4 +1,4 @@
-// What a constraint forces: text that must come, whatever is generated after it, in tokens of the model's tokenizer.
+// Forced text: the text that must come next in any case, as tokens of the model's tokenizer.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -13,10 +13,10 @@
 
 namespace aici {
 
-// Longer text is forced piece by piece, a sampled token between two: what precedes a step must not take long.
+// Longer text is forced in pieces, with a sampled token between: the work before a step must stay short.
 inline constexpr size_t MAX_FORCED_BYTES = 256;
 
-// The byte that must come next; none when there are several, or when the text may end.
+// The byte that must come next; none if several bytes may come or the text may end.
 template <Recognizer R>
 std::optional<uint8_t> only_byte(R& rec) {
   std::optional<uint8_t> only;
@@ -28,12 +28,12 @@ std::optional<uint8_t> only_byte(R& rec) {
   return rec.special_allowed(SpecialToken::EndOfSequence) ? std::nullopt : only;
 }
 
-// The tokens that `run`, which is text, begins with whatever follows it. `starts`, in order: where in it a token may start
-// that goes on behind it. `last`: the token before it, if that is known.
+// The tokens at the beginning of the text `run` that stay the same whatever follows. `starts`: in order, the positions
+// in `run` where a token that extends beyond the run may start. `last`: the token before `run`, if known.
 std::vector<TokenId> certain_tokens(const TokTrie& trie, std::optional<TokenId> last, std::string_view run,
                                     std::span<const size_t> starts);
 
-// The tokens that the tokenizer makes of the text that must come next, whatever follows.
+// The tokens of the text that must come next, as far as these tokens stay the same whatever follows.
 template <Recognizer R>
 std::vector<TokenId> forced_tokens(const TokTrie& trie, std::optional<TokenId> last, R& rec) {
   Text bytes;
@@ -43,7 +43,7 @@ std::vector<TokenId> forced_tokens(const TokTrie& trie, std::optional<TokenId> l
     rec.push_byte(*byte);
     bytes << static_cast<char>(*byte);
   }
-  size_t size = 0;  // of whole characters: a tokenizer takes no others
+  size_t size = 0;  // whole characters only: tokenizers accept nothing else
   while (next_code_point(bytes, size)) {}
   rec.pop_bytes(bytes.size() - size);
   std::string_view run = bytes.view().substr(0, size);

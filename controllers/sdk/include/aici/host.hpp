@@ -1,4 +1,4 @@
-// What the host offers, in C++ types. Every function here is one call of an import.
+// The host functions with C++ types. Every function here makes one call of an import.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,18 +13,18 @@ namespace aici {
 using TokenId = uint32_t;
 using Tokens = std::span<const TokenId>;
 
-// Appends to the log of this guest, as it is: end lines with \n.
+// Append to the log of this guest, verbatim: end lines with \n.
 void print(std::string_view text);
 
-// Logs `why`, ends the guest with an error, does not return. The user reads `why`.
+// Log `why`, which the user reads, and end the guest with an error. Does not return.
 [[noreturn]] void fail(std::string_view why);
 
 std::vector<char> read_blob(uint32_t blob);
 
-// The argument that the request gave to this controller.
+// The argument of this controller, from the request.
 std::vector<char> module_arg();
 
-// Tokens of UTF-8 text, no special tokens added.
+// The tokens of UTF-8 text, without special tokens.
 std::vector<TokenId> tokenize(std::string_view text);
 
 TokenId eos_token();

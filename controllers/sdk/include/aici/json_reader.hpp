@@ -1,5 +1,5 @@
-// Strict JSON from people, read forward: arguments of requests. What is wrong has a position and a message.
-// (aici/json.hpp is for the host's own JSON, which is well formed.)
+// Read strict JSON written by people, such as arguments of requests. A problem has a position and a message.
+// (aici/json.hpp is for the runtime's own JSON, which is well formed.)
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,20 +14,20 @@ struct Problem {
   std::string_view message;
 };
 
-// The first problem stays: after it, everything is refused.
+// The first problem stays: afterwards everything is refused.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
-  // Skips white space, then takes `c` if it comes next.
+  // Skip white space, then take `c` if `c` comes next.
   bool accept(char c);
-  // As accept, but anything else is a problem, which `message` tells.
+  // As accept, but anything else is a problem described by `message`.
   bool expect(char c, std::string_view message);
-  // Appends the text of the string that comes next. `message` tells what was expected if it is none.
+  // Append the text of the string that comes next. `message` describes the expected value if something else comes.
   bool string(Text& out, std::string_view message);
   // Only white space may be left.
   bool end();
-  // Records the problem unless there is one; returns false.
+  // Record the problem, unless a problem is recorded already; returns false.
   bool refuse(std::string_view message);
 
   size_t position() const { return at_; }
@@ -42,7 +42,7 @@ class Reader {
 // "the argument is wrong at line 1, column 3: ..." for the log of a guest.
 Text describe(const Problem& problem, std::string_view text);
 
-// {} without a problem, else {"position", "message"}: what a tool is told.
+// {} without a problem, else {"position", "message"}: the answer to a tool.
 Text answer(const std::optional<Problem>& problem);
 
 }  // namespace aici::json

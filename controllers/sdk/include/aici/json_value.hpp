@@ -1,4 +1,4 @@
-// A JSON document as a tree that keeps what was written: the order of keys, and numbers digit by digit.
+// A JSON document as a tree that preserves the spelling: the order of keys, and numbers digit by digit.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,13 +13,13 @@ struct Value {
   enum class Kind : uint8_t { Null, False, True, Number, String, Array, Object };
 
   Kind kind = Kind::Null;
-  Text text{};                 // of a string what it means (UTF-8), of a number what is written
-  std::vector<Text> keys{};    // of an object: keys[i] belongs to items[i]; no key comes twice
-  std::vector<Value> items{};  // of an array or object
+  Text text{};                 // string: the decoded text (UTF-8); number: as written
+  std::vector<Text> keys{};    // object: keys[i] belongs to items[i]; keys are unique
+  std::vector<Value> items{};  // items of an array or object
 
   bool is(Kind which) const { return kind == which; }
   bool is_boolean() const { return kind == Kind::True || kind == Kind::False; }
-  const Value* find(std::string_view key) const;  // null when this has no such key
+  const Value* find(std::string_view key) const;  // null if there is no such key
 };
 
 struct SyntaxProblem {
@@ -30,16 +30,16 @@ struct SyntaxProblem {
 inline constexpr uint32_t MAX_DEPTH = 200;
 inline constexpr size_t MAX_TEXT_BYTES = 4 << 20;
 
-// RFC 8259, and nothing else: a key that comes twice, a lone surrogate and text that is not UTF-8 are problems too.
+// RFC 8259, strictly: a repeated key, a lone surrogate and text that is not UTF-8 are problems too.
 std::optional<SyntaxProblem> parse(std::string_view text, Value& out);
 
 // The JSON pointer (RFC 6901) of `target`, a part of `root`: "" is the root.
 Text pointer_to(const Value& root, const Value& target);
 
-// Appends `key` to a JSON pointer.
+// Append `key` to a JSON pointer.
 void add_step(Text& pointer, std::string_view key);
 
-// The part of `root` that a JSON pointer names; null when there is none.
+// The part of `root` at a JSON pointer; null if there is no such part.
 const Value* at_pointer(const Value& root, std::string_view pointer);
 
 }  // namespace aici::json

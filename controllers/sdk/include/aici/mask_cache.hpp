@@ -1,4 +1,4 @@
-// Masks that were computed before, by a number that stands for the state of a recognizer.
+// A cache of masks, by a number for the state of a recognizer.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -9,16 +9,16 @@
 
 namespace aici {
 
-// Most masks are nearly empty or nearly a slice of the vocabulary, and memory that is touched for the first time costs
-// more than anything else here: what is kept is the words that differ from such a base.
+// Most masks are nearly empty or nearly a slice of the vocabulary, and touching new memory costs more than anything
+// else here. So a mask is kept as the words that differ from a base: nothing, or a slice.
 //
-// Bounded: when full, everything is forgotten. Of keys that agree in their low 16 bits the newest is kept: those bits
-// number a state, those above count how often states were renumbered.
+// Bounded: a full cache forgets everything. Of keys with equal low 16 bits the newest stays: these bits number a state,
+// the bits above count how often states were renumbered.
 class MaskCache {
  public:
   static constexpr size_t MAX_BYTES = 8 << 20;
 
-  // Sets `mask` to the mask that was added under `key`; false when there is none.
+  // Set `mask` to the mask added under `key`; returns false if there is none.
   bool load(uint32_t key, TokenSet& mask) const {
     size_t slot = key & 0xFFFF;
     if (slot >= entries_.size() || !entries_[slot] || entries_[slot]->key != key) return false;
@@ -31,10 +31,10 @@ class MaskCache {
     return true;
   }
 
-  // `base`, if any, is a set that `mask` mostly equals and that outlives the cache.
+  // `base`: an optional set that mostly equals `mask` and outlives the cache.
   void add(uint32_t key, const TokenSet& mask, const TokenSet* base) {
     auto entry = std::make_unique<Entry>(key, base);
-    // Most words are as in the base: eight at a time.
+    // Most words equal the base, so compare eight at a time.
     static constexpr uint32_t ZEROS[8] = {};
     for (uint32_t i = 0; i < mask.num_words(); i += 8) {
       const uint32_t* words = mask.data() + i;

@@ -1,4 +1,4 @@
-// What can be asked about text, byte by byte: the two interfaces that constraints implement.
+// The two interfaces that constraints implement: recognizers of text, byte by byte.
 #pragma once
 #include <concepts>
 #include <cstddef>
@@ -15,25 +15,25 @@ class TokTrie;
 
 enum class SpecialToken : uint8_t { EndOfSequence };
 
-// A stack of states, one a byte. `top` is the state after the bytes pushed so far.
+// A stack of states, one per byte. `top` is the state after the bytes pushed so far.
 template <typename R>
 concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special) {
-  { r.try_push_byte(byte) } -> std::same_as<bool>;  // pushes iff allowed, and says so; else leaves the stack as it was
+  { r.try_push_byte(byte) } -> std::same_as<bool>;  // pushes iff allowed and returns whether allowed
   { r.push_byte(byte) };                            // pushes; the caller knows that the byte is allowed
   { r.pop_bytes(n) };                               // undoes n pushes; n is at most the number of pushes since collapse
-  { r.collapse() };                                 // keeps the top only; earlier pushes cannot be undone any more
+  { r.collapse() };                                 // keeps only the top; earlier pushes cannot be undone any more
   { r.byte_allowed(byte) } -> std::same_as<bool>;   // stack unchanged
   { r.special_allowed(special) } -> std::same_as<bool>;  // stack unchanged
-  { r.trie_finished() };  // after a walk over the trie: the stack is as it was before it; scratch memory may go
+  { r.trie_finished() };  // after a walk over the trie: the stack is as before the walk; scratch memory may be freed
 };
 
-// A recognizer whose states are small values: `append` may be called for allowed bytes only.
-// Optional: try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; mask_key(S) -> uint32_t (states
-// with equal keys allow the same); mask_state(S) -> S (allows the same tokens, none of which is longer than what
-// set_longest_token was told); error() -> const char* (null: none); compact(std::span<S>), which may renumber states
-// and rewrites those given; num_allowed(S, const TextClass&) -> uint32_t: n only if texts of the class are allowed iff they
-// have at most n code points, the last of which may have only begun; 0 when nothing of the kind is known;
-// try_allow_tokens(S, const TokTrie&, TokenSet&) -> bool: adds all tokens that are allowed, or none and returns false.
+// A recognizer whose states are small values. `append` may be called for allowed bytes only. Optional methods:
+// try_append(S, byte, S& next) -> bool, faster than byte_allowed and append; mask_key(S) -> uint32_t (states with equal
+// keys allow the same tokens); mask_state(S) -> S (a state that allows the same tokens, none longer than the length
+// given to set_longest_token); error() -> const char* (null: none); compact(std::span<S>), may renumber states and
+// rewrites the given states; num_allowed(S, const TextClass&) -> uint32_t: n only if texts of the class are allowed iff
+// they have at most n code points, the last of which may be incomplete; 0 if unknown; try_allow_tokens(S, const
+// TokTrie&, TokenSet&) -> bool: adds all allowed tokens, or adds nothing and returns false.
 template <typename R>
 concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
   { r.initial() } -> std::same_as<typename R::State>;
@@ -42,8 +42,8 @@ concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t by
   { r.special_allowed(state, special) } -> std::same_as<bool>;
 };
 
-// Makes a Recognizer of a FunctionalRecognizer. `reserve` sizes the stack for the longest token; it grows when text is
-// kept on it.
+// Makes a Recognizer from a FunctionalRecognizer. `reserve` sizes the stack for the longest token; the stack grows if
+// text is kept on the stack.
 template <FunctionalRecognizer F>
 class StackRecognizer {
  public:
@@ -72,18 +72,18 @@ class StackRecognizer {
   }
   bool byte_allowed(uint8_t byte) { return inner_.byte_allowed(stack_[top_], byte); }
   bool special_allowed(SpecialToken special) { return inner_.special_allowed(stack_[top_], special); }
-  // The one moment when the inner recognizer may renumber its states: all that are in use are on the stack.
+  // Only here may the inner recognizer renumber its states: all states in use are on the stack.
   void trie_finished() {
     if constexpr (requires(std::span<State> states) { inner_.compact(states); }) inner_.compact({stack_.data(), top_ + 1});
   }
-  // Forgets the n oldest pushes, which cannot be undone any more.
+  // Forget the n oldest pushes, which cannot be undone afterwards.
   void forget(size_t n) {
     stack_.erase(stack_.begin(), stack_.begin() + static_cast<ptrdiff_t>(n));
     top_ -= n;
   }
 
-  // The part of this interface that a walk over the trie needs, with the top of the stack in a register: a fifth faster.
-  // At most `depth` bytes may be pushed on it; the recognizer must not be used until the walk has ended.
+  // The part of the interface needed by a walk over the trie, with the top of the stack in a register: a fifth faster.
+  // At most `depth` bytes may be pushed. The recognizer must not be used until the walk has ended.
   class Walk {
    public:
     bool try_push_byte(uint8_t byte) {

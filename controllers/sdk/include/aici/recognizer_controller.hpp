@@ -1,4 +1,4 @@
-// A controller that lets through what a recognizer allows, forces what must come, and stops where nothing can follow.
+// A controller that allows what a recognizer allows, forces text that must come, and stops if nothing can follow.
 #pragma once
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,8 @@ class RecognizerController : public Controller {
   RecognizerController(TokTrie trie, R rec) : trie_(static_cast<TokTrie&&>(trie)), constraint_(trie_, static_cast<R&&>(rec)) {}
 
   PreResult pre_process() override {
-    // Once until something else is appended, however often the host asks: that depends on how it cuts a prompt.
+    // Forced once until something is appended, however often the runtime asks: how often depends on how the engine
+    // splits a prompt.
     if (has_forced_) return PreResult::go_on();
     forced_ = constraint_.forced();
     check();

@@ -1,6 +1,6 @@
-// Parts of a vocabulary that many states allow as a whole: the tokens that are text of one class, such as what may stand
-// inside a JSON string. A recognizer that allows all text of the class gets these tokens by copying a bitset, and only
-// the rest of the vocabulary is walked.
+// Slices: parts of a vocabulary that many states allow as a whole, namely the tokens that are text of one class, such
+// as text inside a JSON string. A recognizer that allows all text of the class gets these tokens by copying a bitset,
+// and only the rest of the vocabulary is walked.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace aici {
 
-// A set of code points, and its texts in UTF-8 read byte by byte. A state is where in a code point the text stands.
+// A set of code points, and texts of these code points in UTF-8, read byte by byte. A state is the position inside a
+// code point.
 class TextClass {
  public:
   using State = uint8_t;
@@ -19,7 +20,7 @@ class TextClass {
   static constexpr State DEAD = 0xFF;
   static constexpr size_t NUM_STATES = 8;
 
-  // Code points above ASCII are all in the class or none.
+  // Code points above ASCII are either all in the class or all outside.
   constexpr TextClass(std::string_view ascii_ranges, bool beyond_ascii) {
     lead_.fill(DEAD);
     for (size_t i = 0; i < ascii_ranges.size(); i += 2)
@@ -47,17 +48,17 @@ class TextClass {
 };
 
 inline constexpr TextClass TEXT_CLASSES[] = {
-    TextClass(" !#[]\x7F", true),  // inside a JSON string as it is
-    TextClass("AZaz09", false),    // inside a word, in most notions of one
+    TextClass(" !#[]\x7F", true),  // inside a JSON string, unescaped
+    TextClass("AZaz09", false),    // inside a word, in most definitions of a word
 };
 
-// The tokens that are text of a class, and what of the tree is to be walked for the others. Entries are nodes in the
-// order of the tree: paths, which are text of the class themselves, that lead to nodes outside, which stand for all that
-// lies below them.
+// The tokens that are text of a class, and the part of the tree to walk for all other tokens. Entries are nodes in the
+// order of the tree: paths, which are text of the class themselves, lead to outside nodes, each of which stands for its
+// whole subtree.
 struct Slice {
   struct Entry {
     uint32_t node_depth;  // node << 8 | depth; the root has depth 0
-    uint32_t skip_outside;  // where to go on when the node is refused, an index of entries, << 1 | is outside
+    uint32_t skip_outside;  // index of the entry to continue with if the node is refused, << 1 | is outside
 
     uint32_t node() const { return node_depth >> 8; }
     uint32_t depth() const { return node_depth & 0xFF; }
@@ -70,7 +71,7 @@ struct Slice {
   std::vector<Entry> rest{};
 };
 
-// What a recognizer can say about a class: how many code points of it may follow, whatever they are, before none may.
+// What a recognizer can say about a class: how many code points of the class, whichever, may follow before none may.
 inline constexpr uint32_t ANY_NUMBER = UINT32_MAX;
 
 }  // namespace aici

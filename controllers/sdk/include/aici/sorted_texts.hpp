@@ -1,4 +1,4 @@
-// Many texts in byte order, searched one byte after another: the base of choices and substrings.
+// Many texts in byte order, searched byte by byte: the base of choices and substrings.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,10 +12,11 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
-// `Texts` has num() -> uint32_t and at(i, depth) -> int: a byte of text i, -1 behind its end; sorted by these values.
+// `Texts` has num() -> uint32_t and at(i, depth) -> int: a byte of text i, or -1 behind its end. Texts are sorted by
+// these values.
 //
-// A walk over the token trie asks for the bytes of one range in ascending order. So for each depth a cursor remembers how
-// far it has come: a byte that is absent costs one comparison, one that is there a search from the cursor on.
+// A walk over the token trie asks for the bytes of a range in ascending order. So for every depth a cursor remembers
+// the position of the last search: an absent byte costs one comparison, a present byte a search from the cursor on.
 template <typename Texts>
 class SortedTexts {
  public:
@@ -24,7 +25,7 @@ class SortedTexts {
   const Texts& texts() const { return texts_; }
   TextRange all() const { return {0, texts_.num(), 0}; }
 
-  // The texts of `range` that go on with `byte`.
+  // The texts of `range` that continue with `byte`.
   TextRange narrowed(const TextRange& range, uint8_t byte) {
     if (range.empty()) return {0, 0, 0};
     Cursor& cursor = cursors_[range.depth % NUM_CURSORS];
@@ -40,11 +41,11 @@ class SortedTexts {
   }
 
  private:
-  static constexpr uint32_t NUM_CURSORS = 256;  // a power of two; the longest token has fewer bytes
+  static constexpr uint32_t NUM_CURSORS = 256;  // a power of two, greater than the bytes of the longest token
   static constexpr int NONE = 256;
 
-  // Texts of `range` before `at` have a smaller byte than `floor`; text `at` has `byte` (NONE: there is no such text), as
-  // all have that lie before `end`, which is `at` until it is searched for.
+  // Texts of `range` before `at` have a smaller byte than `floor`. Text `at` has `byte` (NONE: there is no such text),
+  // and so have all texts before `end`. `end` is `at` until searched for.
   struct Cursor {
     TextRange range;
     uint32_t at, end;
@@ -52,7 +53,7 @@ class SortedTexts {
     int byte;
   };
 
-  // The first text from `from` on whose byte is `byte` or greater: steps that double, then halves.
+  // The first text from `from` on whose byte is `byte` or greater: double the step, then halve.
   uint32_t first_not_below(uint32_t from, const TextRange& range, int byte) const {
     uint32_t lo = from, step = 1;
     while (lo + step <= range.hi && texts_.at(lo + step - 1, range.depth) < byte) lo += step, step *= 2;

@@ -1,4 +1,4 @@
-// Contiguous words of a text, as a constraint.
+// A constraint: contiguous words of a text.
 #pragma once
 #include <optional>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace aici {
 
-// The text from each word's start to the end, sorted by bytes. Words are parted by single spaces; one space more is
-// behind the last word.
+// The text from the start of each word to the end, sorted by bytes. Single spaces separate words; one additional space
+// follows the last word.
 class WordSuffixes {
  public:
   explicit WordSuffixes(Text text);
@@ -30,10 +30,10 @@ struct SubstringArgument {
   Text text, end;
 };
 
-// {"text": ..., "end": ...}; nullopt with the problem when it is something else. "end" may be left out.
+// Read {"text": ..., "end": ...}; nullopt, with the problem, for anything else. "end" is optional.
 std::optional<SubstringArgument> read_substring(std::string_view json, std::optional<json::Problem>& problem);
 
-// A run of words, at least one byte long, then `end`. Where the text itself goes on like `end`, both are followed.
+// A run of words, at least one byte long, then `end`. If the text itself continues like `end`, both ways are followed.
 class SubstringRecognizer {
  public:
   static constexpr size_t MAX_TEXT_BYTES = 4 << 20;
@@ -41,8 +41,8 @@ class SubstringRecognizer {
   static constexpr size_t MAX_END_BYTES = 64;  // the bits of State::ends
 
   struct State {
-    TextRange range;  // empty when only the end string can go on
-    uint64_t ends;    // bit k: the last k + 1 bytes begin the end string, and a run of words was before them
+    TextRange range;  // empty if only the end string can continue
+    uint64_t ends;    // bit k: the last k + 1 bytes begin the end string, after a run of words
   };
 
   explicit SubstringRecognizer(SubstringArgument argument);
@@ -61,7 +61,7 @@ class SubstringRecognizer {
 
   SortedTexts<WordSuffixes> texts_;
   Text end_;
-  uint64_t end_has_[256] = {};  // bit k: byte k of the end string is this one
+  uint64_t end_has_[256] = {};  // bit k: byte k of the end string has this value
 };
 
 }  // namespace aici

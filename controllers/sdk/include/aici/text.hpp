@@ -1,4 +1,4 @@
-// A growing byte string: what std::string would be used for, without linking libc++.
+// A growing byte string in place of std::string, which would link libc++.
 #pragma once
 #include <concepts>
 #include <string_view>

@@ -1,13 +1,13 @@
-// A set of tokens: the mask that a step returns.
+// A set of tokens: the mask returned by a step.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace aici {
 
-// One bit a token, token t in bit t % 32 of word t / 32, ceil(vocab / 32) words: the layout that the host reads. One
-// bit at least is spare. Bits at and above the vocabulary size stay clear. Ids at or above it are a bug of the caller and
-// are not checked.
+// One bit per token: token t is bit t % 32 of word t / 32; ceil(vocab / 32) words, the layout read by the runtime. At
+// least one bit is spare. Bits from the vocabulary size on stay clear. Ids from the vocabulary size on are a bug of the
+// caller and are not checked.
 class TokenSet {
  public:
   explicit TokenSet(uint32_t vocab_size) : vocab_size_(vocab_size), words_(vocab_size / 32 + 1) {}
@@ -30,11 +30,11 @@ class TokenSet {
     return true;
   }
 
-  // For inner loops: any number at or above the vocabulary size sets one spare bit, which is to be cleared afterwards.
+  // For inner loops: any number from the vocabulary size on sets the spare bit, which must be cleared afterwards.
   void allow_or_spare(uint32_t token) { allow(token < vocab_size_ ? token : vocab_size_); }
   void clear_spare() { disallow(vocab_size_); }
 
-  // Like another of the same vocabulary, without allocating.
+  // Copy a set of the same vocabulary without allocating.
   void assign(const TokenSet& other) { words_.assign(other.words_.begin(), other.words_.end()); }
   uint32_t num_words() const { return static_cast<uint32_t>(words_.size()); }
   uint32_t word(uint32_t number) const { return words_[number]; }

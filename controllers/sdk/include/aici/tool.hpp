@@ -1,5 +1,5 @@
-// Questions that tools ask a guest outside any request: is this pattern fine, where does this input fail. JSON in, JSON
-// out; no token trie, no argument, no request. `aici_controllers.tool` is the other side. Hosts do not call this.
+// Questions asked by tools outside any request: is this pattern valid, where does this input fail. JSON in, JSON out;
+// no token trie, no argument, no request. `aici_controllers.ask_guest` is the other side. Runtimes do not call this.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -24,8 +24,8 @@ inline const ToolAnswer* tool_answer(std::string_view text) {
 
 }  // namespace aici::detail
 
-// `answer` is a function Text(std::string_view question). Use once, outside any namespace. Memory is not given back: the
-// instance lives for one question.
+// `answer` is a function Text(std::string_view question). Use once, outside any namespace. Memory is not freed: an
+// instance answers a single question.
 #define AICI_EXPOSE_TOOL(answer)                                                                                       \
   extern "C" __attribute__((export_name("aici_tool_alloc"))) char* aici_tool_alloc(uint32_t size) {                   \
     aici::start();                                                                                                     \

@@ -1,9 +1,9 @@
-// The vocabulary as a prefix tree over bytes, read in place from the host's blob, and the walk that makes masks.
+// The vocabulary as a prefix tree over bytes, read in place from the runtime's blob, and the walk that makes masks.
 //
 // Blob: seven u32 (magic, header size, node bytes, offset bytes, unused, vocabulary size, EOS token), nodes, offsets,
 // token bytes. Node: two u32, `token << 8 | byte` and `subtree size << 8 | parents`, depth first, children by byte.
-// `parents` is how many levels to go up from a node to the parent of the node that follows its subtree.
-// Offset: `offset << 8 | length` into the token bytes. Special tokens have no bytes and are not in the tree.
+// `parents`: levels to go up from a node to the parent of the node that follows its subtree. Offset: `offset << 8 |
+// length` into the token bytes. Special tokens have no bytes and are not in the tree.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,12 +24,12 @@ class TokTrie {
     uint32_t token_byte;
     uint32_t size_parents;
     uint8_t byte() const { return static_cast<uint8_t>(token_byte); }
-    uint32_t token() const { return token_byte >> 8; }  // at least vocab_size() when there is none
+    uint32_t token() const { return token_byte >> 8; }  // at least vocab_size() if there is none
     uint32_t subtree_size() const { return size_parents >> 8; }
     uint32_t parents() const { return size_parents & 0xFF; }
   };
 
-  // Ends the guest with an error when the blob is not a trie.
+  // Ends the guest with an error if the blob is not a trie.
   explicit TokTrie(std::vector<char> blob);
   static TokTrie from_host() { return TokTrie(read_blob(aici_host_token_trie())); }
 
@@ -41,10 +41,10 @@ class TokTrie {
   std::string_view token(TokenId token) const;
   Text decode(Tokens tokens) const;
 
-  // The token whose bytes are exactly these; of several, the one that the tree holds.
+  // The token with exactly these bytes; of several, the token in the tree.
   std::optional<TokenId> token_id(std::string_view bytes) const;
 
-  // Is there a token of these bytes and more, the others being what `rec` allows? `bytes` is not empty.
+  // Is there a token that begins with `bytes` and continues with bytes allowed by `rec`? `bytes` is not empty.
   template <typename R>
   bool can_extend(std::string_view bytes, R& rec) const {
     uint32_t number = find(bytes);
@@ -53,16 +53,16 @@ class TokTrie {
 
   TokenSet empty_set() const { return TokenSet(vocab_size_); }
 
-  // Nodes by their numbers, in the order of the tree; 0 is the root. The subtree of n ends before n + subtree_size().
+  // Nodes by number, in the order of the tree; 0 is the root. The subtree of n ends before n + subtree_size().
   const Node& node(uint32_t number) const { return nodes_[number]; }
   uint32_t num_nodes() const { return num_nodes_; }
 
-  // One for each of TEXT_CLASSES.
+  // One slice for each of TEXT_CLASSES.
   std::span<const Slice> slices() const { return slices_; }
 
-  // Fills `mask` with the tokens whose bytes `rec` allows one after another, and EOS iff it is allowed here. Returns the
-  // slice that the mask was made of, if one was used. A recognizer that knows a faster way than byte by byte has
-  // allow_tokens(const TokTrie&, TokenSet&), or for some of its states try_allow_tokens, which says whether it did.
+  // Fill `mask` with the tokens whose bytes `rec` allows in sequence, and EOS iff allowed here. Returns the slice used
+  // to make the mask, if any. A recognizer that knows a faster way than byte by byte has allow_tokens(const TokTrie&,
+  // TokenSet&), or try_allow_tokens, which returns whether the state has a faster way.
   template <Recognizer R>
   const Slice* compute_mask(R& rec, TokenSet& mask) const {
     mask.clear();
@@ -94,14 +94,14 @@ class TokTrie {
     return slice;
   }
 
-  // The walks: each adds the tokens that it finds allowed to `mask`, and leaves `rec` as it was. `rec` needs try_push_byte
-  // and pop_bytes only. When all walks have been done, `finish` completes the mask.
+  // The walks. Each walk adds allowed tokens to `mask` and leaves `rec` unchanged. `rec` only needs try_push_byte and
+  // pop_bytes. After all walks, `finish` completes the mask.
 
   // Below a node whose bytes have been pushed. The token of the node itself is not considered.
   template <typename R>
   void walk_below(uint32_t number, R& rec, TokenSet& mask) const {
     if (number != 0) return walk<false>(number + 1, number + nodes_[number].subtree_size(), rec, mask);
-    // The first bytes are asked about from a table: most states refuse most of them, and their nodes lie far apart.
+    // The first bytes are checked from a table: most states refuse most first bytes, and the nodes lie far apart.
     for (unsigned byte = 0; byte < 256; byte++) {
       uint32_t child = children_of_root_[byte];
       if (child == 0 || !rec.try_push_byte(static_cast<uint8_t>(byte))) continue;
@@ -110,7 +110,7 @@ class TokTrie {
     }
   }
 
-  // The tree but for the tokens of a slice.
+  // The tree without the tokens of a slice.
   template <typename R>
   void walk_rest(const Slice& slice, R& rec, TokenSet& mask) const {
     uint32_t depth = 0;  // bytes pushed
@@ -131,7 +131,7 @@ class TokTrie {
     rec.pop_bytes(depth);
   }
 
-  // Sets an empty mask to the tokens of a slice that have at most so many code points.
+  // Set an empty mask to the tokens of a slice with at most this many code points.
   void allow_up_to(uint32_t count, const Slice& slice, TokenSet& mask) const;
 
   void finish(TokenSet& mask) const {
@@ -150,7 +150,7 @@ class TokTrie {
     const Node* node = nodes_ + first;
     const Node* end = nodes_ + last;
     [[maybe_unused]] uint32_t depth = 0;
-    // The last node below a node pops all the way to where the tree goes on, which may be above where the walk began.
+    // The last node below a node pops all levels up to where the tree continues, perhaps above the start of the walk.
     auto pop = [&](uint32_t num) {
       if constexpr (!is_at_root) num = num < depth ? num : depth, depth -= num;
       rec.pop_bytes(num);
@@ -158,13 +158,13 @@ class TokTrie {
     while (node < end) {
       if (rec.try_push_byte(node->byte())) {
         if constexpr (!is_at_root) depth++;
-        // Whether a node has a token and whether it is a leaf are coin tosses to the processor's branch predictor, so
-        // both are computed, not branched on: nodes without a token set the spare bit.
+        // Whether a node has a token, and whether a node is a leaf, are coin tosses to the branch predictor. So both
+        // are computed without branches: nodes without a token set the spare bit.
         mask.allow_or_spare(node->token());
         pop(node->subtree_size() == 1 ? node->parents() : 0);
         node++;
       } else {
-        // Nothing was pushed for this node, so one level less is to be undone.
+        // Nothing was pushed for this node, so undo one level less.
         pop(node->parents() - 1);
         node += node->subtree_size();
       }
@@ -183,7 +183,7 @@ class TokTrie {
     return false;
   }
 
-  // The number of the node; 0 when there is none.
+  // The number of the node; 0 if there is none.
   uint32_t find(std::string_view bytes) const;
   void check_nodes();
   Slice slice_of(const TextClass& text);
@@ -200,7 +200,7 @@ class TokTrie {
   std::array<uint32_t, 256> children_of_root_{};  // by byte; 0: none
   std::vector<Duplicate> duplicates_;
   std::vector<Slice> slices_;
-  std::vector<uint8_t> code_points_;  // (tokens,) how many begin in each, for those in slices; and some to spare
+  std::vector<uint8_t> code_points_;  // (tokens,) how many begin in each, for tokens in slices; and spare entries
 };
 
 }  // namespace aici

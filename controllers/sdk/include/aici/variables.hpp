@@ -1,4 +1,4 @@
-// Variables: byte strings with names, shared by all forks of a request. They outlive no request.
+// Variables: named byte strings shared by all forks of a request, which end with the request.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace aici {
 
-// nullopt when the variable was never written.
+// nullopt if the variable was never written.
 std::optional<Text> get_variable(std::string_view name);
 void set_variable(std::string_view name, std::string_view value);
 void append_variable(std::string_view name, std::string_view value);

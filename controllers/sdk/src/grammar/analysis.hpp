@@ -1,4 +1,4 @@
-// What can be said about a grammar without tables.
+// Checks of a grammar that need no tables.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace aici::grammar {
 
-// Rules that can never end are errors; rules and terminals that the start cannot reach are warned of.
+// Rules that can never end are errors; rules and terminals unreachable from the start are warnings.
 void check_rules(const Grammar& grammar, std::vector<Problem>& problems);
 
 }  // namespace aici::grammar

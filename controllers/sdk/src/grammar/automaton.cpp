@@ -52,7 +52,7 @@ bool Automaton::build(size_t max_states) {
   return true;
 }
 
-// Adds what an item with this set says of the nonterminal behind its dot.
+// Add the follow set of an item to the nonterminal behind its dot.
 bool Automaton::follow(ItemId item, const SetWord* set) {
   SymbolId symbol = items_.next(item);
   if (symbol == Items::AT_END || symbol < num_terminals_) return false;
@@ -90,7 +90,7 @@ void Automaton::add_step(SymbolId symbol, ItemId item, const SetWord* set) {
   step_heads_[symbol] = static_cast<uint32_t>(steps_.size() - 1);
 }
 
-// Finds the states that follow `state`, making them where there are none.
+// Find the states that follow `state`; make missing states.
 void Automaton::expand(StateId state) {
   closure(state);
   std::span<const ItemId> items = kernel(state);
@@ -113,7 +113,7 @@ void Automaton::expand(StateId state) {
   states_[state].edges = static_cast<std::vector<Edge>&&>(edges);
 }
 
-// Sorted, so that equal cores look equal. Kernels are short, but for those of large alternations.
+// Sorted, so that equal cores look equal. Kernels are short, except for large alternations.
 void Automaton::take_kernel(SymbolId symbol) {
   kernel_items_.clear();
   std::vector<const Step*> sorted;
@@ -149,7 +149,7 @@ StateId Automaton::target(StateId from, SymbolId symbol) {
   uint32_t core = core_of_kernel();
   for (StateId state = cores_[core].newest; state != NONE; state = states_[state].same_core)
     if (contains(states_[state]) && (!canonical_ || compatible(states_[state]))) return state;
-  // Where the edge led before is the first choice, so that a state does not drift from one to another.
+  // The previous target of the edge is the first choice, so that a state does not drift between targets.
   for (const Edge& edge : states_[from].edges)
     if (edge.symbol == symbol && compatible(states_[edge.to])) return merge(edge.to), edge.to;
   for (StateId state = cores_[core].newest; state != NONE; state = states_[state].same_core)
@@ -163,7 +163,7 @@ bool Automaton::contains(const State& state) const {
   return true;
 }
 
-// May the kernel at work and the state be one?
+// May the current kernel and the state be merged?
 bool Automaton::compatible(const State& state) const {
   const SetWord *x = kernel_sets_.data(), *y = &sets_[state.sets];
   if (canonical_) return std::equal(x, x + kernel_sets_.size(), y);
@@ -192,7 +192,7 @@ StateId Automaton::add_state(uint32_t core) {
   return state;
 }
 
-// States that lost their last edge while others grew. The rest keeps its order; 0 stays the start.
+// Remove states that lost their last edge while others grew. The rest keeps its order; 0 stays the start.
 void Automaton::drop_unreachable() {
   std::vector<StateId> number(states_.size(), NONE), stack{0};
   number[0] = 0;

@@ -9,7 +9,7 @@
 
 namespace aici::grammar {
 
-using ItemId = uint32_t;  // a production and how far it is read
+using ItemId = uint32_t;  // a production and the number of symbols read
 using StateId = uint32_t;
 
 // All items of a grammar; those of one production are numbered in sequence.
@@ -22,7 +22,7 @@ class Items {
   ProductionId production(ItemId item) const { return productions_[item]; }
   uint32_t dot(ItemId item) const { return item - starts_[productions_[item]]; }
   SymbolId next(ItemId item) const { return next_[item]; }  // the symbol behind the dot, or AT_END
-  // Of the text behind that symbol: the terminals it can begin with, and whether it can be empty.
+  // The text behind this symbol: the terminals that can begin the text, and whether the text can be empty.
   const SetWord* rest_first(ItemId item) const { return &rest_first_[item * num_words_]; }
   bool rest_nullable(ItemId item) const { return rest_nullable_[item]; }
   size_t size() const { return next_.size(); }
@@ -36,21 +36,21 @@ class Items {
   std::vector<bool> rest_nullable_;        // (items,)
 };
 
-// A state is its kernel: items, each with the set of terminals that may follow its production. States with the same items
-// are one if Pager's weak compatibility holds (1977), which makes no conflict that was not there; with `canonical`, only if
-// the sets are equal too.
+// A state is its kernel: items, each with the set of terminals that may follow its production. States with the same
+// items are merged if Pager's weak compatibility holds (1977), which adds no conflict; with `canonical`, only if the
+// sets are equal too.
 class Automaton {
  public:
   Automaton(const Grammar& grammar, const SymbolFacts& facts, const Items& items, bool canonical);
 
-  // False if there are more than `max_states`.
+  // Returns false if there are more than `max_states`.
   bool build(size_t max_states);
 
   struct Edge {
     SymbolId symbol;
     StateId to;
   };
-  // The closure of a kernel, by nonterminal: what may follow it. Valid until the next closure().
+  // The closure of a kernel: for each nonterminal, the terminals that may follow. Valid until the next closure().
   struct Closure {
     const std::vector<SymbolId>& nonterminals;
     const Automaton& automaton;
@@ -67,15 +67,15 @@ class Automaton {
     return &sets_[states_[state].sets + kernel_index * num_words_];
   }
   Closure closure(StateId state) { return closure(state, lookahead(state, 0)); }
-  // The same with other sets for the kernel, (kernel, words).
+  // The same, with other sets for the kernel, (kernel, words).
   Closure closure(StateId state, const SetWord* kernel_sets);
-  // What may follow the head of the production, as the last closure has it.
+  // The terminals that may follow the head of the production, from the last closure.
   const SetWord* follow_in_closure(ProductionId p) const { return closure_set(heads_[p]); }
 
  private:
   struct Core {
     uint32_t first, size;  // in core_items_
-    StateId newest;        // the states with this core are a list
+    StateId newest;        // the states with this core form a list
   };
   struct State {
     uint32_t core;
@@ -84,7 +84,7 @@ class Automaton {
     bool queued;
     std::vector<Edge> edges;
   };
-  struct Step {  // one item read on over the symbol
+  struct Step {  // an item advanced over the symbol
     ItemId item;
     const SetWord* set;
     uint32_t next;
@@ -119,16 +119,16 @@ class Automaton {
   regex::InternTable core_table_;
   std::vector<StateId> queue_;
 
-  // The closure at work.
+  // The current closure.
   std::vector<SetWord> closure_sets_;   // (nonterminals, words)
   std::vector<bool> in_closure_;        // (nonterminals,)
   std::vector<bool> waiting_;           // (nonterminals,)
   std::vector<SymbolId> closure_list_, worklist_;
-  // The steps out of the state at work, a list for each symbol.
+  // The steps out of the current state, a list per symbol.
   std::vector<Step> steps_;
   std::vector<uint32_t> step_heads_;  // (symbols,)
   std::vector<SymbolId> step_symbols_;
-  // The kernel at work.
+  // The current kernel.
   std::vector<ItemId> kernel_items_;
   std::vector<SetWord> kernel_sets_;
 };

@@ -25,7 +25,7 @@ Text summary(const Grammar& grammar, const LrTable& table) {
 }
 
 Text listed(std::vector<Problem>& problems) {
-  // By insertion, which is stable; std::stable_sort wants an operator new that guests do not have.
+  // Insertion sort, which is stable; std::stable_sort needs an operator new that guests lack.
   auto before = [](const Problem& x, const Problem& y) {
     return x.place.line != y.place.line ? x.place.line < y.place.line : x.place.column < y.place.column;
   };

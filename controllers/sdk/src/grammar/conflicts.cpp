@@ -10,19 +10,19 @@ namespace {
 constexpr size_t MAX_REPORTED = 10;
 constexpr size_t MAX_EXAMPLE = 60;  // terminals
 
-// Finds the shortest way from the start to an item of a state before a terminal that can really come there. Such a way
-// is a walk over (state, item, ready): ready says that the terminal may follow the production of the item, given how the
-// walk got there. Reading on costs a symbol, going into a rule costs nothing.
+// Find the shortest way from the start to an item of a state before a terminal that can really come there. The way is a
+// walk over (state, item, ready), where ready says that, on this walk, the terminal may follow the production of the
+// item. Reading a symbol costs one, entering a rule costs nothing.
 class WayFinder {
  public:
   WayFinder(const TableParts& parts, SymbolId terminal) : parts_(parts), terminal_(terminal) {}
 
-  // The symbols read; nullopt if there is no such way, which for a reduction with this lookahead cannot be.
+  // The symbols read; nullopt if there is no such way, which cannot happen for a reduction with this lookahead.
   std::vector<SymbolId> find(StateId state, ItemId item) {
     visit({0, parts_.items.first_of(0), terminal_ == END}, NONE, true);
     for (size_t level = 0; !levels_[level].empty(); level ^= 1) {
       std::vector<uint32_t>& now = levels_[level];
-      for (size_t i = 0; i < now.size(); i++) {  // grows while rules are gone into
+      for (size_t i = 0; i < now.size(); i++) {  // grows while rules are entered
         Node node = nodes_[now[i]].node;
         if (node.state == state && node.item == item && node.ready) return symbols_to(now[i]);
         expand(node, now[i], now, levels_[level ^ 1]);
@@ -118,7 +118,7 @@ class Reporter {
     return out;
   }
 
-  // Conflicts with the same key are the same to a reader.
+  // Conflicts with the same key look the same to a reader.
   uint64_t key(const Conflict& conflict) {
     uint64_t other = conflict.shift ? parts_.items.production(shifting_item(conflict)) : conflict.reductions[0];
     return uint64_t{conflict.shift} << 63 | other << 32 | conflict.reductions.back();

@@ -1,4 +1,4 @@
-// Reports conflicts in the words of the grammar, with an input that leads to each.
+// Report conflicts in the words of the grammar, with an example input for each.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace aici::grammar {
 
-// Precedence did not settle what to do in `state` before `terminal`: more than one of a shift and reductions.
+// Precedence did not decide the action in `state` before `terminal`: several of a shift and reductions are left.
 struct Conflict {
   StateId state;
   SymbolId terminal;
@@ -22,7 +22,7 @@ struct TableParts {
   Automaton& automaton;
 };
 
-// One problem for each pair of productions; at most a handful of them, then a count of the rest.
+// One problem per pair of productions; at most a handful, then the number of further conflicts.
 void report_conflicts(const TableParts& parts, const std::vector<Conflict>& conflicts, std::vector<Problem>& problems);
 
 }  // namespace aici::grammar

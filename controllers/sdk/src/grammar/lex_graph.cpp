@@ -67,7 +67,7 @@ uint32_t LexGraph::state_of(const std::vector<Member>& wanted, uint32_t from, ui
       });
 }
 
-// Backwards until nothing changes: states are numbered breadth first, so that most of it is done in a few rounds.
+// Backwards until nothing changes. States are numbered breadth first, so a few rounds do most of the work.
 void LexGraph::find_ends() {
   for (bool changed = true; changed;) {
     changed = false;

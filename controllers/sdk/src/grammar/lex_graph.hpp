@@ -1,4 +1,4 @@
-// The whole automaton of a lexer, for questions about all its states; the lexer that runs builds only what it meets.
+// The whole automaton of a lexer, for questions about all states; a running lexer builds only the states that it meets.
 #pragma once
 #include <span>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace aici::grammar {
 
-// The terminals of a grammar as expressions, the best first: keywords, then regexes; the longer text first, then the
-// earlier. Derivatives are remembered, for several graphs share them.
+// The terminals of a grammar as expressions, best first: keywords, then regexes; longer text first, then the earlier.
+// Derivatives are cached, because several graphs share them.
 class LexTerminals {
  public:
   explicit LexTerminals(const Grammar& grammar);
@@ -42,17 +42,17 @@ class LexGraph {
  public:
   static constexpr uint32_t DEAD = UINT32_MAX;
 
-  // Only terminals in `competing` take part. Check is_complete().
+  // Only terminals in `competing` take part. Check is_complete() afterwards.
   LexGraph(LexTerminals& terminals, const std::vector<SetWord>& competing, size_t max_states);
   bool is_complete() const { return complete_; }
   size_t num_states() const { return states_.size(); }
 
-  // A terminal that the bytes read can still become.
+  // A terminal that the bytes read so far can still become.
   struct Member {
     uint32_t rank;
     regex::ExprId rest;
-    bool wins;       // there is a text after which it is the lexeme
-    ClassSet ended_by;  // the first bytes of a next lexeme that end it there
+    bool wins;       // there is a text after which this is the lexeme
+    ClassSet ended_by;  // the first bytes of a next lexeme that end this lexeme there
     bool operator==(const Member& other) const { return rank == other.rank && rest == other.rest; }
   };
   std::span<const Member> members(uint32_t state) const {

@@ -88,7 +88,7 @@ Lexer::State Lexer::add_state(const std::vector<Member>& wanted, bool fresh) {
     if (winner == NONE && exprs_.nullable(member.rest)) winner = order_[member.rank];
   states_.push_back({static_cast<uint32_t>(members_.size()), static_cast<uint32_t>(wanted.size()), winner, fresh});
   members_.insert(members_.end(), wanted.begin(), wanted.end());
-  // Room for all at once: address space, not memory, since pages that are never touched cost nothing.
+  // Reserve for all at once: this takes address space, not memory, since untouched pages cost nothing.
   if (rows_.size() == rows_.capacity()) rows_.reserve(MAX_STATES * 256);
   rows_.resize(rows_.size() + 256, UNKNOWN);
   row_data_ = rows_.data();
@@ -112,7 +112,7 @@ Lexer::State Lexer::explore(State state, uint8_t byte) {
   return to;
 }
 
-// Most states hold the rest of some name beside the rest of a keyword: the same derivatives come again and again.
+// Most states hold the rest of a name beside the rest of a keyword, so the same derivatives recur.
 ExprId Lexer::derive(ExprId expr, uint8_t byte) {
   Derived& memo = derived_[(expr * 0x9E3779B1u + classes_[byte] * 0x85EBCA6Bu) >> (32 - DERIVED_BITS)];
   if (memo.from != expr || memo.byte_class != classes_[byte]) memo = {expr, classes_[byte], exprs_.derive(expr, byte)};
@@ -129,15 +129,15 @@ SetId Lexer::find_reach(State state) {
   return reach_[state] = sets_->id_of(found);
 }
 
-// Is there a text after which the terminal wins? Surely if it matches where no better one does, or if no better one is
-// left, since what is left is never nothing.
+// Is there a text after which the terminal wins? Certainly if the terminal matches where no better terminal does, or if
+// no better terminal is left, because its rest is never nothing.
 bool Lexer::wins_soon(State state, uint32_t rank) const {
   std::span<const Member> here = members(state);
   return !here.empty() && (states_[state].winner == order_[rank] || here[0].rank == rank);
 }
 
-// Else the states that still hold it are searched, the nearest first; the byte that led there last time, mostly the next
-// letter of a name, before all others.
+// Otherwise search the states that still hold the terminal, the nearest first; try first the byte that succeeded last
+// time, usually the next letter of a name.
 bool Lexer::can_win(State from, uint32_t rank) {
   if (wins_soon(from, rank) || wins_soon(next(from, hints_[rank]), rank)) return true;
   struct Found {

@@ -13,7 +13,7 @@ constexpr size_t MAX_STATES = 20000;  // of all graphs together
 
 using TerminalSet = std::vector<SetWord>;
 
-// The lexer where certain terminals compete, and what it makes of the byte after a lexeme.
+// The lexer in which certain terminals compete, and its reactions to the byte after a lexeme.
 struct Context {
   struct End {
     uint32_t state;
@@ -21,7 +21,7 @@ struct Context {
   };
   TerminalSet competing;
   std::unique_ptr<LexGraph> graph;
-  std::vector<TerminalSet> begins;  // (classes,) terminals that can come next, if the byte is the first one after a lexeme
+  std::vector<TerminalSet> begins;  // (classes,) terminals that can come next if this byte is the first after a lexeme
   std::vector<std::vector<End>> ends;  // (terminals,)
 };
 
@@ -40,7 +40,7 @@ class LexicalCheck {
       for (SymbolId t = 1; t < table_.num_terminals; t++) {
         if (grammar_.terminals[t].skip && lexing_[state]) check_after(context_of_[state], t, state);
         Action action = table_.action(state, t);
-        // Where one lexer serves all states, it does not matter which of them reads the terminal.
+        // If a single lexer serves all states, the choice of the state that reads the terminal does not matter.
         if (action.kind == Action::Kind::Shift && (lexing_[state] || !grammar_.contextual))
           check_after(context_of_[state], t, action.target);
       }
@@ -50,7 +50,7 @@ class LexicalCheck {
  private:
   const Terminal& terminal_of_rank(uint32_t rank) const { return grammar_.terminals[terminals_.order()[rank]]; }
 
-  // The states in which a lexeme begins: the start, and those behind a terminal.
+  // The states in which a lexeme begins: the start, and the states after a terminal.
   void find_lexing_states() {
     lexing_.assign(table_.num_states, false);
     lexing_[0] = true;
@@ -94,8 +94,8 @@ class LexicalCheck {
     return static_cast<uint32_t>(contexts_.size() - 1);
   }
 
-  // Which terminals can come after a lexeme, given the byte behind it: those that begin with it, and behind something
-  // that is skipped, those that begin with a byte that ends this.
+  // The terminals that can come after a lexeme, given the next byte: terminals that begin with the byte; after skipped
+  // text, terminals that begin with a byte that ends the skipped text.
   void find_begins(Context& context) {
     size_t num_classes = terminals_.num_classes();
     std::vector<ClassSet> bytes(num_classes);
@@ -123,7 +123,7 @@ class LexicalCheck {
         if (bytes[c].has(other)) unite(context.begins[c].data(), direct[other].data(), num_words_);
   }
 
-  // A lexeme of the terminal so far, and what can end it: each different set once, at the shortest text.
+  // A lexeme of the terminal so far, and the bytes that can end it: each different set once, at the shortest text.
   void find_ends(Context& context) {
     context.ends.resize(grammar_.terminals.size());
     for (uint32_t state = 1; state < context.graph->num_states(); state++)
@@ -138,7 +138,7 @@ class LexicalCheck {
     problems_.push_back({Severity::Error, place, message, example});
   }
 
-  // Terminals that lose every word to others wherever they compete.
+  // Terminals that lose every word to other terminals wherever they compete.
   std::vector<bool> find_losers() {
     std::vector<bool> lost(grammar_.terminals.size(), false);
     for (uint32_t rank = 0; rank < terminals_.order().size(); rank++) {
@@ -174,7 +174,7 @@ class LexicalCheck {
         }
   }
 
-  // Is there a way on from every text that can become terminal `t`, when the parser will be in `state` behind it?
+  // Is there a way on from every text that can become terminal `t`, with the parser in `state` afterwards?
   void check_after(uint32_t here, SymbolId t, LrState state) {
     Checked check{here, viable_of_[state], context_of_[state]};
     const TerminalSet& viable = viable_sets_[check.viable];

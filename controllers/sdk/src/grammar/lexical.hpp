@@ -1,4 +1,4 @@
-// Whether the lexer can tell the terminals apart.
+// Check whether the lexer can tell the terminals apart.
 #pragma once
 #include <vector>
 
@@ -7,10 +7,10 @@
 
 namespace aici::grammar {
 
-// Errors: terminals that never win, and lexemes after which the parser can only take terminals that would continue the
-// lexeme, so that a text that was allowed could have no end. Nothing is reported in vain; all is found with canonical
-// tables and without %option contextual. Minimal tables know less about what can follow; and with contextual lexing, what
-// follows a terminal is looked at only where the parser shifts it at once.
+// Errors: terminals that never win; and lexemes after which the parser only takes terminals that would continue the
+// lexeme, so that an allowed text could have no end. Every report is a real problem. All problems are found with
+// canonical tables and without %option contextual: minimal tables know less about following terminals, and contextual
+// lexing checks a follower only if the parser shifts the follower at once.
 void check_lexical(const Grammar& grammar, const LrTable& table, std::vector<Problem>& problems);
 
 }  // namespace aici::grammar

@@ -55,7 +55,7 @@ void Masks::allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks&
   }
 }
 
-// The whole tree, entered with a lexeme pending. Where its first byte ends that lexeme, so do many others.
+// The whole tree, entered with a pending lexeme. If its first byte ends the lexeme, many other bytes do as well.
 const Masks::Record& Masks::record_from(Context& at, State state, State start) {
   uint64_t key = key_of(PENDING, state, start);
   uint32_t id = record_keys_.find_or_add(key);
@@ -68,7 +68,7 @@ const Masks::Record& Masks::record_from(Context& at, State state, State start) {
   return keep();
 }
 
-// A slice whose tokens, all of them, end in lexemes that can become the same. The empty text is no token.
+// A slice whose tokens all end in lexemes that can become the same terminals. The empty text is no token.
 const Slice* Masks::slice_for(Context& at, State state) {
   for (const Slice& slice : at.trie.slices()) {
     SetId reach = TerminalSets::UNKNOWN;
@@ -102,7 +102,7 @@ void Masks::add_slice(Context& at, const Slice& slice, State state, State start)
   }
 }
 
-// A node that is entered with `state` before its byte, and what is below.
+// A node, entered with `state` before its byte, and its subtree.
 void Masks::add_node(Context& at, NodeId node, State state, State start) {
   uint8_t byte = at.trie.node(node).byte();
   State to = at.lexer.next(state, byte);
@@ -148,7 +148,8 @@ const Masks::Part& Masks::part_of(Context& at, NodeId node, State state, State s
   return *parts_.back();
 }
 
-// The tokens at `node` and below, entered with `state` after the node's byte, go to `buckets`; crossings to crossed_.
+// The tokens at `node` and below, entered with `state` after the node's byte, go to `buckets`; crossings go to
+// crossed_.
 void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& buckets) {
   const TokTrie::Node* nodes = &at.trie.node(0);
   const TokTrie::Node* here = nodes + node;
@@ -158,11 +159,11 @@ void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& bu
   ends_.resize(BUFFER + 1);
   crossed_.clear();
   uint32_t vocab_size = at.trie.vocab_size();
-  State* top = &path_[MAX_PARENTS];  // the last node may go up beyond where the walk began
+  State* top = &path_[MAX_PARENTS];  // the last node may pop above the start of the walk
   TokenId* token = tokens_.data();
   State* end_state = ends_.data();
   const TokenId* full = token + BUFFER;
-  // Whether a node has a token is a coin toss to the branch predictor, so it is written down in any case.
+  // Whether a node has a token is a coin toss to the branch predictor, so store unconditionally.
   auto note = [&](State reached) {
     *token = here->token(), *end_state = reached;
     size_t is_token = here->token() < vocab_size;
@@ -193,7 +194,7 @@ void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& bu
   flush(at, static_cast<size_t>(token - tokens_.data()), buckets);
 }
 
-// Neighbours mostly end in the same state.
+// Neighbours usually end in the same state.
 void Masks::flush(Context& at, size_t num, Buckets& buckets) {
   for (size_t first = 0, last; first < num; first = last) {
     for (last = first + 1; last < num && ends_[last] == ends_[first];) last++;
@@ -201,7 +202,7 @@ void Masks::flush(Context& at, size_t num, Buckets& buckets) {
   }
 }
 
-// Ends the draft.
+// Finish the draft.
 const Masks::Record& Masks::keep() {
   auto record = std::make_unique<Record>();
   record->tokens = draft_.take();

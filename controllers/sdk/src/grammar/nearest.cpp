@@ -9,7 +9,7 @@ constexpr size_t MAX_LEN = 64;
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
 
-// Levenshtein's distance, letters of either case being equal.
+// Levenshtein's distance, ignoring the case of letters.
 size_t distance(std::string_view x, std::string_view y) {
   size_t row[MAX_LEN + 1];
   for (size_t j = 0; j <= y.size(); j++) row[j] = j;

@@ -1,4 +1,4 @@
-// Looks up the names of a written grammar.
+// Resolve the names of a parsed grammar.
 #include "aici/grammar/reader.hpp"
 
 #include "aici/regex/intern.hpp"
@@ -10,10 +10,10 @@
 namespace aici::grammar {
 namespace {
 
-constexpr std::string_view SKIP = "SKIP", NEVER = "NEVER";  // rules that speak to the lexer
+constexpr std::string_view SKIP = "SKIP", NEVER = "NEVER";  // rules addressed to the lexer
 constexpr uint32_t NONE = UINT32_MAX;
 
-// What a name or a quoted text stands for.
+// The meaning of a name or a quoted text.
 struct Entry {
   Word word;
   const WrittenRule* rule = nullptr;
@@ -30,7 +30,7 @@ bool is_lexical(const WrittenRule& rule) { return rule.name.text == SKIP || rule
 
 char folded(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
-// Keywords that differ in case only are one if case does not matter.
+// Keywords that differ only in case are equal if case does not matter.
 struct WordIdentity {
   bool caseless;
 
@@ -69,7 +69,7 @@ class Resolver {
       }
     }
     warn_of_unused_declarations();
-    // Terminals come first among the symbols, and only now is their number known.
+    // Terminals come first among the symbols, and their number is known only now.
     auto num_terminals = static_cast<SymbolId>(grammar_.terminals.size());
     for (Production& production : grammar_.productions) {
       production.head += num_terminals;
@@ -248,7 +248,7 @@ class Resolver {
     return true;
   }
 
-  // IDENTIFIER : "/[a-z]+/" ; gives the regex a name. A keyword is its own best name.
+  // IDENTIFIER : "/[a-z]+/" ; gives the regex a name. The best name of a keyword is the keyword itself.
   void name_terminals(const WrittenRule& rule, SymbolId head) {
     for (size_t p = grammar_.productions.size(); p-- > 0 && grammar_.productions[p].head == head;) {
       Terminal& terminal = grammar_.terminals[grammar_.productions[p].body[0]];

@@ -6,10 +6,10 @@
 
 namespace aici::grammar {
 
-// One byte of each class, the most readable of it, the most readable classes first.
+// One byte per class, the most readable byte of the class; the most readable classes first.
 std::vector<uint8_t> readable_bytes(const std::vector<uint8_t>& classes);
 
-// A shortest word of the terminal, of letters and digits where it can be; its name in <> if none is found quickly.
+// A shortest word of the terminal, of letters and digits if possible; its name in <> if no word is found quickly.
 Text sample_word(const Terminal& terminal);
 
 // Sample words with blanks between them, if the grammar skips blanks.

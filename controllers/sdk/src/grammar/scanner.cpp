@@ -87,7 +87,7 @@ Token Scanner::next() {
   }
 }
 
-// On the same line, no escapes. When it has no end, the rest of the line is dropped and the kind is End.
+// On the same line, no escapes. Without an end, the rest of the line is dropped and the kind is End.
 Token Scanner::quoted() {
   Place start = place();
   char quote = peek();

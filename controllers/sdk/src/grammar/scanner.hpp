@@ -1,4 +1,4 @@
-// Cuts a .y file into words.
+// Cut a .y file into words.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -10,11 +10,11 @@ namespace aici::grammar {
 struct Token {
   enum class Kind : uint8_t { End, Name, Quoted, Directive, Separator, Colon, Bar, Semicolon };
   Kind kind = Kind::End;
-  std::string_view text{};  // of a name, of a directive with its %, of a quoted text without the quotes
+  std::string_view text{};  // of a name, of a directive including its %, of a quoted text without quotes
   Place place{};
 };
 
-// Reports what is no word, and goes on behind it.
+// Reports text that is not a word, and continues behind it.
 class Scanner {
  public:
   Scanner(std::string_view text, std::vector<Problem>& problems) : text_(text), problems_(problems) {}

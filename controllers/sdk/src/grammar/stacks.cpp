@@ -65,8 +65,8 @@ StackId Stacks::reduce(StackId stack, SymbolId head, uint32_t length) {
   return push(stack, table_.go_to(nodes_[stack].state, head));
 }
 
-// A terminal is viable if it can be shifted at once, or if it asks for a reduction and is viable after that. The stacks
-// after reductions come first, on a list of our own: a chain of reductions can be as long as the stack is high.
+// A terminal is viable if it can be shifted at once, or if it requires a reduction and is viable afterwards. The stacks
+// after reductions come first, on an explicit list: a chain of reductions can be as long as the stack is high.
 void Stacks::find_viable(StackId stack) {
   std::vector<StackId> todo{stack};
   while (!todo.empty() && !error_) {
@@ -117,7 +117,7 @@ StackId Stacks::shift(StackId stack, SymbolId terminal) {
   return EMPTY;
 }
 
-// Parents are always older than their children, so one pass down marks and one pass up copies.
+// Parents are always older than children, so one pass down marks and one pass up copies.
 void Stacks::compact(std::span<StackId> live) {
   constexpr StackId WANTED = UINT32_MAX;
   std::vector<StackId> moved(nodes_.size(), EMPTY);

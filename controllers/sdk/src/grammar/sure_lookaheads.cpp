@@ -23,12 +23,12 @@ SureLookaheads::SureLookaheads(const SymbolFacts& facts, const Items& items, Aut
   }
 }
 
-// Intersects with what comes over an edge out of the state whose closure was taken last.
+// Intersect with the sets that come over an edge out of the state of the last closure.
 bool SureLookaheads::narrow(StateId from, StateId to) {
   std::span<const ItemId> source = automaton_.kernel(from), target = automaton_.kernel(to);
   bool changed = false;
   for (size_t i = 0; i < target.size(); i++) {
-    // A production is begun by the closure, but for the first one, which is begun by the kernel of the start.
+    // The closure begins every production but the first, which the kernel of the start begins.
     bool begun = items_.dot(target[i]) == 1 && items_.production(target[i]) != 0;
     auto before = std::lower_bound(source.begin(), source.end(), target[i] - 1);
     const SetWord* set = begun ? automaton_.follow_in_closure(items_.production(target[i]))

@@ -1,4 +1,4 @@
-// What may follow a reduction whatever the text was that led to its state.
+// The terminals that may follow a reduction, whatever text led to its state.
 #pragma once
 #include <vector>
 
@@ -6,8 +6,9 @@
 
 namespace aici::grammar {
 
-// States of minimal LR(1) stand for several canonical ones, and their sets are unions. These are the intersections, or
-// something smaller: going into rules can only lose by intersecting first. The automaton must stay.
+// A state of minimal LR(1) stands for several canonical states, and its sets are unions. The sets here are the
+// intersections or smaller: intersecting before rules are entered only loses members. The automaton must outlive this
+// object.
 class SureLookaheads {
  public:
   SureLookaheads(const SymbolFacts& facts, const Items& items, Automaton& automaton);

@@ -20,7 +20,7 @@ void SymbolFacts::sort_productions(const Grammar& grammar) {
   for (ProductionId p = 0; p < grammar.productions.size(); p++) sorted_[at[grammar.productions[p].head - num_terminals_]++] = p;
 }
 
-// Until nothing changes: a rule is as short as its shortest alternative. The production is changed only for a shorter
+// Until nothing changes: a rule is as short as its shortest alternative. A production is replaced only by a shorter
 // one, so following the productions always ends.
 void SymbolFacts::find_shortest(const Grammar& grammar) {
   shortest_.assign(grammar.num_symbols(), NEVER);

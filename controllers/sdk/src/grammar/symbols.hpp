@@ -1,4 +1,4 @@
-// Facts of symbols: which can be empty, with which terminals they can begin, how short they can be.
+// Facts about symbols: whether a symbol can be empty, which terminals can begin it, how short it can be.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,13 +8,13 @@
 
 namespace aici::grammar {
 
-// A set of terminals is `num_words()` words somewhere in a longer array.
+// A set of terminals is `num_words()` words inside a longer array.
 using SetWord = uint64_t;
 
 inline bool has(const SetWord* set, SymbolId terminal) { return set[terminal / 64] >> (terminal % 64) & 1; }
 inline void add(SetWord* set, SymbolId terminal) { set[terminal / 64] |= SetWord{1} << (terminal % 64); }
 
-// set |= other; whether that changed it.
+// set |= other; returns whether the set changed.
 inline bool unite(SetWord* set, const SetWord* other, size_t num_words) {
   SetWord fresh = 0;
   for (size_t i = 0; i < num_words; i++) fresh |= other[i] & ~set[i], set[i] |= other[i];
@@ -41,7 +41,7 @@ class SymbolFacts {
   }
   // The number of terminals in the shortest text; NEVER for a rule that cannot end.
   uint32_t shortest_len(SymbolId symbol) const { return shortest_[symbol]; }
-  // The production that gives it.
+  // The production of this shortest text.
   ProductionId shortest_production(SymbolId nonterminal) const { return best_[nonterminal - num_terminals_]; }
 
  private:

@@ -28,7 +28,7 @@ class SyntaxParser {
   Token take() {
     Token token = token_;
     token_ = ahead_;
-    // What follows the second %% is not read, not even cut into words.
+    // The text after the second %% is not read, not even cut into words.
     if (ahead_.kind == Kind::Separator) num_separators_++;
     ahead_ = num_separators_ < 2 ? scanner_.next() : Token{};
     return token;

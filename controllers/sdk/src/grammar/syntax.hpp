@@ -1,4 +1,4 @@
-// The .y file as it is written: names are not looked up yet, texts are slices of the file.
+// A .y file as written: names are not resolved yet, texts are slices of the file.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -39,7 +39,7 @@ struct WrittenGrammar {
 
 WrittenGrammar parse_syntax(std::string_view text, std::vector<Problem>& problems);
 
-// The one of `names` that a misspelt `name` most likely means; empty when none is near.
+// The most likely meaning of a misspelt `name` among `names`; empty if none is near.
 std::string_view nearest(std::string_view name, const std::vector<std::string_view>& names);
 
 }  // namespace aici::grammar

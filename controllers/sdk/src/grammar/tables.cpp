@@ -34,8 +34,8 @@ class TableFiller {
 
   const std::vector<Conflict>& conflicts() const { return conflicts_; }
 
-  // Was a shift given up for a reduction that can be ruled out for some of the texts that lead to the state? Or is there a
-  // conflict, of which the same may be true? Then the canonical tables can be better than these.
+  // Was a shift given up for a reduction that can be ruled out for some texts that lead to the state? Or is there a
+  // conflict that can be ruled out in the same way? Then the canonical tables can be better than these tables.
   bool may_be_better() {
     if (num_settled_ == 0) return false;
     if (!conflicts_.empty()) return true;
@@ -99,7 +99,7 @@ class TableFiller {
     return p == 0 ? Action{ActionKind::Accept, 0} : Action{ActionKind::Reduce, static_cast<uint16_t>(p)};
   }
 
-  // As yacc and Bison do: reductions in the order of the file, each against the shift, if that is still there.
+  // As in yacc and Bison: reductions in the order of the file, each against the shift, if the shift is still left.
   void settle(StateId state, SymbolId terminal) {
     Action shift{};
     for (const Automaton::Edge& edge : parts_.automaton.edges(state))

@@ -41,7 +41,7 @@ void Exprs::flatten(ExprId e, std::vector<Term>& terms, bool& with_empty) const 
     case Kind::Empty:
       with_empty = true;
       return;
-    case Kind::Alt:  // members of an alternation are none themselves
+    case Kind::Alt:  // members of an alternation are never alternations
       for (ExprId member : members(node)) flatten(member, terms, with_empty);
       return;
     case Kind::Concat:
@@ -67,7 +67,7 @@ void Exprs::factor_heads(std::vector<Term>& terms, int depth) {
   terms.swap(factored);
 }
 
-// x{2,5} y | x{4,9} y is x{2,9} y: without this, counting ambiguous bodies has exponentially many states.
+// x{2,5} y | x{4,9} y is x{2,9} y. Otherwise counting an ambiguous body takes exponentially many states.
 void Exprs::merge_repeats(std::vector<Term>& terms) {
   std::vector<Term> rest, counted;
   for (const Term& term : terms) (nodes_[term.head].kind == Kind::Repeat ? counted : rest).push_back(term);

@@ -5,7 +5,7 @@
 namespace aici::regex {
 namespace {
 
-// What one side of a concatenation may be, and what it then asserts.
+// The possible forms of one side of a concatenation, and the assertion of each form.
 template <typename Assertion>
 struct Way {
   ExprId expr = NOTHING;
@@ -39,8 +39,8 @@ bool Anchored::asserts() const {
   return std::any_of(exprs_.begin() + 1, exprs_.end(), [](ExprId e) { return e != NOTHING; });
 }
 
-// Where `second` asserts something about its begin, `first` is empty and what it asserts holds for both together, or
-// `first` ends such that it holds; and the same the other way round.
+// If `second` asserts something about its beginning, then `first` is empty, and the assertion holds for both together,
+// or `first` ends such that the assertion holds; the same in the other direction.
 Anchored Anchored::concat(Exprs& exprs, Encoding encoding, const Anchored& first, const Anchored& second) {
   if (!first.asserts() && !second.asserts()) return exprs.concat(first.plain(), second.plain());
   Anchored result;

@@ -1,6 +1,6 @@
-// A part of a pattern, by what it asserts about the places where it begins and ends: ^a|b$ is "a, at the start of the
-// text, or b, at its end". Assertions move outwards as parts are put together, until the whole pattern is known; there
-// they hold (the whole text has to match) or say which text may stand around a match.
+// A part of a pattern, sorted by its assertions about its beginning and end: ^a|b$ is "a, at the start of the text, or
+// b, at its end". Assertions move outwards as parts are combined. For the whole pattern an assertion holds (if the
+// whole text must match), or restricts the text around a match.
 #pragma once
 #include <array>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace aici::regex {
 
-// In ascending strength: each holds where the next one does.
+// In ascending strength: each assertion holds wherever the next one holds.
 enum class Begin : uint8_t { Anywhere, Line, Text };
 enum class End : uint8_t { Anywhere, Line, LastLine, Text };  // LastLine: before \n at the end of the text, or there
 
@@ -25,14 +25,14 @@ class Anchored {
 
   bool is_nothing() const;
   bool asserts() const;                       // anything at all
-  ExprId plain() const { return exprs_[0]; }  // of what asserts nothing
+  ExprId plain() const { return exprs_[0]; }  // parts without assertions
 
   static Anchored concat(Exprs& exprs, Encoding encoding, const Anchored& first, const Anchored& second);
   static Anchored alt(Exprs& exprs, std::span<const Anchored> members);
 
   // The texts that match as a whole.
   ExprId whole(Exprs& exprs) const;
-  // The texts that match somewhere.
+  // The texts that match somewhere inside.
   ExprId anywhere(Exprs& exprs, Encoding encoding) const;
 
  private:

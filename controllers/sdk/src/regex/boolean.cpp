@@ -1,5 +1,5 @@
-// Intersections and complements. Simplification here is modest; what matters is that an empty one is found out when it is
-// made: a search through its derivatives looks for one that matches the empty string, and remembers what it learnt.
+// Intersections and complements. Simplification here is modest. Emptiness is decided at construction: a search through
+// the derivatives looks for a derivative that matches the empty string, and caches the facts learnt.
 #include <algorithm>
 
 #include "aici/regex/expr.hpp"
@@ -7,11 +7,11 @@
 namespace aici::regex {
 namespace {
 
-// Bounds of one search, in derivatives and in members of alternations made for them (about 0.1 µs each), and of an arena
-// while it searches, in weight.
+// Limits of a search, in derivatives and in members of alternations made for derivatives (about 0.1 µs each); and the
+// limit of an arena during a search, in weight.
 constexpr uint32_t MAX_SEARCH = 100000;
 constexpr uint64_t MAX_ALT_TERMS = 2'000'000;
-constexpr size_t MAX_WEIGHT = 150000;  // as regex::Dfa::MAX_EXPRS: what is larger could not be walked
+constexpr size_t MAX_WEIGHT = 150000;  // as regex::Dfa::MAX_EXPRS: anything larger could not be walked
 
 }  // namespace
 
@@ -30,7 +30,7 @@ ExprId Exprs::complement(ExprId e) {
   return if_not_empty(negation(e));
 }
 
-// x y & z, where all bytes of the set x lead to one derivative of z, is x (y & dz): so words meet patterns at once, and
+// x y & z, if all bytes of the set x lead to the same derivative of z, is x (y & dz): words meet patterns at once, and
 // states keep the form head . tail.
 bool Exprs::strip_common_byte(std::vector<ExprId>& members, std::vector<ExprId>& prefix) {
   if (members.size() < 2 || error_) return false;
@@ -56,7 +56,7 @@ bool Exprs::strip_common_byte(std::vector<ExprId>& members, std::vector<ExprId>&
   return true;
 }
 
-// The intersection, simplified; it may still turn out to be empty.
+// The intersection, simplified; may still turn out to be empty.
 ExprId Exprs::meet(std::vector<ExprId> candidates) {
   std::vector<ExprId> flat;
   bool with_empty = false, all_nullable = true;
@@ -101,7 +101,7 @@ ExprId Exprs::if_not_empty(ExprId e) {
   return emptiness(e) == Emptiness::Empty ? NOTHING : e;
 }
 
-// Counts multiply the states of a search and seldom decide it: where nothing is left without them, nothing is left.
+// Counts multiply the states of a search and seldom decide: if nothing is left without counts, nothing is left.
 bool Exprs::is_empty_uncounted(ExprId e) {
   if (nodes_[e].kind != Kind::And) return false;
   std::vector<ExprId> rest;
@@ -116,7 +116,7 @@ bool Exprs::is_empty_uncounted(ExprId e) {
   return true;
 }
 
-// One step of a search. Parts are decided as soon as they are made; this one is what is being decided.
+// One step of a search. Parts are decided as soon as they are made; the current expression is being decided.
 ExprId Exprs::derive_undecided(ExprId e, uint8_t byte, ByteSet& alike) {
   Node node = nodes_[e];
   if (node.kind == Kind::Not) return negation(derive(node.a, byte, alike));
@@ -134,8 +134,8 @@ ExprId Exprs::derive_undecided(ExprId e, uint8_t byte, ByteSet& alike) {
   return meet(static_cast<std::vector<ExprId>&&>(all));
 }
 
-// Depth first, because all that lies on the way to a text is then known not to be empty: later derivatives find that out
-// without a search. What was left entirely, with nothing open, is empty; and so is all that was seen if no text is found.
+// Depth first, because then everything on the way to a text is known to be non-empty, and later derivatives need no
+// search. An expression left entirely, with nothing open, is empty; so is everything seen if no text is found.
 void Exprs::search(ExprId start) {
   struct Step {
     ExprId e;

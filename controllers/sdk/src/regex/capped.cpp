@@ -1,10 +1,10 @@
-// Counts that no token can reach the end of.
+// Remove counts that no token can exhaust.
 #include "aici/regex/expr.hpp"
 
 namespace aici::regex {
 namespace {
 
-// How many parts of a list, and of each how many levels of alternatives, are looked at: counts behind those stay.
+// Limits of the search: parts of a list, and levels of alternatives in a part. Counts beyond stay as they are.
 constexpr int MAX_DEPTH = 6;
 constexpr uint32_t MAX_WAYS = 16;
 
@@ -12,7 +12,7 @@ constexpr uint32_t MAX_WAYS = 16;
 
 ExprId Exprs::capped(ExprId e, uint32_t longest) { return capped(e, longest, 0); }
 
-// Never inside intersections and complements, where a count further on can decide what may stand here.
+// Never inside intersections and complements, where a later count can decide what is allowed here.
 ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
   if (depth == MAX_DEPTH) return e;
   Node node = nodes_[e];
@@ -32,7 +32,7 @@ ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
       return changed ? alt(static_cast<std::vector<ExprId>&&>(ways)) : e;
     }
     case Kind::Repeat:
-      // Each turn takes a byte at least. After `longest` turns nothing of what follows can be in the same token.
+      // Every turn takes at least a byte. After `longest` turns nothing that follows can be in the same token.
       if (node.c == UNBOUNDED && node.b <= longest) return e;
       if (node.c < longest || nullable(node.a)) return e;
       return repeat(node.a, node.b < longest ? node.b : longest, UNBOUNDED);

@@ -16,7 +16,7 @@ CodePoints unicode_word() {
 
 }  // namespace
 
-// The sets of \d, \w and \s: ASCII; under (?u) what Python's `re` has for text; in ECMA-262, \s is Unicode's.
+// The sets of \d, \w and \s: ASCII; under (?u) as in Python's `re` for text; in ECMA-262, \s is Unicode's.
 CodePoints Parser::named_set(uint32_t letter) const {
   CodePoints set;
   if (letter == 's') {
@@ -37,7 +37,7 @@ CodePoints Parser::either_case(const CodePoints& set) const {
   return flags_.ascii ? set.either_case() : unicode_either_case(set);
 }
 
-// Large classes cost a millisecond, and patterns repeat theirs. What is written alike is parsed alike.
+// Large classes cost a millisecond, and patterns repeat classes. So classes are cached by spelling.
 std::optional<ExprId> Parser::known_class() {
   for (const KnownClass& known : known_classes_) {
     size_t size = known.end - known.start;
@@ -59,7 +59,7 @@ ExprId Parser::char_class() {
   size_t start = at_++;
   bool negated = accept('^');
   if (ecma() && peek() == ']') return refuse(at_, "']' as the first of a class means nothing in ECMA-262: write \\] for the character");
-  CodePoints characters, sets;  // only characters and their ranges are matched in either case
+  CodePoints characters, sets;  // only characters and their ranges match in either case
   // A ] at the start is a character.
   for (bool first = true; first || peek() != ']'; first = false) {
     size_t item_start = at_;

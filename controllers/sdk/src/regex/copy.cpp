@@ -1,10 +1,10 @@
-// What an automaton keeps when it forgets: a new arena with the expressions that are still in use.
+// Forgetting in an automaton: a new arena with only the expressions in use.
 #include "aici/regex/expr.hpp"
 
 namespace aici::regex {
 
-// Parts are always older than the whole, so one pass down finds them; only the body of a rule may be younger than the
-// rule, and makes another pass necessary.
+// Parts are always older than the whole, so one pass down finds all parts. Only the body of a rule may be younger than
+// the rule, which requires another pass.
 std::vector<bool> Exprs::in_use(std::span<const ExprId> roots) const {
   std::vector<bool> used(nodes_.size());
   for (ExprId root : roots) used[root] = true;
@@ -29,7 +29,7 @@ std::vector<bool> Exprs::in_use(std::span<const ExprId> roots) const {
   return used;
 }
 
-// Copied in the order of their numbers, which thereby stays, and with it the order of the members of alternations.
+// Copied in the order of their numbers. So the order is preserved, also among members of alternations.
 Exprs Exprs::copy_of(std::span<ExprId> roots) const {
   std::vector<bool> used = in_use(roots);
   std::vector<ExprId> moved(nodes_.size(), NOTHING);

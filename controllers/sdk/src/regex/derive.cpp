@@ -3,7 +3,7 @@
 namespace aici::regex {
 namespace {
 
-// What nests deeper does not fit on a guest's stack. The parser's bound on groups stays below it.
+// Deeper nesting does not fit on a guest's stack. The parser's limit on groups stays below.
 constexpr uint32_t MAX_DEPTH = 1000;
 
 }  // namespace
@@ -14,7 +14,7 @@ ExprId Exprs::derive(ExprId e, uint8_t byte, ByteSet& alike) {
   round_ = ++last_round_;
   alike_ = ByteSet::all();
   if (memo_.size() < nodes_.size()) {
-    // In advance: each round makes a few nodes, and each would copy these.
+    // Reserve in advance: every round makes a few nodes, and each growth would copy the nodes.
     memo_.resize(nodes_.size() + nodes_.size() / 4);
     memo_round_.resize(memo_.size());
   }
@@ -25,7 +25,7 @@ ExprId Exprs::derive(ExprId e, uint8_t byte, ByteSet& alike) {
   return result;
 }
 
-// Recursion goes into parts of e only, all of them older than this round, so the memo is large enough. Its depth is the
+// Recursion only enters parts of e, which are older than this round, so the memo is large enough. Its depth is the
 // nesting of the pattern and of rules that begin with rules, not the length of the pattern.
 ExprId Exprs::derive_new(ExprId e, uint8_t byte) {
   if (memo_round_[e] == round_) return memo_[e];
@@ -57,7 +57,7 @@ ExprId Exprs::derive_new(ExprId e, uint8_t byte) {
       break;
     }
     case Kind::Repeat: {
-      // A nullable body has a minimum of 0 (see repeat), so taking one turn away is right for it as well.
+      // A nullable body has a minimum of 0 (see repeat), so removing one turn is right for a nullable body too.
       uint32_t max = node.c == UNBOUNDED ? UNBOUNDED : node.c - 1;
       ExprId turn = derive_new(node.a, byte);
       result = turn == NOTHING ? NOTHING : concat(turn, repeat(node.a, node.b ? node.b - 1 : 0, max));
@@ -85,7 +85,7 @@ ExprId Exprs::derive_new(ExprId e, uint8_t byte) {
   return memo_[e] = result;
 }
 
-// A list that leans right and may be long: no recursion along it.
+// A right-leaning list, perhaps long: no recursion along the list.
 ExprId Exprs::derive_concat(ExprId e, uint8_t byte) {
   std::vector<ExprId> ways;
   for (ExprId rest = e;;) {

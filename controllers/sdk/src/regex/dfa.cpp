@@ -3,8 +3,8 @@
 namespace aici::regex {
 namespace {
 
-constexpr size_t FEW_EXPRS = 8192;  // what most texts take
-constexpr size_t FEW_STATES = 256;  // what most patterns have: a script may hold many
+constexpr size_t FEW_EXPRS = 8192;  // enough for most texts
+constexpr size_t FEW_STATES = 256;  // enough for most patterns: a script may hold many
 
 }  // namespace
 
@@ -50,7 +50,7 @@ StateId Dfa::state_of(ExprId expr) {
   }
   states_[expr] = static_cast<StateId>(state_exprs_.size());
   state_exprs_.push_back(expr);
-  // Room for all at once: address space, not memory, since pages that are never touched cost nothing.
+  // Reserve for all at once: this takes address space, not memory, since untouched pages cost nothing.
   if (rows_.size() == rows_.capacity()) rows_.reserve(MAX_STATES * 256);
   rows_.resize(rows_.size() + 256, UNKNOWN);
   return states_[expr];

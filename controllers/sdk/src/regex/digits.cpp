@@ -1,4 +1,4 @@
-// Decimal numbers that are multiples of one: a remainder is the whole state, however large the number.
+// Decimal numbers that are multiples of n: the remainder is the whole state, however large the number.
 #include "aici/regex/expr.hpp"
 
 namespace aici::regex {
@@ -14,7 +14,7 @@ ExprId Exprs::digits_multiple_of(uint64_t n) {
   return add_digits({n, 0, false});
 }
 
-// Whatever the remainder, further digits can make it zero: no such expression is empty.
+// Whatever the remainder, further digits can make the remainder zero: no such expression is empty.
 ExprId Exprs::add_digits(const Digits& digits) {
   uint32_t number = digits_table_.find_or_add(
       digits.hash(), [&](uint32_t id) { return digits_[id] == digits; },

@@ -1,5 +1,5 @@
-// The texts of one code point of a set. Each way to write code points is a number in digits of some bits each: bytes of
-// UTF-8, or hexadecimal digits. A range of numbers becomes few products of ranges of digits.
+// The texts of one code point of a set. Every way to write a code point is a number with digits of a few bits: bytes of
+// UTF-8, or hexadecimal digits. A range of numbers becomes a few products of ranges of digits.
 #include <algorithm>
 #include <string_view>
 
@@ -10,12 +10,12 @@ namespace {
 
 struct Digit {
   uint8_t bits;
-  uint8_t base;  // what is added to the digit
+  uint8_t base;  // added to the digit
   bool hex;      // written as a hexadecimal digit in either case, else as a byte
   std::string_view before;
 };
 
-// The code points that are written in these digits, most significant first, after `offset` was taken off.
+// The code points written in these digits, most significant first, after subtracting `offset`.
 struct Form {
   uint32_t first, last;
   std::span<const Digit> digits;
@@ -30,7 +30,7 @@ constexpr Digit ESCAPE[] = {{4, 0, true, "\\u"}, {4, 0, true, ""}, {4, 0, true, 
 constexpr Digit ESCAPED_PAIR[] = {{2, 8, true, "\\uD"},  {4, 0, true, ""}, {4, 0, true, ""},
                                   {2, 12, true, "\\uD"}, {4, 0, true, ""}, {4, 0, true, ""}};
 
-// Surrogates have no form.
+// Surrogates cannot be written.
 constexpr Form UTF8_FORMS[] = {
     {0, 0x7F, ONE}, {0x80, 0x7FF, TWO}, {0x800, 0xD7FF, THREE}, {0xE000, 0xFFFF, THREE}, {0x10000, MAX_CODE_POINT, FOUR},
 };
@@ -66,7 +66,7 @@ ExprId digit_expr(Exprs& exprs, const Digit& digit, uint32_t first, uint32_t las
   return expr;
 }
 
-// Splits a range of numbers until each part is a product of ranges of digits.
+// Split a range of numbers until each part is a product of ranges of digits.
 void add_products(Exprs& exprs, std::span<const Digit> digits, uint32_t first, uint32_t last, std::vector<ExprId>& ways) {
   uint32_t shift = 0;
   for (size_t at = digits.size(); at-- > 1;) {

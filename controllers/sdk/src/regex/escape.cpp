@@ -1,4 +1,4 @@
-// What a backslash starts.
+// Escapes: everything that starts with a backslash.
 #include "parser_state.hpp"
 #include "unicode.hpp"
 
@@ -97,7 +97,8 @@ Parser::Item Parser::property(size_t start) {
   return {0, negated ? cases.negated() : cases};
 }
 
-// \0 and two octal digits at most, or three of them; in a class, one to three. All others are back-references.
+// \0 and at most two octal digits, or three octal digits; in a class, one to three. All other digits are
+// back-references.
 Parser::Item Parser::octal(size_t start, bool in_class) {
   size_t num_digits = 0;
   uint32_t value = 0;

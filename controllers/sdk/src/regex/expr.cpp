@@ -76,7 +76,7 @@ ExprId Exprs::concat(ExprId first, ExprId second) {
   if (first == NOTHING || second == NOTHING) return NOTHING;
   if (first == EMPTY) return second;
   if (second == EMPTY) return first;
-  // Kept as a list that leans right, whose parts are unrolled here without recursion: patterns can be long.
+  // Kept as a right-leaning list, whose parts are unrolled here without recursion: patterns can be long.
   std::vector<ExprId> parts;
   for (; nodes_[first].kind == Kind::Concat; first = nodes_[first].b) parts.push_back(nodes_[first].a);
   parts.push_back(first);
@@ -107,7 +107,7 @@ ExprId Exprs::repeat(ExprId body, uint32_t min, uint32_t max) {
   return add({Kind::Repeat, min == 0, nodes_[body].has_rules, body, min, max});
 }
 
-// Sorts `candidates`, which are the members of an alternation or intersection, and looks the whole up.
+// Sort `candidates`, the members of an alternation or intersection, and look the whole up.
 ExprId Exprs::intern_members(Kind kind, const std::vector<ExprId>& candidates) {
   std::vector<ExprId> sorted(candidates);
   auto order = [](ExprId x, ExprId y) { return x < y; };
@@ -125,7 +125,7 @@ ExprId Exprs::intern_members(Kind kind, const std::vector<ExprId>& candidates) {
   size_t before = nodes_.size();
   bool is_nullable = kind == Kind::Alt ? any_nullable : all_nullable;
   ExprId id = add({kind, is_nullable, has_rules, first, static_cast<uint32_t>(sorted.size()), 0});
-  if (nodes_.size() == before) members_.resize(first);  // it was known: the members were only needed to look it up
+  if (nodes_.size() == before) members_.resize(first);  // already known: the members were only needed for the lookup
   return id;
 }
 
@@ -136,7 +136,7 @@ std::vector<uint8_t> Exprs::byte_classes() const {
   if (!digits_.empty())
     for (uint8_t digit = '0'; digit <= '9'; digit++) sets.push_back(ByteSet::of(digit));
   for (const ByteSet& set : sets) {
-    // Of each class, the part inside the set moves to a new class, unless it is the whole class.
+    // The part of each class inside the set moves to a new class, unless the part is the whole class.
     std::vector<unsigned> inside(256, 0), total(256, 0), moved(256, 0);
     for (unsigned byte = 0; byte < 256; byte++) total[classes[byte]]++, inside[classes[byte]] += set.has(static_cast<uint8_t>(byte));
     for (unsigned byte = 0; byte < 256; byte++) {

@@ -73,7 +73,7 @@ void Parser::global_flags() {
     size_t start = at_;
     at_ += 2;
     Flags flags = flag_letters(start);
-    if (problem_ || peek() == ':') {  // a group with flags of its own: not for us
+    if (problem_ || peek() == ':') {  // a group with its own flags: not handled here
       at_ = start;
       problem_.reset();
       return;

@@ -3,7 +3,7 @@
 namespace aici::regex {
 namespace {
 
-// The automaton as the walks of a tree want it.
+// The automaton in the form needed by the walks of a tree.
 class Path {
  public:
   Path(Dfa& dfa, StateId state) : dfa_(dfa) { *top_ = state; }

@@ -42,7 +42,7 @@ Anchored Parser::sequence() {
   return expr;
 }
 
-// x?x? is x{0,2}: n optional parts written one by one would be an automaton of n * n steps.
+// x?x? is x{0,2}: n optional parts in sequence would make an automaton of n * n steps.
 bool Parser::join(Quantified& last, const Quantified& next) {
   constexpr uint32_t MOST = 1 << 30;
   bool is_counted = last.min != 1 || last.max != 1 || next.min != 1 || next.max != 1;
@@ -68,7 +68,7 @@ Parser::Quantified Parser::quantified() {
   size_t quantifier = at_;
   uint32_t min = 1, max = 1;
   if (!counts(min, max)) return {body, body.asserts() ? NOTHING : body.plain()};
-  accept('?');  // lazy: which match is preferred does not change what matches
+  accept('?');  // lazy: a preference among matches does not change the set of matches
   if (peek() == '+') return {refuse(at_, "possessive quantifiers are not supported")};
   skip_ignored();
   if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')
@@ -82,7 +82,7 @@ Parser::Quantified Parser::quantified() {
 
 std::optional<Anchored> Parser::anchor() {
   if (accept('^')) return Anchored::assertion(flags_.multi_line ? Begin::Line : Begin::Text, End::Anywhere);
-  // Before a \n at the end of the text the $ of `re` holds as well.
+  // The $ of `re` also holds before a \n at the end of the text.
   End end = flags_.multi_line ? End::Line : ecma() ? End::Text : End::LastLine;
   if (accept('$')) return Anchored::assertion(Begin::Anywhere, end);
   if (ecma()) return std::nullopt;

@@ -1,4 +1,4 @@
-// The recursive-descent parser behind regex::parse. After `problem` is set, results mean nothing and callers return.
+// The recursive-descent parser behind regex::parse. Once `problem` is set, results are meaningless and callers return.
 #pragma once
 #include <optional>
 #include <vector>
@@ -29,15 +29,15 @@ class Parser {
  private:
   static constexpr uint32_t END = UINT32_MAX;
   static constexpr uint32_t MAX_COUNT = 100000;
-  static constexpr int MAX_DEPTH = 200;  // of groups: the host's stack for guests is half a MiB
+  static constexpr int MAX_DEPTH = 200;  // of groups: the native stack for guests is half a MiB
 
-  // Either one code point or, after \d and its like, a set.
+  // Either one code point or, after \d and similar, a set.
   struct Item {
     uint32_t code_point = 0;
     std::optional<CodePoints> set{};
   };
 
-  // `expr` reads body{min,max}; where it asserts something, `body` is NOTHING.
+  // `expr` reads body{min,max}; if `expr` has assertions, `body` is NOTHING.
   struct Quantified {
     Anchored expr;
     ExprId body = NOTHING;

@@ -1,4 +1,4 @@
-// How a refused pattern is shown.
+// Show a refused pattern.
 #include "aici/regex/parser.hpp"
 #include "aici/utf8.hpp"
 #include "unicode.hpp"

@@ -22,8 +22,9 @@ ExprId Exprs::derive_rule(const Node& node, uint8_t byte) {
   return result;
 }
 
-// Which nodes match some text, with all rules taken as NOTHING until there is a way through them. Parts are older than
-// the whole but for the bodies of rules, so a pass finds all that rests on the rules known so far.
+// Find the nodes that match some text, taking every rule as NOTHING until a way through the rule is known. Parts are
+// older than the whole, except for bodies of rules, so a pass finds everything that follows from the rules known so
+// far.
 std::vector<bool> Exprs::ending(const std::vector<bool>& used) const {
   std::vector<bool> ends(nodes_.size());
   for (bool changed = true; changed;) {
@@ -40,7 +41,7 @@ std::vector<bool> Exprs::ending(const std::vector<bool>& used) const {
         for (ExprId member : members(node)) now |= ends[member];
       }
       ends[id] = now;
-      // Only a rule can matter to a node that this pass has left behind.
+      // Only a rule can affect a node that this pass has already left behind.
       changed |= now && node.kind == Kind::Rule;
     }
     for (ExprId id = 0; id < nodes_.size() && !changed; id++)

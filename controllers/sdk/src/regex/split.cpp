@@ -1,4 +1,4 @@
-// Forms of expressions that masks make use of.
+// Forms of expressions used by masks.
 #include "aici/regex/expr.hpp"
 
 namespace aici::regex {
@@ -8,7 +8,7 @@ constexpr uint32_t MAX_PARTS = 8;
 constexpr uint32_t MAX_SIZE = 24;  // nodes of a part
 constexpr int MAX_DEPTH = 6;
 constexpr size_t MAX_WAYS = 64;
-constexpr int MAX_BYTES = 16;  // of a set: too much of a vocabulary is made of more
+constexpr int MAX_BYTES = 16;  // of a set: a larger set covers too much of a vocabulary
 
 int num_bytes(const ByteSet& set) {
   int num = 0;
@@ -40,8 +40,8 @@ bool Exprs::is_small(ExprId e, uint32_t& budget, int depth) const {
   }
 }
 
-// Where a list begins with parts that may be left out, such as optional properties or further items, its ways to go on
-// stand side by side: they mostly begin with the same white space, which alternation makes their common head.
+// If a list begins with optional parts, such as optional properties or further items, its possible continuations stand
+// side by side. Most begin with the same white space, which alternation makes their common head.
 ExprId Exprs::ways_apart(ExprId e) {
   std::vector<ExprId> ways;
   while (nodes_[e].kind == Kind::Concat && ways.size() < MAX_WAYS) {

@@ -1,11 +1,11 @@
-// What a state says about a whole class of text, so that the tokens of that class need not be tried one by one.
+// Decide for a state about a whole class of text, so that tokens of the class need not be tried one by one.
 #include "aici/regex/dfa.hpp"
 
 namespace aici::regex {
 
-// The pairs of a state and of a place in a code point that text of the class leads to. When they come to an end without a
-// dead one, all that text is allowed. `visit` is told of each pair: true goes on, false does not, and nullopt
-// ends the search with false.
+// Enumerate the pairs of a state and a position in a code point reached by text of the class. If the enumeration ends
+// without a dead state, all text of the class is allowed. `visit` is called for each pair: true continues, false skips
+// the pair, and nullopt ends the search with false.
 template <typename Visit>
 bool Dfa::stays_alive(StateId state, const TextClass& text, Visit visit) {
   constexpr size_t MAX_PAIRS = 96;
@@ -19,7 +19,7 @@ bool Dfa::stays_alive(StateId state, const TextClass& text, Visit visit) {
       if (to.at == TextClass::DEAD) continue;
       to.state = next(pairs[i].state, static_cast<uint8_t>(byte));
       if (to.state == DEAD) return false;
-      if (to == last) continue;  // neighbours mostly lead to the same
+      if (to == last) continue;  // neighbours mostly lead to the same state
       last = to;
       std::optional<bool> go_on = visit(to);
       if (!go_on) return false;
@@ -38,7 +38,7 @@ bool Dfa::allows_all(StateId state, const TextClass& text) {
   return stays_alive(state, text, [](Pair) { return std::optional(true); });
 }
 
-// Whether each code point of the class is a text of `body`, and none of them is the beginning of a longer one.
+// Whether every code point of the class is a text of `body`, and none is the beginning of a longer text.
 bool Dfa::is_code_point(ExprId body, const TextClass& text) {
   for (const CodePointBody& known : bodies_)
     if (known.body == body && known.text == &text) return known.holds;
@@ -59,7 +59,8 @@ bool Dfa::begins_with(ExprId e, const TextClass& text) {
 }
 
 uint32_t Dfa::num_allowed(StateId state, const TextClass& text) {
-  // One code point is one turn, so the turns that are left are counted by code points, unless the tail takes some too.
+  // One code point is one turn, so the remaining turns are counted in code points, unless the tail takes code points
+  // too.
   std::optional<Exprs::Counted> counted = exprs_.as_counted(state_exprs_[state]);
   if (counted && counted->max != UNBOUNDED)
     return is_code_point(counted->body, text) && !begins_with(counted->tail, text) ? counted->max : 0;

@@ -30,8 +30,8 @@ class Reader {
   size_t at_ = 0;
 };
 
-// A run is a byte, category * 8 + length - 1; when that length would be 8, a varint of what the run is longer. Two more
-// "categories" are runs that alternate between Lu and Ll and begin with the one or the other.
+// A run is a byte, category * 8 + length - 1. If the length would be 8, a varint with the additional length follows.
+// Two further "categories" are runs that alternate between Lu and Ll, starting with either.
 CodePoints of_categories(uint32_t wanted) {
   CodePoints set;
   uint32_t at = 0;
@@ -51,7 +51,8 @@ CodePoints of_categories(uint32_t wanted) {
 
 uint32_t category_bit(std::string_view code) { return 1u << CATEGORY_CODES.find(code) / 2; }
 
-// A run is a byte, the number of the script, and a varint, the length. What has no script is in the run before it.
+// A run is a byte, the number of the script, and a varint, the length. Code points without a script belong to the run
+// before.
 CodePoints of_script(uint32_t wanted) {
   CodePoints others;
   uint32_t at = 0;
@@ -77,7 +78,7 @@ bool same_name(std::string_view x, std::string_view y) {
   }
 }
 
-// Long names of categories, each with the codes that it stands for; a code of one letter stands for all that begin so.
+// Long names of categories, each with its codes; a one-letter code stands for all codes that begin with the letter.
 constexpr std::string_view CATEGORY_NAMES =
     "Letter=L Cased_Letter=LC Uppercase_Letter=Lu Lowercase_Letter=Ll Titlecase_Letter=Lt Modifier_Letter=Lm "
     "Other_Letter=Lo Mark=M Combining_Mark=M Nonspacing_Mark=Mn Spacing_Mark=Mc Enclosing_Mark=Me Number=N "
@@ -86,7 +87,7 @@ constexpr std::string_view CATEGORY_NAMES =
     "Math_Symbol=Sm Currency_Symbol=Sc Modifier_Symbol=Sk Other_Symbol=So Separator=Z Space_Separator=Zs "
     "Line_Separator=Zl Paragraph_Separator=Zp Other=C Control=Cc Format=Cf Surrogate=Cs Private_Use=Co Unassigned=Cn";
 
-// Calls fits(number, long name, code) for each "long name=code" of a list until it returns true.
+// Call fits(number, long name, code) for each "long name=code" of a list until fits returns true.
 template <typename Fits>
 bool find_name(std::string_view list, Fits fits) {
   for (uint32_t number = 0; !list.empty(); number++) {
@@ -122,12 +123,12 @@ std::optional<CodePoints> script(std::string_view name) {
   return of_script(wanted);
 }
 
-// Code points first, first + stride, ...
+// The code points first, first + stride, ...
 struct Run {
   uint32_t first, stride, steps;
 };
 
-// For the code points of the run that are in `known`, adds those that lie `by` further (modulo 2^32).
+// For the code points of the run in `known`, add the code points that lie `by` further (modulo 2^32).
 void add_moved(Run run, const CodePoints& known, uint32_t by, CodePoints& to) {
   uint32_t run_last = run.first + run.steps * run.stride;
   auto range = std::ranges::lower_bound(known.ranges(), run.first, {}, &CodePointRange::last);
@@ -160,9 +161,9 @@ std::optional<CodePoints> unicode_property(std::string_view name) {
   return found ? found : script(name);
 }
 
-// A run is varints: how far its first code point is after that of the run before, twice the count less one plus the
-// stride less one, and how far behind each code point the other is. All cases of a letter hang on the first of them, so
-// the second pass reaches every case.
+// A run is varints: the distance of its first code point from the first of the run before, twice the count less one
+// plus the stride less one, and the distance from each code point to its other case. All cases of a letter refer to the
+// first case, so the second pass reaches every case.
 CodePoints unicode_either_case(const CodePoints& set) {
   CodePoints cases = set;
   for (int pass = 0; pass < 2; pass++) {

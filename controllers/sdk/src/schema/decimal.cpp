@@ -21,7 +21,7 @@ int compare_magnitudes(const Decimal& x, const Decimal& y) {
   return std::ranges::lexicographical_compare(x.digits, y.digits) ? -1 : 1;
 }
 
-// Cut off after the point, and one more if `away` from zero.
+// Cut off after the point, and add one if `away` from zero.
 Decimal whole(const Decimal& n, bool away) {
   if (n.is_integer()) return n;
   Decimal cut = n;

@@ -12,7 +12,7 @@ using Kind = Value::Kind;
 Evaluator::Evaluator(const Value& root, regex::Exprs& exprs, StringLanguages& strings, const Options& options, Report& report)
     : root_(root), exprs_(exprs), strings_(strings), options_(options), report_(report), references_(root), current_(&root) {
   intern({});
-  conjs_.push_back({UINT32_MAX});  // NEVER, which no list of literals is equal to
+  conjs_.push_back({UINT32_MAX});  // NEVER, which equals no list of literals
   memo_.resize(2), under_way_.resize(2);
   memo_[ANYTHING] = std::make_unique<Shapes>(anything());
   memo_[NEVER] = std::make_unique<Shapes>();
@@ -20,7 +20,7 @@ Evaluator::Evaluator(const Value& root, regex::Exprs& exprs, StringLanguages& st
 
 ConjId Evaluator::conj_of(const Value& schema) {
   const Value* at = &schema;
-  // A schema that is only a reference is what it refers to.
+  // A schema that is only a reference is the target of the reference.
   for (uint32_t hops = 0; at->is(Kind::Object) && at->items.size() == 1 && at->keys[0].view() == "$ref" && hops < 64; hops++) {
     const Value* target = at->items[0].is(Kind::String) ? references_.target(*at, at->items[0].text) : nullptr;
     if (!target) break;
@@ -174,7 +174,7 @@ Shapes Evaluator::of_constant(const Value& value) {
 
 Shapes Evaluator::of_constants(const std::vector<Value>& values) {
   Shapes all;
-  Strings strings;  // thousands at times: sorted once
+  Strings strings;  // sometimes thousands: sort once
   strings.values.emplace();
   for (const Value& value : values)
     if (value.is(Kind::String)) {
@@ -231,7 +231,7 @@ void unite(Shapes& shapes, Shapes other) {
   auto move_all = [](auto& to, auto& from) {
     for (auto& element : from) to.push_back(static_cast<std::remove_reference_t<decltype(element)>&&>(element));
   };
-  // Lists of values become one.
+  // Lists of values are merged.
   for (Strings& strings : other.strings) {
     auto same = std::ranges::find_if(shapes.strings, [](const Strings& s) { return s.values.has_value(); });
     if (!strings.values || same == shapes.strings.end()) {

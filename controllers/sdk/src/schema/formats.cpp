@@ -2,9 +2,9 @@
 
 #include "aici/schema/strings.hpp"
 
-// Formats as regular expressions. Each is what the standard that the JSON Schema specification names allows, or less:
-// what every reader takes. So a date has no year 0, a time no leap second and capital T and Z, an address of mail no
-// quotes and comments.
+// Formats as regular expressions. Each expression allows the language of the standard named by the JSON Schema
+// specification, or less: the part accepted by every reader. So a date has no year 0, a time no leap second and capital
+// T and Z, a mail address no quotes and comments.
 namespace aici::schema {
 namespace {
 
@@ -20,12 +20,12 @@ namespace {
 #define IPV4 BYTE "(?:\\." BYTE "){3}"
 #define H16 "[0-9A-Fa-f]{1,4}"
 #define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
-// What comes before the last 32 bits, which are said once: patterns below repeat all of it.
+// The part before the last 32 bits, which are written once: the patterns below repeat the part.
 #define IPV6                                                                                                    \
   "(?:(?:(?:" H16 ":){6}|::(?:" H16 ":){5}|(?:" H16 ")?::(?:" H16 ":){4}|(?:(?:" H16 ":){0,1}" H16              \
   ")?::(?:" H16 ":){3}|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}|(?:(?:" H16 ":){0,3}" H16 ")?::" H16      \
   ":|(?:(?:" H16 ":){0,4}" H16 ")?::)" LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
-// RFC 3986; the letters beyond ASCII are those of RFC 3987.
+// RFC 3986; letters beyond ASCII as in RFC 3987.
 #define UCS "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}\\u{10000}-\\u{EFFFD}"
 #define PCHAR(more) "(?:[A-Za-z0-9._~!$&'()*+,;=:@" more "-]|%[0-9A-Fa-f]{2})"
 #define AUTHORITY(more)                                                                                     \

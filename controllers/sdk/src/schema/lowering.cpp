@@ -86,7 +86,7 @@ ExprId Lowering::array(const Array& array, const Value& schema) {
   if (!array.contains.empty()) return counted_array(array, schema);
   auto len = static_cast<uint32_t>(array.prefix.size());
   ExprId end = join(space_, bytes("]"));
-  // `e` is what follows once `i` items are written.
+  // `e` is the text that follows after i items are written.
   uint32_t i = std::max(std::min(len, array.max), 1u);
   ExprId more = array.max > i && array.rest != NEVER ? join(comma_, value(array.item(std::max(i, len)))) : NOTHING;
   ExprId e = join(exprs_.repeat(more, less(array.min, i), less(array.max, i)), end);
@@ -118,15 +118,15 @@ std::vector<Lowering::Choice> Lowering::choices(const Array& array, uint32_t pos
   return all;
 }
 
-// A rule for each number of items and numbers of those that count.
+// A rule for each number of items and for each number of counted items.
 ExprId Lowering::counted_array(const Array& array, const Value& schema) {
   struct State {
     uint32_t position;
     std::vector<uint32_t> counts;
-    ExprId rule;  // what follows: items, each with its comma, and the end
+    ExprId rule;  // the text that follows: items, each with its comma, and the end
     bool operator==(const State&) const = default;
   };
-  // Positions from `last` on are alike; the first never is, since no comma comes before it.
+  // All positions from `last` on are alike; the first is different, since no comma comes before it.
   uint32_t last = std::max({static_cast<uint32_t>(array.prefix.size()), array.min, 1u});
   if (array.max != UNBOUNDED) last = std::max(last, array.max);
   for (const Contains& c : array.contains) last = std::max(last, c.from);
@@ -199,11 +199,11 @@ bool Lowering::list_values(ConjId conj, std::vector<Text>& out) {
   return out.size() <= MAX_UNIQUE_VALUES;
 }
 
-// A rule for each set of values that have been written.
+// A rule for each set of values already written.
 ExprId Lowering::unique_array(const Array& array, const Value& schema) {
   auto len = static_cast<uint32_t>(array.prefix.size());
   std::vector<Text> all;
-  std::vector<uint32_t> allowed;  // (positions,) bit i: all[i] may stand there; the last is for all others
+  std::vector<uint32_t> allowed;  // (positions,) bit i: all[i] may stand there; the last is for all further positions
   bool finite = array.contains.empty();
   for (uint32_t i = 0; i <= len && finite; i++)
     if (i < array.max) finite = list_values(array.item(i), all);
@@ -224,7 +224,7 @@ ExprId Lowering::unique_array(const Array& array, const Value& schema) {
       if (std::ranges::any_of(some, [&](const Text& text) { return text.view() == all[v].view(); })) bits |= 1u << v;
     allowed.push_back(bits);
   }
-  // From the full set down, so that what follows is known.
+  // From the full set down, so that the text that follows is known.
   ExprId end = join(space_, bytes("]"));
   std::vector<ExprId> after(size_t{1} << all.size(), NOTHING);
   for (uint32_t set = 1u << all.size(); set-- > 0;) {

@@ -29,7 +29,7 @@ class Language {
 
   ExprId whole_numbers() { return join(whole_, zero_fraction_); }
 
-  // Texts of exactly this magnitude.
+  // Texts with exactly this magnitude.
   ExprId equal(const Decimal& n) {
     ExprId e = zeros_after(n);
     for (int32_t place = n.num_fraction_digits(); place-- > -n.num_integer_digits();) {
@@ -68,7 +68,7 @@ class Language {
       e = exclusive ? NOTHING : zeros_;
       for (int32_t place = n.num_fraction_digits(); place-- > 0;) {
         e = exprs_.alt({join(below(n, place, '0'), any_digits_), join(digit(n, place), e)});
-        if (place > 0) e = optional(e);  // fewer digits than n has are less than n, which ends in no zero
+        if (place > 0) e = optional(e);  // numbers with fewer digits than n are less than n, which does not end in zero
       }
       e = with_fraction_ ? optional(join(point(), e)) : EMPTY;
     }
@@ -82,7 +82,7 @@ class Language {
     return exprs_.alt({join(shorter, fraction_), e});
   }
 
-  // NOTHING when these multiples cannot be told by digits (see language()).
+  // NOTHING if these multiples cannot be recognized by digits (see language()).
   ExprId multiples(const Decimal& divisor) {
     int32_t scale = divisor.num_fraction_digits();
     uint64_t n = divisor.scaled(scale).value_or(0);
@@ -91,7 +91,7 @@ class Language {
     for (int32_t i = 0; i < scale; i++) power *= 10;
     if (!with_fraction_) return exprs_.both(whole_, exprs_.digits_multiple_of(n / gcd(n, power)));
     if (power % n != 0) return NOTHING;
-    // The digits before the point add a multiple of n anyway; so do digits after the point, padded with zeros.
+    // The digits before the point always add a multiple of n; so do the digits after the point, padded with zeros.
     std::vector<ExprId> ways{EMPTY};
     for (int32_t len = 1; len <= scale; len++) {
       uint64_t unit = 1;
@@ -139,7 +139,7 @@ ExprId written(std::string_view text, Exprs& exprs) {
   return e;
 }
 
-// As the schema writes it, and plainly.
+// As in the schema, and in plain notation.
 ExprId listed(const std::vector<Numbers::Value>& values, Exprs& exprs) {
   std::vector<ExprId> ways;
   for (const Numbers::Value& value : values) {
@@ -170,7 +170,7 @@ std::optional<ExprId> language(const Numbers& n, Exprs& exprs) {
     ExprId magnitude = n.whole == Whole::Only ? texts.all() : exprs.concat(texts.all(), exponent(exprs));
     return exprs.concat(exprs.repeat(minus(exprs), 0, 1), magnitude);
   }
-  // What holds on both sides of zero.
+  // Conditions on both sides of zero.
   ExprId common = texts.all();
   for (const Decimal& divisor : n.multiples) {
     ExprId multiples = texts.multiples(divisor);

@@ -16,7 +16,7 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// Bounds of integers become inclusive integers; false when no number is between them.
+// Bounds of integers become inclusive integers; returns false if no number is between the bounds.
 bool tighten(Numbers& n) {
   if (n.whole == Whole::Only) {
     if (n.min) {

@@ -15,7 +15,7 @@ uint32_t less(uint32_t count, uint32_t by) { return count == UNBOUNDED ? UNBOUND
 
 }  // namespace
 
-// "key": value of keys that no property has.
+// "key": value of keys other than named properties.
 ExprId Lowering::pairs_of(const Object& object, const std::vector<Region>& regions) {
   std::vector<ExprId> ways;
   for (const Region& region : regions) {
@@ -34,7 +34,7 @@ ExprId Lowering::object(const Object& object, const Value& schema) {
     evaluator_.refuse(schema, "", "what a negation (not, oneOf, if) asks of its keys is too complex");
     return NOTHING;
   }
-  // The key that must be there is a named one, or another.
+  // The required key is a named key, or some other key.
   const Region& wanted = object.some[0];
   std::vector<ExprId> ways;
   Object rest = object;
@@ -57,7 +57,7 @@ ExprId Lowering::object(const Object& object, const Value& schema) {
   return exprs_.alt(ways);
 }
 
-// What follows the named properties, `num_before` of which are written, up to and with the end.
+// The text after the named properties, `num_before` of which are written, including the end.
 ExprId Lowering::other_pairs(const Object& object, const Others& others, uint32_t num_before) {
   uint32_t min = less(object.min, num_before), max = less(object.max, num_before);
   ExprId end = join(space_, bytes("}"));
@@ -73,9 +73,9 @@ ExprId Lowering::other_pairs(const Object& object, const Others& others, uint32_
   return exprs_.alt({none, some});
 }
 
-// Backwards over the properties: for each number of keys written so far, what may follow.
+// Backwards over the properties: for each number of keys written so far, the text that may follow.
 ExprId Lowering::object_with(const Object& object, const Others& others, const Value& schema) {
-  std::vector<ExprId> pairs;  // of those that may be there
+  std::vector<ExprId> pairs;  // of the optional properties
   std::vector<bool> required;
   for (const Property& property : object.properties) {
     if (property.value == NEVER) continue;
@@ -94,7 +94,7 @@ ExprId Lowering::object_with(const Object& object, const Others& others, const V
     return NOTHING;
   }
   if (others.wanted != EMPTY) counted.min = 0;
-  // Counts from `cap` on are alike, unless there is a maximum.
+  // All counts from `cap` on are alike, unless there is a maximum.
   uint32_t cap = no_max ? std::max(counted.min, 1u) : std::min(counted.max, n);
   cap = std::min(cap, std::max(n, 1u));
   if (static_cast<uint64_t>(cap) * n > MAX_COUNTED) {
@@ -103,7 +103,7 @@ ExprId Lowering::object_with(const Object& object, const Others& others, const V
   }
   std::vector<ExprId> after;  // (counts,)
   for (uint32_t c = 0; c <= cap; c++) after.push_back(other_pairs(counted, others, c));
-  std::vector<ExprId> first{after[0]};  // nothing is written yet: gathered, and met once
+  std::vector<ExprId> first{after[0]};  // nothing is written yet: collected, and merged once
   for (uint32_t i = n; i-- > 0;) {
     std::vector<ExprId> now(after);
     if (required[i]) first.clear();

@@ -7,7 +7,7 @@ namespace aici::schema {
 using regex::ExprId;
 using regex::NOTHING;
 
-// What the value under `name` must be.
+// The conjunction for the value under `name`.
 ConjId Evaluator::value_of(const Object& object, std::string_view name) {
   for (const Property& property : object.properties)
     if (property.name == name) return property.value;
@@ -16,7 +16,7 @@ ConjId Evaluator::value_of(const Object& object, std::string_view name) {
   return NEVER;
 }
 
-// All of it is `const` and `enum`: quick to evaluate, and what alternatives are told apart by.
+// Consists of `const` and `enum`: quick to evaluate, and enough to tell alternatives apart.
 bool Evaluator::is_listed(ConjId conj) const {
   auto is_plain = [](const Text& key) {
     return key.view() == "const" || key.view() == "enum" || key.view() == "type" || key.view() == "title" ||
@@ -74,7 +74,7 @@ bool Evaluator::intersect(const Object& x, const Object& y, Object& both) {
   return both.min <= both.max;
 }
 
-// Where only named properties can be the key that `some` asks for, these are the alternatives.
+// If only named properties can be the key required by `some`, these are the alternatives.
 void Evaluator::expand_some(Object object, std::vector<Object>& out) {
   for (size_t i = 0; i < object.some.size(); i++) {
     Region wanted = object.some[i];
@@ -110,7 +110,7 @@ std::vector<Object> Evaluator::complement(const Object& object) {
   bool counted = object.max != regex::UNBOUNDED && !(object.regions.empty() && object.max >= object.properties.size());
   if (counted) add().min = object.max + 1;
   if (!open) {
-    // Some key beyond the named ones has a wrong value or must not be there.
+    // Some key beyond the named keys has a wrong value or must be absent.
     std::vector<Region> wrong;
     ExprId rest = strings_.any();
     for (const Region& region : object.regions) {
@@ -128,7 +128,7 @@ std::vector<Object> Evaluator::complement(const Object& object) {
   return outside;
 }
 
-// Keys that match `keys` are also `value`; `rest` becomes what no pattern has matched so far.
+// Keys that match `keys` are also `value`; `rest` becomes the language not matched by any pattern so far.
 void Evaluator::add_pattern(std::vector<Region>& regions, ExprId& rest, ExprId keys, ConjId value) {
   std::vector<Region> split;
   for (const Region& region : regions) {

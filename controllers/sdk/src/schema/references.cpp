@@ -11,7 +11,7 @@ namespace {
 using json::Value;
 using Kind = Value::Kind;
 
-// Where the schemas inside a schema are: under the keyword, in its list, or in its map.
+// The places of subschemas in a schema: under the keyword, in its list, or in its map.
 constexpr std::string_view ONE[] = {"additionalProperties", "additionalItems", "items", "contains", "not", "if", "then", "else",
                                     "propertyNames", "unevaluatedItems", "unevaluatedProperties"};
 constexpr std::string_view LISTS[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
@@ -24,7 +24,7 @@ bool has_scheme(std::string_view uri) {
   return colon != std::string_view::npos && colon > 0 && uri.find('/') > colon;
 }
 
-// RFC 3986, section 5.2, for what schemas use: dot segments are removed, queries are kept as they are.
+// RFC 3986, section 5.2, as far as schemas need it: dot segments are removed, queries stay as written.
 Text resolved(std::string_view base, std::string_view reference) {
   if (reference.empty()) return Text(base);
   if (has_scheme(reference) || base.empty()) return Text(reference);
@@ -57,7 +57,7 @@ Text resolved(std::string_view base, std::string_view reference) {
   return out;
 }
 
-// %41 is A; what is malformed stays.
+// %41 is A; malformed sequences stay.
 Text percent_decoded(std::string_view text) {
   Text out;
   auto hex = [](char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1; };
@@ -84,7 +84,7 @@ References::References(const Value& root) {
   sort(bases_, [](const Based& x, const Based& y) { return std::less<>()(x.schema, y.schema); });
 }
 
-// The depth of a document is bounded by its parser.
+// The parser limits the depth of a document.
 void References::walk(const Value& schema, uint32_t base, uint32_t depth) {
   if (!schema.is(Kind::Object)) return;
   const Value* id = text_of(schema, "$id");

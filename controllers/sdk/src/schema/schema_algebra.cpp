@@ -2,11 +2,11 @@
 
 #include "aici/schema/evaluator.hpp"
 
-// Intersection and complement of shapes, and what is known to be empty.
+// Intersection and complement of shapes, and a test for shapes known to be empty.
 namespace aici::schema {
 namespace {
 
-// So deep it is looked for a reason why two alternatives have nothing in common.
+// Depth of the search for a reason why two alternatives are disjoint.
 constexpr int DISJOINT_DEPTH = 5;
 
 }  // namespace
@@ -40,7 +40,7 @@ Shapes Evaluator::complement(const Shapes& shapes) {
   Shapes outside{.null = !shapes.null, .no = !shapes.no, .yes = !shapes.yes};
   Shapes all = anything();
   outside.numbers = all.numbers, outside.strings = all.strings, outside.arrays = all.arrays, outside.objects = all.objects;
-  // Of each alternative the complement is a union; all of these unions are met.
+  // The complement of each alternative is a union; the result is the intersection of these unions.
   auto meet_all = [this](Shapes& with, auto member, const auto& alternatives, auto complement_of) {
     for (const auto& alternative : alternatives) {
       Shapes step;
@@ -128,7 +128,7 @@ bool Evaluator::is_empty(ConjId conj, int depth) {
   return empty;
 }
 
-// True only where that is certain.
+// True only if certain.
 bool Evaluator::is_empty(const Shapes& shapes, int depth) {
   if (shapes.null || shapes.no || shapes.yes || depth == 0 || !spend(1)) return false;
   auto no_number = [this](const Numbers& n) { return language(n, exprs_).value_or(regex::EMPTY) == regex::NOTHING; };

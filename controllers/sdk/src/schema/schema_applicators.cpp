@@ -19,7 +19,7 @@ Shapes Evaluator::of_schema(const Value& schema) {
   if (!check_keywords(schema)) return {};
   Shapes shapes = anything();
   bool own = false;
-  // Parts are met in the order in which they are written: it decides the order of properties.
+  // Parts are merged in the order of writing, which decides the order of properties.
   for (size_t i = 0; i < schema.keys.size(); i++) {
     std::string_view keyword = schema.keys[i];
     if (!own && (keyword == "properties" || keyword == "required")) {
@@ -63,7 +63,7 @@ Shapes Evaluator::apply(const Value& schema, std::string_view keyword, const Val
   return with;
 }
 
-// Alternatives that may have something in common are told apart by leaving out of each what others allow.
+// Alternatives that may overlap are separated by removing from each alternative the values allowed by others.
 Shapes Evaluator::exactly_one(const Value& schema, const Value& list) {
   if (list.items.size() > 500) {
     refuse(schema, "oneOf", "has more than 500 alternatives");
@@ -92,7 +92,7 @@ Shapes Evaluator::if_then_else(const Value& schema, const Value& condition) {
   return both;
 }
 
-// Each key is absent, or present with what depends on it.
+// Each key is absent, or present with its dependencies.
 Shapes Evaluator::dependencies(const Value& rules, Shapes with) {
   for (size_t i = 0; i < rules.items.size(); i++) {
     const Value& rule = rules.items[i];
@@ -115,7 +115,7 @@ Shapes Evaluator::dependencies(const Value& rules, Shapes with) {
     either.objects.push_back(any_object());
     either.objects[0].properties.push_back({key, NEVER});
     either.objects.insert(either.objects.end(), present.objects.begin(), present.objects.end());
-    // A dependency speaks of objects only.
+    // A dependency concerns only objects.
     Shapes others = anything();
     others.objects.clear();
     unite(others, static_cast<Shapes&&>(either));
@@ -124,7 +124,8 @@ Shapes Evaluator::dependencies(const Value& rules, Shapes with) {
   return with;
 }
 
-// What the schema and those that surely apply with it (allOf, $ref) speak of. False where that depends on the value.
+// The names and items covered by the schema and by schemas that surely apply with it (allOf, $ref). Returns false if
+// the coverage depends on the value.
 bool Evaluator::collect_evaluated(const Value& schema, std::string_view keyword, Object& known, std::vector<ExprId>& patterns, bool& all,
                                   uint32_t depth) {
   if (!schema.is(Kind::Object)) return true;
@@ -179,7 +180,7 @@ Shapes Evaluator::unevaluated(const Value& schema, Shapes with) {
       ExprId rest = strings_.any();
       for (ExprId keys : patterns) add_pattern(known.regions, rest, keys, ANYTHING);
       known.regions.push_back({rest, conj_of(*value)});
-      // A name that two parts speak of is listed once.
+      // A name covered by two parts is listed once.
       std::vector<Property> names;
       for (const Property& property : known.properties)
         if (std::ranges::none_of(names, [&](const Property& p) { return p.name == property.name; })) names.push_back(property);

@@ -3,7 +3,8 @@
 #include "aici/regex/parser.hpp"
 #include "aici/schema/evaluator.hpp"
 
-// A schema's own keywords, type by type; those that apply other schemas to the same value are in schema_applicators.cpp.
+// A schema's own keywords, type by type; schema_applicators.cpp has the keywords that apply other schemas to the same
+// value.
 namespace aici::schema {
 namespace {
 
@@ -24,7 +25,7 @@ constexpr Words KNOWN[] = {
     "minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref", "dependentRequired",
     "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems"};
 
-// These say something about the value, or hold schemas for others, and constrain nothing.
+// Keywords that annotate the value, or hold schemas for others, and constrain nothing.
 constexpr Words NOTES[] = {
     "title", "description", "default", "example", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
     "id", "$anchor", "$defs", "definitions", "components", "$vocabulary", "contentMediaType", "contentEncoding", "contentSchema",
@@ -42,7 +43,7 @@ bool Evaluator::check_keywords(const Value& schema) {
     if (name == "$dynamicRef" || name == "$recursiveRef") {
       if (!may_drop(schema, name, "references that depend on who refers are not supported; $ref is")) return false;
     } else if (name == "$dynamicAnchor" || name == "$recursiveAnchor") {
-      continue;  // without a reference to it, an anchor like any other
+      continue;  // without a reference, an anchor like any other
     } else if (!may_drop(schema, name, "unknown keyword")) {
       return false;
     }
@@ -124,7 +125,7 @@ uint32_t Evaluator::count(const Value& schema, std::string_view keyword, uint32_
   Decimal value;
   if (!number(schema, keyword, value)) return absent;
   if (value.negative || !value.is_integer()) return refuse(schema, keyword, "must be a whole number, 0 or more"), absent;
-  // Nothing generated is longer than this.
+  // Nothing longer is ever generated.
   return static_cast<uint32_t>(std::min<uint64_t>(value.scaled(0).value_or(UINT64_MAX), 1000000000));
 }
 

@@ -17,7 +17,7 @@ using regex::UNBOUNDED;
 // Lists whose words nest deeper (a, aa, aaa, ...) leave the rest to the simplification of alternations.
 constexpr int MAX_TREE_DEPTH = 100;
 
-// As most writers of JSON spell it when they keep what is not ASCII.
+// The spelling of most JSON writers that keep non-ASCII text.
 Text canonical(std::string_view text) {
   static constexpr char HEX[] = "0123456789abcdef";
   static constexpr std::string_view MEANINGS = "\"\\\b\f\n\r\t", LETTERS = "\"\\bfnrt";
@@ -48,7 +48,7 @@ ExprId literal(std::string_view bytes, regex::Exprs& exprs, ExprId then = EMPTY)
   return then;
 }
 
-// One of `texts`, sorted and different, from byte `at` on, which all have in common up to there.
+// One of `texts`, sorted and different, from byte `at` on; all texts agree in the bytes before.
 ExprId tree(std::span<const Text> texts, size_t at, regex::Exprs& exprs, int depth = 0) {
   std::string_view first = texts.front(), last = texts.back();
   if (texts.size() == 1) return literal(first.substr(at), exprs);

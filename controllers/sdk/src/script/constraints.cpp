@@ -89,7 +89,7 @@ MadeConstraint inner_constraint(const TokTrie& trie, std::span<const Inner> rule
     if (rule.options.empty()) return {.problem = Text("there is no option after ") << json::quoted(rule.after)};
     std::vector<regex::ExprId> options;
     for (const Text& option : rule.options) options.push_back(literal(exprs, option));
-    // No text before which there is `after` and that begins with none of the options.
+    // No text that has `after` before it and begins with none of the options.
     regex::ExprId wrong = exprs.complement(exprs.concat(exprs.alt(static_cast<std::vector<regex::ExprId>&&>(options)), exprs.all()));
     all.push_back(exprs.complement(exprs.concat(exprs.all(), exprs.concat(literal(exprs, rule.after), wrong))));
   }

@@ -11,7 +11,7 @@ namespace aici::script {
 
 namespace {
 
-// What is forced at once: a program that forces for ever meets the end of its sequence, not of its memory.
+// Limit of text forced at once: a program that forces forever reaches the end of its sequence, not of its memory.
 constexpr size_t MAX_FORCED = 1024;
 
 }  // namespace
@@ -21,7 +21,7 @@ void ScriptController::init_prompt(Tokens prompt) {
   sequence_.prompt_len_ = prompt.size();
   program_->start();
   has_ended_ = !sequence_.is_waiting();
-  // What comes first is made ready here, where no step waits for it.
+  // Prepare the first answer here, where no step waits for the guest.
   settle();
 }
 
@@ -29,7 +29,7 @@ PreResult ScriptController::pre_process() {
   bool is_second_round = std::exchange(has_forced_, false);
   settle();
   if (is_pending()) {
-    // The first round of each step forces what it can; what is left must wait for mid_process.
+    // The first round of each step forces as much as possible; the rest must wait for mid_process.
     if (backtrack_ > 0 || is_second_round) return PreResult::go_on();
     has_forced_ = true;
     sent_ = Sent::Known;
@@ -90,7 +90,7 @@ bool ScriptController::post_process(Tokens tokens, uint32_t backtrack) {
   return has_ended_ && !is_pending();
 }
 
-// Runs the program as far as it goes without the host.
+// Run the program as far as possible without the engine.
 void ScriptController::settle() {
   for (;;) {
     if (Fixed* fixed = awaited<Fixed>()) {
@@ -165,8 +165,8 @@ void ScriptController::generated(TokenId token) {
   generated_.over = has_stop || has_words || is_full || (gen->constraint && gen->constraint->is_complete());
 }
 
-// What the constraint forces goes out with what the program forces, as if it had been sampled. Not where text is counted:
-// there a token is chosen for its length.
+// Text forced by the constraint goes out with text forced by the program, as if sampled. Not if text is counted: then
+// the length of a token matters.
 void ScriptController::generate_forced(const Gen& gen) {
   if (!gen.constraint || gen.max_bytes || gen.max_words || forced_.size() >= MAX_FORCED) return;
   if (generated_.over || std::exchange(generated_.has_forced, true)) return;
@@ -197,7 +197,7 @@ bool ScriptController::try_resume_wait(const Wait& wait) {
   return true;
 }
 
-// What may be sampled; false when that is nothing, because of a limit.
+// The tokens that may be sampled; returns false if a limit leaves none.
 bool ScriptController::try_find_mask(Gen& gen) {
   if (gen.constraint) {
     mask_.assign(gen.constraint->mask());
@@ -246,7 +246,7 @@ MidResult ScriptController::answer(OwnStep own) {
   return MidResult::sample(mask_);
 }
 
-// The last token again: no step of the protocol does nothing.
+// Splice the last token back in: the protocol has no step without effect.
 MidResult ScriptController::hold() {
   if (sequence_.tokens_.empty()) fail("a step can be let pass only when the sequence has a token: its prompt is empty");
   sent_ = Sent::Known;

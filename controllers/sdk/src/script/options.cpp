@@ -32,7 +32,7 @@ class OptionsConstraint final : public Constraint {
 
  private:
   TokenId eos_;
-  std::vector<std::vector<TokenId>> options_;  // that begin with what was taken
+  std::vector<std::vector<TokenId>> options_;  // options that begin with the accepted text
   size_t depth_ = 0;
   TokenSet mask_;
 };

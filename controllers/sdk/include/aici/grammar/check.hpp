@@ -1,4 +1,4 @@
-// What tools want to know of a grammar.
+// Facts about a grammar for tools.
 #pragma once
 #include <string_view>
 
@@ -7,7 +7,8 @@
 namespace aici::grammar {
 
 // JSON: {"problems": [{"severity", "line", "column", "message", "example"}], "summary": {...} or null}. The summary is
-// there if the file could be read: {"rules", "productions", "terminals", "skipped", "contextual", "states", "settled"}.
+// present if the file could be read: {"rules", "productions", "terminals", "skipped", "contextual", "states",
+// "settled"}.
 Text check_answer(std::string_view grammar_text);
 
 }  // namespace aici::grammar

@@ -13,7 +13,7 @@ using ProductionId = uint32_t;  // index into productions; 0 is $start -> start 
 inline constexpr SymbolId END = 0;  // terminal 0: the end of the input
 
 struct Place {
-  uint32_t line = 0, column = 0;  // from 1, in code points; 0: nowhere in the file
+  uint32_t line = 0, column = 0;  // from 1, in code points; 0: no position in the file
 };
 
 enum class Assoc : uint8_t { None, Left, Right, NonAssoc };
@@ -26,11 +26,11 @@ struct Precedence {
 struct Terminal {
   enum class Kind : uint8_t { End, Keyword, Regex };
   Kind kind = Kind::End;
-  Text text;          // of a keyword its bytes, of a regex its pattern without the slashes
-  Text name;          // how messages call it: "while", /[0-9]+/, or the name in capitals of a rule that lists regexes
+  Text text;          // keyword: the bytes; regex: the pattern without slashes
+  Text name;          // the name in messages: "while", /[0-9]+/, or the capitalized name of a rule that lists regexes
   bool skip = false;      // listed under SKIP: allowed between lexemes, never seen by the parser
-  bool never = false;     // listed under NEVER: the lexer knows it and no rule takes it, so that it is refused
-  bool caseless = false;  // a keyword whose ASCII letters are in any case
+  bool never = false;     // listed under NEVER: known to the lexer, taken by no rule, so refused
+  bool caseless = false;  // a keyword whose ASCII letters match in either case
   Precedence precedence{};
   Place place{};
 };
@@ -43,7 +43,7 @@ struct Nonterminal {
 struct Production {
   SymbolId head;
   std::vector<SymbolId> body;
-  Precedence precedence{};  // %prec, or that of the last terminal of the body
+  Precedence precedence{};  // %prec, or the precedence of the last terminal in the body
   Place place{};
 };
 

@@ -1,9 +1,9 @@
-// From bytes to terminals: one automaton over all of them, built while it is used.
+// From bytes to terminals: one automaton over all terminals, built on demand.
 //
-// The longest match wins: bytes are read until no terminal can go on. Then the lexeme that ended one byte before is the
-// best terminal that matched there, and the byte begins the next lexeme; if none matched there, the byte is refused:
-// there is no way back by more than one byte. Keywords win over regexes, the longer keyword over the shorter, and of two
-// regexes the one with the longer pattern, then the earlier one.
+// The longest match wins: bytes are read until no terminal can continue. Then the lexeme that ended one byte before is
+// the best terminal that matched there, and the byte begins the next lexeme. If no terminal matched there, the byte is
+// refused: the lexer never goes back by more than one byte. Keywords win over regexes, a longer keyword over a shorter,
+// and of two regexes the longer pattern, then the earlier.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,8 +15,8 @@
 
 namespace aici::grammar {
 
-// A state is the list of terminals that the bytes since the lexeme began can still become, the best first, each with the
-// expression of what is missing. The owner of the TerminalSets must keep them where they are.
+// A state is the list of terminals that the bytes of the lexeme so far can still become, best first, each with the
+// expression of the missing rest. The owner of the TerminalSets must keep them at their address.
 class Lexer {
  public:
   using State = uint16_t;
@@ -25,13 +25,13 @@ class Lexer {
   static constexpr size_t MAX_STATES = (1 << 14) - 1;  // 8 MB of rows; see regex::Dfa
   static constexpr size_t MAX_EXPRS = 150000;          // in weight
 
-  // All regexes of `grammar` are known to be fine.
+  // All regexes of `grammar` must be valid.
   Lexer(const Grammar& grammar, TerminalSets& sets);
 
-  // Where the input begins. Nothing is pending here: the lexeme that would be emitted is empty and is none. SKIP patterns
-  // may leave out a leading newline, so what is skipped from the start of a line on is skipped on the first line too.
+  // The state at the start of the input. Nothing is pending: the lexeme to emit is empty and is no lexeme. SKIP
+  // patterns may start with a newline, so text skipped from the start of a line is skipped on the first line too.
   State initial(SetId viable);
-  // Where a lexeme begins, if the parser can take `viable`. Never a state that a byte leads to.
+  // The state at the start of a lexeme, if the parser can take `viable`. No byte ever leads to this state.
   State start(SetId viable) {
     if (!contextual_) return start_;
     return viable < starts_.size() && starts_[viable] != UNKNOWN ? starts_[viable] : add_start(viable);
@@ -40,7 +40,7 @@ class Lexer {
     State to = row_data_[state * 256u + byte];
     return to != UNKNOWN ? to : explore(state, byte);
   }
-  // The terminal of the lexeme if it ends here; NONE if it cannot.
+  // The terminal of the lexeme if the lexeme ends here; NONE if it cannot end.
   SymbolId winner(State state) const { return states_[state].winner; }
   bool is_skip(SymbolId terminal) const { return skip_[terminal]; }
   // Nothing is pending.
@@ -48,11 +48,11 @@ class Lexer {
   // The terminals that the lexeme can become, now or after more bytes. END stands for SKIP.
   SetId reach(State state) { return reach_[state] != TerminalSets::UNKNOWN ? reach_[state] : find_reach(state); }
 
-  // Forgets all states but those in `live`, which get new numbers. Worth it when is_crowded().
+  // Forget all states but `live`, which get new numbers. Worthwhile if is_crowded().
   void compact(std::span<State> live);
   bool is_crowded() const { return states_.size() > MAX_STATES / 2 || exprs_.weight() > MAX_EXPRS / 2; }
 
-  // Set once the automaton has outgrown its bounds; from then on transitions that are not known yet lead to DEAD.
+  // Set once the automaton has exceeded its limits; from then on unknown transitions lead to DEAD.
   const char* error() const { return error_; }
   size_t num_terminals() const { return skip_.size(); }
   size_t num_states() const { return states_.size(); }
@@ -92,9 +92,9 @@ class Lexer {
 
   TerminalSets* sets_;
   bool contextual_;
-  std::vector<SymbolId> order_;       // the terminals, the best first
+  std::vector<SymbolId> order_;       // the terminals, best first
   std::vector<bool> skip_;            // (terminals,)
-  std::vector<bool> everywhere_;      // (terminals,) competes even where the parser cannot take it: SKIP and NEVER
+  std::vector<bool> everywhere_;      // (terminals,) SKIP and NEVER: competes even if the parser cannot take the terminal
   regex::Exprs exprs_;
   std::vector<regex::ExprId> exprs_of_;  // (ranks,)
   std::vector<uint8_t> classes_;      // (256,) class of each byte

@@ -9,20 +9,20 @@ namespace aici::grammar {
 
 using LrState = uint16_t;  // 0 is the start state
 
-// What to do in a state when the next terminal is known.
+// The action of a state for the next terminal.
 struct Action {
   enum class Kind : uint8_t { Error, Shift, Reduce, Accept };
   Kind kind = Kind::Error;
   uint16_t target = 0;  // Shift: the next LrState. Reduce: the ProductionId.
 };
 
-// Conflicts are settled already. In a state of minimal LR(1) a reduction may come before an error is seen, so whether a
-// terminal can really follow is known only by simulating the reductions on the stack.
+// Conflicts are settled already. In a state of minimal LR(1) a reduction may precede an error, so only simulating the
+// reductions on the stack shows whether a terminal can really follow.
 struct LrTable {
   uint32_t num_states = 0, num_terminals = 0, num_nonterminals = 0;
-  uint32_t num_settled = 0;     // conflicts that precedence settled
+  uint32_t num_settled = 0;     // conflicts settled by precedence
   std::vector<Action> actions;  // (states, terminals)
-  std::vector<LrState> gotos;   // (states, nonterminals); NO_STATE where there is none
+  std::vector<LrState> gotos;   // (states, nonterminals); NO_STATE if there is none
 
   static constexpr LrState NO_STATE = UINT16_MAX;
 

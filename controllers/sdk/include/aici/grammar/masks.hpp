@@ -1,13 +1,13 @@
-// Which tokens a grammar allows, without walking the tree of tokens each time.
+// The tokens allowed by a grammar, without walking the tree of tokens each time.
 //
-// What the lexer says about the bytes of a token has nothing to do with the parser. So it is found once and written down:
-// a *record* of a part of the tree, entered with some lexer state, lists its tokens by the set of terminals that their
-// last lexeme can still become, and the *crossings*: the nodes whose byte ends a lexeme that the parser sees, by terminal.
-// What follows a crossing is another record, since the lexer begins anew there.
+// What the lexer does with the bytes of a token does not depend on the parser, so it is recorded once. A *record* of a
+// part of the tree, entered in some lexer state, lists its tokens by the set of terminals that their last lexeme can
+// still become. The record also lists the *crossings* by terminal: nodes whose byte ends a lexeme that the parser sees.
+// Another record describes the text after a crossing, because the lexer starts anew there.
 //
-// A mask then asks the parser about terminals, not bytes: tokens are allowed whose set meets the viable terminals of
-// the stack, and a crossing is followed with the stack after its terminal if that is viable. SKIP changes no stack, so
-// it is no crossing, and words behind a blank cost nothing.
+// So a mask asks the parser about terminals, not bytes. Tokens are allowed if their set meets the viable terminals of
+// the stack. A crossing is followed, with the stack after its terminal, if the terminal is viable. SKIP changes no
+// stack and is no crossing, so words after a blank cost nothing.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,15 +21,15 @@ namespace aici::grammar {
 
 class Masks {
  public:
-  // Records are forgotten when they become larger than this.
+  // Records larger than this in total are forgotten.
   static constexpr size_t MAX_BYTES = 12 << 20;
 
-  // Adds to `mask` the tokens of `trie` that can follow when the lexer is in `state` and the parser has `stack`. The
-  // same trie, lexer and stacks each time.
+  // Add to `mask` the tokens of `trie` that can follow with the lexer in `state` and the parser at `stack`. Always call
+  // with the same trie, lexer and stacks.
   void allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks& stacks, Lexer::State state, StackId stack,
              TokenSet& mask);
 
-  // To be called when lexer states were renumbered.
+  // Call after lexer states were renumbered.
   void forget();
 
   size_t size_bytes() const { return size_bytes_; }
@@ -39,8 +39,8 @@ class Masks {
   using GroupId = uint32_t;
   using State = Lexer::State;
 
-  // Tokens that end in a lexeme that can become `reach`: few of them as a list, many as a set, to which a slice of the
-  // vocabulary may come.
+  // Tokens that end in a lexeme that can become `reach`: few tokens as a list, many as a set, perhaps with a slice of
+  // the vocabulary.
   struct Tokens {
     SetId reach;
     std::vector<TokenId> few{};
@@ -61,21 +61,21 @@ class Masks {
     std::vector<Tokens> tokens;
     std::vector<Crossing> crossings;
   };
-  // Nodes of the tree that a lexeme begins with, in order.
+  // Nodes of the tree at which a lexeme begins, in order.
   struct Group {
     uint32_t first, num;  // in group_nodes_
   };
-  // Tokens by what they can become, while they are collected.
+  // Collects tokens by the terminals that they can become.
   class Buckets {
    public:
     Tokens& of(SetId reach);
-    std::vector<Tokens> take();  // empties it
+    std::vector<Tokens> take();  // empties the collection
 
    private:
     std::vector<Tokens> tokens_;
     std::vector<uint32_t> slots_;  // (sets,)
   };
-  // A part of the tree that many records are put together from: a child of the root in some state, with what is below.
+  // A part of the tree from which many records are assembled: a child of the root in some state, with its subtree.
   struct Part {
     std::vector<Tokens> tokens;
     std::vector<std::pair<SymbolId, NodeId>> crossings;
@@ -100,7 +100,7 @@ class Masks {
   const Record& keep();
   GroupId group_of(const std::vector<NodeId>& nodes);
 
-  // A table from 64-bit keys to numbers 0, 1, 2 ... in the order in which they were added.
+  // A table from 64-bit keys to numbers 0, 1, 2 ... in the order of insertion.
   struct Keys {
     std::vector<uint64_t> keys;
     regex::InternTable table;

@@ -1,4 +1,4 @@
-// From the text of a .y file to all that a recognizer is made of.
+// From the text of a .y file to all parts of a recognizer.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -14,7 +14,7 @@ struct Parser {
   LrTable table;
 };
 
-// nullopt, and `why`, when there is an error in the grammar.
+// nullopt, with `why`, if the grammar has an error.
 std::optional<Parser> read_parser(std::string_view text, Text& why);
 
 }  // namespace aici::grammar

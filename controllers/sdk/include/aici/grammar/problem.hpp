@@ -1,4 +1,4 @@
-// What is wrong with a grammar, or looks wrong.
+// An error or a warning about a grammar.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -14,7 +14,7 @@ struct Problem {
   Severity severity;
   Place place;
   Text message;
-  Text example{};  // an input that shows it; may be empty
+  Text example{};  // an input that shows the problem; may be empty
 };
 
 inline bool has_errors(const std::vector<Problem>& problems) {
@@ -31,7 +31,7 @@ inline void add_warning(std::vector<Problem>& problems, Place place, std::string
   problems.push_back({Severity::Warning, place, Text(message)});
 }
 
-// "line 3, column 7: what is so\n  example: ..."; no newline at the end.
+// "line 3, column 7: message\n example: ..."; no newline at the end.
 Text describe(const Problem& problem);
 
 }  // namespace aici::grammar

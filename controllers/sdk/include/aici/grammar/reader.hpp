@@ -29,8 +29,8 @@ inline constexpr size_t MAX_SYMBOLS = 4096;
 inline constexpr size_t MAX_PRODUCTIONS = 16384;
 inline constexpr size_t MAX_BODY = 1024;  // symbols in one alternative
 
-// nullopt when there is an error among the problems, which are added in the order in which they are found. Every rule of a
-// grammar that is returned can end, and no terminal but those under SKIP matches the empty string.
+// nullopt if one of the problems is an error; problems are added in the order of discovery. In a returned grammar every
+// rule can end, and no terminal but those under SKIP matches the empty string.
 std::optional<Grammar> read_grammar(std::string_view text, std::vector<Problem>& problems);
 
 }  // namespace aici::grammar

@@ -1,4 +1,4 @@
-// A grammar as a constraint: the text generated is a sentence of the grammar. See aici/recognizer.hpp.
+// A grammar as a constraint: the generated text is a sentence of the grammar. See aici/recognizer.hpp.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace aici::grammar {
 
-// A byte is allowed exactly if some sentence begins with the text so far and the byte: the lexeme that it is part of must
-// be able to become a terminal that the parser can take, after the reductions that it asks for.
+// A byte is allowed exactly if some sentence begins with the text so far and the byte: the lexeme of the byte must be
+// able to become a terminal that the parser can take, after the required reductions.
 class GrammarRecognizer {
  public:
   GrammarRecognizer(const Grammar& grammar, LrTable table);
@@ -29,13 +29,13 @@ class GrammarRecognizer {
   bool special_allowed(SpecialToken special);
   void trie_finished();
 
-  // Forgets the n oldest pushes, which cannot be undone any more.
+  // Forget the n oldest pushes, which cannot be undone afterwards.
   void forget(size_t n) { path_.erase(path_.begin(), path_.begin() + static_cast<ptrdiff_t>(n)); }
-  // Adds the tokens of `trie` that may follow; the same trie each time.
+  // Add the tokens of `trie` that may follow; always call with the same trie.
   void allow_tokens(const TokTrie& trie, TokenSet& mask);
   const char* error() const { return parts_->lexer.error() ? parts_->lexer.error() : parts_->stacks.error(); }
 
-  // For messages: the terminals one of which must come next, or must go on where a lexeme is pending.
+  // For messages: the terminals that may come next, or that may continue if a lexeme is pending.
   std::vector<SymbolId> expected();
 
  private:
@@ -43,7 +43,7 @@ class GrammarRecognizer {
     Lexer::State lexer;
     StackId stack;
   };
-  // Apart, so that their addresses stay.
+  // Allocated separately, so that their addresses stay.
   struct Parts {
     TerminalSets sets;
     Lexer lexer;

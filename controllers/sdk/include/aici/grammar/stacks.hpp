@@ -1,5 +1,5 @@
-// The stacks of the LR parser as one tree: a stack is a node, and what is below its top is the node's parent. Equal
-// stacks are the same node, so what is known of a stack is known wherever the text comes back to it.
+// The stacks of the LR parser as one tree: a stack is a node, and the rest below its top is the node's parent. Equal
+// stacks are the same node, so facts about a stack hold wherever the text returns to the stack.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,13 +15,13 @@ using StackId = uint32_t;
 
 class Stacks {
  public:
-  static constexpr StackId EMPTY = 0;  // holds the start state only
+  static constexpr StackId EMPTY = 0;  // holds only the start state
   static constexpr size_t MAX_STACKS = 1 << 19;  // 16 bytes each
 
-  // The owner of the TerminalSets must keep them where they are.
+  // The owner of the TerminalSets must keep them at their address.
   Stacks(const Grammar& grammar, LrTable table, TerminalSets& sets);
 
-  // The terminals that can be shifted, after the reductions that they ask for. END stands for SKIP and is always there.
+  // The terminals that can be shifted, after the required reductions. END stands for SKIP and is always included.
   SetId viable(StackId stack) {
     if (viable_[stack] == TerminalSets::UNKNOWN) find_viable(stack);
     return viable_[stack];
@@ -31,11 +31,11 @@ class Stacks {
   // `terminal` must be viable.
   StackId shift(StackId stack, SymbolId terminal);
 
-  // Forgets all stacks but EMPTY and those in `live`, which get new numbers. Worth it when is_crowded().
+  // Forget all stacks but EMPTY and `live`, which get new numbers. Worthwhile if is_crowded().
   void compact(std::span<StackId> live);
   bool is_crowded() const { return nodes_.size() > crowd_; }
 
-  // Set once the stacks have outgrown their bounds; what is returned from then on is safe and means nothing.
+  // Set once the stacks have exceeded their limits; later results are safe to use but meaningless.
   const char* error() const { return error_; }
   size_t size() const { return nodes_.size(); }
 
@@ -50,7 +50,7 @@ class Stacks {
     uint32_t length;
     SetId lookaheads;  // END means the end of the input
   };
-  // What an LR state says about all terminals at once.
+  // The actions of an LR state for all terminals at once.
   struct Row {
     SetId shifts;
     uint32_t first_reduction, num_reductions;

@@ -12,13 +12,14 @@ namespace aici::grammar {
 inline constexpr size_t MAX_LR_STATES = 16384;
 inline constexpr size_t MAX_ACTIONS = 4 << 20;  // states x (terminals + nonterminals)
 
-// Accepts what the canonical LR(1) tables accept (Knuth 1965), with the fewer states of Pager (1977): a conflict that is
-// reported is one of the grammar. Precedence settles shift against reduce as in yacc; other conflicts are errors.
-// The table is of use only if no error was added.
+// Accepts the language of the canonical LR(1) tables (Knuth 1965) with fewer states (Pager 1977): every reported
+// conflict is a conflict of the grammar. Precedence settles shift against reduce as in yacc; other conflicts are
+// errors. The table may be used only if no error was added.
 LrTable build_table(const Grammar& grammar, std::vector<Problem>& problems);
 
-// The canonical tables of a grammar without unsettled conflicts; nullopt if they have more than `max_states`. In them, a
-// terminal that has an action in a state can follow every text that leads to the state (but where precedence forbids it).
+// The canonical tables of a grammar without unsettled conflicts; nullopt if there are more than `max_states`. With
+// canonical tables, a terminal with an action in a state can follow every text that leads to the state (unless
+// precedence forbids it).
 std::optional<LrTable> build_canonical_table(const Grammar& grammar, size_t max_states);
 
 }  // namespace aici::grammar

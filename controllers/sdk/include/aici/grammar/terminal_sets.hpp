@@ -1,7 +1,7 @@
 // Sets of terminals, numbered: equal sets have equal numbers.
 //
-// In a set of terminals that a lexeme can become, and in one of those that the parser can take, bit 0 (END) stands for
-// SKIP: the parser can always take what it never sees. So two sets meet exactly where a lexeme can go on.
+// Bit 0 (END) stands for SKIP, in the set of terminals that a lexeme can become and in the set that the parser can
+// take: the parser always accepts what it never sees. So two sets meet exactly if a lexeme can continue.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,7 +14,7 @@ namespace aici::grammar {
 
 using SetId = uint32_t;
 
-// A set that is being put together.
+// A set under construction.
 class TerminalSet {
  public:
   explicit TerminalSet(size_t num_terminals) : words_(num_terminals / 64 + 1) {}
@@ -50,7 +50,7 @@ class TerminalSets {
     for (size_t i = 0; i < num_words_; i++) common |= p[i] & q[i];
     return common != 0;
   }
-  // Adds to `set` what x has, or what x and y both have.
+  // Add to `set` the members of x, or the common members of x and y.
   void add_to(TerminalSet& set, SetId x) const {
     for (size_t i = 0; i < num_words_; i++) set.words_[i] |= words(x)[i];
   }

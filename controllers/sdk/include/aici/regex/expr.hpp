@@ -1,10 +1,10 @@
-// Regular expressions over bytes, as numbered nodes: equal expressions have equal numbers (hash-consing), and the
-// constructors simplify, so that derivatives of one expression stay few. Intersections, complements and recursive rules
-// are expressions like the others: with rules, what is described is context-free, and a derivative is a stack that reads
-// `head . tail . tail`.
+// Regular expressions over bytes, as numbered nodes. Equal expressions have equal numbers (hash-consing), and the
+// constructors simplify, so an expression has few derivatives. Intersections, complements and recursive rules are
+// ordinary expressions. With rules the language is context-free, and a derivative is a stack that reads `head . tail .
+// tail`.
 //
-// Two facts hold by construction and the constraint relies on them: an expression that matches nothing IS `NOTHING`, and
-// one that matches only the empty string IS `EMPTY`. Rules are the exception until `settle`.
+// Constraints rely on two facts that hold by construction: an expression that matches nothing IS `NOTHING`, and an
+// expression that matches only the empty string IS `EMPTY`. Rules are the exception until `settle`.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,23 +34,23 @@ class Exprs {
   ExprId alt(std::vector<ExprId> members) { return alt(static_cast<std::vector<ExprId>&&>(members), 0); }
   ExprId repeat(ExprId body, uint32_t min, uint32_t max);  // max may be UNBOUNDED; min <= max
 
-  // What all members match. Members may hold no rules. Whether anything is left is decided here, by looking for a text;
-  // when that takes too much work, error() is set.
+  // The texts matched by all members, which may hold no rules. Whether any text is left is decided here, by searching
+  // for one; if the search takes too much work, error() is set.
   ExprId both(std::vector<ExprId> members);
   ExprId both(ExprId a, ExprId b) { return both(std::vector<ExprId>{a, b}); }
-  // All byte strings, UTF-8 or not, that `e` does not match: meet it with what is text. `e` may hold no rules.
+  // All byte strings, UTF-8 or not, not matched by `e`: intersect the result with all text. `e` may hold no rules.
   ExprId complement(ExprId e);
   ExprId all() const { return all_; }
 
   // Decimal digits, at least one, leading zeros allowed, whose value is a multiple of n; 1 <= n <= MAX_DIVISOR.
   ExprId digits_multiple_of(uint64_t n);
 
-  // A name for an expression that is given later and may hold the name. What it stands for must not match the empty
-  // string and must not begin with the rule itself: settle() sees to the first, derive() to the second (error()).
+  // A name for an expression that is defined later and may contain the name. The expression must not match the empty
+  // string (settle() checks) and must not begin with the rule itself (derive() checks, see error()).
   ExprId rule();
   void define(ExprId rule, ExprId body);
-  // To be called once all rules are defined and before derivatives are taken (Dfa does): `root` without the rules that
-  // can never come to an end, which are NOTHING. Expressions other than the result are not to be used afterwards.
+  // Call after all rules are defined and before derivatives are taken (Dfa does): returns `root` without the rules that
+  // can never end, which become NOTHING. Other expressions must not be used afterwards.
   ExprId settle(ExprId root);
 
   bool nullable(ExprId e) const { return nodes_[e].nullable; }
@@ -62,43 +62,44 @@ class Exprs {
   };
   std::optional<Counted> as_counted(ExprId e) const;
 
-  // An expression that reads head tail, where the head is small, may be empty, and is likely to stand before other tails.
+  // An expression that reads head tail, where the head is small, may be empty, and is likely to stand before other
+  // tails.
   struct Split {
     ExprId head, tail;
   };
   std::optional<Split> split(ExprId e);
 
-  // For e = x & ~y, with finitely many texts in y, perhaps before a tail or beside other ways: x. Where all texts of
-  // unboundedly many may begin a text of x, they may begin one of e: some of their endings are not in y. NOTHING when e
-  // is not of this form.
+  // For e = x & ~y with finitely many texts in y, perhaps before a tail or beside alternatives: x. If all texts of an
+  // unbounded number may begin a text of x, then they may begin a text of e: some of their endings are not in y.
+  // NOTHING if e has another form.
   ExprId without_exceptions(ExprId e) const { return without_exceptions(e, 0); }
 
-  // What may follow after `byte` (Brzozowski 1964): the language { w : byte w in L(e) }.
+  // The text that may follow after `byte` (Brzozowski 1964): the language { w : byte w in L(e) }.
   ExprId derive(ExprId e, uint8_t byte) {
     ByteSet alike;
     return derive(e, byte, alike);
   }
-  // The same; `alike` becomes a set with `byte` in it all of whose bytes have this derivative.
+  // The same; `alike` becomes a set of bytes, including `byte`, that all have this derivative.
   ExprId derive(ExprId e, uint8_t byte, ByteSet& alike);
 
-  // An expression that allows the same texts of up to `longest` bytes as beginnings, where counts that go further are as
-  // good as unbounded: what is found out about it holds for many counts.
+  // An expression that allows the same beginnings of up to `longest` bytes. Larger counts become unbounded, so facts
+  // found out about the result hold for many counts.
   ExprId capped(ExprId e, uint32_t longest);
 
-  // Bytes that no set of this arena tells apart get the same class number. Derivatives make no finer sets.
+  // Bytes not distinguished by any set of this arena get the same class number. Derivatives make no finer sets.
   std::vector<uint8_t> byte_classes() const;
 
-  // An arena with no more than what `roots` consist of; `roots` become numbers in it.
+  // An arena with only the nodes of `roots`; `roots` become numbers in the new arena.
   Exprs copy_of(std::span<ExprId> roots) const;
 
-  // Set once something was asked for that is not allowed or takes too much work; results from then on mean nothing.
+  // Set once a request was invalid or took too much work; from then on results are meaningless.
   const char* error() const { return error_; }
 
   size_t size() const { return nodes_.size(); }
-  // Room for so many nodes, a power of two, so that growing does not fall into the time of a mask.
+  // Reserve room for this many nodes, a power of two, so that growth does not fall into the time of a mask.
   void reserve(size_t num);
 
-  // Nodes and members of alternations: what grows while derivatives are taken.
+  // Nodes and members of alternations: the part that grows while derivatives are taken.
   size_t weight() const { return nodes_.size() + members_.size() / 4; }
 
  private:
@@ -111,16 +112,16 @@ class Exprs {
     bool nullable;
     bool has_rules;
     uint32_t a, b, c;
-    bool is_finite = false;  // it is known to match finitely many texts
+    bool is_finite = false;  // known to match finitely many texts
   };
 
-  // One member of an alternation, seen as a head and what follows it.
+  // One member of an alternation, split into a head and the rest.
   struct Term {
     ExprId head, tail;
     bool operator==(const Term&) const = default;
   };
 
-  // Digits, some of which were read: their value so far, modulo n. `begun` once there was one.
+  // Digits of which some were read: their value so far, modulo n. `begun`: at least one digit was read.
   struct Digits {
     uint64_t n, remainder;
     bool begun;
@@ -128,7 +129,7 @@ class Exprs {
     uint32_t hash() const;
   };
 
-  // What is known about And and Not; all others match something.
+  // Facts about And and Not; all other expressions match something.
   enum class Emptiness : uint8_t { Unknown, NotEmpty, Empty };
 
   ExprId add(const Node& node);
@@ -177,18 +178,18 @@ class Exprs {
   std::vector<Digits> digits_;
   std::vector<ExprId> bodies_;  // of rules
   InternTable node_table_, set_table_, digits_table_;
-  std::vector<Emptiness> emptiness_;  // (nodes,) as far as it was needed
-  std::vector<uint32_t> seen_in_;     // (nodes,) as far as it was needed: the search that came by last
+  std::vector<Emptiness> emptiness_;  // (nodes,) as far as needed
+  std::vector<uint32_t> seen_in_;     // (nodes,) as far as needed: the search that last visited the node
   uint32_t last_search_ = 0;
   uint64_t alt_terms_ = 0;  // sorted so far: the cost of derivatives
   ExprId all_;
   const char* error_ = nullptr;
 
-  // The derivation under way. Expressions share parts, so results are kept. Deciding an intersection takes derivatives
-  // in the middle of one: each has a number of its own.
+  // The running derivation. Expressions share parts, so results are kept. Deciding an intersection takes derivatives in
+  // the middle of a derivation: every derivation has its own number.
   std::vector<ExprId> memo_;
   std::vector<uint32_t> memo_round_;
-  std::vector<uint8_t> rule_open_;  // (rules,) its derivation has begun and not ended
+  std::vector<uint8_t> rule_open_;  // (rules,) a derivation has begun and not ended
   ByteSet alike_;
   uint32_t round_ = 0, last_round_ = 0;
   uint32_t depth_ = 0;

@@ -1,5 +1,5 @@
-// Masks of states that read head . tail, where many states have the same head: what the vocabulary looks like behind the
-// head is found out once, and only what lies behind it is walked for each tail.
+// Masks of states of the form head . tail, if many states share the head: the vocabulary behind the head is explored
+// once, and only the part behind the head is walked for each tail.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,12 +13,13 @@ namespace aici::regex {
 
 class HeadMasks {
  public:
-  // Adds the tokens that `state` allows; false, and nothing added, when it has no head.
+  // Add the tokens allowed in `state`; returns false and adds nothing if the state has no head.
   bool try_allow_tokens(Dfa& dfa, StateId state, const TokTrie& trie, TokenSet& mask);
 
  private:
-  // Of one head below one node: a token is allowed when it stays inside the head, or when the tail takes what follows a
-  // text of the head. Where that may begin is a crossing: the node of the tail's first byte.
+  // Facts about one head below one node: a token is allowed if the token stays inside the head, or if the tail accepts
+  // the rest after a text of the head. A position where the rest may begin is a crossing: the node of the tail's first
+  // byte.
   struct Walk {
     StateId head;
     uint32_t node;
@@ -35,8 +36,8 @@ class HeadMasks {
 
   static constexpr size_t MAX_BYTES = 2 << 20;
   static constexpr size_t MAX_CROSSINGS = 4000;
-  static constexpr int MAX_DEPTH = 4;  // heads after heads in one token
-  static constexpr uint32_t MIN_SUBTREE = 64;  // nodes; less is walked at once
+  static constexpr int MAX_DEPTH = 4;  // heads in sequence within one token
+  static constexpr uint32_t MIN_SUBTREE = 64;  // nodes; a smaller part is walked directly
 
   const Split& split(Dfa& dfa, StateId state);
   const Walk& walk(Dfa& dfa, StateId head, uint32_t node, const TokTrie& trie);
@@ -48,7 +49,7 @@ class HeadMasks {
   std::vector<std::unique_ptr<Walk>> walks_;
   InternTable walk_table_;
   size_t bytes_ = 0;
-  uint32_t compaction_ = 0;  // of the automaton, when this was found out
+  uint32_t compaction_ = 0;  // renumberings of the automaton at the time of the record
 };
 
 }  // namespace aici::regex

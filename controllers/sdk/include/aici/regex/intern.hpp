@@ -1,14 +1,14 @@
-// Hash-consing: finds the number of a value that was seen before.
+// Hash-consing: find the number of a value seen before.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace aici::regex {
 
-// An open-addressed table of numbers into a list that the owner keeps. Load stays below one half.
+// An open-addressed table of numbers into a list kept by the owner. The load stays below one half.
 class InternTable {
  public:
-  // The number n with equal(n), else calls add() and keeps the number that it returns.
+  // The number n with equal(n); else calls add() and keeps the returned number.
   template <typename Equal, typename Add>
   uint32_t find_or_add(uint32_t hash, Equal equal, Add add) {
     if (2 * (used_ + 1) > slots_.size()) grow(slots_.empty() ? 64 : slots_.size() * 2);
@@ -22,7 +22,7 @@ class InternTable {
     return number;
   }
 
-  // Grows at once to what so many need, a power of two.
+  // Grow at once to the size for this many numbers, a power of two.
   void reserve(size_t num) {
     if (2 * num > slots_.size()) grow(2 * num);
   }
@@ -30,7 +30,7 @@ class InternTable {
  private:
   static constexpr uint32_t FREE = UINT32_MAX;
 
-  // With its hash, so that growing need not ask for it again.
+  // Stored with its hash, so that growing does not compute hashes again.
   struct Slot {
     uint32_t hash, number;
   };

@@ -1,7 +1,7 @@
 // From the text of a regular expression to an expression over bytes.
 //
-// The syntax is described in controllers/guests/regex/README.md. Of what Python's `re` has, everything is there that is
-// regular; all else is refused by name and position. Unless `search` is set, a match is a match of the whole text.
+// controllers/guests/regex/README.md describes the syntax: everything of Python's `re` that is regular; everything else
+// is refused with name and position. Unless `search` is set, a match is a match of the whole text.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -13,7 +13,7 @@
 
 namespace aici::regex {
 
-// What is wrong with a pattern. `position` counts code points from 0 (bytes if the pattern is not UTF-8).
+// A problem of a pattern. `position` counts code points from 0 (bytes if the pattern is not UTF-8).
 struct Problem {
   uint32_t position;
   Text message;
@@ -21,17 +21,17 @@ struct Problem {
 
 struct ParseOptions {
   Encoding encoding = Encoding::Utf8;
-  // A match anywhere in the text is enough, and the dialect is that of ECMA-262: `pattern` of JSON Schema.
+  // A match anywhere in the text is enough, and the dialect is ECMA-262: `pattern` of JSON Schema.
   bool search = false;
 };
 
-// Adds the expression of `pattern` to `exprs`. When it is refused, returns NOTHING and sets `problem`.
+// Add the expression of `pattern` to `exprs`. If the pattern is refused, returns NOTHING and sets `problem`.
 ExprId parse(std::string_view pattern, Exprs& exprs, std::optional<Problem>& problem, ParseOptions options = {});
 
-// A whole pattern, as an automaton. Nothing, with `problem` set, when it is refused.
+// A whole pattern as an automaton; none, with `problem` set, if the pattern is refused.
 std::optional<Dfa> compile(std::string_view pattern, std::optional<Problem>& problem, ParseOptions options = {});
 
-// "regex error at position 2: what", the pattern around the position, and a caret under it; no newline at the end.
+// "regex error at position 2: what", the pattern near the position, and a caret below; no newline at the end.
 Text describe(const Problem& problem, std::string_view pattern);
 
 }  // namespace aici::regex

@@ -1,4 +1,4 @@
-// From schemas to shapes. Nothing recurs: items and properties stay conjunctions until they are asked for.
+// From schemas to shapes. Nothing recurs: items and properties stay conjunctions until needed.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -12,27 +12,27 @@ namespace aici::schema {
 
 class Evaluator {
  public:
-  // All arguments must outlive this; problems are added to `report`.
+  // All arguments must outlive the evaluator; problems are added to `report`.
   Evaluator(const json::Value& root, regex::Exprs& exprs, StringLanguages& strings, const Options& options, Report& report);
 
   ConjId conj_of(const json::Value& schema);
   ConjId meet(ConjId x, ConjId y);
-  // What is not in `conj`, as a union.
+  // The complement of `conj`, as a union.
   std::vector<ConjId> outside(ConjId conj);
 
-  // Stays where it is. Empty when there is a problem.
+  // The address is stable. Empty if there is a problem.
   const Shapes& shapes(ConjId conj);
 
-  // A conjunction that some schema is: for messages.
+  // For messages: a conjunction that is some schema.
   const json::Value& schema_of(ConjId conj) const;
 
-  // Refused, or with Options::lenient dropped: then `true`.
+  // Refuse; or with Options::lenient drop, and then return `true`.
   bool may_drop(const json::Value& schema, std::string_view keyword, std::string_view why);
   void note_dropped(const json::Value& schema, std::string_view keyword, std::string_view why);
   void refuse(const json::Value& at, std::string_view keyword, std::string_view why);
 
  private:
-  // A schema, or a value that is to be exactly this one.
+  // A schema, or a value that must be matched exactly.
   struct Literal {
     const json::Value* at;
     bool constant, negated;
@@ -109,10 +109,10 @@ class Evaluator {
   regex::InternTable literal_table_, conj_table_;
   std::vector<std::unique_ptr<Shapes>> memo_;  // by conjunction
   std::vector<bool> under_way_;
-  const json::Value* current_;  // the schema that is being evaluated
+  const json::Value* current_;  // the schema under evaluation
   uint32_t depth_ = 0, work_ = 0;
-  // What is only looked into (is_empty) is given up where it would need what is under way, or be refused: nothing is
-  // reported then, and nothing remembered.
+  // A mere test (is_empty) is given up if the test needs a running evaluation or would be refused: then nothing is
+  // reported and nothing is cached.
   bool looking_ = false, gave_up_ = false;
 };
 

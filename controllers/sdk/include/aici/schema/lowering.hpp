@@ -1,5 +1,5 @@
-// From shapes to one expression over bytes: the JSON texts of their values. Arrays and objects are rules, so that schemas
-// may recur.
+// From shapes to one expression over bytes: the JSON texts of the values. Arrays and objects are rules, so schemas may
+// recur.
 #pragma once
 #include <vector>
 
@@ -11,19 +11,19 @@ class Lowering {
  public:
   Lowering(Evaluator& evaluator, regex::Exprs& exprs, StringLanguages& strings, const Options& options);
 
-  // The texts of what `conj` allows. Everything it refers to is lowered too.
+  // The texts allowed by `conj`. Everything that `conj` refers to is lowered too.
   regex::ExprId texts(ConjId conj);
 
  private:
   static constexpr size_t MAX_RULES = 4096;        // of one array
   static constexpr size_t MAX_COUNTED = 20000;     // of one object: properties times counts
-  static constexpr size_t MAX_UNIQUE_VALUES = 10;  // every set of them is a state
+  static constexpr size_t MAX_UNIQUE_VALUES = 10;  // every subset is a state
 
   struct Rule {
     ConjId conj;
     regex::ExprId name;
   };
-  // An item of an array: a value, and which `contains` it counts for.
+  // An item of an array: a value, and the `contains` for which the value counts.
   struct Choice {
     ConjId value;
     uint32_t counts;  // bit i: contains[i]
@@ -38,8 +38,8 @@ class Lowering {
   bool list_values(ConjId conj, std::vector<Text>& out);
 
   // object_lowering.cpp
-  struct Others {  // keys that are no named property
-    regex::ExprId pair, wanted;  // any of them; the one that there must be, or EMPTY
+  struct Others {  // keys other than named properties
+    regex::ExprId pair, wanted;  // any of them; the required first one, or EMPTY
   };
   regex::ExprId object(const Object& object, const json::Value& schema);
   regex::ExprId object_with(const Object& object, const Others& others, const json::Value& schema);
@@ -54,8 +54,8 @@ class Lowering {
   Evaluator& evaluator_;
   regex::Exprs& exprs_;
   StringLanguages& strings_;
-  regex::ExprId space_, comma_, colon_;  // with the white space that may be there
-  std::vector<regex::ExprId> known_;     // (conjunctions,) UNKNOWN where it was not asked for
+  regex::ExprId space_, comma_, colon_;  // with optional white space
+  std::vector<regex::ExprId> known_;     // (conjunctions,) UNKNOWN if never asked for
   std::vector<Rule> to_do_;
 };
 

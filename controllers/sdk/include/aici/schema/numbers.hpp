@@ -1,4 +1,4 @@
-// Sets of JSON numbers, and the texts that stand for their members.
+// Sets of JSON numbers, and the texts of their members.
 #pragma once
 #include <optional>
 #include <vector>
@@ -13,7 +13,7 @@ struct Bound {
   bool exclusive = false;
 };
 
-// All conditions together. `values`, when there is one, is the list to choose from.
+// All conditions must hold. `values`, if given, is the list of allowed values.
 struct Numbers {
   enum class Whole : uint8_t { Either, Only, Never };
   struct Value {
@@ -29,14 +29,14 @@ struct Numbers {
   bool has(const Decimal& number) const;  // values not considered
 };
 
-// False when nothing is in both, as far as bounds and values show it.
+// Returns false if bounds and values show that the intersection is empty.
 bool intersect(const Numbers& x, const Numbers& y, Numbers& both);
 
-// The numbers outside, as a union.
+// The complement, as a union.
 std::vector<Numbers> complement(const Numbers& numbers);
 
-// Integers are written without fraction and exponent; other numbers with an exponent only where nothing bounds them.
-// A minus sign comes only where a number below zero is allowed. nullopt: multiples that no automaton of ours can count.
+// Integers are written without fraction and exponent; other numbers have an exponent only if nothing bounds them. A
+// minus sign comes only if a number below zero is allowed. nullopt: multiples beyond our automata.
 std::optional<regex::ExprId> language(const Numbers& numbers, regex::Exprs& exprs);
 
 }  // namespace aici::schema

@@ -1,4 +1,4 @@
-// What a schema's author is told.
+// Messages for the author of a schema.
 #pragma once
 #include <vector>
 
@@ -12,7 +12,7 @@ struct Problem {
   Text message;
 };
 
-// "what at #/pointer: message", a line each; no newline at the end.
+// "what at #/pointer: message", one per line; no newline at the end.
 inline Text describe(const std::vector<Problem>& problems, std::string_view what) {
   Text text;
   for (const Problem& problem : problems)
@@ -21,19 +21,20 @@ inline Text describe(const std::vector<Problem>& problems, std::string_view what
 }
 
 struct Report {
-  std::vector<Problem> problems;  // any of these: nothing is generated
-  std::vector<Problem> dropped;   // what was left out because of Options::lenient
+  std::vector<Problem> problems;  // with any of these, nothing is generated
+  std::vector<Problem> dropped;   // parts dropped because of Options::lenient
 };
 
-// Compact: at most one space after : and , and none elsewhere. None: not there either. Spaced: just one there. Flexible:
-// at most one newline and an indentation wherever JSON allows white space inside the value.
+// Compact: at most one space after : and , and none elsewhere. None: no space at all. Spaced: exactly one space there.
+// Flexible: at most one newline and an indentation wherever JSON allows white space inside the value.
 enum class Space : uint8_t { Compact, None, Spaced, Flexible };
 
 struct Options {
   Space space = Space::Compact;
-  // What cannot be honoured is left out and listed in Report::dropped, instead of refused.
+  // Unsupported parts are dropped and listed in Report::dropped instead of refused.
   bool lenient = false;
-  // An unknown `format` constrains nothing, as in the standard, and is listed; otherwise it is refused.
+  // An unknown `format` constrains nothing, as in the standard, and is listed; otherwise an unknown `format` is
+  // refused.
   bool ignore_unknown_formats = false;
 };
 

@@ -1,4 +1,4 @@
-// Where `$ref` leads, inside one document: pointers, anchors, embedded `$id`s.
+// The target of `$ref` inside one document: pointers, anchors, embedded `$id`s.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -9,15 +9,15 @@ namespace aici::schema {
 
 class References {
  public:
-  // `root` must outlive this.
+  // `root` must outlive this object.
   explicit References(const json::Value& root);
 
-  // What `reference`, the `$ref` of the schema `from`, names; null when nothing in the document has that name.
+  // The target of `reference`, the `$ref` of the schema `from`; null if the document has no such name.
   const json::Value* target(const json::Value& from, std::string_view reference) const;
 
  private:
   struct Named {
-    Text uri;  // without a fragment; of an anchor `uri#anchor`
+    Text uri;  // without a fragment; for an anchor `uri#anchor`
     const json::Value* schema;
   };
   struct Based {

@@ -1,4 +1,4 @@
-// What a schema means: a set of JSON values, by type. Unions are lists; intersections are taken when they are made.
+// The meaning of a schema: a set of JSON values, by type. Unions are lists; intersections are computed at once.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -10,23 +10,23 @@
 
 namespace aici::schema {
 
-// A conjunction of schemas: what an item or a property must be. Evaluated when it is needed, since schemas recur.
+// A conjunction of schemas, for an item or a property. Evaluated on demand, since schemas recur.
 using ConjId = uint32_t;
 inline constexpr ConjId ANYTHING = 0;
 inline constexpr ConjId NEVER = 1;
 
-// At least `min`, at most `max` of the items from `from` on are `item`.
+// Of the items from `from` on, at least `min` and at most `max` are `item`.
 struct Contains {
   ConjId item;
   uint32_t from, min, max;
 };
 
 struct Array {
-  std::vector<ConjId> prefix{};  // item i is prefix[i], those beyond are `rest`
+  std::vector<ConjId> prefix{};  // item i is prefix[i], further items are `rest`
   ConjId rest = ANYTHING;
   uint32_t min = 0, max = regex::UNBOUNDED;
   std::vector<Contains> contains{};
-  const json::Value* unique = nullptr;  // the schema that wants different items
+  const json::Value* unique = nullptr;  // the schema that requires different items
 
   ConjId item(size_t index) const { return index < prefix.size() ? prefix[index] : rest; }
 };
@@ -35,22 +35,22 @@ struct Property {
   std::string_view name;
   ConjId value = ANYTHING;  // NEVER: must be absent
   bool required = false;
-  bool declared = false;  // by `properties`, whose order is kept; others come after
+  bool declared = false;  // by `properties`, whose order is kept; other names come after
 };
 
-// Other keys, by their language (between the quotes, all spellings).
+// Other keys, by their language (between the quotes, in all spellings).
 struct Region {
   regex::ExprId keys;
   ConjId value;
 };
 
-// Properties in the order in which they are written. A region speaks of the keys that are none of them; the languages of
-// two regions have no key in common; a key in none is not allowed.
+// Properties in the order of writing. A region describes keys that are not named properties; the languages of two
+// regions are disjoint; a key in no region is not allowed.
 struct Object {
   std::vector<Property> properties{};
   std::vector<Region> regions{};
   uint32_t min = 0, max = regex::UNBOUNDED;  // keys
-  std::vector<Region> some{};                // of each: at least one key, named or not, is such a key with such a value
+  std::vector<Region> some{};                // for each: at least one key, named or not, is such a key with such a value
 };
 
 struct Shapes {
@@ -66,7 +66,7 @@ struct Shapes {
   size_t size() const { return numbers.size() + strings.size() + arrays.size() + objects.size(); }
 };
 
-// A union of values, whatever they are.
+// A union of values of any type.
 void unite(Shapes& shapes, Shapes other);
 
 }  // namespace aici::schema

@@ -1,4 +1,4 @@
-// Sets of JSON strings, and the texts that stand for their members.
+// Sets of JSON strings, and the texts of their members.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -9,15 +9,15 @@
 
 namespace aici::schema {
 
-// All conditions together. Languages are those of the text between the quotes, in every spelling that JSON has for it.
-// `values`, when there is one, is the list to choose from; sorted.
+// All conditions must hold. Languages describe the text between the quotes, in every JSON spelling. `values`, if given,
+// is the sorted list of allowed values.
 struct Strings {
   uint32_t min_len = 0, max_len = regex::UNBOUNDED;  // in code points
   std::vector<regex::ExprId> languages{};
   std::optional<std::vector<std::string_view>> values{};
 };
 
-// Expressions of strings. What is asked for twice is made once.
+// Expressions of strings, cached.
 class StringLanguages {
  public:
   explicit StringLanguages(regex::Exprs& exprs);
@@ -25,11 +25,11 @@ class StringLanguages {
   regex::ExprId any() const { return any_; }
   regex::ExprId length(uint32_t min, uint32_t max) { return exprs_.repeat(character_, min, max); }
   regex::ExprId spellings(std::string_view text);  // between the quotes
-  regex::ExprId quoted(std::string_view text);     // in the one spelling that keys and listed values have, with the quotes
+  regex::ExprId quoted(std::string_view text);     // in the single spelling of keys and listed values, with quotes
   Text canonical_quoted(std::string_view text);    // the same as text
   regex::ExprId in_quotes(regex::ExprId content);
   regex::ExprId outside(regex::ExprId language) { return exprs_.both(any_, exprs_.complement(language)); }
-  // One of `texts`, sorted, in quotes: made as a tree, quicker than one by one.
+  // One of `texts`, sorted, in quotes: built as a tree, faster than one by one.
   regex::ExprId quoted_list(const std::vector<std::string_view>& texts);
   regex::ExprId language(const Strings& strings);  // with the quotes
   regex::ExprId content(const Strings& strings);   // between the quotes, in all spellings
@@ -42,13 +42,13 @@ class StringLanguages {
   regex::ExprId character_, any_;
 };
 
-// False when nothing is in both, as far as lengths and values show it.
+// Returns false if lengths and values show that the intersection is empty.
 bool intersect(const Strings& x, const Strings& y, StringLanguages& languages, Strings& both);
 
-// The strings outside, as a union.
+// The complement, as a union.
 std::vector<Strings> complement(const Strings& strings, StringLanguages& languages);
 
-// The language of a `format`, as a regular expression for the whole string; empty when there is no such format.
+// The language of a `format`, as a regular expression for the whole string; empty if the format is unknown.
 std::string_view format_pattern(std::string_view format);
 
 }  // namespace aici::schema

@@ -1,4 +1,4 @@
-// The constraints that a program can ask for, from what its author writes.
+// The constraints available to a program, from the notation of its author.
 #pragma once
 #include <memory>
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace aici::script {
 
-// `constraint` is null when `problem` says what is wrong.
+// `constraint` is null if `problem` describes an error.
 struct MadeConstraint {
   std::unique_ptr<Constraint> constraint{};
   Text problem{};
 };
 
-// `trie` outlives them all.
+// `trie` must outlive all constraints.
 MadeConstraint regex_constraint(const TokTrie& trie, std::string_view pattern);
 MadeConstraint grammar_constraint(const TokTrie& trie, std::string_view grammar);           // text of a .y file
 MadeConstraint json_schema_constraint(const TokTrie& trie, std::string_view schema);         // JSON text
@@ -24,19 +24,19 @@ MadeConstraint json_schema_constraint(const TokTrie& trie, const json::Value& sc
 MadeConstraint choices_constraint(const TokTrie& trie, std::span<const Text> choices);       // in any tokens
 MadeConstraint substring_constraint(const TokTrie& trie, std::string_view text, std::string_view end);
 
-// Whatever has a text, and the end at any time. Special tokens but EOS are no text.
+// Any text, and the end at any time. Special tokens other than EOS are not text.
 std::unique_ptr<Constraint> any_text(const TokTrie& trie);
 
-// One of some lists of tokens, as the tokenizer makes them of texts: no other tokens of the same text.
+// One of several lists of tokens, as the tokenizer spells the texts: no other tokens of the same text.
 MadeConstraint options_constraint(const TokTrie& trie, std::span<const Text> options);
 
-// Wherever the text has `after` in it, one of the options comes next.
+// After every occurrence of `after`, one of the options follows.
 struct Inner {
   Text after;
   std::vector<Text> options;
 };
 
-// Text of one character at least that keeps all of these.
+// Text of at least one character that satisfies all given constraints.
 MadeConstraint inner_constraint(const TokTrie& trie, std::span<const Inner> rules);
 
 }  // namespace aici::script

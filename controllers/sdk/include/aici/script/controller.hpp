@@ -1,4 +1,4 @@
-// Runs a program: turns what it waits for into answers to the host's callbacks.
+// Run a program: turn the step that the program waits for into answers to the callbacks.
 #pragma once
 #include <memory>
 
@@ -8,8 +8,8 @@
 
 namespace aici::script {
 
-// Forced text costs no step: while a program only forces, it runs on, and what it forced goes out together. So the
-// sequence, as the program sees it, may be ahead of what the host has.
+// Forced text costs no step: while a program only forces, the program runs on, and all forced text goes out together.
+// So the sequence as seen by the program may be ahead of the engine's sequence.
 class ScriptController : public aici::Controller {
  public:
   using MakeProgram = std::unique_ptr<Program>(Sequence&);
@@ -22,10 +22,10 @@ class ScriptController : public aici::Controller {
   bool post_process(Tokens tokens, uint32_t backtrack) override;
 
  private:
-  // What came of the last answer is in the sequence already, or is to be told by post_process.
+  // The effect of the last answer is in the sequence already, or will be reported by post_process.
   enum class Sent : uint8_t { Nothing, Known, Gen, Own };
 
-  // Tokens of a step Gen, so far.
+  // Tokens of a step Gen so far.
   struct Generated {
     std::vector<TokenId> tokens{};
     Text text{};
@@ -55,12 +55,12 @@ class ScriptController : public aici::Controller {
   Sequence sequence_;
   std::unique_ptr<Program> program_;
   TokenSet mask_{sequence_.trie_.empty_set()};
-  std::unique_ptr<Constraint> any_text_{};  // of steps Gen without a constraint, made when one is needed
-  uint32_t backtrack_ = 0;         // tokens that the host is still to remove,
+  std::unique_ptr<Constraint> any_text_{};  // for steps Gen without a constraint, made on demand
+  uint32_t backtrack_ = 0;         // tokens for the engine to remove,
   std::vector<TokenId> forced_{};  // then to append
   Generated generated_{};
   Sent sent_ = Sent::Nothing;
-  bool has_forced_ = false;  // in the pre_process before this one
+  bool has_forced_ = false;  // in the previous pre_process
   bool has_paused_ = false;
   bool has_ended_ = false;
   bool has_begun_ = false;  // the step Gen

@@ -1,20 +1,20 @@
-// A program in some language, suspended and resumed by the controller that runs it.
+// A program in some language, suspended and resumed by its controller.
 #pragma once
 #include "aici/script/sequence.hpp"
 
 namespace aici::script {
 
-// What a program that decides token by token wants in one step.
+// The decision for one step of a program that decides token by token.
 struct OwnStep {
   enum class Kind : uint8_t {
-    Sample,  // one of `mask`
+    Sample,  // a token of `mask`
     Splice,  // remove `backtrack` tokens, then append `tokens`
     Hold,    // nothing in this step
-    Skip,    // it is over, before this step
+    Skip,    // the decisions end before this step
     Stop,    // the sequence ends
   };
   Kind kind = Kind::Hold;
-  const TokenSet* mask = nullptr;  // lives until the next call of anything
+  const TokenSet* mask = nullptr;  // valid until the next call of any method
   uint32_t backtrack = 0;
   std::vector<TokenId> tokens{};
 };
@@ -24,13 +24,13 @@ class Program {
  public:
   virtual ~Program() = default;
 
-  // Both run until the program waits for something (Sequence::await) or, if then nothing is awaited, has ended.
+  // Both run until the program waits for a step (Sequence::await) or has ended without waiting.
   virtual void start() = 0;
   virtual void resume(const Outcome& outcome) = 0;
 
-  // While it waits for Own: what is wanted in this step, in which the sequences of `fork_group` were forked from one.
+  // While waiting for Own: the decision for this step, in which the sequences of `fork_group` were forked from one.
   virtual OwnStep own_step(Tokens fork_group) = 0;
-  // `tokens` were appended after `backtrack` were removed. True: that was all.
+  // `tokens` were appended after `backtrack` tokens had been removed. Returns true at the end of the decisions.
   virtual bool own_done(uint32_t backtrack, Tokens tokens) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a program sees of the sequence that it controls.
+// The sequence as seen by the program that controls it.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -10,21 +10,21 @@ namespace aici::script {
 
 class Sequence {
  public:
-  // From when on something is logged: 1 is what came of steps, 2 what they were to do, 3 every callback.
+  // Log levels: 1 logs results of steps, 2 also the steps, 3 every callback.
   int log_level = 1;
 
   Sequence() : trie_(TokTrie::from_host()) {}
 
   const TokTrie& trie() const { return trie_; }
-  // The prompt, and all that came of the program's steps: what was forced may still be on its way to the model.
+  // The prompt and all tokens of the program's steps: forced text may still be on its way to the model.
   Tokens tokens() const { return tokens_; }
   size_t prompt_len() const { return prompt_len_; }
 
-  // What the program waits for from now on. False when it waits for something else already.
+  // The step to wait for from now on. Returns false if the program already waits for another step.
   bool await(Step step);
   bool is_waiting() const { return !std::holds_alternative<std::monostate>(step_); }
 
-  // A line of the log, if such lines are wanted.
+  // A line for the log, if the level is enabled.
   void log(int level, std::string_view line) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a program may wait for, one thing at a time, and what it gets.
+// The steps that a program may wait for, one at a time, and their outcomes.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,16 +12,17 @@
 
 namespace aici::script {
 
-// These tokens are appended, after all but the first `keep` tokens of the sequence were removed. Outcome: the tokens.
+// Remove all but the first `keep` tokens of the sequence, then append these tokens. Outcome: the tokens.
 struct Fixed {
   std::vector<TokenId> tokens{};
   std::optional<size_t> keep{};
 };
 
-// Tokens are sampled, or appended where the constraint leaves no choice, until EOS, which is one of them; until the constraint is complete; until their text has `stop_at` in
-// it; or until there are `max_tokens`. No token is sampled that would make the text longer than `max_bytes`, or that begins
-// a word beyond `max_words` (words end at a space, tab or newline): where no other may come, it is over. Their text goes
-// to `variable`, if that has a name. Outcome: the tokens.
+// Sample tokens, or append tokens if the constraint leaves no choice. The step ends with EOS, which is part of the
+// outcome; when the constraint is complete; when the text contains `stop_at`; or after `max_tokens`. A token that would
+// make the text longer than `max_bytes`, or begin a word beyond `max_words` (words end at a space, tab or newline), is
+// never sampled; if no other token is left, the step ends. The text is written to `variable`, if named. Outcome: the
+// tokens.
 struct Gen {
   static constexpr uint32_t DEFAULT_MAX_TOKENS = 20;
 
@@ -33,20 +34,20 @@ struct Gen {
   Text variable{};
 };
 
-// `num` copies of the program go on, this one among them. Outcome: which of them this is, from 0.
+// Continue as `num` copies of the program, including this one. Outcome: the index of this copy, from 0.
 struct Fork {
   uint32_t num = 1;
 };
 
-// All of these variables are set, by another fork as a rule. Outcome: their values.
+// Wait until all of these variables are set, usually by another fork. Outcome: the values.
 struct Wait {
   std::vector<Text> names{};
 };
 
-// One step passes for the others.
+// Let one step of the other forks pass.
 struct Pause {};
 
-// The program decides token by token (Program::own_step), until it says that this is over. Outcome: none.
+// The program decides token by token (Program::own_step) until it ends the step. Outcome: none.
 struct Own {};
 
 using Step = std::variant<std::monostate, Fixed, Gen, Fork, Wait, Pause, Own>;

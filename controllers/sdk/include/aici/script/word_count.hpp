@@ -1,4 +1,4 @@
-// Words of a text that grows: what spaces, tabs and newlines part.
+// Count the words of a growing text; spaces, tabs and newlines separate words.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -6,7 +6,7 @@
 namespace aici::script {
 
 struct WordCount {
-  uint32_t num = 0;  // that have begun
+  uint32_t num = 0;  // words begun so far
   bool is_inside = false;
 
   void append(std::string_view text) {

@@ -1,4 +1,4 @@
-"""A guest that was forked from a template cannot be told from one that started afresh."""
+"""A guest forked from a template behaves exactly like a guest started afresh."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.support.transcripts import listeners, requests
 
 
 def test_shipped_guests_do_the_same(tmp_path: Path) -> None:
-    """`python -m tests.support.transcripts -n 1000` does more of them."""
+    """`python -m tests.support.transcripts -n 1000` compares more."""
     num_answers = 0
     with listeners(tmp_path, tokenizer.byte_level(tmp_path)) as (with_templates, without):
         for request in requests(40, 1, tokenizer.BYTE_LEVEL_SIZE):
