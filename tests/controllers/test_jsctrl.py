@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aici_controllers import catalog, templates
+from aici_controllers import catalog, starter_files
 from aici_controllers.case_file import Case, Step, read_cases
 from aici_controllers.case_runner import CaseRunner
 from tests.support.guest_cases import running_cases
@@ -39,7 +39,7 @@ def test_the_notices_of_the_interpreter_go_where_the_guest_goes(runner: CaseRunn
     assert "Permission is hereby granted" in text
 
 
-_DECLARATIONS = Path(templates.__file__).parent / "script_starters" / "javascript" / "aici.d.ts"
+_DECLARATIONS = Path(starter_files.__file__).parent / "script_starters" / "javascript" / "aici.d.ts"
 _LIST_EXPORTS = """
 import * as aici from "aici";
 import * as helpers from "aici/helpers";
@@ -104,7 +104,7 @@ def test_the_starter_is_well_typed(tmp_path: Path) -> None:
         command = ["npm", "install", "--silent", "--no-save", f"--prefix={folder}", _TYPESCRIPT]
         if subprocess.run(command, capture_output=True, timeout=100).returncode:
             pytest.skip(f"npm cannot fetch {_TYPESCRIPT}")
-    templates.write_script_starter("javascript", tmp_path)
+    starter_files.write_script_starter("javascript", tmp_path)
     done = subprocess.run([tsc, "-p", tmp_path], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout
     (tmp_path / "wrong.js").write_text("await gen({ max_tokens: 3 });\nawait fixed(7);\n")
