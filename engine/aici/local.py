@@ -105,7 +105,7 @@ class LocalBackend:
         if isinstance(call.prompt, str):
             return call.prompt or [self._engine.start_token]
 
-        from aici_engine.chat_template import chat_prompt
+        from aici_engine.chat.template import chat_prompt
 
         return chat_prompt(self._model_dir, call.prompt)
 

@@ -13,7 +13,7 @@ import pytest
 from anthropic.types import Message, TextBlock, ToolUseBlock
 from pydantic import BaseModel
 
-from aici_engine.chat_template import ChatTemplate, chat_prompt
+from aici_engine.chat.template import ChatTemplate, chat_prompt
 from aici_engine.engine import Engine
 from tests.support.model import default_model_dir
 from tests.support.server import Server

@@ -27,7 +27,7 @@ from aici_engine.request import Request
 from aici_engine.server.api.app import create_app
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.protocols import lmtp
-from aici_engine.server.service.vocabulary import ModelVocabulary
+from aici_engine.vocabulary import ModelVocabulary
 from tests.support.cli import AICI, aici
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over

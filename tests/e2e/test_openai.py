@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion import Choice
 from pydantic import BaseModel
 
-from aici_engine.chat_template import chat_prompt
+from aici_engine.chat.template import chat_prompt
 from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, ScoreEvent

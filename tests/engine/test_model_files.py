@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from aici_base.errors import UsageError
-from aici_engine.chat_template import ChatTemplate, chat_prompt
+from aici_engine.chat.template import ChatTemplate, chat_prompt
 from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
 from aici_engine.model_files import read_settings
-from aici_engine.server.service.vocabulary import ModelVocabulary
+from aici_engine.vocabulary import ModelVocabulary
 from tests.engine.support import EOS, write_tiny_model, write_tokenizer
 
 

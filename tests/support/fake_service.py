@@ -3,12 +3,12 @@
 from copy import copy
 from functools import cache
 
-from aici_engine.chat_template import ChatTemplate
+from aici_engine.chat.template import ChatTemplate
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.service import Service
-from aici_engine.server.service.vocabulary import ModelVocabulary
 from aici_engine.server.telemetry.metrics import Metrics
+from aici_engine.vocabulary import ModelVocabulary
 from tests.support.fake_engine import FakeEngine, Script
 from tests.support.model import default_model_dir
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aici_base.errors import NotFoundError, UnavailableError, UsageError
 from aici_controllers.store import Store
-from aici_engine.chat_template import ChatTemplate
+from aici_engine.chat.template import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.request import ControllerCall
@@ -17,8 +17,8 @@ from aici_engine.server.link.client import EngineClient, Stream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
 from aici_engine.server.service.constraints import Constraints
-from aici_engine.server.service.vocabulary import ModelVocabulary
 from aici_engine.server.telemetry.metrics import Metrics
+from aici_engine.vocabulary import ModelVocabulary
 
 _SHORT_TEXT = 16 << 10
 

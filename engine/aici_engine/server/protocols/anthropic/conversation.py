@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from aici_base.errors import UsageError
+from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.anthropic.schema import (
     CountRequest,
     MessageParam,
@@ -12,7 +13,6 @@ from aici_engine.server.protocols.anthropic.schema import (
     ToolUseBlock,
 )
 from aici_engine.server.protocols.chat.prompt import PromptMessage, chat_prompt
-from aici_engine.server.protocols.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
 from aici_engine.server.service.service import Service
 

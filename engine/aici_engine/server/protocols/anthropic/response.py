@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import orjson
 
 from aici_base.errors import AiciError
+from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.error_responses import anthropic_body
 from aici_engine.server.protocols.chat.collect import collect_turns
-from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd
 
 Json: TypeAlias = dict[str, Any]

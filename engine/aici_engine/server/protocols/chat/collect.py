@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
+from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.link.wire import Score, TokenOut
-from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.turn import Delta, Removed, Scores, Text, TurnEnd
 
 

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_turns, merge_turns
-from aici_engine.server.protocols.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.protocols.openai.logprobs import chat_logprobs
 from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, usage

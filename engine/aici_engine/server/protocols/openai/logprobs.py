@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aici_engine.server.link.wire import Score, TokenOut
-from aici_engine.server.service.vocabulary import ModelVocabulary
+from aici_engine.vocabulary import ModelVocabulary
 
 
 def chat_logprobs(vocabulary: ModelVocabulary, tokens: Sequence[TokenOut]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from aici_base.errors import UsageError
+from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.prompt import PromptMessage
-from aici_engine.server.protocols.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
 from aici_engine.server.protocols.openai.fields import Strict
 

@@ -10,7 +10,7 @@ from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
-from aici_engine.server.service.vocabulary import ModelVocabulary
+from aici_engine.vocabulary import ModelVocabulary
 
 NO_CONTROLLER = "none"
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from aici_base.errors import UsageError
+from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.prompt import PromptMessage, chat_prompt
-from aici_engine.server.protocols.chat.tools import PastCall, Tool
 from tests.support.fake_service import TOOL_TEMPLATE, fake_service, vocabulary
 
 WEATHER = Tool("weather", "of a city ↩", {"type": "object", "properties": {"city": {"type": "string"}}})

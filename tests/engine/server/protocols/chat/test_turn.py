@@ -8,13 +8,13 @@ import jsonschema
 import pytest
 
 from aici_base.errors import ControllerError, UsageError
+from aici_engine.chat.tools import PastCall, Tool, calls_schema, written
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.chat.collect import CollectedCall, CollectedTurn, collect_turns
-from aici_engine.server.protocols.chat.tools import PastCall, Tool, calls_schema, written
-from aici_engine.server.protocols.chat.turn import Named, TurnEnd, TurnRequest, run_turn
+from aici_engine.server.protocols.chat.turn import Named, TurnEnd, TurnRequest, TurnUsage, run_turn
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import module_id
 from tests.support.fake_engine import FakeEngine, Script, fails, says, silent
@@ -65,7 +65,7 @@ def test_text_alone(script: Script, reason: str, stop: str | None) -> None:
     answer, engine = turn(script, controller=controller, sampling=sampling, score_from=1)
     assert answer.text == "ab"
     assert [token.data for token in answer.tokens] == [b"a", b"b"]
-    assert end(answer) == TurnEnd(reason, wire.UsageOut(3, 2, 0), "ab", stop)  # type: ignore[arg-type]
+    assert end(answer) == TurnEnd(reason, TurnUsage(3, 2, 0), "ab", stop)  # type: ignore[arg-type]
     [submit] = engine.submitted
     assert (submit.sampling, submit.controller, submit.argument, submit.score_from) == (sampling, "m", "x", 1)
 
@@ -88,7 +88,7 @@ def test_auto_with_two_calls() -> None:
     )  # fmt: skip
     assert answer.text == "Let me see "
     assert made(answer.calls) == [MADE, ("nothing", "{}")]
-    assert end(answer) == TurnEnd("tool_calls", wire.UsageOut(3, 11, 0), "Let me see ")
+    assert end(answer) == TurnEnd("tool_calls", TurnUsage(3, 11, 0), "Let me see ")
     call = "\n</tool_call>"
     first = "Let me see <tool_call>\n"
     second = first + "".join(CALL) + call + "\n<tool_call>\n"
@@ -148,7 +148,7 @@ def test_a_call_cut_off_by_the_limit_ends_with_length() -> None:
 def test_no_room_for_a_call_is_an_end_by_length() -> None:
     mark = says("a", "b", reason=FinishReason.STOP_STRING, stop="<tool_call>")
     answer, engine = turn(mark, silent, tool_choice="auto", sampling=SamplingParams(max_tokens=2))
-    assert end(answer) == TurnEnd("length", wire.UsageOut(3, 2, 0), "ab")
+    assert end(answer) == TurnEnd("length", TurnUsage(3, 2, 0), "ab")
     assert len(engine.submitted) == 1
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from aici_base.errors import UsageError
-from aici_engine.chat_template import ChatTemplate, chat_prompt
+from aici_engine.chat.template import ChatTemplate, chat_prompt
 from tests.support.model import default_model_dir
 
 TALK = [

@@ -1,4 +1,4 @@
-"""Converts text to tokens and back, in the API process."""
+"""Converts text to tokens and back."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,0 +1,115 @@
+"""Renders a conversation and its tools as the text of a prompt.
+
+If the model's chat template supports tools, the template gets the tools in the usual shape (OpenAI's). If not, the
+system message describes the tools, the assistant's text contains the calls, and user messages contain the results.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from aici_base.errors import UsageError
+from aici_engine.chat.template import ChatTemplate
+from aici_engine.chat.tools import CLOSE, OPEN, PastCall, Tool, written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptMessage:
+    """A message of a conversation, the same for every protocol.
+
+    `calls`: the tool calls of an assistant message; they follow its `content`. In a tool message, `content` is the
+    result of the call `call_id`.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    calls: Sequence[PastCall] = ()
+    call_id: str = ""
+
+
+def conversation_text(
+    template: ChatTemplate, plain: Callable[[str], str], messages: Sequence[PromptMessage], tools: Sequence[Tool] = ()
+) -> str:
+    """Return the text of a conversation up to where the assistant's answer begins.
+
+    `plain` marks names of special tokens in messages as text. Raises UsageError if there are no messages, or if the
+    template refuses the messages.
+    """
+    if not messages:
+        raise UsageError("there are no messages", hint="give at least one")
+    return _render(template, [replace(message, content=plain(message.content)) for message in messages], tools)
+
+
+def _render(template: ChatTemplate, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> str:
+    names = _names_of_calls(messages)
+    if template.takes_tools:
+        shaped = [_known(message, names) for message in messages]
+        return template.render(shaped, tools=[_wrapped(tool) for tool in tools] or None)
+    return template.render(_plain(messages, tools))
+
+
+def _names_of_calls(messages: Sequence[PromptMessage]) -> Mapping[str, str]:
+    """Return call id → tool name. Raises UsageError for a result without an earlier call."""
+    names: dict[str, str] = {}
+    for message in messages:
+        names.update({call.call_id: call.name for call in message.calls})
+        if message.role == "tool" and message.call_id not in names:
+            raise UsageError(
+                f"a message has the result of the call {message.call_id!r}, but no message before it has that call",
+                hint="put the assistant's message with the call before the result",
+            )
+    return names
+
+
+def _known(message: PromptMessage, names: Mapping[str, str]) -> dict[str, Any]:
+    shaped: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        shaped["tool_calls"] = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.role == "tool":
+        shaped |= {"tool_call_id": message.call_id, "name": names[message.call_id]}
+    return shaped
+
+
+def _wrapped(tool: Tool) -> dict[str, Any]:
+    return {"type": "function", "function": _described(tool)}
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def _plain(messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[dict[str, str]]:
+    shaped: list[dict[str, str]] = []
+    after_result = False
+    for message in messages:
+        role, text = message.role, message.content
+        if role == "tool":
+            role, text = "user", f"<tool_response>\n{text}\n</tool_response>"
+        text = "\n".join([text] * bool(text) + [written(call) for call in message.calls])
+        if after_result and role == "user":
+            # Many templates require alternating user and assistant messages.
+            shaped[-1]["content"] += f"\n{text}"
+        else:
+            shaped.append({"role": role, "content": text})
+        after_result = message.role == "tool"
+    if tools:
+        if shaped[0]["role"] != "system":
+            shaped.insert(0, {"role": "system", "content": ""})
+        system = shaped[0]
+        system["content"] = f"{system['content']}\n\n{_taught(tools)}".lstrip("\n")
+    return shaped
+
+
+def _taught(tools: Sequence[Tool]) -> str:
+    described = "\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in tools)
+    return f"""\
+You can call tools. These are their names, what they do, and the JSON Schemas of their arguments:
+{described}
+
+To call a tool, write its name and its arguments as JSON between two marks, and nothing after that:
+{OPEN}{{"name":"...","arguments":{{...}}}}{CLOSE}
+What it returns comes back between <tool_response> and </tool_response>. Call a tool only if it helps."""

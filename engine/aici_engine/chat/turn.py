@@ -1,0 +1,273 @@
+"""One answer of the assistant, possibly with tool calls. Call arguments are always valid against the tool's schema.
+
+One generation cannot switch between free and constrained text. A turn is therefore a chain of generations. Every
+generation continues where the previous generation ended. The mark `<tool_call>`, which most templates teach, switches:
+
+    text     free text, until the model writes <tool_call> or ends    (tool_choice auto)
+    call     JSON that the tools' schemas allow                       (required and named begin here)
+    more     nothing, or another <tool_call>                          (if several calls are allowed)
+"""
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from aici_base.errors import UsageError
+from aici_engine.chat.tools import (
+    CLOSE,
+    MARK,
+    OPEN,
+    CallArguments,
+    CallReader,
+    CallStart,
+    Tool,
+    calls_schema,
+)
+from aici_engine.sampling_params import SamplingParams
+
+C = TypeVar("C")
+"""What constrains a generation, in the words of the model that runs the turn."""
+_MAX_CALLS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tool choice: the model must call the tool `name`."""
+
+    name: str
+
+
+ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTurn(Generic[C]):
+    """One turn to generate. `prompt`: all tokens before the answer. A turn has a `controller` or tools, not both."""
+
+    prompt: list[int]
+    sampling: SamplingParams
+    controller: C | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = "none"
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A delta: more text, and the token of that text, as the model reports tokens.
+
+    `text` may be empty while text is held back.
+    """
+
+    text: str
+    token: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A delta: the controller removed the last `num_tokens` tokens. The next text begins with the arrow `↩`."""
+
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A delta: the scores of the prompt's tokens."""
+
+    scores: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUsage:
+    """Tokens of a turn. `cached` of the prompt's tokens were not computed. `sampled` and `forced` count the output."""
+
+    prompt: int
+    sampled: int
+    forced: int
+    cached: int = 0
+
+    @property
+    def output(self) -> int:
+        return self.sampled + self.forced
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The last delta. `text`: the final text, without removed tokens. `stop`: the stop string that ended the text.
+
+    `usage` counts every output token, including tokens of tool calls.
+    """
+
+    reason: Literal["end", "stop", "length", "tool_calls"]
+    usage: TurnUsage
+    text: str
+    stop: str | None = None
+
+
+Delta: TypeAlias = Text | Removed | Scores | CallStart | CallArguments | TurnEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationEnd:
+    """The end of one generation. `tail`: text that only the end released. `is_full`: no more tokens were allowed."""
+
+    text: str
+    tail: str
+    stop: str | None
+    is_full: bool
+    sampled: int
+    forced: int
+    cached: int
+
+
+class RunningGeneration(Protocol):
+    """One generation of a turn, as its deltas come."""
+
+    def __aiter__(self) -> AsyncIterator[Text | Removed | Scores]: ...
+
+    def end(self) -> GenerationEnd:
+        """Return the end, after the last delta. Raise the failure of a generation that failed."""
+
+
+class ChatModel(Protocol[C]):
+    """What runs the generations of a turn: a server's engine process, or an engine in this process."""
+
+    @property
+    def max_len(self) -> int:
+        """Return the number of tokens that a sequence can have, prompt and output together."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text that continues another text."""
+
+    async def json_schema(self, schema: str) -> C:
+        """Return the constraint of JSON text under a schema. Raise UsageError if the schema is not supported."""
+
+    async def regex(self, pattern: str) -> C: ...
+
+    def generate(
+        self, prompt: list[int], sampling: SamplingParams, controller: C | None
+    ) -> AbstractAsyncContextManager[RunningGeneration]:
+        """Return a generation that begins and ends with its context."""
+
+
+async def run_chat_turn(model: ChatModel[C], request: ChatTurn[C]) -> AsyncGenerator[Delta, None]:
+    """Yield the deltas of a turn, TurnEnd last. A failure is raised. Closing the generator ends the sequence."""
+    async with contextlib.AsyncExitStack() as generations:
+        async for delta in _Turn(model, request, generations).run():
+            yield delta
+
+
+class _Turn(Generic[C]):
+    """The state of a turn. Its sequences end when `generations` is closed."""
+
+    def __init__(self, model: ChatModel[C], request: ChatTurn[C], generations: contextlib.AsyncExitStack) -> None:
+        self._model = model
+        self._request = request
+        self._generations = generations
+        # Only the end of the JSON ends a call. The tokens of a call are not part of the text, so no log-probabilities.
+        self._in_calls = replace(request.sampling, stop=(), logprobs=None, ignore_eos=False)
+        self._prompt = request.prompt
+        self._usage = TurnUsage(len(request.prompt), 0, 0)
+        self._text = ""
+        self._said = ""
+        self._stop: str | None = None
+        self._is_full = False
+
+    async def run(self) -> AsyncGenerator[Delta, None]:
+        sampling = self._request.sampling
+        choice = self._request.tool_choice if self._request.tools else "none"
+        if choice == "none":
+            async for delta in self._generate(sampling, self._request.controller):
+                yield delta
+            self._text = self._said
+            yield self._end()
+            return
+        calls = await self._calls()
+        if choice == "auto":
+            async for delta in self._generate(replace(sampling, stop=(*sampling.stop, MARK)), None):
+                yield delta
+            self._text = self._said
+            if self._stop != MARK:
+                yield self._end()
+                return
+        self._go_on(self._text + OPEN)
+        for num_calls in range(_MAX_CALLS):
+            reader = CallReader(self._tools())
+            async for text in self._generate(self._in_calls, calls):
+                if isinstance(text, Text):
+                    for part in reader.read(text.text):
+                        yield part
+            if self._is_full:
+                if reader.started or not num_calls:
+                    yield self._end()
+                    return
+                break
+            self._go_on(reader.text + CLOSE)
+            if not self._request.parallel or isinstance(choice, Named) or not await self._more():
+                break
+        yield TurnEnd("tool_calls", self._usage, self._text)
+
+    async def _calls(self) -> C:
+        """Return the constraint of a call. Raises UsageError, before any text, if a tool's schema is not supported."""
+        try:
+            return await self._model.json_schema(calls_schema(self._tools()))
+        except UsageError:
+            for tool in self._tools():
+                try:
+                    await self._model.json_schema(json.dumps(tool.parameters))
+                except UsageError as error:
+                    raise UsageError(f"the parameters of the tool {tool.name}: {error.message}") from error
+            raise
+
+    async def _more(self) -> bool:
+        """Let the model choose to end or to begin another call; return True for another call."""
+        controller = await self._model.regex(f"(\n{OPEN})?")
+        texts = self._generate(self._in_calls, controller)
+        said = "".join([text.text async for text in texts if isinstance(text, Text)])
+        if not said.endswith(OPEN):
+            return False
+        self._go_on(said)
+        return True
+
+    async def _generate(
+        self, sampling: SamplingParams, controller: C | None
+    ) -> AsyncGenerator[Text | Removed | Scores, None]:
+        """Run one generation of the chain. Yield nothing if earlier generations used up the tokens."""
+        if self._usage.output:
+            room = self._model.max_len - len(self._prompt)
+            if sampling.max_tokens is not None:
+                room = min(room, sampling.max_tokens - self._usage.output)
+            if room <= 0:
+                self._is_full = True
+                return
+            sampling = replace(sampling, max_tokens=room)
+        generation = await self._generations.enter_async_context(
+            self._model.generate(self._prompt, sampling, controller)
+        )
+        async for delta in generation:
+            yield delta
+        end = generation.end()
+        if end.tail:
+            yield Text(end.tail)
+        used = self._usage
+        cached = end.cached if self._prompt is self._request.prompt else used.cached
+        self._usage = TurnUsage(used.prompt, used.sampled + end.sampled, used.forced + end.forced, cached)
+        self._said, self._stop = end.text, end.stop
+        self._is_full = end.is_full
+
+    def _go_on(self, text: str) -> None:
+        self._prompt = self._prompt + self._model.encode(text)
+
+    def _tools(self) -> Sequence[Tool]:
+        choice = self._request.tool_choice
+        if isinstance(choice, Named):
+            return [tool for tool in self._request.tools if tool.name == choice.name]
+        return self._request.tools
+
+    def _end(self) -> TurnEnd:
+        if self._is_full:
+            return TurnEnd("length", self._usage, self._text)
+        return TurnEnd("end" if self._stop is None else "stop", self._usage, self._text, self._stop)
