@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from aici_engine.vocabulary import ModelVocabulary
 from starlette.testclient import TestClient
 
 from aici_engine.server.api.app import create_app
+from aici_engine.vocabulary import ModelVocabulary
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over
 
