@@ -1,4 +1,4 @@
-"""`aici bench`: what it measures is for people to read; here, that it measures, and what it says when it cannot."""
+"""`aici bench` measures and reports errors. The figures themselves are not tested."""
 
 import json
 from pathlib import Path

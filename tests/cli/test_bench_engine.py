@@ -1,5 +1,5 @@
-"""`aici bench engine`: its figures are for people to read; here, that it compares the same work, and what it does about
-engines that are not there or go wrong."""
+"""`aici bench engine` compares engines with the same work, and reports engines that are missing or fail. The figures
+themselves are not tested."""
 
 import json
 import math
@@ -32,7 +32,7 @@ for line in sys.stdin:
     answer = {{"version": "1", "load_s": 0.5, "times": times, "tokens": [[1] * len(times[0])], "child": child.pid}}
     print(json.dumps(answer), flush=True)
 """
-"""Knows the conversation, has a child that only a signal ends, and dies of a second prompt."""
+"""A fake engine: speaks the protocol, has a child that only a signal ends, and dies of a second prompt."""
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_engines_in_turn(tmp_path: Path, model: Path, fake: str) -> None:
     for row in speeds.values():
         assert len(row["prefill_rounds"]) == len(row["decode_rounds"]) == 2
         assert row["same_first_tokens"] == (row["engine"] != "vllm")
-    # Twenty tokens in half a second, two more of them in one.
+    # The fake needs half a second for 20 prompt tokens, and a second for two more tokens.
     assert (speeds["vllm", 1]["prefill_tokens_per_s"], speeds["vllm", 1]["decode_tokens_per_s"]) == (40, 2)
     assert speeds["hf", 3]["decode_best_peer"] == "hf float32"
     assert speeds["hf", 3]["decode_to_best_peer"] == 1
@@ -86,9 +86,9 @@ def test_inside_of_ours(model: Path) -> None:
     *profiles, chat, system = json.loads(done.stdout)
     assert [row["kind"] for row in profiles] == ["greedy", "top-k", "regex"]
     for row in profiles:
-        assert row["num_steps"] >= 4  # the last one may be told of before it is booked
+        assert row["num_steps"] >= 4  # the last step may be reported before it is counted
         assert row["phases_s"]["forward"] > 0 < row["overhead_s"]
-    # A controller is asked in each step, and only then.
+    # Only with a controller, a step has a round trip to the runtime.
     assert profiles[2]["phases_s"]["round"] > 10 * profiles[0]["phases_s"]["round"]
     assert [turn["first_s"] > 0 < turn["second_s"] for turn in chat["turns"]] == [True]
     assert 0 < system["pages"] < system["pages_apart"] / 4
@@ -191,5 +191,5 @@ def test_decoding_counts_while_all_decode() -> None:
     assert decode_rate([alone]) == 1
     assert decode_rate([alone, late]) == 2
     assert decode_rate([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]) == 0
-    # The first one's tokens before the other's first are few and slow, and do not count.
+    # Tokens before the first token of the other sequence are slow and do not count.
     assert decode_rate([[0.0, 4.0, 5.0, 6.0], [4.0, 5.0, 6.0]]) == 2

@@ -1,4 +1,4 @@
-"""`aici lmtp`: what a line means, where it connects, and how it fails. With a real server: tests/e2e/test_lmtp.py."""
+"""`aici lmtp`: parsing of lines, addresses, and failures. tests/e2e/test_lmtp.py uses a real server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`aici bench serve`: its figures are for people to read; here, that it measures what it says."""
+"""`aici bench serve` measures what the table says. The figures themselves are not tested."""
 
 import json
 from pathlib import Path

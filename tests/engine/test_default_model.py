@@ -1,4 +1,4 @@
-"""The default model, token for token as transformers generates with it."""
+"""The default model generates the same tokens as transformers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,12 +28,12 @@ def engine() -> Iterator[Engine]:
 
 
 Outputs = list[tuple[list[int], list[list[float]]]]
-"""The tokens of each output; of each token its log-probability and those of the three likeliest."""
+"""Return the tokens of every output, with log-probabilities of the token and of the three most likely tokens."""
 
 
 @pytest.fixture(scope="module")
 def compare() -> Callable[[Outputs], None]:
-    """Greedy decoding takes the likeliest token each time, so one pass over a whole output says whether it is that."""
+    """Check an output in one pass: greedy decoding takes the most likely token at every position."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,4 +1,4 @@
-"""What the default model loses with weights of fewer bits, on a part of the text that `aici bench quality` reads."""
+"""The loss of quality of the default model with fewer bits, on a part of the text of `aici bench quality`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -20,7 +20,7 @@ def measured() -> Callable[[Dtype], Measured]:
     @cache
     def measured(dtype: Dtype) -> Measured:
         with Engine(EngineConfig(model_dir=default_model_dir(), dtype=dtype, max_context=1024)) as engine:
-            # From here on there is prose, code and JSON.
+            # Prose, code and JSON from this position.
             return measure(engine, engine.tokenize(PROSE.read_text())[1200 : 1200 + NUM_TOKENS], num_greedy=8)
 
     return measured

@@ -1,4 +1,4 @@
-"""Where a model computes, on machines with a GPU and without."""
+"""The choice of the compute device, on machines with and without a GPU."""
 
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,8 @@ def test_a_gpu_that_is_not_there_is_an_error_that_says_what_is(tiny_model: Path)
     ("asked", "message"),
     [
         ({"device": "gpu"}, "device 'gpu' is not known"),
-        ({"device": "cuda", "dtype": "int8"}, "int8 weights are for the CPU"),
-        ({"device": "cuda", "dtype": "int4"}, "int4 weights are for the CPU"),
+        ({"device": "cuda", "dtype": "int8"}, "int8 weights run on the CPU only"),
+        ({"device": "cuda", "dtype": "int4"}, "int4 weights run on the CPU only"),
         ({"page_size": 0}, "page_size must be at least 1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Padded steps, launched anew where a GPU would replay them: the same logits, and nobody else's pages are touched."""
+"""Padded decode steps, launched again where a GPU would replay a graph: equal logits, and no write to foreign pages."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ NUM_PAGES = 64
 
 
 class Recorder:
-    """Runs anew what a graph would replay."""
+    """Runs the function again where a graph would be replayed."""
 
     def __init__(self) -> None:
         self.num_recorded = 0
@@ -34,10 +34,12 @@ class Recorder:
 
 
 def decode(model: HuggingFaceModel, plain: HuggingFaceModel) -> Runner:
-    """All prompts at once, then steps of one sequence, of two, and so on; then a step of one token and of two."""
+    """Run all prompts in one step, then decode steps of one sequence, of two, and so on; then a mixed step of one and
+    two tokens.
+    """
     there, wanted, prompts = Runner(model), Runner(plain), sequences()
     tokens = [prompt + prompts[3][:10] for prompt in prompts]
-    # The first has but one token: it comes with the first of the decodes.
+    # The first prompt has one token, so it runs with the first decode step.
     done = [0, *LENGTHS[1:]]
     works = [[(SeqId(i + 1), tokens[i], 0, LENGTHS[i]) for i in range(1, 5)]]
     for num in (1, 2, 3, 4, 5, 3, 1):
@@ -58,7 +60,7 @@ def test_a_padded_step_gives_what_its_sequences_give(family: str) -> None:
     for tensor in (*runner.storage.keys, *runner.storage.values):
         pages = tensor.view(NUM_PAGES + 1, PAGE_SIZE, -1).isnan()
         assert all(pages[page].all() for page in range(NUM_PAGES) if page not in held)
-        # The spare one: its first token alone.
+        # In the spare page, only the first row was written.
         assert pages[NUM_PAGES].all(dim=1).tolist() == [False] + [True] * (PAGE_SIZE - 1)
 
 

@@ -1,4 +1,7 @@
-"""What a kernel that reads pages where they lie is told, by one that does so slowly. On a GPU, the kernel itself."""
+"""The arguments of FlashAttention, checked by a slow kernel with the same signature.
+
+On a GPU, FlashAttention itself.
+"""
 
 import itertools
 import random
@@ -28,7 +31,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GP
 
 
 class Reference:
-    """torch.nn.attention.varlen.varlen_attn, as its documentation has it."""
+    """A slow torch.nn.attention.varlen.varlen_attn, after its documentation."""
 
     def __init__(self) -> None:
         self.num_calls = 0
@@ -51,7 +54,7 @@ class Reference:
         for i, (first, last) in enumerate(itertools.pairwise(starts)):
             k, v = (each[block_table[i].long()].flatten(0, 1)[: lens[i]] for each in (key, value))
             k, v = (each.repeat_interleave(query.shape[1] // key.shape[2], 1).transpose(0, 1) for each in (k, v))
-            # The last query is the last key's.
+            # The last query belongs to the last key.
             behind = torch.arange(lens[i] - (last - first), lens[i])[:, None] - torch.arange(lens[i])
             visible = (behind >= 0) & ((behind <= window_size[0]) | (window_size[0] < 0))
             logits = (query[first:last].transpose(0, 1) @ k.transpose(1, 2) * scale).masked_fill(~visible, -torch.inf)
@@ -84,7 +87,7 @@ def test_pages_are_told_as_the_kernel_wants_them(family: str) -> None:
         if work:
             num_steps += 1
             torch.testing.assert_close(there.step(work), plain.step(work), **NEAR)
-    # A soft cap is beyond the kernel.
+    # The kernel does not support softcaps.
     assert reference.num_calls == (0 if family == "gemma2" else num_steps * len(model.layers))
 
 
@@ -115,7 +118,7 @@ def test_on_the_cpu_there_is_no_such_kernel() -> None:
 
 
 NOWHERE = torch.device("meta")
-"""Tensors there have shapes and no numbers: who looks at one, or lets one meet a tensor of the CPU, fails."""
+"""Tensors on `meta` have shapes and no numbers. Reading a number, or mixing with a CPU tensor, fails."""
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "gemma2", "phi"])
@@ -141,7 +144,7 @@ def test_a_step_asks_a_device_for_nothing_and_stays_there(family: str, page_size
 
     assert step((0, 9), (0, 1), (3, 4), (5, 30), (29, 30)) == (5, 97)
     assert step((9, 10), (1, 2), (4, 5)) == (3, 97)
-    # All are padded that the kernel serves.
+    # All layers that the kernel serves get padded steps.
     assert len(launched) == (page_size == 256 and family != "gemma2")
 
 
@@ -170,7 +173,7 @@ def test_on_a_gpu_the_kernel_agrees_with_the_reference() -> None:
 @GPU
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_on_a_gpu_the_engine_says_what_it_says_on_the_cpu(tiny_model: Path, dtype: Any) -> None:
-    """In f32. What bf16 rounds may tip a choice: there it must only go through to the end."""
+    """Compare in f32. In bf16, rounding may change a greedy choice, so the run must only finish."""
     prompts = [encode("Hello" * (1 + k)) for k in range(8)]
     params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
 

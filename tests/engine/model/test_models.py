@@ -1,5 +1,8 @@
-"""Tiny random models of many families: our attention against transformers' eager one: alone, on pages that another
-sequence computed, and in ragged batches."""
+"""Tiny random models of many families: our attention against eager attention of transformers, for single sequences, on
+pages that another sequence computed, and in ragged batches.
+
+A new model family gets an entry in FAMILIES, and in NATIVE if the C decoder runs the family.
+"""
 
 import random
 from pathlib import Path
@@ -96,7 +99,7 @@ NATIVE = {
     "gemma3-pictures",
     *("phi3", "phi3-partial", "phi3-window", "olmo2", "olmo3", "granite", "smollm3", "gpt2"),
 }
-"""Families that our kernels run too."""
+"""Families that the C decoder runs."""
 LENGTHS = (1, 3, 19, 43, 16)
 PAGE_SIZE = 16
 NEAR = {"atol": 2e-4, "rtol": 2e-4}
@@ -112,7 +115,7 @@ def build(family: str, **more: Any) -> Any:
     torch.manual_seed(5)
     model = getattr(tf, class_name)(getattr(tf, config_name)(**options)).eval()
     for name, parameter in model.named_parameters():
-        # Sinks start at garbage, norms at one or zero, biases at zero: they must matter.
+        # Initial sinks are garbage, norms one or zero, biases zero: random values make them matter.
         if name.endswith("sinks"):
             torch.nn.init.normal_(parameter)
         elif parameter.dim() == 1:
@@ -121,15 +124,15 @@ def build(family: str, **more: Any) -> Any:
 
 
 class Runner:
-    """Runs sequences through the paged model, a budget of tokens at a time, in any company."""
+    """Runs chunks of sequences through a paged model, in any batch."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.storage = model.make_storage(num_pages=64, page_size=PAGE_SIZE)
         for tensor in (*self.storage.keys, *self.storage.values):
-            tensor.fill_(float("nan"))  # What was never written must never be read.
+            tensor.fill_(float("nan"))  # Rows that were never written must not be read.
         self.cache = KVCache(num_pages=64, page_size=PAGE_SIZE, copier=self.storage)
-        # Page 0 stays NaN too: somebody else has it.
+        # Page 0 stays NaN: another sequence owns the page.
         self.cache.add(SeqId(999))
         self.cache.reserve(SeqId(999), 1)
 
@@ -191,14 +194,14 @@ def test_logits_are_those_of_eager_attention(family: str, by: str, tmp_path: Pat
     for i, prompt in enumerate(prompts):
         [got] = alone.step([(SeqId(i + 1), prompt, 0, len(prompt))])
         torch.testing.assert_close(got, wanted[i][-1], **NEAR)
-    if kernel is not None:  # sinks, and heads of 24, are beyond it
+    if kernel is not None:  # the kernel does not support sinks and head_dim 24
         assert (kernel.num_calls > 0) == (family not in {"gpt_oss", "llama-head-dim"})
 
     for i, prompt in enumerate(prompts):
         again = SeqId(100 + i)
         alone.cache.add(again)
         start = alone.cache.extend(again, prompt, len(prompt) - 1)
-        assert start == (len(prompt) - 1) // PAGE_SIZE * PAGE_SIZE  # what the first computed
+        assert start == (len(prompt) - 1) // PAGE_SIZE * PAGE_SIZE  # pages that the first sequence computed
         [got] = alone.step([(again, prompt, start, len(prompt))])
         torch.testing.assert_close(got, wanted[i][-1], **NEAR)
 
@@ -206,7 +209,7 @@ def test_logits_are_those_of_eager_attention(family: str, by: str, tmp_path: Pat
     while any(at < len(prompt) for at, prompt in zip(done, prompts, strict=True)):
         work = []
         for i, prompt in enumerate(prompts):
-            # Decodes and prefills in one batch, sequences out of step.
+            # Decodes and prefills in one batch, sequences at different positions.
             end = min(len(prompt), done[i] + sizes.choice((1, 1, 1, 5, 10)))
             if end > done[i]:
                 work.append((i, (SeqId(i + 1), prompt, done[i], end)))
@@ -273,7 +276,7 @@ def test_an_unknown_attention_option_is_refused_by_name() -> None:
     module = build("gemma2")
 
     class Biased(torch.nn.Module):
-        """Stands for a family that came out after this engine."""
+        """A layer with an attention option that the engine does not know, as in a future family."""
 
         def __init__(self, layer: Any) -> None:
             super().__init__()

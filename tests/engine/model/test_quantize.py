@@ -1,4 +1,4 @@
-"""Weights that were quantized before come back exactly; others are off by what their number of bits allows."""
+"""Quantized weights are restored exactly; the error of other weights is bounded by the number of bits."""
 
 import copy
 from typing import Any, Final
@@ -16,7 +16,7 @@ COLUMNS: Final = 8 * GROUP
 
 
 def spread(weight: torch.Tensor) -> torch.Tensor:
-    """Greatest less least of each group, beside each of its weights."""
+    """Return, for every weight, the range (maximum - minimum) of its group."""
     low, high = weight.unflatten(1, (-1, GROUP)).aminmax(dim=-1)
     return (high - low).repeat_interleave(GROUP, 1)
 
@@ -32,7 +32,7 @@ def _seed() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 15), (0, 3), (2, 13)])
 def test_what_lies_on_a_grid_of_sixteen_comes_back_exactly(low: int, high: int) -> None:
-    """As Q4_1 has it, whichever codes are in use."""
+    """Q4_1, with any subset of codes in use."""
     codes = torch.randint(low, high + 1, (ROWS, COLUMNS), dtype=torch.uint8)
     weight = dequantize(codes, some_scales(), (torch.randn(ROWS, COLUMNS // GROUP) * 0.1).half())
     got, scales, mins = quantize_int4(weight)
@@ -42,7 +42,7 @@ def test_what_lies_on_a_grid_of_sixteen_comes_back_exactly(low: int, high: int) 
 
 
 def test_a_scale_below_zero_comes_back_exactly() -> None:
-    """As Q4_0 has it: the code 0 is the weight that is farthest from 0, on whichever side."""
+    """Q4_0: code 0 is the weight of largest magnitude, positive or negative."""
     codes = torch.randint(0, 15, (ROWS, COLUMNS), dtype=torch.uint8)
     codes[:, ::GROUP] = 0
     scales = some_scales() * torch.where(torch.rand(ROWS, COLUMNS // GROUP) < 0.5, -1, 1).half()
@@ -51,12 +51,12 @@ def test_a_scale_below_zero_comes_back_exactly() -> None:
 
 
 def test_what_lies_on_a_finer_grid_than_f16_comes_back_nearly() -> None:
-    """As formats with scales of scales have it (Q4_K): the grid is rounded."""
+    """Formats with quantized scales (Q4_K): the grid itself is rounded."""
     codes = torch.randint(0, 12, (ROWS, COLUMNS), dtype=torch.uint8)
     scales = torch.rand(ROWS, COLUMNS // GROUP) * 0.02 + 1e-3
     weight = dequantize(codes, scales, -torch.rand(scales.shape) * 0.1)
     apart = (dequantize(*quantize_int4(weight)) - weight).abs()
-    assert bool((apart <= spread(weight) / 100).all())  # of another grid of 16: 1 / 30
+    assert bool((apart <= spread(weight) / 100).all())  # another grid of 16 codes: off by 1 / 30
 
 
 def test_weights_of_no_grid_are_off_by_half_a_step_and_less_on_the_whole() -> None:
@@ -66,7 +66,7 @@ def test_weights_of_no_grid_are_off_by_half_a_step_and_less_on_the_whole() -> No
     assert bool((eight.abs() <= largest / 127 * 0.51).all())
     four = dequantize(*quantize_int4(weight)) - weight
     assert bool((four.abs() <= spread(weight) / 15).all())
-    even = spread(weight) / 15  # of rounding to the nearest of an even grid: a twelfth of its step's square
+    even = spread(weight) / 15  # mean squared rounding error of an even grid: step^2 / 12
     assert float(four.square().mean()) < 0.95 * float((even.square() / 12).mean())
 
 
@@ -86,7 +86,7 @@ def test_rows_that_are_no_whole_groups_are_refused() -> None:
 
 
 def test_the_default_model_comes_back_as_it_was_stored() -> None:
-    """Its file had the layers as Q4_1 and the embedding, which is the head too, as Q8_0."""
+    """The GGUF file has layers in Q4_1, and the tied embedding in Q8_0."""
     matrices = []
     for path in default_model_dir().glob("*.safetensors"):
         with safe_open(path, "pt") as tensors:
@@ -101,7 +101,7 @@ def test_the_default_model_comes_back_as_it_was_stored() -> None:
 
 
 def rounded(module: Any, bits: int) -> tuple[Any, Any]:
-    """A model as it was, and as it is."""
+    """A model before and after rounding."""
     before = copy.deepcopy(module)
     round_weights(module, bits=bits)
     return before, module

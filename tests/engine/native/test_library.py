@@ -1,4 +1,4 @@
-"""The kernels are compiled for each level of this machine; a library is called only if it is what the sources say."""
+"""The kernels are compiled for all CPU levels of this machine; a library with other sources is refused."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not HERE, reason="no kernels for this kind of ma
 
 
 def described(wanted: str, *paths: Path) -> tuple[str, str]:
-    """The level and the reason that a process of its own comes to; `paths` come before this checkout."""
+    """Return level and reason as seen by a new process. `paths` precede this checkout."""
     code = "from aici_engine.native.library import describe as d; import json; print(json.dumps([d().level, d().why]))"
     env = os.environ | {"AICI_NATIVE": wanted, "PYTHONPATH": os.pathsep.join(map(str, [*paths, *sys.path]))}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
@@ -51,7 +51,7 @@ def test_a_level_that_cannot_run_here_is_refused_with_what_can(monkeypatch: pyte
 
 @pytest.mark.parametrize("machine", set(cpu_levels.LEVELS) - {platform.machine()})
 def test_other_machines_compile_the_same_sources(machine: str, tmp_path: Path) -> None:
-    """Neither optimized nor linked, which would take as long as all else."""
+    """Compile without optimization and linking, which would double the time of this file."""
     ends = ("-DAICI_NATIVE_ABI=1", "-O0", "-fno-sanitize=all", "-Wno-unused-command-line-argument", "-c", "-o")
     commands = []
     for level in cpu_levels.LEVELS[machine]:
@@ -63,7 +63,7 @@ def test_other_machines_compile_the_same_sources(machine: str, tmp_path: Path) -
 
 
 def test_building_needs_the_standard_library_alone() -> None:
-    """Pip builds in an environment that has nothing of the engine's."""
+    """pip builds in an environment without the engine's packages."""
     path = os.pathsep.join(str(ROOT / name) for name in ("runtime", "controllers", "engine"))
     command = [sys.executable, "-S", "-c", "import aici_engine.native.build"]
     subprocess.run(command, check=True, env={"PYTHONPATH": path})
@@ -84,7 +84,7 @@ def test_what_is_up_to_date_is_not_built_again_and_what_is_not_is(tmp_path: Path
 
 @pytest.mark.skipif(not ABLE, reason="the processor has no level")
 def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
-    """A copy of the package whose sources changed after it was built."""
+    """Change the sources in a copy of the package after the build."""
     shutil.copytree(PACKAGE.parent, tmp_path / "aici_engine", ignore=shutil.ignore_patterns("__pycache__"))
     native = tmp_path / "aici_engine" / "native"
     assert described("", tmp_path) == (ABLE[-1], "")

@@ -1,4 +1,4 @@
-"""Products with packed weights against torch, and transformers models whose linear layers they replace."""
+"""Products with packed weights against torch, and transformers models with native linear layers."""
 
 import copy
 from pathlib import Path
@@ -39,7 +39,7 @@ def as_weighed(weight: torch.Tensor, form: Format) -> torch.Tensor:
 
 
 def as_activated(x: torch.Tensor, form: Format) -> torch.Tensor:
-    """Bytes in groups of 32, where the weights are integers."""
+    """Round activations as the kernels do: for integer weights, to bytes in groups of 32."""
     if form not in (Format.INT8, Format.INT4):
         return x.bfloat16().float() if form is Format.BF16 else x
     groups = x.unflatten(1, (-1, GROUP))
@@ -63,13 +63,13 @@ def test_a_product_is_what_torch_makes_of_the_same_numbers(
 ) -> None:
     random = torch.Generator().manual_seed(seed)
     weight, x = (torch.randn(n, groups * GROUP, generator=random) for n in (rows, tokens))
-    x[:, :GROUP] *= 100  # an outlier has a scale of its own, and spoils nobody else's
+    x[:, :GROUP] *= 100  # outliers in one group must not affect the scales of other groups
     x[0, -GROUP:] = 0
     bias = torch.randn(rows, generator=random) if has_bias else None
     got = NativeLinear(weight, bias, form, pool(num_threads))(x)
     wanted = torch.nn.functional.linear(as_activated(x, form).double(), as_weighed(weight, form).double())
     wanted = wanted if bias is None else wanted + bias
-    # A quotient that lies between two codes may be rounded either way: a code of the outliers' group, once in a while.
+    # A quotient between two codes may round either way, rarely: an error of one code in the group of outliers.
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=3e-3 if form < Format.INT8 else 3.0)
     assert (got - wanted).abs().median() < 1e-3
 
@@ -92,7 +92,7 @@ def test_levels_change_no_bit_of_numbers_of_any_size(form: Format) -> None:
 @pytest.mark.parametrize("form", list(Format)[:4])
 @pytest.mark.parametrize("level", ABLE)
 def test_what_is_no_number_is_not_lost_among_others(level: str, form: Format) -> None:
-    """With integer weights, it would be the code 0 of its group."""
+    """With integer weights, NaN could become code 0 of its group."""
     x = torch.ones(3, 64)
     x[1, 40] = float("nan")
     rows = NativeLinear(torch.ones(20, 64), None, form, pool(level=level))(x)

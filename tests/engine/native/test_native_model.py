@@ -1,4 +1,4 @@
-"""The kernels against transformers' own models, and against themselves: bit for bit, whatever a row's company."""
+"""The C decoder against transformers, and against itself: equal bits for any batch, split, level and thread count."""
 
 import copy
 import functools
@@ -75,7 +75,7 @@ def module_of(family: str) -> Any:
     torch.manual_seed(5)
     module = getattr(tf, f"{prefix}ForCausalLM")(getattr(tf, f"{prefix}Config")(**{**SMALL, **extra})).eval()
     for parameter in module.parameters():
-        if parameter.dim() == 1:  # norms begin as ones, biases as zeros
+        if parameter.dim() == 1:  # initial norms are ones, initial biases zeros
             parameter.data += 0.2 * torch.randn_like(parameter)
     return module
 
@@ -89,7 +89,7 @@ def native(module: Any, weights: Format, *, level: str = "", num_threads: int = 
 
 
 class Sequence:
-    """Tokens at random, in pages that are not in order."""
+    """Random tokens."""
 
     def __init__(self, seed: int, length: int) -> None:
         numbers = np.random.default_rng(seed)
@@ -97,7 +97,10 @@ class Sequence:
 
 
 class Runner:
-    """Several sequences through one model. KVRows that were never written are NaN: who reads them is found out."""
+    """Runs sequences through one model, on shuffled pages.
+
+    Rows that were never written are NaN, so that a read shows.
+    """
 
     def __init__(self, model: NativeModel, sequences: list[Sequence]) -> None:
         self.model = model
@@ -111,7 +114,7 @@ class Runner:
         self.rows: list[list[torch.Tensor]] = [[] for _ in sequences]
 
     def step(self, counts: dict[int, int]) -> None:
-        """So many more tokens of the sequences named."""
+        """Run the next tokens of sequences; `counts`: number of tokens by sequence."""
         chunks = []
         for i, count in counts.items():
             start, end = self.done[i], self.done[i] + count
@@ -151,7 +154,7 @@ def bf16(x: torch.Tensor) -> torch.Tensor:
 def attend_in_bf16(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, scaling: float, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """As the kernels do: with each block of 64 keys, what was summed up shrinks to its maximum if that is a new one."""
+    """Attention as in the kernels: after every block of 64 keys, a new maximum scales down the earlier sums."""
     key, value = (bf16(x).repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     unseen = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool).triu(1)
     scores = (bf16(query * scaling) @ key.transpose(2, 3)).masked_fill(unseen, -torch.inf)
@@ -175,7 +178,7 @@ def test_with_bf16_all_that_is_multiplied_is_rounded_and_nothing_else() -> None:
     module.set_attn_implementation("bf16")
     with torch.inference_mode():
         rounded = module(torch.tensor([sequence.tokens])).logits[0]
-    # A number between two of bf16 may be rounded either way, once in a while.
+    # A number between two bf16 numbers may round either way, rarely.
     assert ((kernels - rounded).norm(dim=1) / rounded.norm(dim=1)).median() < 1e-5
 
 
@@ -211,8 +214,8 @@ def test_levels_and_threads_change_no_bit(family: str, weights: Format) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_a_broken_model_does_not_look_sound(family: str) -> None:
-    """Capped logits, too, are not finite if what they are made of is not."""
-    module = copy.deepcopy(module_of(family))  # that one is everybody's
+    """Capped logits must be NaN too."""
+    module = copy.deepcopy(module_of(family))  # module_of returns a shared module
     module.model.norm.weight.data.fill_(float("nan"))
     model = native(module, Format.F32)
     assert whole(model, Sequence(1, 20)).isnan().all()

@@ -1,4 +1,4 @@
-"""What was packed once is read afterwards, and is never another model's."""
+"""Packed weights are read from the cache, and never belong to another model."""
 
 import os
 import re
@@ -115,11 +115,11 @@ def test_auto_looks_at_every_matrix(folder: Path) -> None:
     packed = packed_cache.load(folder, "auto")
     assert packed is not None
     assert packed.config.weight_format is Format.INT4
-    # One matrix that no grid holds.
+    # One matrix without a grid.
     name = "model.layers.1.mlp.up_proj.weight"
     save_file(weights | on_grid | {name: weights[name]}, folder / "model.safetensors", {"format": "pt"})
     logits(folder, "auto")
-    assert packed_cache.load(folder, "auto") is None  # floats are not kept
+    assert packed_cache.load(folder, "auto") is None  # float weights are not cached
 
 
 def test_floats_are_not_kept_and_another_folder_is_another_model(folder: Path) -> None:

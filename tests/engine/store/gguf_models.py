@@ -1,4 +1,4 @@
-"""GGUF files of tiny random models, as the converters of llama.cpp lay them out."""
+"""GGUF files of tiny random models, in the layout of llama.cpp's converters."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ def write_gguf(
     metadata: dict[str, Any] | None = None,
     tensors: dict[str, Any] | None = None,
 ) -> None:
-    """`kind`: of the matrices. `metadata` and `tensors` come on top; the first without the architecture's name."""
+    """Write `model` to a GGUF file.
+
+    `kind`: type of the matrices. `metadata` (keys without the architecture) and `tensors` are added.
+    """
     config = module.config.to_dict()
     writer = gguf.GGUFWriter(path, arch)
     given = {_METADATA[name]: value for name, value in config.items() if name in _METADATA and value is not None}
@@ -68,7 +71,7 @@ def _laid_out(name: str, weight: Any, arch: str, config: dict[str, Any]) -> Any:
 
 
 def _write_tokenizer(writer: gguf.GGUFWriter, size: int) -> None:
-    """The last of the bytes, one pair of them, and EOS."""
+    """A vocabulary of the last bytes, one pair of bytes, and EOS."""
     chars = [char for _, char in sorted(alphabet().items())][2 - size :]
     tokens = [*chars, chars[0] + chars[1], "<|endoftext|>"]
     writer.add_tokenizer_model("gpt2")

@@ -1,4 +1,4 @@
-"""Tiny models in GGUF files answer as the models do that were put there; what cannot be read so is refused by name."""
+"""Tiny models in GGUF files give the logits of the original models; unsupported files are refused with a reason."""
 
 import json
 import re
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
 
 
 def frequency_factors(module: Any) -> dict[str, Any]:
-    """What a file has of the rotation of Llama 3."""
+    """The RoPE factors of Llama 3 as stored in GGUF files."""
     if module.config.rope_parameters is not LLAMA3:
         return {}
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](module.config, "cpu")
@@ -94,7 +94,7 @@ def test_logits_are_those_of_the_model_in_the_file(case: str, tmp_path: Path) ->
 def test_the_largest_gemma_scales_its_queries_by_another_number(
     layers: int, hidden_size: int, head_dim: int, scale: int, tmp_path: Path
 ) -> None:
-    """Of 27 B and of 9 B. No file says so."""
+    """The models of 27 B and of 9 B differ, and no metadata key says so."""
     write_gguf(tmp_path / "model.gguf", build("gemma2"), "gemma2")
     heads = {128: 32, 256: 16}[head_dim]
     config = Gemma2Config(
@@ -231,7 +231,7 @@ def test_a_piece_of_a_model_is_refused_with_what_makes_it_whole(tmp_path: Path) 
 
 
 def test_a_disk_that_is_full_is_not_the_files_fault(whole: bytes, tmp_path: Path) -> None:
-    """Files of at most 64 KB stand for it."""
+    """Shards of at most 64 KB stand for a large model."""
     (tmp_path / "model.gguf").write_bytes(whole)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))

@@ -84,7 +84,7 @@ def test_what_is_made_appears_whole_and_replaces_what_stood_there(empty_cache: P
     out = models_root() / "mine"
     out.mkdir(parents=True)
     (out / "config.json").touch()
-    # As a process leaves it that is killed.
+    # The leftovers of a killed process.
     folder = a_model_dir(out.with_name(".mine.tmp"))
     (folder / "half").touch()
     assert list_models() == []
