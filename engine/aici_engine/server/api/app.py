@@ -1,9 +1,9 @@
 """The ASGI application: middleware that every request passes, then one router per protocol, over one Service.
 
 To add an endpoint: write an `async def` with `@routes.post("/path")` and `@with_policy(RoutePolicy(...))` in the
-`router` function of `protocols/<protocol>/routes.py`. Its parameters are `who: Caller` (`gateway/caller.py`) and a
-pydantic model with `extra="forbid"`. To add a protocol: write such a module with `router(service) -> APIRouter`, and
-include it in `create_app`; the shape of its errors goes into `gateway/error_responses.py`.
+`router` function of `protocols/<protocol>/routes.py`. Its parameters are `principal: Caller` (`gateway/caller.py`) and
+a pydantic model with `extra="forbid"`. To add a protocol: write such a module with `router(service) -> APIRouter`, and
+include the router in `create_app`; the shape of its errors goes into `gateway/error_responses.py`.
 """
 
 from collections.abc import Sequence

@@ -82,7 +82,7 @@ def _fields(record: Record) -> dict[str, object]:
         "method": record.method,
         "path": record.path,
         "status": record.status,
-        "who": record.who,
+        "who": record.key_name,
         "total_s": round(record.total_s, 6),
     }
     if record.finishes:

@@ -60,7 +60,7 @@ class Keys:
         else:
             _log.info("%d API keys", len(self._principals))
 
-    def who(self, connection: HTTPConnection) -> Principal:
+    def principal_of(self, connection: HTTPConnection) -> Principal:
         """Return the Principal of a connection. Raises UnauthorizedError for a missing or unknown key."""
         if self._path is None:
             return Principal()

@@ -30,12 +30,12 @@ class AuthenticationMiddleware:
         if not policy.needs_key:
             return await self._app(scope, receive, send)
         try:
-            principal = self._keys.who(HTTPConnection(scope))
+            principal = self._keys.principal_of(HTTPConnection(scope))
             if policy.is_counted:
                 self._admission.count(principal)
         except AiciError as error:
             return await refuse(policy.errors, error, scope, receive, send)
-        scope.setdefault("state", {})["who"] = principal
+        scope.setdefault("state", {})["principal"] = principal
         if (this := request_record.current.get()) is not None:
-            this.who = principal.name
+            this.key_name = principal.name
         return await self._app(scope, receive, send)

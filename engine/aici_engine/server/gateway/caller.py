@@ -10,7 +10,7 @@ from aici_engine.server.service.admission import Principal
 
 def caller(connection: HTTPConnection) -> Principal:
     """Return the Principal that `AuthenticationMiddleware` found for an HTTP request or a WebSocket."""
-    principal: Principal = connection.scope["state"]["who"]
+    principal: Principal = connection.scope["state"]["principal"]
     return principal
 
 

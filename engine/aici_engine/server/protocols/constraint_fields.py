@@ -29,7 +29,7 @@ class ConstraintFields(BaseModel):
         return [name for name in _NAMES if getattr(self, name) is not None]
 
 
-async def controller_call(service: Service, who: Principal, fields: ConstraintFields) -> ControllerCall | None:
+async def controller_call(service: Service, principal: Principal, fields: ConstraintFields) -> ControllerCall | None:
     """Return the controller call of a request's constraint; None without a constraint.
 
     Raises UsageError for an invalid field, ForbiddenError if the key may not use the controller.
@@ -44,10 +44,10 @@ async def controller_call(service: Service, who: Principal, fields: ConstraintFi
     if not asked:
         return None
     with about(asked[0]):
-        return await _call(service, who, fields)
+        return await _call(service, principal, fields)
 
 
-async def _call(service: Service, who: Principal, fields: ConstraintFields) -> ControllerCall:
+async def _call(service: Service, principal: Principal, fields: ConstraintFields) -> ControllerCall:
     constraints = service.constraints
     if fields.guided_regex is not None:
         return await constraints.regex(fields.guided_regex)
@@ -60,4 +60,4 @@ async def _call(service: Service, who: Principal, fields: ConstraintFields) -> C
         return await constraints.grammar(fields.guided_grammar)
     assert fields.controller is not None
     argument = "" if fields.controller_arg is None else fields.controller_arg
-    return await constraints.controller(who, fields.controller, argument)
+    return await constraints.controller(principal, fields.controller, argument)

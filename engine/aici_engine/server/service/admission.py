@@ -57,18 +57,18 @@ class Admission:
         self._by_name: dict[str, int] = {}
         self._buckets: dict[str, _Bucket] = {}
 
-    def count(self, who: Principal) -> None:
+    def count(self, principal: Principal) -> None:
         """Count a request. Raises OverloadedError if the key has used up its requests of this minute."""
-        limit = who.requests_per_minute
+        limit = principal.requests_per_minute
         if limit is None:
             return
         now = self._clock()
-        bucket = self._buckets.setdefault(who.name, _Bucket(limit, now))
+        bucket = self._buckets.setdefault(principal.name, _Bucket(limit, now))
         bucket.tokens = min(limit, bucket.tokens + (now - bucket.at) * limit / 60)
         bucket.at = now
         if bucket.tokens < 1:
             raise OverloadedError(
-                f"the key {who.name} may send {limit} requests a minute",
+                f"the key {principal.name} may send {limit} requests a minute",
                 retry_after_s=(1 - bucket.tokens) * 60 / limit,
             )
         bucket.tokens -= 1
@@ -79,7 +79,7 @@ class Admission:
         return self.drain_begun.is_set()
 
     @contextlib.contextmanager
-    def admit(self, who: Principal, num_sequences: int) -> Iterator[None]:
+    def admit(self, principal: Principal, num_sequences: int) -> Iterator[None]:
         """Admit all sequences until the context ends.
 
         Raises OverloadedError if the queue or the key is full now, UsageError if the sequences can never fit, and
@@ -88,26 +88,30 @@ class Admission:
         if self.draining:
             raise UnavailableError("the server is stopping", hint="use another server, or try again later")
         if num_sequences > self.capacity:
-            raise UsageError(f"{num_sequences} sequences in one request: this server takes {self.capacity}")
-        if who.max_concurrency is not None and num_sequences > who.max_concurrency:
-            raise UsageError(f"{num_sequences} sequences in one request: the key {who.name} has {who.max_concurrency}")
+            raise UsageError(f"the request needs {num_sequences} sequences: this server takes {self.capacity}")
+        if principal.max_concurrency is not None and num_sequences > principal.max_concurrency:
+            raise UsageError(
+                f"the request needs {num_sequences} sequences: the key {principal.name} may have"
+                f" {principal.max_concurrency}"
+            )
         if self.num_admitted + num_sequences > self.capacity:
             raise OverloadedError(
                 f"{self.num_admitted} sequences run or wait: the queue is full", retry_after_s=_RETRY_AFTER_S
             )
-        mine = self._by_name.get(who.name, 0) + num_sequences
-        if who.max_concurrency is not None and mine > who.max_concurrency:
+        mine = self._by_name.get(principal.name, 0) + num_sequences
+        if principal.max_concurrency is not None and mine > principal.max_concurrency:
             raise OverloadedError(
-                f"the key {who.name} may have {who.max_concurrency} sequences at a time", retry_after_s=_RETRY_AFTER_S
+                f"the key {principal.name} may have {principal.max_concurrency} sequences at a time",
+                retry_after_s=_RETRY_AFTER_S,
             )
         self.num_admitted += num_sequences
-        self._by_name[who.name] = mine
+        self._by_name[principal.name] = mine
         try:
             yield
         finally:
             self.num_admitted -= num_sequences
-            left = self._by_name[who.name] - num_sequences
+            left = self._by_name[principal.name] - num_sequences
             if left:
-                self._by_name[who.name] = left
+                self._by_name[principal.name] = left
             else:
-                del self._by_name[who.name]
+                del self._by_name[principal.name]

@@ -45,16 +45,16 @@ class Constraints:
     async def substring(self, text: str) -> ControllerCall:
         return await self._call(("substring", text), lambda: constraints.substring(text))
 
-    async def controller(self, who: Principal, name: str, argument: object) -> ControllerCall:
+    async def controller(self, principal: Principal, name: str, argument: object) -> ControllerCall:
         """Return the call of a controller by module id, tag or shipped name.
 
         The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if
-        `who` may not use the controller.
+        `principal` may not use the controller.
         """
         if not (is_module_id(name) or is_tag(name)):
             shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}..."
             raise UsageError(f"'controller' must be a 64-char hex string or tag name, got {shown}.", param="controller")
-        who.check_controller(name)
+        principal.check_controller(name)
         text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names():
             # A fixed name wins over a tag of the same name.

@@ -94,7 +94,7 @@ class Service:
         check_prompt_len(len(tokens), self.info.max_len, room=room, param="")
         return tokens
 
-    def start(self, who: Principal, generation: Generation) -> Stream:
+    def start(self, principal: Principal, generation: Generation) -> Stream:
         """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence."""
         call = generation.controller
         stream = self.client.open(
@@ -105,15 +105,15 @@ class Service:
             score_from=generation.score_from,
             priority=generation.priority,
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
-            salt=repr((who.name, generation.cache_salt)),
+            salt=repr((principal.name, generation.cache_salt)),
             watch=self.metrics.watch(),
         )
         stream.expire_after(self.limits.request_timeout_s)
         return stream
 
     @contextlib.asynccontextmanager
-    async def open(self, who: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:
+    async def open(self, principal: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:
         """Admit and start all sequences, or raise OverloadedError. All sequences end with the context."""
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(self.admission.admit(who, len(generations)))
-            yield [await stack.enter_async_context(self.start(who, each)) for each in generations]
+            stack.enter_context(self.admission.admit(principal, len(generations)))
+            yield [await stack.enter_async_context(self.start(principal, each)) for each in generations]

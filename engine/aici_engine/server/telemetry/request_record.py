@@ -29,7 +29,7 @@ class Record:
     traceparent: str = ""
     started: float = field(default_factory=time.perf_counter)
     started_ns: int = field(default_factory=time.time_ns)
-    who: str = ""
+    key_name: str = ""
     route: str = ""
     status: int = 0
     total_s: float = 0.0

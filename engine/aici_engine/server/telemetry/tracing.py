@@ -56,7 +56,7 @@ class Spans:
             "http.route": record.route,
             "http.response.status_code": record.status,
             "aici.request_id": record.request_id,
-            "aici.key": record.who,
+            "aici.key": record.key_name,
         }
         if record.finishes:
             attributes |= {

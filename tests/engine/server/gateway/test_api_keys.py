@@ -56,7 +56,7 @@ def basic(text: str) -> str:
     ],
 )
 def test_a_key_is_taken_as_each_protocol_sends_it(tmp_path: Path, shown: HTTPConnection) -> None:
-    assert Keys(key_file(tmp_path)).who(shown).name == "alice"
+    assert Keys(key_file(tmp_path)).principal_of(shown).name == "alice"
 
 
 @pytest.mark.parametrize(
@@ -77,15 +77,15 @@ def test_a_key_is_taken_as_each_protocol_sends_it(tmp_path: Path, shown: HTTPCon
 )
 def test_a_missing_or_wrong_key_is_refused(tmp_path: Path, shown: HTTPConnection) -> None:
     with pytest.raises(UnauthorizedError):
-        Keys(key_file(tmp_path)).who(shown)
+        Keys(key_file(tmp_path)).principal_of(shown)
 
 
 def test_without_a_file_everybody_may_do_all() -> None:
-    assert Keys().who(connection({"authorization": "Bearer whatever"})) == Principal()
+    assert Keys().principal_of(connection({"authorization": "Bearer whatever"})) == Principal()
 
 
 def test_the_rights_of_a_key(tmp_path: Path) -> None:
-    bob = Keys(key_file(tmp_path)).who(connection({"api-key": "sk-bob"}))
+    bob = Keys(key_file(tmp_path)).principal_of(connection({"api-key": "sk-bob"}))
     assert not bob.is_admin
     bob.check_controller("regex")
     bob.check_controller("my-own")
@@ -148,12 +148,12 @@ def test_keys_are_read_again_unless_they_are_wrong(tmp_path: Path, caplog: pytes
     keys = Keys(path)
     path.write_text("[keys.carol]\nkey = 'sk-carol'")
     keys.reload()
-    assert keys.who(connection({"api-key": "sk-carol"})).name == "carol"
+    assert keys.principal_of(connection({"api-key": "sk-carol"})).name == "carol"
     with pytest.raises(UnauthorizedError):
-        keys.who(connection({"api-key": ALICE}))
+        keys.principal_of(connection({"api-key": ALICE}))
     path.write_text("[keys.carol")
     keys.reload()
-    assert keys.who(connection({"api-key": "sk-carol"})).name == "carol"
+    assert keys.principal_of(connection({"api-key": "sk-carol"})).name == "carol"
     assert "stay as they were" in caplog.text
     assert "sk-carol" not in caplog.text
 
@@ -161,40 +161,44 @@ def test_keys_are_read_again_unless_they_are_wrong(tmp_path: Path, caplog: pytes
 def test_requests_a_minute_come_back_with_time() -> None:
     now = 0.0
     admission = Admission(8, clock=lambda: now)
-    who = Principal(name="bob", requests_per_minute=2)
-    admission.count(who)
-    admission.count(who)
+    principal = Principal(name="bob", requests_per_minute=2)
+    admission.count(principal)
+    admission.count(principal)
     with pytest.raises(OverloadedError) as error:
-        admission.count(who)
+        admission.count(principal)
     assert error.value.retry_after_s == 30
     admission.count(Principal(name="alice", requests_per_minute=1))
     now = 29.9
     with pytest.raises(OverloadedError):
-        admission.count(who)
+        admission.count(principal)
     now = 30.0
-    admission.count(who)
+    admission.count(principal)
     now = 1000.0
-    admission.count(who)
-    admission.count(who)
+    admission.count(principal)
+    admission.count(principal)
     with pytest.raises(OverloadedError):
-        admission.count(who)
+        admission.count(principal)
 
 
 def test_sequences_at_a_time() -> None:
     admission = Admission(4)
-    who = Principal(name="bob", max_concurrency=2)
-    with admission.admit(who, 2):
-        with pytest.raises(OverloadedError, match="bob may have 2"), admission.admit(who, 1):
+    principal = Principal(name="bob", max_concurrency=2)
+    with admission.admit(principal, 2):
+        with pytest.raises(OverloadedError, match="bob may have 2"), admission.admit(principal, 1):
             pass
-        with admission.admit(Principal(), 2), pytest.raises(OverloadedError, match="full"), admission.admit(who, 1):
+        with (
+            admission.admit(Principal(), 2),
+            pytest.raises(OverloadedError, match="full"),
+            admission.admit(principal, 1),
+        ):
             pass
-    with admission.admit(who, 1):
+    with admission.admit(principal, 1):
         pass
     assert admission.num_admitted == 0
-    with pytest.raises(UsageError, match="bob has 2"), admission.admit(who, 3):
+    with pytest.raises(UsageError, match="bob has 2"), admission.admit(principal, 3):
         pass
     with pytest.raises(UsageError, match="takes 4"), admission.admit(Principal(), 5):
         pass
     admission.drain_begun.set()
-    with pytest.raises(UnavailableError, match="stopping"), admission.admit(who, 1):
+    with pytest.raises(UnavailableError, match="stopping"), admission.admit(principal, 1):
         pass

@@ -30,11 +30,11 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("")
     @with_policy(RoutePolicy(errors=ANTHROPIC, is_streamed=True))
-    async def create(request: Request, body: MessagesRequest, who: Caller) -> Response:
+    async def create(request: Request, body: MessagesRequest, principal: Caller) -> Response:
         """Generate the next message of a conversation. With `stream`, the response is server-sent events."""
         service.check_model(body.model)
-        turn = await sse.unless_gone(request, _turn_request(service, who, body))
-        deltas = _admitted(service, who, turn)
+        turn = await sse.unless_gone(request, _turn_request(service, principal, body))
+        deltas = _admitted(service, principal, turn)
         message = opening(service.name, len(turn.prompt))
         if body.stream:
             return await sse.respond(request, streamed(deltas, message, max_tokens=body.max_tokens))
@@ -51,19 +51,21 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def _turn_request(service: Service, who: Principal, body: MessagesRequest) -> TurnRequest:
+async def _turn_request(service: Service, principal: Principal, body: MessagesRequest) -> TurnRequest:
     choice = choice_of(body)
     return TurnRequest(
         prompt=await prompt_of(service, body),
         sampling=from_request(Api.ANTHROPIC, body),
-        controller=await _controller(service, who, body, free=choice == "none"),
+        controller=await _controller(service, principal, body, free=choice == "none"),
         tools=tools_of(body),
         tool_choice=choice,
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
     )
 
 
-async def _controller(service: Service, who: Principal, body: MessagesRequest, *, free: bool) -> ControllerCall | None:
+async def _controller(
+    service: Service, principal: Principal, body: MessagesRequest, *, free: bool
+) -> ControllerCall | None:
     """Return the constraint of the text. `free`: no tool may be called, so a constraint is allowed."""
     asked = body.asked()
     form = body.output_config and body.output_config.format
@@ -74,15 +76,15 @@ async def _controller(service: Service, who: Principal, body: MessagesRequest, *
             f"{asked[0]} and tools together are not supported", hint="leave one of them out", param=asked[0]
         )
     if not form:
-        return await controller_call(service, who, body)
+        return await controller_call(service, principal, body)
     if len(asked) > 1:
         raise UsageError(f"{asked[0]} and {asked[1]} together: a text has one constraint", param=asked[0])
     with about(asked[0]):
         return await service.constraints.json_schema(json.dumps(form.schema_))
 
 
-async def _admitted(service: Service, who: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:
-    with service.admission.admit(who, 1):
-        async with contextlib.aclosing(run_turn(service, who, turn)) as deltas:
+async def _admitted(service: Service, principal: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:
+    with service.admission.admit(principal, 1):
+        async with contextlib.aclosing(run_turn(service, principal, turn)) as deltas:
             async for delta in deltas:
                 yield delta

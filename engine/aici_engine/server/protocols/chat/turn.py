@@ -51,20 +51,20 @@ class TurnRequest(ChatTurn[ControllerCall]):
     cache_salt: str | None = None
 
 
-def run_turn(service: Service, who: Principal, request: TurnRequest) -> AsyncGenerator[Delta, None]:
+def run_turn(service: Service, principal: Principal, request: TurnRequest) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of a turn, TurnEnd last. A failure is raised. Closing the generator ends the sequence.
 
     The caller must have been admitted for one sequence.
     """
-    return run_chat_turn(_ServedModel(service, who, request), request)
+    return run_chat_turn(_ServedModel(service, principal, request), request)
 
 
 class _ServedModel:
     """Runs the generations of a turn on the engine process."""
 
-    def __init__(self, service: Service, who: Principal, request: TurnRequest) -> None:
+    def __init__(self, service: Service, principal: Principal, request: TurnRequest) -> None:
         self._service = service
-        self._who = who
+        self._principal = principal
         self._request = request
 
     @property
@@ -92,7 +92,7 @@ class _ServedModel:
             priority=self._request.priority,
             cache_salt=self._request.cache_salt,
         )
-        async with self._service.start(self._who, generation) as stream:
+        async with self._service.start(self._principal, generation) as stream:
             yield _StreamedGeneration(stream)
 
 

@@ -40,13 +40,13 @@ _log = logging.getLogger(__name__)
 class Connection:
     """Lives as long as its socket, and ends its streams. Every stream that ends earlier gets exactly one last item."""
 
-    def __init__(self, socket: WebSocket, service: Service, who: Principal) -> None:
+    def __init__(self, socket: WebSocket, service: Service, principal: Principal) -> None:
         self._socket = socket
         self._service = service
-        self._who = who
+        self._principal = principal
         self._send_queue = SendQueue()
         self._buffers = Buffers()
-        self._runner = StreamRunner(service, who, say=self._say, queued=self._queued)
+        self._runner = StreamRunner(service, principal, say=self._say, queued=self._queued)
         self._streams: dict[bytes, asyncio.Task[None]] = {}
         self._cancelled: set[bytes] = set()
         self._tasks = asyncio.TaskGroup()
@@ -124,7 +124,7 @@ class Connection:
         self._check_model(message.model)
         if len(self._streams) >= MAX_STREAMS:
             raise OverloadedError(f"this connection has {MAX_STREAMS} open streams", retry_after_s=_RETRY_AFTER_S)
-        self._service.admission.count(self._who)
+        self._service.admission.count(self._principal)
         max_len = self._service.info.max_len
         prompt = self._buffers.look_up(message.prompt, max_len=max_len)
         scored = self._buffers.look_up(message.scored, max_len=max_len) if isinstance(message, Score) else []

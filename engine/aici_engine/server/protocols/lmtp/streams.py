@@ -26,9 +26,9 @@ Queued = Callable[[Raw, int], None]
 class StreamRunner:
     """Runs the streams of one connection. Every method appends the tokens of prompt and output to `tokens`."""
 
-    def __init__(self, service: Service, who: Principal, *, say: Say, queued: Queued) -> None:
+    def __init__(self, service: Service, principal: Principal, *, say: Say, queued: Queued) -> None:
         self._service = service
-        self._who = who
+        self._principal = principal
         self._say = say
         self._queued = queued
 
@@ -38,14 +38,14 @@ class StreamRunner:
         Raises AiciError if the stream fails. Removes `logit_bias` from `message`: a bias may have megabytes, and a
         stream may run for long.
         """
-        controller = await controller_call(self._service, self._who, _constraint(message))
+        controller = await controller_call(self._service, self._principal, _constraint(message))
         tokens += await tokens_of(prompt, self._service)
         max_tokens = min(message.max_tokens, max(1, self._service.info.max_len - len(tokens)))
         bias, message.logit_bias = self._bias(message.logit_bias or {}), None
         sampling = from_request(Api.LMTP, message, max_tokens=max_tokens, logit_bias=bias)
-        with self._service.admission.admit(self._who, 1):
+        with self._service.admission.admit(self._principal, 1):
             async with self._service.start(
-                self._who, Generation(prompt=list(tokens), sampling=sampling, controller=controller)
+                self._principal, Generation(prompt=list(tokens), sampling=sampling, controller=controller)
             ) as stream:
                 del sampling, bias
                 self._tell_queued(message.stream_id)
@@ -61,7 +61,7 @@ class StreamRunner:
         if len(tokens) == start:
             raise UsageError("scored has no tokens")
         generation = Generation(prompt=list(tokens), sampling=SamplingParams(max_tokens=0), score_from=start)
-        async with self._service.open(self._who, [generation]) as [stream]:
+        async with self._service.open(self._principal, [generation]) as [stream]:
             self._tell_queued(message.stream_id)
             return await _scored(message, stream, self._service, self._say)
 

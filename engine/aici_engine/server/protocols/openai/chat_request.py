@@ -79,13 +79,13 @@ class ChatRequest(SamplingFields):
     functions: _Replaced = None
     function_call: _Replaced = None
 
-    async def turns(self, service: Service, who: Principal) -> list[TurnRequest]:
+    async def turns(self, service: Service, principal: Principal) -> list[TurnRequest]:
         """Return `n` turns. Raises AiciError for an invalid request; only a controller can find further errors."""
         service.check_model(self.model)
         tools = neutral_tools(self.tools)
         choice = neutral_choice(self.tool_choice, tools)
         sampling = self._with_logprobs(self.sampling(service, Api.OPENAI_CHAT))
-        controller = await self._controller(service, who)
+        controller = await self._controller(service, principal)
         if controller is not None and choice != "none":
             name = (self.asked() or ["response_format"])[0]
             raise UsageError(
@@ -106,10 +106,10 @@ class ChatRequest(SamplingFields):
         )
         return variants(turn, self.n)
 
-    async def _controller(self, service: Service, who: Principal) -> ControllerCall | None:
+    async def _controller(self, service: Service, principal: Principal) -> ControllerCall | None:
         schema = None if self.response_format is None else self.response_format.schema_text()
         if schema is None:
-            return await controller_call(service, who, self)
+            return await controller_call(service, principal, self)
         if asked := self.asked():
             raise UsageError(
                 f"{asked[0]} and response_format together",

@@ -13,10 +13,10 @@ from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
 
-async def chat_completion(service: Service, who: Principal, turns: Sequence[TurnRequest]) -> dict[str, Any]:
+async def chat_completion(service: Service, principal: Principal, turns: Sequence[TurnRequest]) -> dict[str, Any]:
     """Run the turns, one per choice, and return the `chat.completion` object."""
-    with service.admission.admit(who, len(turns)):
-        done = await collect_turns([run_turn(service, who, turn) for turn in turns])
+    with service.admission.admit(principal, len(turns)):
+        done = await collect_turns([run_turn(service, principal, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
     choices = [_choice(service, turns[0], i, answer) for i, answer in enumerate(done)]
     return head.body(choices, usage=usage([answer.ended for answer in done], len(turns)))
@@ -40,7 +40,7 @@ def _choice(service: Service, turn: TurnRequest, index: int, answer: CollectedTu
 
 
 async def chat_chunks(
-    service: Service, who: Principal, turns: Sequence[TurnRequest], *, with_usage: bool
+    service: Service, principal: Principal, turns: Sequence[TurnRequest], *, with_usage: bool
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Run the turns and yield chunks in the order of arrival. A choice's first chunk has its role.
 
@@ -50,8 +50,8 @@ async def chat_chunks(
     more = {"usage": None} if with_usage else {}
     choices = [_ChatChoice(service, turn, i) for i, turn in enumerate(turns)]
     ends: list[TurnEnd] = []
-    with service.admission.admit(who, len(turns)):
-        async with contextlib.aclosing(merge_turns([run_turn(service, who, turn) for turn in turns])) as deltas:
+    with service.admission.admit(principal, len(turns)):
+        async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
                     ends.append(delta)

@@ -65,7 +65,7 @@ class CompletionRequest(SamplingFields):
     async def prompts(self, service: Service) -> list[Prompt]:
         return [await self._prompt(service, prompt) for prompt in self.prompt]
 
-    async def turns(self, service: Service, who: Principal, prompts: list[Prompt]) -> list[TurnRequest]:
+    async def turns(self, service: Service, principal: Principal, prompts: list[Prompt]) -> list[TurnRequest]:
         """Return `num_made` turns per prompt, in the order of the prompts."""
         service.check_model(self.model)
         if self.num_made < self.n:
@@ -80,7 +80,7 @@ class CompletionRequest(SamplingFields):
         if self.num_made > self.n:
             # The best answers are those with the highest log-probabilities.
             sampling = replace(sampling, logprobs=sampling.logprobs or 0)
-        controller = await controller_call(service, who, self)
+        controller = await controller_call(service, principal, self)
         scored = self.echo and self.logprobs is not None
         if scored and controller is not None:
             raise UsageError(

@@ -15,13 +15,13 @@ from aici_engine.server.service.service import Service
 
 async def completion(
     service: Service,
-    who: Principal,
+    principal: Principal,
     request: CompletionRequest,
     prompts: Sequence[Prompt],
     turns: Sequence[TurnRequest],
 ) -> dict[str, Any]:
-    with service.admission.admit(who, len(turns)):
-        done = await collect_turns([run_turn(service, who, turn) for turn in turns])
+    with service.admission.admit(principal, len(turns)):
+        done = await collect_turns([run_turn(service, principal, turn) for turn in turns])
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
     choices = []
     for i, prompt in enumerate(prompts):
@@ -50,7 +50,7 @@ def _choice(
 
 async def completion_chunks(
     service: Service,
-    who: Principal,
+    principal: Principal,
     request: CompletionRequest,
     prompts: Sequence[Prompt],
     turns: Sequence[TurnRequest],
@@ -64,8 +64,8 @@ async def completion_chunks(
     more = {"usage": None} if with_usage else {}
     choices = [_CompletionChoice(service, request, prompts[i // request.n], i) for i in range(len(turns))]
     ends: dict[int, TurnEnd] = {}
-    with service.admission.admit(who, len(turns)):
-        async with contextlib.aclosing(merge_turns([run_turn(service, who, turn) for turn in turns])) as deltas:
+    with service.admission.admit(principal, len(turns)):
+        async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
                     ends[number] = delta

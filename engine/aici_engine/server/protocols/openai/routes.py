@@ -25,23 +25,23 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/chat/completions")
     @with_policy(_STREAMED)
-    async def chat(request: Request, body: ChatRequest, who: Caller) -> Response:
+    async def chat(request: Request, body: ChatRequest, principal: Caller) -> Response:
         """Answer a chat. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
-        turns = await sse.unless_gone(request, body.turns(service, who))
+        turns = await sse.unless_gone(request, body.turns(service, principal))
         if body.stream:
             with_usage = body.stream_options is not None and body.stream_options.include_usage
-            return await sse.respond(request, events(chat_chunks(service, who, turns, with_usage=with_usage)))
-        return JSONResponse(await sse.unless_gone(request, chat_completion(service, who, turns)))
+            return await sse.respond(request, events(chat_chunks(service, principal, turns, with_usage=with_usage)))
+        return JSONResponse(await sse.unless_gone(request, chat_completion(service, principal, turns)))
 
     @routes.post("/completions")
     @with_policy(_STREAMED)
-    async def complete(request: Request, body: CompletionRequest, who: Caller) -> Response:
+    async def complete(request: Request, body: CompletionRequest, principal: Caller) -> Response:
         """Continue each prompt. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
         prompts = await sse.unless_gone(request, body.prompts(service))
-        turns = await sse.unless_gone(request, body.turns(service, who, prompts))
+        turns = await sse.unless_gone(request, body.turns(service, principal, prompts))
         if body.stream:
-            return await sse.respond(request, events(completion_chunks(service, who, body, prompts, turns)))
-        return JSONResponse(await sse.unless_gone(request, completion(service, who, body, prompts, turns)))
+            return await sse.respond(request, events(completion_chunks(service, principal, body, prompts, turns)))
+        return JSONResponse(await sse.unless_gone(request, completion(service, principal, body, prompts, turns)))
 
     def model() -> dict[str, Any]:
         return {

@@ -44,19 +44,19 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("", openapi_extra=_UPLOAD)
     @with_policy(_POLICY)
-    async def upload(request: Request, who: Caller) -> dict[str, Any]:
+    async def upload(request: Request, principal: Caller) -> dict[str, Any]:
         """Upload and compile a controller. The body is the bytes of a WebAssembly module.
 
         The module id is the sha256 of the bytes. Uploading the same module again is not an error.
         """
-        who.check_upload()
+        principal.check_upload()
         wasm = await request.body()
         try:
             check_wasm(wasm, "the body", hint="send the bytes of a .wasm file")
         except UsageError as error:
             raise UsageError(error.message, hint=error.hint, param="body") from error
         async with compilers:
-            module = asdict(await asyncio.to_thread(store.upload, wasm, _auth(who)))
+            module = asdict(await asyncio.to_thread(store.upload, wasm, _auth(principal)))
         return {"time": module.pop("time_ms"), **module}
 
     @routes.get("")
@@ -73,28 +73,28 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/tags")
     @with_policy(_POLICY)
-    async def set_tags(body: TagsRequest, who: Caller) -> dict[str, Any]:
+    async def set_tags(body: TagsRequest, principal: Caller) -> dict[str, Any]:
         """Set tags of a module: all of them, or none and an error. The response lists the tags that were set."""
-        who.check_upload()
+        principal.check_upload()
         if not body.tags:
             raise UsageError("tags must have at least one tag", param="tags")
         async with compilers:
-            infos = await asyncio.to_thread(store.set_tags, body.module_id, body.tags, _auth(who))
+            infos = await asyncio.to_thread(store.set_tags, body.module_id, body.tags, _auth(principal))
         return {"tags": [asdict(info) for info in infos]}
 
     @routes.delete("/tags/{tag}")
     @with_policy(_POLICY)
-    async def remove_tag(tag: str, who: Caller) -> dict[str, Any]:
+    async def remove_tag(tag: str, principal: Caller) -> dict[str, Any]:
         """Remove a tag. The module stays."""
-        who.check_upload()
-        await asyncio.to_thread(store.remove_tag, tag, _auth(who))
+        principal.check_upload()
+        await asyncio.to_thread(store.remove_tag, tag, _auth(principal))
         return {"tag": tag}
 
     @routes.get("/{name}", response_class=WasmResponse, responses=_MODULE)
     @with_policy(_POLICY)
-    async def module(name: str, who: Caller, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+    async def module(name: str, principal: Caller, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         """Download the module with this id or tag. The header ETag is the module id."""
-        who.check_controller(name)
+        principal.check_controller(name)
         module_id = await asyncio.to_thread(store.resolve, name)
         headers = {"ETag": f'"{module_id}"'}
         if if_none_match == headers["ETag"]:
@@ -103,17 +103,17 @@ def router(service: Service) -> APIRouter:
 
     @routes.delete("/{module_id}")
     @with_policy(_POLICY)
-    async def remove(module_id: str, who: Caller, force: bool = False) -> dict[str, Any]:
+    async def remove(module_id: str, principal: Caller, force: bool = False) -> dict[str, Any]:
         """Delete a module. Only the uploader or an admin may do so.
 
         A module with tags is kept (409), unless `force` is true: then the tags are removed, too.
         """
-        who.check_upload()
-        removed = await asyncio.to_thread(store.remove, module_id, _auth(who), force=force)
+        principal.check_upload()
+        removed = await asyncio.to_thread(store.remove, module_id, _auth(principal), force=force)
         return {"module_id": module_id, "tags": removed}
 
     return routes
 
 
-def _auth(who: Principal) -> Auth:
-    return Auth(who.name, is_admin=who.is_admin)
+def _auth(principal: Principal) -> Auth:
+    return Auth(principal.name, is_admin=principal.is_admin)

@@ -42,7 +42,7 @@ class RunRequest(BaseModel):
         logprobs: int | None
 
 
-async def generation_of(service: Service, who: Principal, request: RunRequest) -> Generation:
+async def generation_of(service: Service, principal: Principal, request: RunRequest) -> Generation:
     """Return the sequence of a request.
 
     Raises AiciError for an invalid request; only the controller itself can find further errors.
@@ -53,7 +53,7 @@ async def generation_of(service: Service, who: Principal, request: RunRequest) -
     _check_length(len(prompt), sampling.max_tokens, service.info.max_len)
     call = None
     if request.controller != NO_CONTROLLER:
-        call = await service.constraints.controller(who, request.controller, request.controller_arg)
+        call = await service.constraints.controller(principal, request.controller, request.controller_arg)
     return Generation(prompt=prompt, sampling=sampling, controller=call)
 
 

@@ -17,10 +17,10 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/run")
     @with_policy(RoutePolicy(errors=REST, is_streamed=True))
-    async def run(request: Request, body: RunRequest, who: Caller) -> StreamingResponse:
+    async def run(request: Request, body: RunRequest, principal: Caller) -> StreamingResponse:
         """Run a controller. The response is server-sent events: an `initial-run`, a `run` per step, then `[DONE]`."""
-        generation = await sse.unless_gone(request, generation_of(service, who, body))
+        generation = await sse.unless_gone(request, generation_of(service, principal, body))
         with_tokens = body.return_tokens or body.logprobs is not None
-        return await sse.respond(request, run_events(service, who, generation, with_tokens=with_tokens))
+        return await sse.respond(request, run_events(service, principal, generation, with_tokens=with_tokens))
 
     return routes

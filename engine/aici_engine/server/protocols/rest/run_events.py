@@ -18,11 +18,11 @@ from aici_engine.server.service.service import Generation, Service
 
 
 async def run_events(
-    service: Service, who: Principal, generation: Generation, *, with_tokens: bool
+    service: Service, principal: Principal, generation: Generation, *, with_tokens: bool
 ) -> AsyncGenerator[bytes, None]:
     """Yield the server-sent events of a run. An error before the controller has started is raised; a later error is
     part of an event."""
-    async with service.open(who, [generation]) as [stream]:
+    async with service.open(principal, [generation]) as [stream]:
         groups = stream.groups()
         first = await anext(groups)
         _raise_failed_start(first[0])

@@ -218,8 +218,10 @@ def test_a_call_is_written_as_json_between_marks() -> None:
 def test_keys_do_not_share_cached_prompts() -> None:
     service, engine = fake_service()
     for name in ("alice", "bob", "alice"):
-        who = Principal(name=name)
-        asyncio.run(collect_turns([run_turn(service, who, TurnRequest(prompt=PROMPT, sampling=SamplingParams()))]))
+        principal = Principal(name=name)
+        asyncio.run(
+            collect_turns([run_turn(service, principal, TurnRequest(prompt=PROMPT, sampling=SamplingParams()))])
+        )
     alice, bob, alice_too = (submit.salt for submit in engine.submitted)
     assert alice == alice_too != bob
 

@@ -162,7 +162,7 @@ WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
     "penalty": ({"presence_penalty": 3}, 400, "presence_penalty", "less than or equal to 2"),
     "seed": ({"seed": 1 << 63}, 400, "seed", "less than"),
     "n": ({"n": 0}, 400, "n", "greater than or equal to 1"),
-    "too many": ({"n": 20}, 400, "", "20 sequences in one request: this server takes 8"),
+    "too many": ({"n": 20}, 400, "", "needs 20 sequences: this server takes 8"),
     "stop": ({"stop": ["a", ""]}, 400, "stop.1", "at least 1 character"),
     "stops": ({"stop": list("abcdefghijklmnopq")}, 400, "stop", "at most 16"),
     "stop type": ({"stop": 5}, 422, "stop", "valid list"),
