@@ -195,7 +195,7 @@ def test_sequences_at_a_time() -> None:
     with admission.admit(principal, 1):
         pass
     assert admission.num_admitted == 0
-    with pytest.raises(UsageError, match="bob has 2"), admission.admit(principal, 3):
+    with pytest.raises(UsageError, match="needs 3 sequences: the key bob may have 2"), admission.admit(principal, 3):
         pass
     with pytest.raises(UsageError, match="takes 4"), admission.admit(Principal(), 5):
         pass
