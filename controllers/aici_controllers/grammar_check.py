@@ -81,5 +81,5 @@ def accepts(grammar: str, text: str) -> Verdict:
     """Check whether `text` is a complete text of the grammar. Raise UsageError if the grammar has errors."""
     answer: dict[str, Any] = ask("grammar", {"accepts": {"grammar": grammar, "input": text}})
     if "problem" in answer:
-        raise UsageError(f"the grammar has errors: {answer['problem']}", hint="`aici grammar check` lists them all")
+        raise UsageError(f"the grammar has errors: {answer['problem']}", cli_hint="`aici grammar check` lists them all")
     return Verdict(**answer)

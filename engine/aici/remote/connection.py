@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aici.errors import AiciError, QuotaError, UnreachableError, UsageError
-from aici_base.errors import classes
+from aici_base.errors import class_of
 
 DEFAULT_URL: Final = "http://127.0.0.1:4242"
 _CONNECT_S: Final = 10.0
@@ -159,9 +159,10 @@ def _error(response: http.client.HTTPResponse, body: bytes) -> AiciError:
     if response.status == http.HTTPStatus.TOO_MANY_REQUESTS:
         after = response.headers["Retry-After"] or "1"
         return OverloadedError(message, hint=hint, retry_after_s=float(after) if after.isdecimal() else 1.0)
-    known = {kind.code: kind for kind in classes() if kind.__module__ == AiciError.__module__}
-    is_usage = response.status in (400, 404, 409, 422)
-    return known.get(str(code), UsageError if is_usage else AiciError)(message, hint=hint)
+    kind = class_of(str(code))
+    if kind is AiciError and response.status in (400, 404, 409, 422):
+        kind = UsageError
+    return kind(message, hint=hint)
 
 
 @contextlib.contextmanager

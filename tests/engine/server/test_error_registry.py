@@ -1,7 +1,9 @@
 """The registry of errors: every class has a code, an exit code, an HTTP status and a type in each protocol."""
 
+import ast
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from aici_base.errors import AiciError, NotFoundError, UsageError, classes
 from aici_engine.server.errors import HTTP_ERRORS, about, http_error, markdown, status_of
 from aici_engine.server.gateway.error_responses import anthropic_body, openai_body, rest_body
 from aici_engine.server.link.wire import Failure
+
+ROOT = Path(__file__).parents[3]
 
 for package in (aici_base, aici_engine.server):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -96,3 +100,23 @@ def test_a_copy_with_another_message() -> None:
     assert (type(copy), str(copy), copy.message) == (NotFoundError, "e", "e")
     assert (copy.hint, copy.cli_hint, copy.param, status_of(copy)) == ("b", "c", "d", 404)
     assert error.message == "a"
+
+
+def _outside() -> list[tuple[str, str | None]]:
+    """The public exception classes of the product that do not belong to the tree, with their docstrings."""
+    found = []
+    for folder in ("aici_cli", "runtime", "engine", "controllers"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                bases = {ast.unparse(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
+                if bases & {"Exception", "BaseException", "ValueError", "RuntimeError"}:
+                    assert isinstance(node, ast.ClassDef)
+                    if not node.name.startswith("_"):
+                        found.append((node.name, ast.get_docstring(node)))
+    return found
+
+
+def test_a_public_exception_outside_of_the_tree_is_explained() -> None:
+    outside = _outside()
+    assert "ClientGoneError" in dict(outside)
+    assert [name for name, text in outside if not text] == []
