@@ -101,4 +101,4 @@ class GuestPools:
         if answer is None:
             self._supervisor.release(worker)  # a late answer must never arrive
             return _TOO_LATE
-        return answer.decode() or "its process has died"
+        return answer.decode() or "the process has died"

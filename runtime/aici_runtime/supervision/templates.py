@@ -20,7 +20,7 @@ from aici_runtime.workers.startup import SPAWN_REQUEST
 _PATIENCE_S = 1.0
 """Longest wait for a template in the making by another request: a guest may loop for the whole init limit."""
 
-_MAX_PAIRS = 1000
+_MAX_KEYS = 1000
 """Keys (module and argument) remembered as seen."""
 
 
@@ -91,7 +91,7 @@ class Templates:
             entry = self._entries.get(key)
             if entry is None:
                 self._entries[key] = _Entry(is_closed=self._limit == 0)
-                if len(self._entries) > _MAX_PAIRS:
+                if len(self._entries) > _MAX_KEYS:
                     self._forget(next(iter(self._entries)))
                 return None
             self._entries.move_to_end(key)
