@@ -27,7 +27,7 @@ _RENAMED = "its owner is renaming it"
 _BENCH = "drivers of benchmarks, which import nothing of the other package"
 TWICE: dict[str, str] = {
     **dict.fromkeys(("Budget", "Case", "Engine", "Output", "Result"), _BENCH),
-    **dict.fromkeys(("Call", "Constraint", "Exchange", "OverloadedError", "Progress", "Server", "Stream"), _RENAMED),
+    **dict.fromkeys(("Constraint", "Exchange", "Progress"), _RENAMED),
 }
 """Class names that may be defined in several packages, each with its reason."""
 

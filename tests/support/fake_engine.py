@@ -78,7 +78,7 @@ class FakeEngine:
     calls: dict[str, object] = field(default_factory=dict)
     submitted: list[wire.Submit] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
-    called: list[wire.Call] = field(default_factory=list)
+    called: list[wire.EngineCall] = field(default_factory=list)
     info: wire.EngineInfo = field(default_factory=lambda: wire.EngineInfo(49152, 2048, 4))
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class FakeEngine:
                 self.aborted.append(stream)
                 if stream not in self._ended:
                     self._emit(wire.FinishOut(stream, FinishReason.ABORT, "", wire.UsageOut(0, 0, 0)))
-            case wire.Call():
+            case wire.EngineCall():
                 self.called.append(message)
                 self.client.receive(wire.Reply(message.call, self.calls[message.method]))
 

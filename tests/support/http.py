@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
-from aici_engine.server.gateway.http_server import HttpProtocol, Server, config
+from aici_engine.server.gateway.http_server import HttpProtocol, HttpServer, config
 
 
 @contextlib.asynccontextmanager
 async def listening(app: FastAPI, http: type[HttpProtocol] = HttpProtocol) -> AsyncIterator[int]:
     """The port."""
-    server = Server(config(app, http=http))
+    server = HttpServer(config(app, http=http))
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 AiciError
 ├── UnauthorizedError            no key, or a wrong key
 ├── TooLargeError                the body of the request
-├── OverloadedError              the queue or a limit of the key is full; `retry_after_s`
+├── RateLimitError              the queue or a limit of the key is full; `retry_after_s`
 ├── CancelledStreamError         an LMTP stream that its client cancelled
 └── UsageError
     ├── WrongTypeError           a field has a value of the wrong type
@@ -47,7 +47,7 @@ class TooLargeError(AiciError):
     code = "request_too_large"
 
 
-class OverloadedError(AiciError):
+class RateLimitError(AiciError):
     """`retry_after_s`: seconds after which a second attempt may succeed."""
 
     code = "rate_limit_error"
@@ -103,7 +103,7 @@ HTTP_ERRORS: Final[Mapping[type[AiciError], HttpError]] = {
     UnreachableError: HttpError(502, "unreachable", "api_error"),
     UnauthorizedError: HttpError(401, "authentication_error", "authentication_error"),
     TooLargeError: HttpError(413, "request_too_large", "request_too_large"),
-    OverloadedError: HttpError(429, "rate_limit_error", "rate_limit_error"),
+    RateLimitError: HttpError(429, "rate_limit_error", "rate_limit_error"),
     CancelledStreamError: HttpError(500, "server_error", "api_error"),
     WrongTypeError: HttpError(422, "invalid_request_error", "invalid_request_error"),
     NoRouteError: HttpError(404, "invalid_request_error", "not_found_error"),

@@ -15,7 +15,7 @@ from aici_engine.server.api.app import create_app
 from aici_engine.server.config import ServerConfig
 from aici_engine.server.gateway import http_server
 from aici_engine.server.gateway.api_keys import Keys
-from aici_engine.server.gateway.http_server import Server
+from aici_engine.server.gateway.http_server import HttpServer
 from aici_engine.server.link.client import EngineClient
 from aici_engine.server.link.supervisor import Supervisor
 from aici_engine.server.service.admission import Admission
@@ -72,7 +72,7 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         service = _service(config, supervisor.client)
         spans = stack.enter_context(tracing.from_environment(config.name))
         app = create_app(service, keys=keys, cors_origins=config.cors_origins, observers=spans)
-        server = Server(http_server.config(app))
+        server = HttpServer(http_server.config(app))
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -49,7 +49,7 @@ class EngineServer:
             case wire.Abort(stream):
                 if (handle := self._handles.get(stream)) is not None:
                     handle.abort()
-            case wire.Call():
+            case wire.EngineCall():
                 self._pool.submit(self._answer, message)
 
     def close(self) -> None:
@@ -86,10 +86,10 @@ class EngineServer:
         if ended:
             self._handles.pop(stream, None)
 
-    def _answer(self, call: wire.Call) -> None:
+    def _answer(self, call: wire.EngineCall) -> None:
         try:
             reply = wire.Reply(call.call, self._call(call.method))
-        except Exception as error:  # noqa: BLE001 every Call must get a Reply
+        except Exception as error:  # noqa: BLE001 every EngineCall must get a Reply
             if not isinstance(error, AiciError):
                 _log.exception("call %s failed", call.method)
             reply = wire.Reply(call.call, failure=wire.Failure.of(error))

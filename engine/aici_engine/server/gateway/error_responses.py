@@ -22,7 +22,7 @@ from aici_base.errors import AiciError, TimedOutError, UsageError
 from aici_engine.server.errors import (
     ClientGoneError,
     NoRouteError,
-    OverloadedError,
+    RateLimitError,
     UnauthorizedError,
     WrongMethodError,
     WrongTypeError,
@@ -86,7 +86,7 @@ class _Json(JSONResponse):
 def response(shape: ErrorShape, error: AiciError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the response that answers a request with an error."""
     more = dict(headers or {})
-    if isinstance(error, OverloadedError):
+    if isinstance(error, RateLimitError):
         more["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if isinstance(error, TimedOutError):
         # The rest of the body would be taken for the next request.

@@ -12,7 +12,7 @@ MAX_HEAD_BYTES = 64 << 10
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """A uvicorn server that leaves signals to its owner, and sleeps until `stop` (uvicorn wakes ten times a second)."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -84,7 +84,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def config(app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int = 0) -> uvicorn.Config:
-    """Return the settings for `Server`. `port` matters only if the caller passes no socket to `Server.serve`."""
+    """Return the settings for HttpServer. `port` matters only if `HttpServer.serve` gets no socket."""
     return uvicorn.Config(
         app,
         port=port,

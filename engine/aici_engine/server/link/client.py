@@ -22,7 +22,7 @@ Watch: TypeAlias = Callable[[wire.StreamOut], None]
 def _unwatched(_: wire.StreamOut) -> None: ...
 
 
-class Stream:
+class EngineStream:
     """The events of one submitted sequence. A context manager: leaving it aborts a sequence that still runs.
 
     `watch` is called with every event when the event arrives, not when it is read.
@@ -115,7 +115,7 @@ class EngineClient:
     def __init__(self) -> None:
         self._link: Link | None = None
         self._numbers = itertools.count(1)
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, EngineStream] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self.info: wire.EngineInfo | None = None
         self.num_engines = 0
@@ -142,10 +142,10 @@ class EngineClient:
         priority: int = 0,
         salt: str | None = None,
         watch: Watch = _unwatched,
-    ) -> Stream:
+    ) -> EngineStream:
         """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream."""
         link = self._connected()
-        stream = Stream(self, next(self._numbers), len(prompt), watch)
+        stream = EngineStream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
         try:
             _send(link, wire.Submit(stream.number, prompt, sampling, controller, argument, score_from, priority, salt))
@@ -157,7 +157,7 @@ class EngineClient:
         if number in self._streams and self._link is not None:
             self._link.send(wire.Abort(number))
 
-    def fail(self, stream: Stream, why: AiciError) -> None:
+    def fail(self, stream: EngineStream, why: AiciError) -> None:
         """End a stream with `why`, without waiting for the engine. No effect on a stream that has ended."""
         if self._streams.pop(stream.number, None) is None:
             return
@@ -171,7 +171,7 @@ class EngineClient:
         number = next(self._numbers)
         future = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
-            _send(link, wire.Call(number, method))
+            _send(link, wire.EngineCall(number, method))
             return await future
         finally:
             self._calls.pop(number, None)

@@ -1,8 +1,8 @@
 """The messages between the API process and the engine process. A frame is a msgpack list of messages.
 
-The API process sends Submit, Abort and Call. The engine process sends Ready once, then events of streams (AcceptedOut
-to FinishOut) and a Reply for every Call. An event carries the stream number that the API process chose. Every submitted
-stream ends with exactly one FinishOut.
+The API process sends Submit, Abort and EngineCall. The engine process sends Ready once, then events of streams
+(AcceptedOut to FinishOut) and a Reply for every EngineCall. An event carries the stream number that the API process
+chose. Every submitted stream ends with exactly one FinishOut.
 """
 
 from typing import Any, TypeAlias
@@ -35,7 +35,7 @@ class Abort(Struct, frozen=True, array_like=True, tag="abort"):
     stream: int
 
 
-class Call(Struct, frozen=True, array_like=True, tag="call"):
+class EngineCall(Struct, frozen=True, array_like=True, tag="call"):
     """Ask the engine for data outside of any stream. `method`: "stats" is the only method."""
 
     call: int
@@ -183,7 +183,7 @@ class Reply(Struct, frozen=True, array_like=True, tag="reply"):
     failure: Failure | None = None
 
 
-ToEngine: TypeAlias = Submit | Abort | Call
+ToEngine: TypeAlias = Submit | Abort | EngineCall
 StreamOut: TypeAlias = AcceptedOut | ScoreOut | SequenceOut | ForkOut
 FromEngine: TypeAlias = Ready | StreamOut | Reply
 

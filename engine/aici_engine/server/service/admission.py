@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from aici_base.errors import ForbiddenError, UnavailableError, UsageError
-from aici_engine.server.errors import OverloadedError
+from aici_engine.server.errors import RateLimitError
 
 _RETRY_AFTER_S = 1.0
 
@@ -58,7 +58,7 @@ class Admission:
         self._buckets: dict[str, _Bucket] = {}
 
     def count(self, principal: Principal) -> None:
-        """Count a request. Raises OverloadedError if the key has used up its requests of this minute."""
+        """Count a request. Raises RateLimitError if the key has used up its requests of this minute."""
         limit = principal.requests_per_minute
         if limit is None:
             return
@@ -67,7 +67,7 @@ class Admission:
         bucket.tokens = min(limit, bucket.tokens + (now - bucket.at) * limit / 60)
         bucket.at = now
         if bucket.tokens < 1:
-            raise OverloadedError(
+            raise RateLimitError(
                 f"the key {principal.name} may send {limit} requests a minute",
                 retry_after_s=(1 - bucket.tokens) * 60 / limit,
             )
@@ -82,7 +82,7 @@ class Admission:
     def admit(self, principal: Principal, num_sequences: int) -> Iterator[None]:
         """Admit all sequences until the context ends.
 
-        Raises OverloadedError if the queue or the key is full now, UsageError if the sequences can never fit, and
+        Raises RateLimitError if the queue or the key is full now, UsageError if the sequences can never fit, and
         UnavailableError while the server is stopping.
         """
         if self.draining:
@@ -95,12 +95,12 @@ class Admission:
                 f" {principal.max_concurrency}"
             )
         if self.num_admitted + num_sequences > self.capacity:
-            raise OverloadedError(
+            raise RateLimitError(
                 f"{self.num_admitted} sequences run or wait: the queue is full", retry_after_s=_RETRY_AFTER_S
             )
         mine = self._by_name.get(principal.name, 0) + num_sequences
         if principal.max_concurrency is not None and mine > principal.max_concurrency:
-            raise OverloadedError(
+            raise RateLimitError(
                 f"the key {principal.name} may have {principal.max_concurrency} sequences at a time",
                 retry_after_s=_RETRY_AFTER_S,
             )

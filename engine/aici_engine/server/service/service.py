@@ -13,7 +13,7 @@ from aici_engine.config import SamplingParams
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.request import ControllerCall
 from aici_engine.server.config import RequestLimits
-from aici_engine.server.link.client import EngineClient, Stream
+from aici_engine.server.link.client import EngineClient, EngineStream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
 from aici_engine.server.service.constraints import Constraints
@@ -94,7 +94,7 @@ class Service:
         check_prompt_len(len(tokens), self.info.max_len, room=room, param="")
         return tokens
 
-    def start(self, principal: Principal, generation: Generation) -> Stream:
+    def start(self, principal: Principal, generation: Generation) -> EngineStream:
         """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence."""
         call = generation.controller
         stream = self.client.open(
@@ -112,8 +112,8 @@ class Service:
         return stream
 
     @contextlib.asynccontextmanager
-    async def open(self, principal: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[Stream]]:
-        """Admit and start all sequences, or raise OverloadedError. All sequences end with the context."""
+    async def open(self, principal: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[EngineStream]]:
+        """Admit and start all sequences, or raise RateLimitError. All sequences end with the context."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.admission.admit(principal, len(generations)))
             yield [await stack.enter_async_context(self.start(principal, each)) for each in generations]

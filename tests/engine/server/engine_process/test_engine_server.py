@@ -13,7 +13,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import FinishReason
 from aici_engine.server.engine_process.engine_server import EngineServer
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineClient, Stream
+from aici_engine.server.link.client import EngineClient, EngineStream
 from tests.engine.server.conftest import joined
 from tests.engine.support import Guest, ScriptedRuntime, encode
 
@@ -24,7 +24,7 @@ def config(model: Path) -> EngineConfig:
     return EngineConfig(model_dir=model, num_pages=64, page_size=4, max_num_seqs=8, max_batch_tokens=32)
 
 
-async def text_of(stream: Stream) -> str:
+async def text_of(stream: EngineStream) -> str:
     text = ""
     async for event in stream:
         if isinstance(event, wire.TokenOut):

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from aici_base.errors import ForbiddenError, UnavailableError, UsageError
-from aici_engine.server.errors import OverloadedError, UnauthorizedError
+from aici_engine.server.errors import RateLimitError, UnauthorizedError
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.service.admission import Admission, Principal
 
@@ -164,19 +164,19 @@ def test_requests_a_minute_come_back_with_time() -> None:
     principal = Principal(name="bob", requests_per_minute=2)
     admission.count(principal)
     admission.count(principal)
-    with pytest.raises(OverloadedError) as error:
+    with pytest.raises(RateLimitError) as error:
         admission.count(principal)
     assert error.value.retry_after_s == 30
     admission.count(Principal(name="alice", requests_per_minute=1))
     now = 29.9
-    with pytest.raises(OverloadedError):
+    with pytest.raises(RateLimitError):
         admission.count(principal)
     now = 30.0
     admission.count(principal)
     now = 1000.0
     admission.count(principal)
     admission.count(principal)
-    with pytest.raises(OverloadedError):
+    with pytest.raises(RateLimitError):
         admission.count(principal)
 
 
@@ -184,11 +184,11 @@ def test_sequences_at_a_time() -> None:
     admission = Admission(4)
     principal = Principal(name="bob", max_concurrency=2)
     with admission.admit(principal, 2):
-        with pytest.raises(OverloadedError, match="bob may have 2"), admission.admit(principal, 1):
+        with pytest.raises(RateLimitError, match="bob may have 2"), admission.admit(principal, 1):
             pass
         with (
             admission.admit(Principal(), 2),
-            pytest.raises(OverloadedError, match="full"),
+            pytest.raises(RateLimitError, match="full"),
             admission.admit(principal, 1),
         ):
             pass

@@ -25,7 +25,7 @@ from aici_base.errors import (
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server.api.app import create_app
-from aici_engine.server.errors import OverloadedError
+from aici_engine.server.errors import RateLimitError
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.lmtp import messages
 from aici_engine.server.protocols.lmtp.connection import MAX_STREAMS, CancelledStreamError
@@ -651,7 +651,7 @@ def test_the_document_names_every_field_and_code() -> None:
     structs = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Struct)]
     fields = {field for struct in structs for field in struct.__struct_fields__}
     errors = (UsageError, NotFoundError, RuntimeDiedError, UnavailableError, TimedOutError, ForbiddenError)
-    errors += (OverloadedError, ControllerError, CancelledStreamError, AiciError)
+    errors += (RateLimitError, ControllerError, CancelledStreamError, AiciError)
     codes = {error.code for error in errors}
     named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]+)`", document.replace("```", "")))))
     assert fields | codes <= named

@@ -20,7 +20,7 @@ from aici_engine.chat.turn import (
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
 from aici_engine.sampling_params import SamplingParams
-from aici_engine.server.link.client import Stream
+from aici_engine.server.link.client import EngineStream
 from aici_engine.server.link.wire import BacktrackOut, ScoreOut, TokenOut
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
@@ -99,7 +99,7 @@ class _ServedModel:
 class _StreamedGeneration:
     """The deltas of a stream of the engine process."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: EngineStream) -> None:
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[Text | Removed | Scores]:

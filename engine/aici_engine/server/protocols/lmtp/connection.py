@@ -9,7 +9,7 @@ from msgspec import Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aici_base.errors import AiciError, UsageError
-from aici_engine.server.errors import CancelledStreamError, OverloadedError
+from aici_engine.server.errors import CancelledStreamError, RateLimitError
 from aici_engine.server.protocols.lmtp.messages import (
     COMMANDS,
     BacktrackItem,
@@ -123,7 +123,7 @@ class Connection:
         """Check a message and reserve its buffer, in the order of the messages. Return the coroutine of the stream."""
         self._check_model(message.model)
         if len(self._streams) >= MAX_STREAMS:
-            raise OverloadedError(f"this connection has {MAX_STREAMS} open streams", retry_after_s=_RETRY_AFTER_S)
+            raise RateLimitError(f"this connection has {MAX_STREAMS} open streams", retry_after_s=_RETRY_AFTER_S)
         self._service.admission.count(self._principal)
         max_len = self._service.info.max_len
         prompt = self._buffers.look_up(message.prompt, max_len=max_len)
@@ -165,7 +165,7 @@ class Connection:
 
     def _say(self, item: TokenItem | BacktrackItem) -> None:
         if self._send_queue.is_full:
-            raise OverloadedError("the client does not read the server's messages", retry_after_s=_RETRY_AFTER_S)
+            raise RateLimitError("the client does not read the server's messages", retry_after_s=_RETRY_AFTER_S)
         self._send_queue.put("TOKEN", item)
 
     def _cancel(self, message: Cancel) -> None:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from aici_base.errors import AiciError, UsageError
 from aici_engine.parameter import Api
-from aici_engine.server.errors import OverloadedError, status_of, text_of
+from aici_engine.server.errors import RateLimitError, status_of, text_of
 from aici_engine.server.protocols.sampling_fields import with_sampling_members
 
 _MAX_STREAM_ID_BYTES = 256
@@ -178,7 +178,7 @@ class ErrorItem(Struct, kw_only=True):
     @classmethod
     def of(cls, stream_id: Raw, error: AiciError) -> "ErrorItem":
         retryable = status_of(error) in (408, 429, 503)
-        after_s = error.retry_after_s if isinstance(error, OverloadedError) else _RETRY_AFTER_S
+        after_s = error.retry_after_s if isinstance(error, RateLimitError) else _RETRY_AFTER_S
         return cls(
             stream_id=stream_id,
             error=text_of(error),

@@ -9,7 +9,7 @@ from aici_engine.events import FinishReason
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import Stream
+from aici_engine.server.link.client import EngineStream
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
 from aici_engine.server.protocols.lmtp.messages import BacktrackItem, Generate, Score, TokenItem
 from aici_engine.server.protocols.lmtp.prompts import Parts, tokens_of
@@ -90,7 +90,7 @@ def _constraint(message: Generate) -> ConstraintFields:
 
 
 async def _generated(
-    message: Generate, stream: Stream, max_tokens: int, eos_token: int, tokens: list[int], say: Say
+    message: Generate, stream: EngineStream, max_tokens: int, eos_token: int, tokens: list[int], say: Say
 ) -> TokenItem:
     """Send a stream's items and return the last item.
 
@@ -150,7 +150,7 @@ def _call_eos(item: TokenItem, eos_token: int) -> None:
     item.token = eos_token
 
 
-async def _scored(message: Score, stream: Stream, service: Service, say: Say) -> TokenItem:
+async def _scored(message: Score, stream: EngineStream, service: Service, say: Say) -> TokenItem:
     text = TextStream()
     items: list[TokenItem] = []
     async for event in stream:

@@ -12,7 +12,7 @@ from aici_base.errors import ControllerError, NotFoundError
 from aici_engine.server.errors import MissingControllerError, text_of
 from aici_engine.server.gateway import sse
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import Stream
+from aici_engine.server.link.client import EngineStream
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
 
@@ -52,7 +52,7 @@ def _raise_failed_start(event: wire.StreamOut) -> None:
 class RunView:
     """A run with all of its forks. `take` collects events; `give` returns the collected changes and starts afresh."""
 
-    def __init__(self, stream: Stream, with_tokens: bool) -> None:
+    def __init__(self, stream: EngineStream, with_tokens: bool) -> None:
         self._stream = stream
         self._with_tokens = with_tokens
         self._forks = [ForkView(0, with_tokens)]
