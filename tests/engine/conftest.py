@@ -1,4 +1,4 @@
-"""One tiny model for all tests of the engine."""
+"""A tiny model for all tests of the engine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.engine.support import write_tiny_model
 
 @pytest.fixture(scope="session", autouse=True)
 def _kernels() -> None:
-    """Those of the sources as they are."""
+    """Build the kernels from the current sources."""
     build()
 
 

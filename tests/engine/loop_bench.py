@@ -34,7 +34,7 @@ class NoTensors:
 
 
 class TableModel(Model):
-    """A model whose logits depend on the last token alone."""
+    """A model with logits by the last token alone."""
 
     def __init__(self) -> None:
         self.context = 256
@@ -56,7 +56,7 @@ def as_it_is(_name: str, part: Any) -> Any:
 class LoopBench:
     """Run requests on a loop, then check that the cache and the runtime hold nothing.
 
-    `wrap` is called with the name and the value of each part that the loop uses, and returns what the loop shall use.
+    `wrap(name, part)` returns a replacement for a part of the loop.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class LoopBench:
         )
 
     def run(self, requests: Sequence[dict[str, Any]]) -> list[list[Event]]:
-        """Return the events of each request, in the order of `requests`."""
+        """Return the events by request, in the order of `requests`."""
         told: list[queue.SimpleQueue[Event]] = [queue.SimpleQueue() for _ in requests]
         for number, (request, events) in enumerate(zip(requests, told, strict=True)):
             usual: Any = {

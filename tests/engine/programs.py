@@ -1,10 +1,10 @@
-"""A guest that runs a little program, forks included, and what such a program must give.
+"""A guest that runs a small program, forks included, and the expected result of a program.
 
 A program is a list of steps:
     ("say", text)       allow one byte after the other       ("force", text)      from `pre`; text: str or bytes
     ("any", n)          n free tokens, printable             ("back", n, text)    take n tokens back, then force
-    ("idle", n)         n steps that change nothing          ("fork", programs)   each, then what follows
-    ("set", name, v)    ("append", name, v)                  ("wait", name)       until it is set
+    ("idle", n)         n steps without a change             ("fork", programs)   one fork a program, then the rest
+    ("set", name, v)    ("append", name, v)                  ("wait", name)       until the variable is set
     ("log", text)       ("fail", text)
 """
 
@@ -62,7 +62,7 @@ class Program(Guest):
             return PRINTABLE
         if kind == "back":
             return Splice(rest[0] + 1, tuple(encode(rest[1])))
-        # Not in this step: what it did last is done again.
+        # Change nothing in this step: remove the last token and force the same token.
         return Splice(2, (self.tokens[-1],))
 
     def post(self, tokens: list[TokenId], backtrack: int) -> bool:
@@ -87,7 +87,10 @@ def _data(text: str | bytes) -> bytes:
 
 
 def expected(program: Sequence[Step], text: str = "") -> list[str]:
-    """The texts of all forks, in no particular order. Not for free tokens, nor what takes back more than was said."""
+    """Return the texts of all forks, in no particular order.
+
+    Not for programs with free tokens, or with more tokens taken back than said.
+    """
     for at, step in enumerate(program):
         if step[0] in ("say", "force"):
             text += step[1]
@@ -100,7 +103,7 @@ def expected(program: Sequence[Step], text: str = "") -> list[str]:
 
 @dataclass
 class Told:
-    """What a listener saw of one fork. `stream`: its pieces."""
+    """The events of one fork. `stream`: the pieces of text, joined."""
 
     parent: int | None = None
     stream: str = ""
@@ -109,7 +112,7 @@ class Told:
 
 
 def by_fork(events: Sequence[Event]) -> dict[int, Told]:
-    """Checks too that each begins and ends as it must."""
+    """Return the events by fork, and check the beginning and the end of every fork."""
     forks = {0: Told()}
     for event in events[:-1]:
         assert not isinstance(event, FinishEvent)

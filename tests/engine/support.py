@@ -1,4 +1,4 @@
-"""Tiny models with random weights, and a controller runtime whose guests are Python objects."""
+"""Tiny models with random weights, and a controller runtime with Python objects for guests."""
 
 import copy
 import json
@@ -18,7 +18,7 @@ from aici_engine.request import RequestHandle
 from aici_runtime.wire import MidOp, Post, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 VOCAB_SIZE = 300
-"""Tokens 0 to 255 are bytes in the order of the byte alphabet's characters, 256 is EOS, the others have no bytes."""
+"""Tokens 0 to 255 are the bytes 0 to 255, 256 is EOS, further tokens have no bytes."""
 EOS = TokenId(256)
 EOT = TokenId(257)
 GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
@@ -47,7 +47,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_tiny_model(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
-    """A two-layer Llama whose logits are spread enough that greedy choices are no ties."""
+    """Write a two-layer Llama. The logits are spread widely, so greedy choices are no ties."""
     import torch
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
@@ -65,15 +65,16 @@ def write_tiny_model(folder: Path, *, seed: int = 0, context: int = 256) -> Path
 
 
 def wait_for_token(handle: RequestHandle) -> None:
-    """Until it runs."""
+    """Wait until the request runs."""
     next(event for event in handle.events() if isinstance(event, TokenEvent))
 
 
 @dataclass
 class Guest:
-    """Allows everything, for ever. Subclasses override; `told` records what was posted, `says` is logged next.
+    """Allows all tokens, for ever. Subclasses override the callbacks.
 
-    `branch`: which of those it is that were forked in this step, 0 if none. `variables`: shared with all forks.
+    `told`: the arguments of `post` so far. `says`: text to log next. `branch`: the number of the fork in this step, 0
+    without a fork. `variables`: shared with all forks.
     """
 
     argument: Any = None
@@ -86,7 +87,7 @@ class Guest:
     def init_prompt(self, prompt: list[TokenId]) -> None: ...
 
     def pre(self) -> Pre | str:
-        """A string is the error of a guest that failed."""
+        """A string is the error of a failed guest."""
         return GO_ON
 
     def mid(self) -> Splice | Iterable[int] | str:
@@ -108,7 +109,7 @@ class Refused(Guest):
 
 
 class ScriptedRuntime:
-    """Keeps to the protocol's order and refuses whoever does not. `live` is what leaks."""
+    """A controller runtime that checks the order of calls. `live`: the guests that were not freed."""
 
     vocab_size = VOCAB_SIZE
     eos_token = EOS
@@ -128,7 +129,7 @@ class ScriptedRuntime:
         self.breaks_at_round = 0
         self._sent: tuple[list[PostOp], list[PreOp], list[SeqId], list[MidOp], list[SeqId]] | None = None
         self.guesses = self.misses = 0
-        """How often a guest was asked for everything at once, and how often it did not go on then."""
+        """`guesses`: how often a guest was taken for calm. `misses`: how often the guest did not just go on."""
         self._masks = b""
 
     def instantiate(
@@ -212,7 +213,7 @@ class ScriptedRuntime:
 
     @property
     def asked_for_masks(self) -> list[MidOp]:
-        """In the turn that is not answered yet."""
+        """The ops of the turn without an answer."""
         return [] if self._sent is None else self._sent[3]
 
     def _count_round(self) -> None:
@@ -232,7 +233,7 @@ class ScriptedRuntime:
         return noted(guest, SeqResult(None, "", (), "", 10)), sum(1 << token for token in answer)
 
     def _clone(self, op: MidOp, ops: list[MidOp]) -> None:
-        """Before any of them computes, as the runtime does."""
+        """Clone a guest before any guest of the turn computes, as the runtime does."""
         if op.clone_id is None:
             if op.id in self.live:
                 self.live[op.id].branch = 0
@@ -257,7 +258,7 @@ def result(value: Any, failed: Any = None) -> SeqResult[Any]:
 
 
 def noted(guest: Guest, result: SeqResult[Any]) -> SeqResult[Any]:
-    """With what the guest says, which is also written to a variable."""
+    """Return `result` with the guest's text `says` in the logs and in a variable."""
     says, guest.says = guest.says, ""
     storage = ({"WriteVar": {"name": "said", "value": says.encode().hex(), "op": "Set"}},) if says else ()
     return result._replace(logs=result.logs + says, storage=storage)

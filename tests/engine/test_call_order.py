@@ -1,4 +1,4 @@
-"""The order in which a step calls the parts of the engine: a recorded run of plain, controlled, forked and preempted
+"""The order of a step's calls to the parts of the engine, in a recorded run of plain, controlled, forked and preempted
 sequences.
 
 The recording stands in `call_order.txt`. Set `AICI_RECORD_CALLS=1` to write the file anew, and read the difference.
@@ -38,7 +38,7 @@ RECORDED = {
 
 
 class Recorder:
-    """Pass every call on to `part`, and note in `calls` the methods that `RECORDED` names."""
+    """Pass every call on to `part`, and note the methods of `RECORDED` in `calls`."""
 
     def __init__(self, name: str, part: Any, calls: list[str]) -> None:
         self._name, self._part, self._calls = name, part, calls
@@ -58,7 +58,7 @@ class Recorder:
 
 
 def shown(value: Any) -> str:
-    """Return what identifies an argument; nothing for a callback, a time or a tensor."""
+    """Return a short name of an argument; nothing for a callback, a time or a tensor."""
     if isinstance(value, EngineSequence):
         return f"s{value.seq_id}"
     if isinstance(value, Chunk):
@@ -75,7 +75,7 @@ def shown(value: Any) -> str:
         return f"{len(value)} tokens"
     if type(value) in (list, tuple):
         return "(" + ", ".join(map(shown, value)) + ")"
-    if isinstance(value, tuple):  # a named one
+    if isinstance(value, tuple):  # a NamedTuple
         return type(value).__name__ + "(" + ", ".join(map(shown, value)) + ")"
     return str(value)
 
@@ -98,7 +98,7 @@ def controlled(*steps: Any) -> ControllerCall:
 
 
 def mixed_run() -> tuple[list[str], list[list[Event]]]:
-    """Return the calls, and the events of each request."""
+    """Return the calls, and the events by request."""
     calls: list[str] = []
     params = SamplingParams(seed=3, max_tokens=12, ignore_eos=True)
     free = SamplingParams(seed=5, max_tokens=24)
@@ -131,7 +131,7 @@ def mixed_run() -> tuple[list[str], list[list[Event]]]:
 
 
 def texts(events: Sequence[Event]) -> list[str]:
-    """Return the end of each fork, and the number of tokens that were told."""
+    """Return the ends of all forks, and the number of token events."""
     ends = [event for event in events if isinstance(event, FinishEvent)]
     ends += [event.event for event in events if isinstance(event, ForkEvent) and isinstance(event.event, FinishEvent)]
     num_tokens = sum(isinstance(getattr(event, "event", event), TokenEvent) for event in events)

@@ -52,7 +52,7 @@ def ids(end: FinishEvent) -> list[int]:
 
 
 class CountingEngine(Engine):
-    """Notes each text that is tokenized."""
+    """Notes every tokenized text."""
 
     def tokenize(self, text: str) -> list[TokenId]:
         self.__dict__.setdefault("texts", []).append(text)
@@ -79,7 +79,7 @@ def test_greedy_is_transformers_greedy_alone_and_in_a_crowd(engine: Engine, tiny
 
 
 def test_preemption_changes_nothing(tiny_model: Path) -> None:
-    # 27 pages of 4 tokens hold the longest sequence, of 80 + 24 tokens, and little beside it.
+    # 27 pages of 4 tokens hold the longest sequence, of 80 + 24 tokens, and little more.
     config = EngineConfig(model_dir=tiny_model, num_pages=27, page_size=4, max_num_seqs=8, max_batch_tokens=16)
     with Engine(config) as engine:
         handles = [engine.submit(Request(prompt=prompt, sampling=GREEDY)) for prompt in PROMPTS]
@@ -125,12 +125,12 @@ def test_every_eos_of_the_model_ends_and_is_no_text(tiny_model: Path, tmp_path: 
     folder = tmp_path / "model"
     shutil.copytree(tiny_model, folder)
     weights = load_file(folder / "model.safetensors")
-    # The head reads EOS out of whatever the model says.
+    # The head reads EOS from any hidden state.
     weights["lm_head.weight"] = torch.zeros_like(weights["lm_head.weight"])
     weights["model.norm.weight"] = torch.zeros_like(weights["model.norm.weight"])
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with Engine(EngineConfig(model_dir=folder, num_pages=64)) as engine:
-        # All logits are equal: the seed's number falls where it falls, and greedy takes token 0.
+        # All logits are equal: the seed decides the sampled token, and greedy takes token 0.
         requests = [Request(prompt="a", sampling=SamplingParams(top_k=0, seed=seed)) for seed in range(12)]
         ends = [handle.wait() for handle in [engine.submit(request) for request in requests]]
     reached = [end for end in ends if ids(end)[-1] == eos]

@@ -1,4 +1,4 @@
-"""Requests that become several sequences: what each says, what they share, and how they end."""
+"""Requests with several sequences: their texts, their shared pages and their ends."""
 
 import threading
 import time
@@ -88,7 +88,7 @@ def test_one_forward_pass_is_for_all_of_them(engine: Engine, runtime: ScriptedRu
     rounds = runtime.rounds
     forks = run(engine, ("fork", say))
     assert texts(forks) == list("abcdefgh")
-    # One binds, forks and samples, one says stop.
+    # The first round binds, forks and samples; the second stops.
     assert runtime.rounds - rounds <= 3
 
 
@@ -115,7 +115,7 @@ def test_a_root_that_ends_first_says_so_at_once_and_again_at_the_end(engine: Eng
 @pytest.mark.parametrize(
     "program",
     [
-        # The splice goes back beyond the fork, into what is shared; or into the prompt; or stays on its own side.
+        # The splice removes shared tokens from before the fork, or tokens of the prompt, or only tokens after the fork.
         [("say", "shared"), ("fork", [[("back", 4, "XY")], [("say", "b")], [("back", 8, "")]]), ("any", 9)],
         [("fork", [[("any", 3)], [("force", "forced")], [("say", "s"), ("back", 1, "t")]]), ("any", 9)],
         [("force", "f" * 40), ("fork", [[("idle", 2)], [], [("idle", 7)]]), ("any", 9)],
@@ -163,7 +163,7 @@ def test_forks_wait_for_each_other(engine: Engine) -> None:
 
 
 def test_forks_that_wait_take_no_slots(engine: Engine) -> None:
-    """Eight slots, and eight sequences that wait for the ninth."""
+    """Eight sequences may run, and eight suspended sequences wait for the ninth."""
     waits = [[("wait", "x"), ("say", letter)] for letter in "abcdefgh"]
     assert texts(run(engine, ("fork", [*waits, [("say", "z"), ("set", "x", "")]]))) == [*"abcdefgh", "z"]
 
@@ -196,7 +196,7 @@ def test_forks_beyond_the_limit_fail_alone_and_say_why(engine: Engine, runtime: 
 
 
 def test_forks_for_ever_end_the_request(engine: Engine) -> None:
-    """Each is short-lived, so that the limit of those that live at a time says nothing."""
+    """All forks are short-lived, so the limit of live forks does not apply."""
     forever = ("fork", ([], [("say", "x")], [("say", "x")], [("say", "x")]))
     forks = run(engine, *[forever] * 400)
     assert MAX_FORKS_IN_ALL - 40 <= len(forks) <= MAX_FORKS_IN_ALL
@@ -233,7 +233,7 @@ def test_a_listener_that_fails_loses_the_request_with_all_forks(engine: Engine) 
 
 
 def test_fuel_is_the_requests(tmp_path: Path, runtime: ScriptedRuntime) -> None:
-    """Ten contexts are 640; each of eight forks alone would have enough. A guest that changes nothing pays too."""
+    """Ten contexts are 640, enough for a single fork, but not for eight. A guest without changes pays too."""
     with Engine(EngineConfig(model_dir=write_tiny_model(tmp_path, context=64)), runtime=runtime) as engine:
         churn = [("any", 8), ("back", 8, "")] * 10
         forks = run(engine, ("fork", [churn] * 8))
@@ -356,7 +356,7 @@ def test_a_splice_keeps_what_it_puts_back(engine: Engine, runtime: ScriptedRunti
     assert end.text == "abXY"
     assert BacktrackEvent(2) in events
     assert [token.origin for token in end.tokens] == [Origin.SAMPLED] * 2 + [Origin.FORCED] * 2
-    # The guest is told what it asked for.
+    # The guest is told of its splice.
     assert runtime.all[-1].told[-1] == ([ord(c) for c in "bXY"], 4)
 
 
@@ -378,7 +378,7 @@ _PIECES = st.lists(_SPOKEN, max_size=2).map(lambda pieces: [step for piece in pi
 
 @st.composite
 def _programs(draw: st.DrawFn, depth: int = 2) -> list[Step]:
-    """The last branch of a fork sets what the others may wait for."""
+    """The last branch of a fork sets the variable that other branches may wait for."""
     program = draw(_PIECES)
     if depth and draw(st.booleans()):
         name = f"v{draw(st.integers(0, 10**9))}"
@@ -391,7 +391,7 @@ def _programs(draw: st.DrawFn, depth: int = 2) -> list[Step]:
 
 @pytest.fixture(scope="module")
 def narrow(tiny_model: Path) -> Iterator[tuple[Engine, ScriptedRuntime, list[str]]]:
-    """Three slots and pages for one long sequence. The list fills with what the books say after a step."""
+    """Three running sequences, and pages for one long sequence. The list collects errors of the cache after steps."""
     wrong: list[str] = []
 
     def check() -> None:

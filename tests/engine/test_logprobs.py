@@ -55,7 +55,7 @@ def finish(engine: Engine, prompt: str, **sampling: Any) -> FinishEvent:
     "options",
     [
         {"temperature": 0.0},
-        # None of these changes how likely the model holds a token.
+        # Sampling parameters do not change log-probabilities.
         {"temperature": 1.7, "top_k": 9, "top_p": 0.9, "seed": 3, "presence_penalty": 1.0, "repetition_penalty": 1.4},
     ],
 )
@@ -148,7 +148,7 @@ def test_of_the_prompt_in_any_chunks(tiny_model: Path, max_batch_tokens: int) ->
 
 
 def test_of_the_prompt_through_preemption(tiny_model: Path) -> None:
-    # While the second prompt is computed, two tokens a step, the first request's output takes its pages.
+    # While the second prompt is computed, two tokens a step, the first request's output takes the prompt's pages.
     config = EngineConfig(model_dir=tiny_model, num_pages=27, page_size=4, max_num_seqs=2, max_batch_tokens=3)
     with Engine(config) as engine:
         long = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
@@ -197,7 +197,7 @@ def test_eos_ends_unless_it_is_to_be_ignored(engine: Engine, eos: TokenId) -> No
 def test_a_stop_string_ends_generation_at_once(engine: Engine) -> None:
     whole = finish(engine, "Hello", temperature=0.0, max_tokens=24, logit_bias={EOS: -100.0, EOT: -100.0})
     raw = b"".join(token.data for token in whole.tokens)
-    # Two bytes of the output that are text, and that no earlier place has.
+    # Two adjacent bytes of the output, of text, without an earlier occurrence.
     at = next(i for i in range(3, 20) if raw[i : i + 2].isascii() and raw.find(raw[i : i + 2]) == i)
     stop = raw[at : at + 2].decode()
     others = [engine.submit(Request(prompt=prompt, sampling=SamplingParams(max_tokens=30))) for prompt in PROMPTS[:4]]

@@ -1,4 +1,4 @@
-"""The loop by itself, with fakes around it."""
+"""The loop with fakes around."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tests.engine.support import VOCAB_SIZE, ScriptedRuntime
 
 
 class FailingModel(Model):
-    """Gives all tokens the same logit, and fails in a step in which `runtime` has just forked a guest."""
+    """Gives all tokens the same logit, and fails in a step with a new fork in `runtime`."""
 
     def __init__(self, runtime: ScriptedRuntime) -> None:
         self.context = 256

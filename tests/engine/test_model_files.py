@@ -1,4 +1,4 @@
-"""What stands beside the weights in a model's folder may be broken in any way: the error names the file."""
+"""The files beside a model's weights may be broken in any way: the error names the file."""
 
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_a_model_without_layers_is_refused(folder: Path) -> None:
 
 
 def test_an_end_token_that_the_model_has_not_is_none(folder: Path) -> None:
-    """-1 stands for none in old configurations; it would be the last of all."""
+    """-1 means no token in old configurations. As a Python index, -1 would be the last token."""
     change(folder / "generation_config.json", eos_token_id=[-1, 5000, int(EOS)])
     with Engine(EngineConfig(model_dir=folder, num_pages=2)) as engine:
         assert engine.eos_tokens == {EOS}

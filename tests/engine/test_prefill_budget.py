@@ -1,4 +1,4 @@
-"""What is learned from the times of steps."""
+"""The prefill budget learned from the times of steps."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_as_many_tokens_as_fit_in_the_time() -> None:
     prefill_budget.record_step(0.51, num_decodes=0, num_others=500)
     assert prefill_budget.max_prompt_tokens(1) == 0
     prefill_budget.record_step(0.01, num_decodes=1, num_others=0)
-    assert prefill_budget.max_prompt_tokens(1) == 29  # what the step itself costs was counted with the tokens
+    assert prefill_budget.max_prompt_tokens(1) == 29  # the cost of the step itself was counted with the tokens
     prefill_budget.record_step(0.04, num_decodes=1, num_others=30)
     assert prefill_budget.max_prompt_tokens(1) in (29, 30)
 

@@ -1,4 +1,4 @@
-"""Steps are counted, and their time is told apart by phase."""
+"""Steps are counted, and timed by phase."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.engine.support import encode
 def test_of_an_engine(engine: Engine) -> None:
     params = SamplingParams(max_tokens=7, ignore_eos=True)
     engine.submit(Request(prompt=encode("Hello"), sampling=params)).wait()
-    # The last event of a step comes before its end.
+    # The last event of a step precedes the end of the step.
     engine.shutdown()
     told = engine.profile()
     assert told["num_steps"] == 7

@@ -1,4 +1,4 @@
-"""What the scheduler promises, under random load: budgets kept, order kept, everybody ends, nothing leaks."""
+"""The scheduler's promises under random load: budget and order are kept, every sequence ends, no page leaks."""
 
 import itertools
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def make(
 def sequence(
     seq_id: int, prompt_len: int, limit: int, *, at: float = 0.0, priority: int = 0, kind: int | None = None
 ) -> Sequence:
-    """Those of one kind begin alike; without a kind, none does."""
+    """Return a sequence. Sequences of the same `kind` begin alike; sequences without a kind do not."""
     return Sequence(
         SeqId(seq_id),
         prompt=[TokenId(seq_id if kind is None else -kind)] * prompt_len,
@@ -52,7 +52,7 @@ def sequence(
 
 
 def perform(plan: StepPlan, cache: KVCache) -> None:
-    """Compute, and sample one token where that is due."""
+    """Compute a plan, and sample the due tokens."""
     compute(plan, cache)
     for chunk in plan.chunks:
         if chunk.samples:
@@ -66,7 +66,7 @@ def compute(plan: StepPlan, cache: KVCache) -> None:
 
 
 def fork(scheduler: Scheduler, chunk: PlannedChunk, seq_ids: Iterable[int]) -> None:
-    """Between computing and sampling; each samples a token of its own."""
+    """Fork a sequence between computing and sampling. A fork samples a token of its own."""
     for seq_id in seq_ids if chunk.samples else ():
         child, _ = chunk.seq.clone(SeqId(seq_id))
         scheduler.fork(chunk.seq, child)
@@ -74,7 +74,7 @@ def fork(scheduler: Scheduler, chunk: PlannedChunk, seq_ids: Iterable[int]) -> N
 
 
 def cut(scheduler: Scheduler, seq: Sequence, num_tokens: int) -> None:
-    """As a splice does that appends nothing."""
+    """Remove tokens as a splice without new tokens."""
     del seq.tokens[max(1, len(seq.tokens) - num_tokens) :]
     seq.progress.num_computed = min(seq.progress.num_computed, len(seq.tokens) - 1)
     scheduler.settle(seq)
@@ -98,7 +98,7 @@ def test_everybody_ends_within_the_budget(
     num_pages: int, max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int, int]],
     suspensions: list[tuple[int, int, int]], forks: list[tuple[int, int, int]], splices: list[tuple[int, int, int]],
 ) -> None:  # fmt: skip
-    """Forks of those that are sampled, suspensions for some steps, of those that wait too, and cuts into the past."""
+    """With forks of sampled sequences, suspensions for a few steps (also of waiting sequences), and removed tokens."""
     budget = max_num_seqs + spare_tokens
     scheduler, cache = make(num_pages, max_num_seqs, budget)
     capacity = num_pages * PAGE_SIZE
@@ -178,8 +178,11 @@ def test_decodes_go_on_beside_a_long_prompt() -> None:
 def test_who_comes_later_costs_nobody_his_turn(
     max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int, int]]
 ) -> None:
-    """Each ends within the steps that it and those before it in order would need one after the other, with half of the
-    budget that decodes leave: whatever comes after it. A step takes two seconds, so priorities wear off half-way."""
+    """Newer sequences do not delay older sequences.
+
+    A sequence ends within the steps that the sequence and all older sequences need one by one, with half of the budget
+    beside the decoding sequences. A step takes two seconds, so priorities wear off half-way.
+    """
     scheduler, cache = make(4000, max_num_seqs, max_num_seqs + spare_tokens)
     half = -(-spare_tokens // 2)
     arriving = {
@@ -219,14 +222,14 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
         for seq in [seq for seq in scheduler.running if seq.room <= 0]:
             scheduler.remove(seq)
             num_steps[int(seq.seq_id)] = step
-    # Each of the short ones in the step in which it came; nearly half of each step was left to the oldest.
+    # A short prompt is computed in the step of its arrival; nearly half of a step goes to the oldest prompt.
     assert [num_steps[step + 10] for step in range(0, 100, 2)] == list(range(0, 100, 2))
     assert num_steps[1] < 6000 / 66 + 1
     assert other.progress.num_computed > 0
 
 
 def test_prompts_slow_decodes_down_no_more_than_is_wanted() -> None:
-    """On a machine whose costs it is not told: 10 ms for a step, 1 more for a sequence that decodes, 2 for a token."""
+    """The scheduler must learn the costs: 10 ms a step, 1 ms a decoding sequence, 2 ms a token."""
     scheduler, cache = make(3000, 4, 512, PrefillBudget(4.0))
     for seq in (sequence(1, 10, 400), sequence(2, 3000, 3001), sequence(3, 2000, 2001)):
         scheduler.add(seq)
@@ -244,7 +247,7 @@ def test_prompts_slow_decodes_down_no_more_than_is_wanted() -> None:
             scheduler.remove(seq)
     assert 0.03 < max(times) < 0.06
     assert sum(times) / len(times) > 0.03
-    assert min(times) == 0.011  # how it learned
+    assert min(times) == 0.011  # the learning phase
 
 
 def test_priorities_decide_who_runs_who_gives_way_and_for_how_long() -> None:
@@ -253,7 +256,7 @@ def test_priorities_decide_who_runs_who_gives_way_and_for_how_long() -> None:
     for seq in (plain, late, vital):
         scheduler.add(seq)
         scheduler.admit()
-    # It needed no slot to be free: the last in order has none now, but keeps its pages.
+    # The wake needs no free place: the newest sequence now waits, but keeps its pages.
     assert [seq.seq_id for seq in scheduler.running] == [3, 1, 2]
     assert [chunk.seq for chunk in scheduler.decide().chunks] == [vital, plain]
     assert cache.holds(late.seq_id)
@@ -313,7 +316,7 @@ def test_a_suspended_sequence_takes_no_slot_and_waits_for_none() -> None:
     second.guest.suspended = True
     scheduler.admit()
     assert [chunk.seq for chunk in scheduler.decide().chunks] == [third]
-    # More are awake than there are slots: the oldest goes on.
+    # More sequences are awake than may run: the oldest goes on.
     second.guest.suspended = False
     plan = scheduler.decide()
     assert [chunk.seq for chunk in plan.chunks] == [second]
@@ -408,7 +411,7 @@ def test_of_those_that_begin_alike_and_come_together_one_computes_the_beginning(
         computed.append([chunk.num_tokens for chunk in plan.chunks])
         perform(plan, cache)
         cache.check_integrity()
-    # Of 41 tokens, 28 are in pages that are all alike.
+    # Of 41 tokens, 28 are in pages common to all sequences.
     assert computed == [[41], [1] + [13] * 4 + [11], [1] * 5 + [2] + [13] * 2]
     assert len({page for seq in seqs for page in cache.page_table(seq.seq_id)[:7]}) == 7
     assert [seq.progress.num_reused for seq in seqs] == [0] + [28] * 7
@@ -429,6 +432,6 @@ def test_nobody_waits_for_one_that_sleeps_or_gave_up_its_pages() -> None:
         for chunk in plan.chunks:
             if chunk.samples:
                 done.setdefault(int(chunk.seq.seq_id), num_steps)
-    # 16 tokens of the first, 8 of the second, 16 of the third: 40 are shared, and each computes its last.
+    # 40 tokens are shared: 16 of the first, 8 of the second, 16 of the third. The last token is computed anew.
     assert done == {2: 5, 3: 5}
     assert (first.progress.num_reused, second.progress.num_reused, third.progress.num_reused) == (0, 32, 24)

@@ -1,4 +1,5 @@
-"""Stop strings: the first of them ends the text, whatever tokens it comes in, and no part of it is ever streamed."""
+"""Stop strings: the first stop string ends the text, however cut into tokens, and is never streamed, not even in
+part."""
 
 import codecs
 
@@ -11,7 +12,7 @@ from aici_engine.text_stream import ARROW, TextStream
 LETTERS = "abé"
 TEXTS = st.text(LETTERS, max_size=30)
 STOPS = st.lists(st.text(LETTERS, min_size=1, max_size=5), min_size=1, max_size=4)
-# Bytes that begin, continue and break characters.
+# Bytes to begin, continue and break characters.
 PIECES = st.lists(st.lists(st.sampled_from([0x61, 0x62, 0xC3, 0xA9]), max_size=5).map(bytes), max_size=14)
 
 
@@ -80,7 +81,7 @@ def test_after_backtracking_the_true_text_counts(stops: list[str], steps: list[b
         assert text.startswith(shown)
         if found := first_stop(text, stops):
             assert (stream.text, stream.stop) == found
-            # What was sent before a backtrack may turn out to have been the beginning of the stop.
+            # Text sent before a backtrack may become the beginning of a stop string.
             assert (shown + stream.finish()).startswith(stream.text)
             return
         assert stream.stop is None
@@ -112,9 +113,9 @@ def test_what_is_held_back(
 @pytest.mark.parametrize(
     ("pushed", "removed", "then", "streamed", "text", "stop"),
     [
-        # What was held back is not lost when what came after it goes.
+        # Held-back text stays if the tokens after it are removed.
         ("abc", 1, "X", "a ↩ bX", "abX", None),
-        # What was sent may turn out to be the beginning of a stop.
+        # Text sent before may become the beginning of a stop string.
         ("abcX", 1, "d", "abcX", "a", "bcd"),
         ("abc", 2, "bcd", "a", "a", "bcd"),
     ],

@@ -1,4 +1,4 @@
-"""Text as it comes: whole characters only, and a mark where something was taken back."""
+"""Streamed text: whole characters only, and a mark in place of removed tokens."""
 
 import pytest
 from hypothesis import given

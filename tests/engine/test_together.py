@@ -1,4 +1,4 @@
-"""Whoever shares steps, pages and a runtime says what it says alone: all that an engine does at once, at random."""
+"""Requests that share steps, pages and a runtime have the same results as alone: random mixes of all features."""
 
 import random
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _STEPS: list[tuple[Any, ...]] = [
 
 
 class Slow(Program):
-    """`argument`: its program, how likely it is late for each answer, and with what chances."""
+    """`argument`: the program, the probability of a late answer, and the seed of the random choices."""
 
     def init_prompt(self, prompt: list[Any]) -> None:
         self.argument, self.how_likely, seed = self.argument
@@ -35,7 +35,7 @@ class Slow(Program):
         super().init_prompt(prompt)
 
     def pre(self) -> Any:
-        waits = self.steps[:1] and self.steps[0][0] == "wait"  # else it would never be found to be deadlocked
+        waits = self.steps[:1] and self.steps[0][0] == "wait"  # a late guest would hide a deadlock
         return _LATE if self._is_late() and not waits else super().pre()
 
     def mid(self) -> Any:
@@ -47,7 +47,7 @@ class Slow(Program):
 
 
 def _requests(chance: random.Random) -> Iterator[dict[str, Any]]:
-    """For Request, but for a controller's program, which may be told to be late."""
+    """Draw the fields of a Request, and a controller's program, which may be late."""
     begins = ["".join(chance.choices("abc Qé", k=chance.randint(1, 20))) for _ in range(2)]
     for _ in range(10):
         prompt = chance.choice(begins)[: chance.randint(0, 30)] + chance.choice("abc")
@@ -79,7 +79,7 @@ def _told(events: list[Event]) -> list[Any]:
 
 
 def _all_of(fork: Told) -> list[Any]:
-    """What does not depend on time; numbers to a few digits, by torch's sums."""
+    """Return the results without times; numbers to a few digits, because sums of torch differ."""
     assert fork.end is not None
     scores = [score for event in fork.events if isinstance(event, ScoreEvent) for score in event.scores]
     tokens = [event.token for event in fork.events if isinstance(event, TokenEvent)]

@@ -1,4 +1,4 @@
-"""The cache against a model of it that has no pages: each sequence is a list of tokens, some of them computed."""
+"""The cache against a model without pages, in which a sequence is a list of tokens, partly computed."""
 
 import itertools
 
@@ -17,7 +17,7 @@ TOKENS = st.lists(st.integers(0, 1).map(TokenId), min_size=1, max_size=14)
 
 
 class Memory:
-    """A page is a list of what was written; contents survive release, as they do in the tensors."""
+    """A page is a list of written values. Contents survive release, as in the tensors."""
 
     def __init__(self) -> None:
         self.pages: list[list[object]] = [[None] * PAGE_SIZE for _ in range(NUM_PAGES)]
@@ -27,8 +27,8 @@ class Memory:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """What is written for a token says what it is, all that is before it, and whose it is: a page that anybody may
-    read in its place is one where all of these are the same."""
+    """The value written for a token is its salt and all tokens up to the token. A shared page must agree in all
+    values."""
 
     prefix_cache = True
 
@@ -54,26 +54,26 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(tokens=TOKENS, salt=st.sampled_from([None, "a"]), part=st.floats(0, 1))
     def add(self, tokens: list[TokenId], salt: str | None, part: float) -> None:
-        """As it is admitted, and computed at once if there is room."""
+        """Admit a sequence, and compute all its tokens if the cache has room."""
         seq_id, limit = SeqId(next(self.ids)), int(part * len(tokens))
         free, need = self.cache.num_free_pages, self.cache.num_needed(tokens, limit, salt)
         self.begin(seq_id, tokens, salt, limit)
         missing = self.cache.num_missing(seq_id, len(tokens))
         if self.compute(seq_id, len(tokens)):
-            # Some of what it computed may have been there: it does not hold that twice.
+            # A page computed by the sequence may be known: the sequence then holds the known page only.
             assert free - self.cache.num_free_pages <= need
         assert need <= free or missing > self.cache.num_free_pages
 
     def compute(self, seq_id: SeqId, end: int) -> bool:
-        """Up to token `end`."""
+        """Compute tokens up to `end`. Return False without room."""
         tokens, start = self.tokens[seq_id], self.computed[seq_id]
         free, missing = self.cache.num_free_pages, self.cache.num_missing(seq_id, end)
         if not self.cache.reserve(seq_id, end):
             assert self.cache.num_free_pages == free < missing
-            # At worst every page that is written to must be new.
+            # At worst every written page must be new.
             assert missing <= self.cache.num_pages_for(end) - start // PAGE_SIZE
             return False
-        # A page that it copies for those that come back to it is held by nobody then.
+        # A page copied away from preempted sequences has no holder afterwards, so a page may become free.
         assert free - missing <= self.cache.num_free_pages <= free - missing + 1
         table = self.cache.page_table(seq_id)
         for at in range(start, end):
@@ -93,7 +93,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(data=st.data())
     def extend(self, data: st.DataObject) -> None:
-        """With what others computed meanwhile; what comes next then is what nobody has."""
+        """Take over pages computed meanwhile. Afterwards the next page is unknown to the cache."""
         seq_id = self.pick(data)
         tokens, limit = self.tokens[seq_id], len(self.tokens[seq_id]) - 1
         before, self.computed[seq_id] = self.computed[seq_id], self.cache.extend(seq_id, tokens, limit)
@@ -127,7 +127,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(data=st.data())
     def preempt(self, data: st.DataObject) -> None:
-        """It comes back at once: its complete pages are still there."""
+        """Free a sequence and add the sequence again: the complete pages are found."""
         seq_id = self.pick(data)
         computed = self.computed[seq_id]
         self.cache.free(seq_id)
@@ -146,7 +146,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(num_pages=st.integers(1, NUM_PAGES))
     def press(self, num_pages: int) -> None:
-        """Somebody needs room: what is idle goes."""
+        """Take room for a further sequence: idle pages are evicted."""
         self.cache.add(SeqId(0))
         done = self.cache.num_free_pages >= num_pages
         assert self.cache.reserve(SeqId(0), num_pages * PAGE_SIZE) == done
@@ -194,7 +194,7 @@ def cache_of(num_pages: int) -> KVCache:
 
 
 def begin(cache: KVCache, seq_id: int, tokens: list[int], salt: str | None = None) -> int:
-    """Compute all of it; returns how much of it was there."""
+    """Compute all tokens of a new sequence. Return the number of tokens found in the cache."""
     cache.add(SeqId(seq_id), salt)
     found = cache.extend(SeqId(seq_id), list(map(TokenId, tokens)), len(tokens) - 1)
     assert cache.reserve(SeqId(seq_id), len(tokens))
@@ -209,7 +209,7 @@ def test_what_was_not_used_longest_goes_first_and_its_end_before_its_beginning()
     for seq_id, tokens in enumerate((first, second, first)):
         begin(cache, seq_id, tokens)
         cache.free(SeqId(seq_id))
-    # Two of the 8 pages were free; one of the 6 others is needed, then three.
+    # Two of the 8 pages are free. The first sequence evicts one idle page, the second three.
     for seq_id, num_pages, left in ((3, 3, (8, 8)), (4, 6, (8, 0))):
         cache.add(SeqId(seq_id))
         assert cache.reserve(SeqId(seq_id), num_pages * PAGE_SIZE)
@@ -248,7 +248,7 @@ def test_who_goes_back_and_is_alone_needs_no_page_more() -> None:
     begin(cache, 1, [1, 2, 3, 4, 5, 6, 7, 8])
     cache.truncate(SeqId(1), 6)
     assert cache.reserve(SeqId(1), 8)
-    # What stood there cannot be found any more.
+    # The evicted pages are not found any more.
     assert cache.num_needed([TokenId(token) for token in (1, 2, 3, 4, 5, 6, 7, 8)], 8, None) == 1
     cache.check_integrity()
 

@@ -1,4 +1,4 @@
-"""The memory that a cache may take, read from made-up /proc and /sys."""
+"""The memory for the cache, read from made-up /proc and /sys."""
 
 from pathlib import Path
 

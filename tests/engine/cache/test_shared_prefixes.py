@@ -1,4 +1,4 @@
-"""What was computed once serves all that begin alike: the engine's loop over a model that reads its pages back."""
+"""Sequences with the same beginning share computed pages: the engine's loop over a model that reads its pages."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ NUM_BYTES = 256
 
 
 def next_token(tokens: Sequence[int]) -> int:
-    """What the model says after them: it depends on all, and on their order."""
+    """Return the model's next token, which depends on all tokens and their order."""
     return hash(tuple(tokens)) % NUM_BYTES
 
 
@@ -51,7 +51,7 @@ def continued(prompt: Sequence[int], num_tokens: int) -> list[int]:
 
 
 class ReadingModel(Model):
-    """Its keys are the tokens themselves: what it says next is of those that it finds in the pages."""
+    """A model whose keys are the tokens. The next token depends on the keys in the sequence's pages."""
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.context = 4096
@@ -78,7 +78,7 @@ class ReadingModel(Model):
 
 
 class Bench:
-    """An engine's parts but for the loop: each batch of requests has its own, and all of them come together."""
+    """The components of an engine. A batch of requests has a loop of its own, and all requests arrive together."""
 
     def __init__(self, num_pages: int, page_size: int, *, prefix_cache: bool = True, max_num_seqs: int = 32) -> None:
         self.model = ReadingModel(num_pages, page_size)
@@ -112,7 +112,7 @@ class Bench:
             assert (self.cache.usage, self.broken) == (0.0, None)
 
     def ask(self, prompts: Sequence[Sequence[int]], num_tokens: int = 4) -> list[FinishEvent]:
-        """Each answer is what it must be."""
+        """Run the prompts, and check the answers."""
         ends = [events[-1] for events in self.run(prompts, num_tokens)]
         for prompt, end in zip(prompts, ends, strict=True):
             assert isinstance(end, FinishEvent)
@@ -137,7 +137,7 @@ class Bench:
         )  # fmt: skip
 
     def _look(self) -> None:
-        """After each step that told anything. What is raised here is logged, and lost."""
+        """Check the cache after a step with events. The engine only logs an exception, so the error is kept."""
         try:
             self.cache.check_integrity()
         except AssertionError as error:
@@ -165,7 +165,7 @@ def test_a_turn_of_a_chat_computes_what_is_new() -> None:
     said = [*question, *(token.token_id for token in first.tokens)]
     bench.model.num_computed = 0
     [second] = bench.ask([[*said, *words(2, 30)]], 10)
-    # Of 249 tokens, 240 are in pages that were complete.
+    # Of 249 tokens, 240 are in complete pages.
     assert second.usage.cached_tokens == 240
     assert bench.model.num_computed == 280 + 9 - 240
 
@@ -176,7 +176,7 @@ def test_a_system_prompt_of_many_requests_at_once_is_there_once(prefix_cache: bo
     system = words(1, 1000)
     ends = bench.ask([[*system, *words(seed, 20)] for seed in range(32)], 40)
     cached = [end.usage.cached_tokens for end in ends]
-    # 1,000 tokens are 62 pages, and 59 that are computed beyond them at most 5.
+    # The 1,000 common tokens have 62 complete pages; the 59 further tokens of a sequence need at most 5.
     if prefix_cache:
         assert cached == [0] + [992] * 31
         assert bench.model.num_computed == 992 + 32 * (8 + 20 + 39)
@@ -211,13 +211,13 @@ def test_a_prompt_that_is_scored_is_computed_where_it_is() -> None:
 
 
 def _score(prompt: list[int], at: int) -> float:
-    """One token has logit 9, the 299 others have 0."""
+    """One token has logit 9, the remaining 299 tokens have 0."""
     return 0.0 if at == 0 else 9.0 * (next_token(prompt[:at]) == prompt[at]) - math.log(math.exp(9) + VOCAB_SIZE - 1)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_with_few_pages_everybody_reads_what_belongs_to_them(seed: int) -> None:
-    """Prompts that begin alike in many ways, more of them than there is room for."""
+    """Prompts with many common beginnings, and more prompts than the cache has room for."""
     chance = random.Random(seed)
     bench = Bench(24, 4, max_num_seqs=6)
     prompts: list[list[int]] = [[]]
@@ -270,7 +270,7 @@ def test_another_salt_finds_nothing(tiny_model: Path) -> None:
 
 
 def test_controllers_that_go_back_into_what_others_read(tiny_model: Path) -> None:
-    """Into the output, into a page of the prompt that is shared, and to a page's beginning; several at once."""
+    """Backtrack into the output, into a shared page of the prompt, and to a page's beginning, several at once."""
     programs = [
         [("any", 9), ("back", 7, "xyz"), ("any", 4)],
         [("any", 2), ("back", 12, "ab"), ("any", 6)],

@@ -13,7 +13,7 @@ TALK = [
     {"role": "user", "content": "Bye"},
 ]
 
-# What templates in the wild use: loop controls, namespaces, tojson, strftime_now, whitespace control, special tokens.
+# Features of published templates: loop controls, namespaces, tojson, strftime_now, whitespace control, special tokens.
 BUSY = """
 {%- set ns = namespace(count=0) -%}
 {{ bos_token }}

@@ -1,4 +1,4 @@
-"""Guests for which no round waits: what is said and told is the same, whoever is believed to be calm."""
+"""Calm guests, for which no round waits: results and calls are the same whether a guest is taken for calm or not."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _NEVER = 10**9
 
 
 class Fickle(Guest):
-    """`argument`: at which calls of pre it does not go on, and what it says then. It notes every call."""
+    """Notes every call. `argument`: the answers to pre by the number of the call; the guest goes on at other calls."""
 
     def __init__(self, argument: Any) -> None:
         super().__init__(dict(argument))
@@ -46,7 +46,8 @@ class Fickle(Guest):
 
 @pytest.fixture(scope="module")
 def engines(tiny_model: Path) -> Iterator[list[tuple[Engine, ScriptedRuntime]]]:
-    """The first believes nobody, the second everybody who went on once. Pages are few enough for preemptions."""
+    """Two engines: in the first no guest is calm, in the second a guest is calm after 1 round. Few pages force
+    preemptions."""
     hosts = [ScriptedRuntime({"program": Program, "fickle": Fickle}) for _ in range(2)]
     config = {"model_dir": tiny_model, "num_pages": 40, "page_size": 4, "max_num_seqs": 4, "max_batch_tokens": 16}
     with (
@@ -62,14 +63,14 @@ def submit(engine: Engine, name: str, argument: Any, seed: int = 1) -> RequestHa
 
 
 def seen(events: Sequence[Event]) -> list[Any]:
-    """What was told, in order, by fork; without times."""
+    """Return the events by fork, in order, without times."""
     forks = by_fork(events)
     told = []
     for number, fork in forks.items():
         end, last = fork.end, events[-1]
         assert end is not None
         assert isinstance(last, FinishEvent)
-        # The root's own, or that of all if it ends last: which of them does is a matter of who has a slot.
+        # The usage of the root, or of all forks if the root ends last. The last fork to end depends on scheduling.
         used = end.usage if number else last.usage
         usage = (used.sampled_tokens, used.ff_tokens, used.cost)
         ended = (end.text, end.tokens, end.reason, str(end.error), end.logs, end.storage, usage)
@@ -78,7 +79,7 @@ def seen(events: Sequence[Event]) -> list[Any]:
 
 
 def compare(engines: list[tuple[Engine, ScriptedRuntime]], calls: Sequence[tuple[str, Any]]) -> list[list[Guest]]:
-    """Returns the guests of each engine."""
+    """Run the calls in all engines, and compare. Return the guests by engine."""
     told, guests = [], []
     for engine, runtime in engines:
         runtime.all.clear()
@@ -108,7 +109,7 @@ _step = st.one_of(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(_step, max_size=6), min_size=1, max_size=4))
 def test_random_programs(engines: list[tuple[Engine, ScriptedRuntime]], programs: list[list[Step]]) -> None:
-    # A wait comes to nothing in a request that has not forked: a deadlock, which is an end like any other.
+    # A wait in a request without forks is a deadlock, an end like any other.
     calls = [("program", [("any", 3), *program]) for program in programs]
     wary, trusting = compare(engines, calls)
     assert [guest.told for guest in wary] == [guest.told for guest in trusting]
@@ -129,7 +130,7 @@ FORK = Pre(suspend=False, num_forks=3, ff_tokens=())
         ({5: FORK}, True),
         ({9: STOP}, True),
         ({5: "Error (pre): it broke"}, True),
-        # How often it is looked at while it is late is a matter of time.
+        # The number of calls while a guest is late depends on timing.
         ({5: LATE, 6: LATE}, False),
     ],
 )
@@ -145,7 +146,7 @@ def test_a_guest_hears_the_same_calls(
 
 
 def test_who_forces_often_is_soon_asked_first(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
-    """It is believed after 1 round, then after 2, then never again: that would take 4."""
+    """The guest is calm after 1 round, then after 2 rounds, then never again: 4 rounds would be needed."""
     engine, runtime = engines[1]
     runtime.guesses = runtime.misses = 0
     submit(engine, "fickle", dict.fromkeys(range(3, 20, 3), FORCE)).wait()
@@ -153,7 +154,7 @@ def test_who_forces_often_is_soon_asked_first(engines: list[tuple[Engine, Script
 
 
 def test_who_is_told_of_the_end_is_asked_first(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
-    """It most likely stops: no pass is computed for nothing."""
+    """A guest told of an EOS most likely stops, so no forward pass is wasted."""
 
     class Ends(Fickle):
         def mid(self) -> Any:

@@ -41,7 +41,7 @@ from tests.engine.support import (
 
 
 class Spell(Guest):
-    """Only the argument's bytes, then EOS, on which it stops."""
+    """Allows only the argument's bytes, then EOS, and stops after EOS."""
 
     at = 0
 
@@ -56,7 +56,7 @@ class Spell(Guest):
 
 
 class Force(Guest):
-    """Forces the argument from `pre`, then lets one token through and stops."""
+    """Forces the argument from `pre`, then allows a single token and stops."""
 
     said = False
 
@@ -75,7 +75,7 @@ class Force(Guest):
 
 
 class Script(Guest):
-    """`argument`: what `mid` answers, in turn; then it stops, from `pre`."""
+    """`argument`: the answers of `mid`, in turn. Then stops, from `pre`."""
 
     def __init__(self, argument: Any) -> None:
         super().__init__(argument)
@@ -101,7 +101,7 @@ class Suspend(Script):
 
 
 class Late(Spell):
-    """Is late for its first mask, and then as often as `argument` says."""
+    """Is late for its first mask, and then `argument` times."""
 
     def __init__(self, argument: int) -> None:
         super().__init__("ab")
@@ -123,7 +123,7 @@ class Late(Spell):
 
 
 class Forever(Guest):
-    """Takes back whatever would be sampled, and puts nothing in its place."""
+    """Removes every token to be sampled, without a replacement."""
 
     def mid(self) -> Any:
         return Splice(1, ())
@@ -179,7 +179,7 @@ def test_the_mask_decides(engine: Engine, runtime: ScriptedRuntime) -> None:
 
 
 def test_a_request_is_accepted_before_its_turn_comes(engine: Engine) -> None:
-    """Eight slots are taken by guests that wait; the ninth has started all the same."""
+    """Eight waiting guests do not keep the ninth guest from starting."""
     waiting = [submit(engine, "forever") for _ in range(8)]
     for handle in waiting:
         assert isinstance(next(handle.events()), AcceptedEvent)
@@ -220,7 +220,7 @@ def test_forced_tokens_are_appended_in_one_forward(engine: Engine, runtime: Scri
     assert (end.text, end.reason) == ("fixed text!", FinishReason.STOP)
     assert [token.origin for token in end.tokens] == [Origin.FORCED] * 10 + [Origin.SAMPLED]
     assert (end.usage.ff_tokens, end.usage.sampled_tokens, end.usage.cost) == (10, 1, 12)
-    # One round binds, forces and samples; one says stop.
+    # The first round binds, forces and samples; the second stops.
     assert runtime.rounds <= 3
 
 
@@ -244,7 +244,7 @@ def test_backtracking_removes_tokens_and_marks_the_stream(engine: Engine, runtim
 
 @pytest.mark.parametrize(("backtrack", "ff"), [(3, "XY"), (3, ""), (1, "Q"), (1, ""), (4, "a"), (6, ""), (9, "Z")])
 def test_after_a_splice_the_model_sees_what_is_left(engine: Engine, backtrack: int, ff: str) -> None:
-    # After the splice it is free: the greedy text must be that of a prompt which ends as the spliced sequence does.
+    # After the splice every token is allowed: the greedy text must equal the text after the same tokens as a prompt.
     anything = range(255)
     script: list[Any] = [encode("a"), encode("b"), encode("c"), Splice(backtrack, tuple(encode(ff)))]
     end = submit(engine, "script", [*script, *[anything] * 6]).wait()
@@ -472,7 +472,7 @@ def test_aborted_while_its_guest_starts(engine: Engine, runtime: ScriptedRuntime
     slow.abort()
     assert slow.wait().reason is FinishReason.ABORT
     runtime.hold.set()
-    # The guest that comes into being afterwards is discarded; the fixture looks.
+    # A guest started afterwards is discarded; the fixture checks.
     deadline = time.monotonic() + 2
     while not runtime.all or runtime._started:
         assert time.monotonic() < deadline
@@ -495,7 +495,7 @@ def test_max_tokens_counts_forced_and_sampled(engine: Engine, max_tokens: int, r
 
 def test_max_tokens_bounds_the_output_that_begins_in_the_prompt(engine: Engine) -> None:
     anything = [range(255)] * 20
-    # The sampled one, `a` and four of `Hello` go.
+    # The sampled token, `a` and four tokens of `Hello` are removed.
     end = submit(engine, "script", [encode("a"), Splice(6, ()), *anything], max_tokens=3).wait()
     assert (len(end.tokens), end.reason) == (3, FinishReason.LENGTH)
 
@@ -514,7 +514,7 @@ def test_the_bit_of_eos_opens_every_eos_and_the_guest_is_told_of_its_own(
 
     folder = write_tiny_model(tmp_path)
     weights = load_file(folder / "model.safetensors")
-    # A model that knows only EOT: its head's row is what the last norm gives, the others are nothing.
+    # A model that always says EOT: only EOT's row of the head is not zero, and the row equals the last norm's output.
     weights["lm_head.weight"] = torch.zeros_like(weights["lm_head.weight"])
     weights["model.norm.weight"][:] = 1.0
     weights["model.embed_tokens.weight"][:] = 1.0
@@ -545,7 +545,7 @@ def test_logs_and_preemption(tiny_model: Path, runtime: ScriptedRuntime) -> None
 
 
 class Talk(Spell):
-    """Says in which callback it is."""
+    """Logs the name of the current callback."""
 
     def init_prompt(self, prompt: list[TokenId]) -> None:
         self.says = ""
@@ -589,7 +589,7 @@ def test_a_stop_string_in_forced_tokens_ends_them(engine: Engine, runtime: Scrip
 @pytest.mark.parametrize(
     ("script", "text", "stop"),
     [
-        # `abc` is in what was once said, never in what is left of it.
+        # `abc` is in the text as streamed, but never in the remaining text.
         ([*"ab", Splice(2, tuple(encode("bX"))), "c", Splice(2, ()), "d"], "abXd", None),
         ([*"abX", Splice(2, tuple(encode("c"))), "d"], "", "abc"),
     ],
@@ -651,7 +651,7 @@ def test_with_a_new_runtime_it_goes_on(engine: Engine, runtime: ScriptedRuntime)
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
     assert plain.wait().error is None
     assert new.all
-    # It may die as well.
+    # The runtime may die, too.
     new.dies_at_round = new.rounds + 3
     assert isinstance(submit(engine, "guest").wait().error, RuntimeDiedError)
 
@@ -702,12 +702,12 @@ def test_on_step_follows_whatever_was_told(tiny_model: Path, runtime: ScriptedRu
         def kinds(seen: list[object]) -> list[str]:
             return [event if isinstance(event, str) else type(event).__name__ for event in seen]
 
-        # Two sinks in one step, one call: here the token and the end.
+        # Two sinks in one step, one call: the token and the end.
         tokens = ["TokenEvent", "step", "TokenEvent", "FinishEvent", "step"]
         assert kinds(told("", max_tokens=2)) == ["AcceptedEvent", "step", *tokens]
         assert kinds(told("missing")) == kinds(told("spell", max_tokens=0)) == ["FinishEvent", "step"]
         assert kinds(told("suspend"))[-2:] == ["FinishEvent", "step"]
-        # What a guest forces does not wait for the model.
+        # Forced tokens do not wait for the model.
         assert kinds(told("force"))[:5] == ["AcceptedEvent", "TokenEvent", "TokenEvent", "step", "TokenEvent"]
     assert events.empty()
 

@@ -1,4 +1,4 @@
-"""What samples: numpy, and the kernels at each level that this processor has."""
+"""The samplers: numpy, and the kernels at every level of this processor."""
 
 import pytest
 
@@ -10,7 +10,7 @@ ABLE = [level.name for level in cpu_levels.levels() if level.needs <= cpu_levels
 
 @pytest.fixture(scope="module", params=["numpy", *ABLE])
 def native(request: pytest.FixtureRequest) -> NativeSampling | None:
-    """None: without kernels."""
+    """Return the kernels, or `None` for numpy."""
     if request.param == "numpy":
         return None
     build.build()

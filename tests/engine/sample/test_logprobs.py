@@ -1,4 +1,4 @@
-"""Log-probabilities against their definition, in numpy and in the kernels."""
+"""Log-probabilities in numpy and in the kernels, against the definition."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The pipeline against transformers' logits processors, and against its own definition by counting."""
+"""The pipeline against transformers' logits processors, and against counts of its own draws."""
 
 import random
 from typing import Any
@@ -37,7 +37,7 @@ def draws(num: int) -> list[int]:
 
 
 def oracle(row: np.ndarray[Any, Any], p: SamplingParams) -> np.ndarray[Any, Any]:
-    """Probabilities by transformers, its processors in our order."""
+    """Return probabilities by the processors of transformers, in our order."""
     steps: list[Any] = [TemperatureLogitsWarper(p.temperature)]
     if p.top_k > 0:
         steps.append(TopKLogitsWarper(p.top_k))
@@ -75,7 +75,7 @@ def test_tokens_come_as_often_as_transformers_has_them(choose: Choose, size: int
     num = 2000
     counts = np.bincount([choose(row.copy(), params, draw) for draw in draws(num)], minlength=size)
     assert wanted[counts > 0].min() > 0, "what transformers leaves out never comes"
-    # The rare ones together: so many are expected of each that chi-squared is nearly normal.
+    # Rare tokens are counted together, so that the expected counts make chi-squared nearly normal.
     order = np.argsort(wanted)
     cells = np.minimum(wanted[order].cumsum() * num // 20, 1e9).astype(int)
     expected = np.bincount(cells, wanted[order] * num)
@@ -87,7 +87,7 @@ def test_tokens_come_as_often_as_transformers_has_them(choose: Choose, size: int
 
 
 def test_a_draw_survives_rounding_errors(choose: Choose) -> None:
-    """Those of another batch, over a vocabulary in which any shift of the whole would show."""
+    """Rounding errors of a different batch, over a large vocabulary in which a shift of all draws would show."""
     generator = np.random.default_rng(3)
     row = generator.standard_normal(49152).astype(np.float32)
     other = row + (1e-5 * generator.standard_normal(len(row))).astype(np.float32)
@@ -149,7 +149,7 @@ def test_masked_tokens_are_never_drawn(choose: Choose) -> None:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_the_kernels_choose_what_the_definition_does(native: NativeSampling | None, data: st.DataObject) -> None:
-    """Of logits that differ, of equals, and of few that are open; a near tie may end either way."""
+    """Rows of different logits, of equal logits, and of few open tokens. A near tie may end either way."""
     if native is None:
         return
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))

@@ -1,4 +1,4 @@
-"""Sampler in torch against sampling in numpy: the same tokens, whatever shares the batch."""
+"""Sampling in torch against sampling in numpy: the same tokens, with any rest of the batch."""
 
 import random
 from typing import Any
@@ -42,7 +42,7 @@ def test_masks_open_what_they_open_row_by_row(data: st.DataObject) -> None:
 
 
 def draw_row(data: st.DataObject, size: int) -> npt.NDArray[np.float32]:
-    """Of logits that differ, or of equals; few that are open, or all."""
+    """Rows of different or equal logits, with few or all tokens open."""
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     row = (data.draw(st.sampled_from([1.0, 4.0, 12.0])) * generator.standard_normal(size)).astype(np.float32)
     if data.draw(st.booleans()):
@@ -78,7 +78,7 @@ def test_tokens_are_those_of_the_definition(data: st.DataObject) -> None:
     found = torch_pipeline.choose(batch, draws).view(len(rows), NUM_DRAWS).tolist()
     for row, param, some, tokens in zip(rows, params, numbers, found, strict=True):
         wanted = [pipeline.choose(row, param, draw) for draw in some]
-        # A near tie may end either way; without a draw there is none.
+        # A near tie may end either way. Greedy rows have no near ties.
         assert sum(a != b for a, b in zip(tokens, wanted, strict=True)) <= (not param.greedy)
 
 
@@ -157,7 +157,7 @@ def test_nobody_wants_anything() -> None:
 
 
 def test_a_device_is_asked_for_nothing_before_all_is_told() -> None:
-    """On one whose tensors have shapes and no numbers, a look at one is an error, and so is one of the CPU's."""
+    """On the device `meta`, tensors have shapes and no numbers: reading a number, or a CPU tensor, is an error."""
     nowhere = torch.device("meta")
     sizes: Any = {"vocab_size": 6, "eos_token": TokenId(5), "all_eos": {TokenId(5), TokenId(4)}, "num_logits": 8}
     sampler = DeviceSampler(samplers()[0], TensorMasks(**sizes, device=nowhere), nowhere)

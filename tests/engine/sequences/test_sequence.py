@@ -1,4 +1,4 @@
-"""A sequence and its parts: what appending, removing and forking change."""
+"""A sequence and its parts: append, remove, fork."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_remove_takes_output_then_prompt_and_what_was_computed_of_them() -> None
     seq.remove(3)
     assert (seq.tokens, seq.transcript.output, seq.transcript.prompt_len) == ([97, 98], [], 2)
     assert (seq.progress.num_computed, seq.num_pending) == (2, 0)
-    # `max_tokens` bounds the output, which begins earlier now.
+    # `max_tokens` bounds the output, and the output begins earlier now.
     assert seq.transcript.limit == 6
     assert seq.group.fuel == 4
 
