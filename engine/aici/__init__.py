@@ -11,6 +11,7 @@ torch before the first `LLM`.
 
 from aici.async_llm import AsyncLLM
 from aici.async_stream import AsyncStream
+from aici.chat import ChatResult
 from aici.constraints import Constraint, choice, controller, grammar, json_schema, regex, script, substring
 from aici.errors import (
     AiciError,
@@ -29,6 +30,7 @@ from aici.errors import (
 from aici.llm import LLM
 from aici.results import Fork, Result
 from aici.stream import Stream
+from aici.tools import ToolCall
 from aici_engine.events import (
     AcceptedEvent,
     BacktrackEvent,
@@ -53,6 +55,7 @@ __all__ = [
     "AsyncLLM",
     "AsyncStream",
     "BacktrackEvent",
+    "ChatResult",
     "Constraint",
     "ControlEvent",
     "ControllerError",
@@ -75,6 +78,7 @@ __all__ = [
     "Timings",
     "Token",
     "TokenEvent",
+    "ToolCall",
     "UnavailableError",
     "UnfinishedError",
     "UnreachableError",

@@ -1,17 +1,21 @@
 """A model, or a server that has one, for asyncio."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from aici.async_stream import AsyncStream, run_batch
-from aici.backend import Backend, Call
+from aici.async_stream import AsyncStream, in_own_thread, run_batch
+from aici.backend import Backend, Call, Cancel
+from aici.chat import ChatResult
+from aici.chat import chat as run_chat
 from aici.constraints import UNCONSTRAINED, Constraint, Messages
 from aici.errors import UsageError
 from aici.local import LocalOptions
 from aici.opening import open_backend
 from aici.results import Result
 from aici.sampling import sampling_params
+from aici.tools import ToolLike
 from aici_engine.config import Device, Dtype
 from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
@@ -182,6 +186,67 @@ class AsyncLLM:
     ) -> AsyncStream[Any]:
         """Return the events of the assistant's answer to a conversation. See `LLM.chat_stream`."""
         return self._stream(messages, constraint, sampling_params(sampling, options, constraint))
+
+    @overload
+    async def chat(
+        self,
+        messages: Messages,
+        constraint: None = None,
+        *,
+        tools: Sequence[ToolLike] = (),
+        tool_choice: str = "auto",
+        parallel: bool = True,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> ChatResult[str]: ...
+
+    @overload
+    async def chat(
+        self,
+        messages: Messages,
+        constraint: Constraint[T],
+        *,
+        tools: Sequence[ToolLike] = (),
+        tool_choice: str = "auto",
+        parallel: bool = True,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> ChatResult[T]: ...
+
+    async def chat(
+        self,
+        messages: Messages,
+        constraint: Constraint[Any] | None = None,
+        *,
+        tools: Sequence[ToolLike] = (),
+        tool_choice: str = "auto",
+        parallel: bool = True,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> ChatResult[Any]:
+        """Return the assistant's answer to a conversation. See `LLM.chat`. A task that is cancelled ends the answer."""
+        cancel = Cancel()
+        answer = asyncio.ensure_future(
+            in_own_thread(
+                lambda: run_chat(
+                    self._backend,
+                    messages,
+                    constraint,
+                    tools=tools,
+                    tool_choice=tool_choice,
+                    parallel=parallel,
+                    sampling=sampling,
+                    options=options,
+                    cancel=cancel,
+                )
+            )
+        )
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            cancel.set()
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
 
     @property
     def model(self) -> str:

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from aici.backend import Abort, Backend, Call
 from aici.constraints import Constraint, Messages
 from aici.errors import AiciError
+from aici.local import threaded
 from aici.progress import Progress
 from aici.results import Collector, Result
 from aici_engine.events import Event, FinishEvent, TokenEvent
@@ -101,6 +102,11 @@ async def run_batch(
         for abort in aborts:
             abort()
     return [collector.ended for collector in collectors]
+
+
+async def in_own_thread(work: Callable[[], T]) -> T:
+    """Return what `work` returns, from a thread of its own: asyncio's threads are few, and `work` may take long."""
+    return await asyncio.wrap_future(threaded(work))
 
 
 async def _begin(backend: Backend, calls: Sequence[Call]) -> tuple[_Events, list[Abort]]:

@@ -1,11 +1,14 @@
 """What runs requests: an engine in this process (`local`) or a server (`remote`). Both report the same events."""
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from aici.constraints import Constraint, Messages
 from aici.errors import AiciError
+from aici.tools import FunctionTool
 from aici_engine.events import Event
 from aici_engine.sampling_params import SamplingParams
 
@@ -17,15 +20,66 @@ Abort: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request. A `prompt` that is a conversation goes through the model's chat template.
+    """One request. A `prompt` is text, tokens, or a conversation, which goes through the model's chat template.
 
     `patient`: when a server has no room, the request waits and asks again, instead of failing.
     """
 
-    prompt: str | Messages
+    prompt: str | Messages | tuple[int, ...]
     sampling: SamplingParams
     constraint: Constraint[Any] | None
     patient: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatCall:
+    """One turn of a chat. `tool_choice` is `auto`, `none`, `required` or the name of a tool."""
+
+    messages: Messages
+    sampling: SamplingParams
+    constraint: Constraint[Any] | None
+    tools: tuple[FunctionTool, ...]
+    tool_choice: str
+    parallel: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOutcome:
+    """The end of a turn. `calls`: id, name and the JSON text of the arguments."""
+
+    text: str
+    calls: tuple[tuple[str, str, str], ...]
+    finish_reason: Literal["stop", "length", "tool_calls"]
+    prompt_tokens: int
+    output_tokens: int
+
+
+class Cancel:
+    """Ends what is going on in another thread, and what begins there later."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] = []
+        self._is_set = False
+
+    def set(self) -> None:
+        with self._lock:
+            self._is_set = True
+            for end in self._ends:
+                end()
+
+    @contextlib.contextmanager
+    def covering(self, end: Callable[[], None]) -> Iterator[None]:
+        """Let `set` call `end` while the context lasts."""
+        with self._lock:
+            self._ends.append(end)
+            if self._is_set:
+                end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.remove(end)
 
 
 class Backend(Protocol):
@@ -37,6 +91,9 @@ class Backend(Protocol):
 
     def start(self, call: Call, sink: Sink) -> Abort:
         """Begin a request. What is wrong with the request is raised, or comes to `sink`."""
+
+    def chat(self, call: ChatCall, cancel: Cancel) -> ChatOutcome:
+        """Run a turn of a chat to its end. Raise what makes the turn fail."""
 
     def close(self) -> None:
         """End all requests and release everything. Idempotent."""

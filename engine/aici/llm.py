@@ -1,16 +1,20 @@
 """A model with everything that runs it, or a server that has one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from aici.backend import Call
 from aici.batch import run_batch
+from aici.chat import ChatResult
+from aici.chat import chat as run_chat
 from aici.constraints import UNCONSTRAINED, Constraint, Messages
 from aici.local import LocalOptions
 from aici.opening import open_backend
 from aici.results import Result
 from aici.sampling import sampling_params
 from aici.stream import Stream
+from aici.tools import ToolLike
 from aici_engine.config import Device, Dtype
 from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
@@ -216,6 +220,65 @@ class LLM:
         params = sampling_params(sampling, options, constraint)
         call = Call(prompt=messages, sampling=params, constraint=constraint)
         return Stream(self._backend, call, messages, constraint or UNCONSTRAINED)
+
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        constraint: None = None,
+        *,
+        tools: Sequence[ToolLike] = (),
+        tool_choice: str = "auto",
+        parallel: bool = True,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> ChatResult[str]: ...
+
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        constraint: Constraint[T],
+        *,
+        tools: Sequence[ToolLike] = (),
+        tool_choice: str = "auto",
+        parallel: bool = True,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> ChatResult[T]: ...
+
+    def chat(
+        self,
+        messages: Messages,
+        constraint: Constraint[Any] | None = None,
+        *,
+        tools: Sequence[ToolLike] = (),
+        tool_choice: str = "auto",
+        parallel: bool = True,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> ChatResult[Any]:
+        """Return the assistant's answer to a conversation, which may call tools.
+
+        `messages` are as in OpenAI's API. `tools` are Python functions, described by signature and docstring, or dicts.
+        `tool_choice` is `auto`, `none`, `required` or the name of a tool; with `parallel`, the model may make several
+        calls. Arguments of calls are always valid against the signature. A constraint excludes tools.
+
+        >>> def get_weather(city: str) -> str: "Return the weather of a city."
+        >>> messages = [{"role": "user", "content": "How is the weather in Rome?"}]
+        >>> llm.chat(messages, tools=[get_weather], tool_choice="required", parallel=False).tool_calls[0].name
+        'get_weather'
+        """
+        return run_chat(
+            self._backend,
+            messages,
+            constraint,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel=parallel,
+            sampling=sampling,
+            options=options,
+        )
 
     def close(self) -> None:
         """End all requests, processes and threads. Idempotent.

@@ -9,18 +9,22 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aici.backend import Abort, Call, Sink
+from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink
+from aici.chat_stream import constrained_chat
 from aici.constraints import Constraint
-from aici.errors import UnavailableError
+from aici.errors import UnavailableError, UsageError
+from aici_base.ids import TokenId
 from aici_controllers.catalog import SHIPPED, guest_path
 from aici_engine.config import Device, Dtype, EngineConfig
 
 if TYPE_CHECKING:
-    from aici_base.ids import TokenId
+    from aici_engine.chat.template import ChatTemplate
     from aici_engine.request import ControllerCall
+    from aici_engine.vocabulary import ModelVocabulary
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -101,13 +105,44 @@ class LocalBackend:
     def close(self) -> None:
         self._close()
 
+    def chat(self, call: ChatCall, cancel: Cancel) -> ChatOutcome:
+        if call.constraint is not None:
+            return constrained_chat(self, call, cancel)
+
+        from aici.local_chat import run_chat
+
+        return run_chat(self, self._vocabulary, self._template, self._engine.max_len, call, cancel)
+
+    @cached_property
+    def _vocabulary(self) -> "ModelVocabulary":
+        from aici_engine.vocabulary import ModelVocabulary
+
+        return ModelVocabulary(self._model_dir)
+
+    @cached_property
+    def _template(self) -> "ChatTemplate":
+        from aici_engine.chat.template import ChatTemplate
+
+        template = ChatTemplate.of(self._model_dir)
+        if template is None:
+            raise UsageError(
+                f"the model in {self._model_dir} has no chat template",
+                cli_hint="leave --chat out",
+                python_hint="use generate or stream",
+            )
+        return template
+
     def _prompt(self, call: Call) -> "str | list[TokenId]":
         if isinstance(call.prompt, str):
             return call.prompt or [self._engine.start_token]
+        if isinstance(call.prompt, tuple) and all(isinstance(token, int) for token in call.prompt):
+            return [TokenId(token) for token in call.prompt if isinstance(token, int)]
 
-        from aici_engine.chat.template import chat_prompt
+        from aici_engine.chat.messages import plain_messages
 
-        return chat_prompt(self._model_dir, call.prompt)
+        messages = [message for message in call.prompt if not isinstance(message, int)]
+        text = self._template.render(plain_messages(self._vocabulary.plain, messages))
+        return [TokenId(token) for token in self._vocabulary.encode(text, add_special_tokens=False)]
 
     def _controller(self, constraint: Constraint[Any] | None) -> "ControllerCall | None":
         if constraint is None:
@@ -149,6 +184,11 @@ def in_thread(work: Callable[[], _T]) -> _T:
 
     In the middle of torch's C++, which calls Python, KeyboardInterrupt would abort the process.
     """
+    return threaded(work).result()
+
+
+def threaded(work: Callable[[], _T]) -> "Future[_T]":
+    """Begin `work` in a thread of its own."""
     done: Future[_T] = Future()
 
     def run() -> None:
@@ -158,7 +198,7 @@ def in_thread(work: Callable[[], _T]) -> _T:
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return done.result()
+    return done
 
 
 @contextlib.contextmanager

@@ -50,8 +50,8 @@ def described(schema: object) -> Shape:
     return _by_pydantic(schema, f"{_name(schema)} is neither a dataclass nor a TypedDict")
 
 
-def function_schema(function: Callable[..., Any], parameters: Mapping[str, tuple[object, bool]]) -> dict[str, Any]:
-    """Return the schema of the arguments of a function. `parameters` maps names to a type and whether it is required.
+def function_schema(function: str, parameters: Mapping[str, tuple[object, bool]]) -> dict[str, Any]:
+    """Return the schema of the arguments of a function. `parameters` maps a name to a type, and to True if required.
 
     Raise UsageError for a type that no schema describes.
     """
@@ -61,7 +61,7 @@ def function_schema(function: Callable[..., Any], parameters: Mapping[str, tuple
         try:
             properties[name] = writer.schema(kind)
         except _NotPlainError as error:
-            raise UsageError(f"parameter {name} of {function.__name__}: {error}, which has no schema here") from error
+            raise UsageError(f"parameter {name} of {function}: {error}, which has no schema here") from error
     required = [name for name, (_, is_required) in parameters.items() if is_required]
     return writer.with_definitions(
         {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -6,7 +6,18 @@ import sys
 import aici
 
 NAMES = {
-    *("LLM", "AsyncLLM", "Stream", "AsyncStream", "Result", "Fork", "Constraint", "SamplingParams"),
+    *(
+        "LLM",
+        "AsyncLLM",
+        "Stream",
+        "AsyncStream",
+        "Result",
+        "ChatResult",
+        "ToolCall",
+        "Fork",
+        "Constraint",
+        "SamplingParams",
+    ),
     *("choice", "controller", "grammar", "json_schema", "regex", "script", "substring"),
     *(
         "AcceptedEvent",

@@ -13,8 +13,8 @@ import aici
 pytestmark = pytest.mark.e2e
 
 FUNCTIONS = {name: getattr(aici, name) for name in aici.__all__ if inspect.isfunction(getattr(aici, name))}
-CLASSES = (aici.LLM, aici.AsyncLLM, aici.Stream, aici.Result)
-SAME_AS_LLM = {"model", "generate", "stream", "chat_stream", "close"}
+CLASSES = (aici.LLM, aici.AsyncLLM, aici.Stream, aici.Result, aici.ChatResult)
+SAME_AS_LLM = {"model", "generate", "stream", "chat", "chat_stream", "close"}
 
 
 def public(kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -53,6 +53,6 @@ def test_the_example_of(llm: aici.LLM, name: str) -> None:
 def test_the_async_methods_are_those_of_llm() -> None:
     both = [{name.partition(".")[2]: member for name, member in public(kind)} for kind in (aici.LLM, aici.AsyncLLM)]
     assert both[0].keys() == both[1].keys() == SAME_AS_LLM
-    for name in ("generate", "stream", "chat_stream"):
+    for name in ("generate", "stream", "chat", "chat_stream"):
         parameters = [inspect.signature(methods[name]).parameters for methods in both]
         assert list(parameters[0]) == list(parameters[1])

@@ -121,6 +121,52 @@ def test_a_conversation_is_the_same(local: aici.LLM, remote: aici.LLM) -> None:
         assert texts[0] == texts[1] != ""
 
 
+def get_weather(city: str, days: int = 1) -> str:
+    """Return the weather of a city."""
+    return f"{city}: rain for {days} days"
+
+
+def give_point(where: Person) -> str:
+    """Give somebody a point."""
+    return f"{type(where).__name__} {where.name}"
+
+
+WEATHER = [{"role": "user", "content": "How is the weather in Rome?"}]
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", "get_weather", "none"])
+def test_tools_are_called_alike(local: aici.LLM, remote: aici.LLM, choice: str) -> None:
+    tools = [get_weather, give_point]
+    answers = [llm.chat(WEATHER, tools=tools, tool_choice=choice, max_tokens=60) for llm in (local, remote)]
+    shown = [
+        (answer.text, answer.finish_reason, [(call.name, call.arguments) for call in answer.tool_calls])
+        for answer in answers
+    ]
+    assert shown[0] == shown[1]
+    assert answers[0].prompt_tokens == answers[1].prompt_tokens > 10
+    assert answers[0].output_tokens == answers[1].output_tokens > 0
+    if choice == "get_weather":
+        [call] = answers[0].tool_calls
+        assert call.function is get_weather
+        assert "rain" in call.call()
+
+
+def test_a_round_of_tools(local: aici.LLM, remote: aici.LLM) -> None:
+    texts = []
+    for llm in (local, remote):
+        first = llm.chat(WEATHER, tools=[give_point], tool_choice="give_point", max_tokens=80)
+        [call] = first.tool_calls
+        assert call.call().startswith("Person ")
+        messages = [*WEATHER, first.message, call.message(call.call())]
+        texts.append(llm.chat(messages, tools=[give_point], tool_choice="none", max_tokens=10).text)
+    assert texts[0] == texts[1]
+
+
+def test_a_chat_under_a_constraint(local: aici.LLM, remote: aici.LLM) -> None:
+    values = [llm.chat(WEATHER, aici.choice("good", "bad")).value for llm in (local, remote)]
+    assert values[0] == values[1] in ("good", "bad")
+
+
 Failing = Callable[[aici.LLM], object]
 FAILURES: dict[str, tuple[type[aici.AiciError], str, Failing]] = {
     "guest traps": (
@@ -137,6 +183,17 @@ FAILURES: dict[str, tuple[type[aici.AiciError], str, Failing]] = {
     "long prompt": (aici.UsageError, "9001|9,001|tokens", lambda llm: llm.generate("long " * 9000)),
     "wrong number": (aici.UsageError, "temperature", lambda llm: llm.generate("x", temperature=-1.0)),
     "half a surrogate pair": (aici.UsageError, "Unicode", lambda llm: llm.generate("\udcff")),
+    "tools and a constraint": (
+        aici.UsageError,
+        "do not go together",
+        lambda llm: llm.chat(WEATHER, aici.regex("a"), tools=[get_weather]),
+    ),
+    "no messages": (aici.UsageError, "messages", lambda llm: llm.chat([])),
+    "result without a call": (
+        aici.UsageError,
+        "no message before it",
+        lambda llm: llm.chat([{"role": "tool", "tool_call_id": "x", "content": "y"}]),
+    ),
     "in a list": (aici.UsageError, "tokens", lambda llm: llm.generate(["short", "long " * 9000])),
 }
 
@@ -186,6 +243,13 @@ def test_asyncio(server: Server, mode: str) -> None:
                 await llm.generate("", aici.script("throw new Error('no luck')", "javascript"))
             async for _ in llm.stream("Once", max_tokens=5000):
                 break
+            answer = await llm.chat(WEATHER, tools=[get_weather], tool_choice="required", max_tokens=60)
+            assert answer.tool_calls
+            talk = asyncio.create_task(llm.chat(WEATHER, max_tokens=4000, ignore_eos=True))
+            await asyncio.sleep(0.5)
+            talk.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await talk
             task = asyncio.create_task(llm.generate("Once", max_tokens=5000))
             await asyncio.sleep(0.5)
             task.cancel()

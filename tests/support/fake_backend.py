@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aici.backend import Abort, Call, Sink
+from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink
 from aici.errors import AiciError
 from aici_base.ids import TokenId
 from aici_engine.events import Event, FinishEvent, FinishReason, Origin, Timings, Token, TokenEvent, Usage
@@ -42,6 +42,9 @@ class FakeBackend:
         for event in self._events:
             sink(event)
         return self._abort
+
+    def chat(self, call: ChatCall, cancel: Cancel) -> ChatOutcome:
+        raise NotImplementedError
 
     def close(self) -> None:
         self.num_closes += 1

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aici.backend import Abort, Call, Sink
+from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink
+from aici.chat_stream import constrained_chat
 from aici.constraints import Constraint
 from aici.errors import AiciError, ControllerError, NotFoundError, UnavailableError
+from aici.remote.chat import run_chat
 from aici.remote.connection import Exchange, OverloadedError, Server, encode
 from aici.remote.controllers import RemoteControllers
 from aici.remote.run_events import RunEvents
@@ -54,6 +56,13 @@ class RemoteBackend:
         self._workers.submit(run.work)
         return run.abort
 
+    def chat(self, call: ChatCall, cancel: Cancel) -> ChatOutcome:
+        if self._closed:
+            raise UnavailableError("the LLM was closed")
+        if call.constraint is not None:
+            return constrained_chat(self, call, cancel)
+        return run_chat(self._server, self._asked_model, call, cancel)
+
     def close(self) -> None:
         self._closed = True
         with self._lock:
@@ -74,7 +83,7 @@ class RemoteBackend:
         if isinstance(call.prompt, str):
             request["prompt"] = call.prompt
         else:
-            request["messages"] = list(call.prompt)
+            request["messages"] = [message for message in call.prompt if not isinstance(message, int)]
         if self._asked_model is not None:
             request["model"] = self._asked_model
         return request | to_request(Api.REST, call.sampling), module

@@ -9,6 +9,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from aici.backend import Cancel
 from aici.errors import AiciError, QuotaError, UnreachableError, UsageError
 from aici_base.errors import class_of
 
@@ -85,9 +86,16 @@ class Server:
         return exchange
 
     @contextlib.contextmanager
-    def json(self, method: str, path: str, body: bytes | None = None) -> Iterator[Any]:
-        """Give the JSON of the answer. Whatever the caller misses in the JSON is an AiciError about the server."""
-        with self.send(method, path, body) as exchange, exchange.read_errors():
+    def json(self, method: str, path: str, body: bytes | None = None, *, cancel: Cancel | None = None) -> Iterator[Any]:
+        """Give the JSON of the answer. Whatever the caller misses in the JSON is an AiciError about the server.
+
+        `cancel` breaks the exchange off.
+        """
+        with (
+            self.send(method, path, body) as exchange,
+            (cancel or Cancel()).covering(exchange.break_off),
+            exchange.read_errors(),
+        ):
             yield json.loads(exchange.response().read())
 
 

@@ -28,6 +28,17 @@ class PromptMessage:
     call_id: str = ""
 
 
+def plain_messages(plain: Callable[[str], str], messages: Any) -> Any:
+    """Return messages, or any part of a message, with names of special tokens marked as plain text."""
+    if isinstance(messages, str):
+        return plain(messages)
+    if isinstance(messages, list):
+        return [plain_messages(plain, part) for part in messages]
+    if isinstance(messages, Mapping):
+        return {name: plain_messages(plain, part) for name, part in messages.items()}
+    return messages
+
+
 def conversation_text(
     template: ChatTemplate, plain: Callable[[str], str], messages: Sequence[PromptMessage], tools: Sequence[Tool] = ()
 ) -> str:

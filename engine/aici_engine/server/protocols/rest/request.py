@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from aici_base.errors import UsageError
+from aici_engine.chat.messages import plain_messages
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
-from aici_engine.vocabulary import ModelVocabulary
 
 NO_CONTROLLER = "none"
 
@@ -80,7 +80,9 @@ async def _prompt(service: Service, request: RunRequest) -> list[int]:
         _check(not text, "messages", "and prompt exclude each other.")
         if service.template is None:
             raise UsageError(f"messages: {service.name} has no chat template", hint="use prompt", param="messages")
-        messages = [_plain(vocabulary, message.model_dump(exclude_unset=True)) for message in request.messages]
+        messages = plain_messages(
+            vocabulary.plain, [message.model_dump(exclude_unset=True) for message in request.messages]
+        )
         # The template's text already contains the special tokens of the beginning.
         return await service.tokenize(service.template.render(messages), add_special_tokens=False, room=1)
     start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
@@ -107,14 +109,3 @@ def _token(text: str) -> int:
 def _check(holds: bool, field: str, demand: str) -> None:
     if not holds:
         raise UsageError(f"{field} {demand}", param=field)
-
-
-def _plain(vocabulary: ModelVocabulary, message: Any) -> Any:
-    """Return a message, or any part of it, with special-token names marked as plain text."""
-    if isinstance(message, str):
-        return vocabulary.plain(message)
-    if isinstance(message, list):
-        return [_plain(vocabulary, part) for part in message]
-    if isinstance(message, dict):
-        return {name: _plain(vocabulary, part) for name, part in message.items()}
-    return message

@@ -1,0 +1,108 @@
+"""Python functions as tools of a chat."""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from aici.errors import UsageError
+from aici.schemas import build, function_schema
+
+ToolLike: TypeAlias = "Callable[..., Any] | Mapping[str, Any]"
+"""A function, or a tool as OpenAI's API describes tools."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A tool that a chat may call. `function` is None for a tool that was given as a description."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    function: Callable[..., Any] | None = None
+    types: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model wants. `arguments` are JSON values that the tool's schema allows.
+
+    `function` is the Python function of the tool, if the tool was given as a function. `call` calls the function.
+    """
+
+    call_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    tool: FunctionTool = field(repr=False)
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        return self.tool.function
+
+    def call(self) -> Any:
+        """Call the function with the arguments, made to instances of its annotated types. Return what it returns."""
+        if self.tool.function is None:
+            raise UsageError(f"the tool {self.name} was given without a function", hint="give a function in tools=")
+        return self.tool.function(
+            **{name: build(self.tool.types.get(name, Any), value) for name, value in self.arguments.items()}
+        )
+
+    def message(self, result: object) -> dict[str, Any]:
+        """Return the message that tells the model what the call returned."""
+        return {
+            "role": "tool",
+            "tool_call_id": self.call_id,
+            "content": result if isinstance(result, str) else str(result),
+        }
+
+
+def tools_of(given: Sequence[ToolLike]) -> dict[str, FunctionTool]:
+    """Return the tools by name. Raise UsageError for what cannot be a tool, and for two tools of one name."""
+    tools: dict[str, FunctionTool] = {}
+    for each in given:
+        tool = _described(each) if isinstance(each, Mapping) else _of_function(each)
+        if not _NAME.fullmatch(tool.name):
+            raise UsageError(
+                f"{tool.name!r} is no name of a tool", hint="a name has letters, digits, _ and -, at most 64"
+            )
+        if tool.name in tools:
+            raise UsageError(f"two tools are called {tool.name}", hint="give each tool a name of its own")
+        tools[tool.name] = tool
+    return tools
+
+
+def wire_form(tool: FunctionTool) -> dict[str, Any]:
+    """Return a tool as OpenAI's API describes tools."""
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def _described(document: Mapping[str, Any]) -> FunctionTool:
+    function = document.get("function", document)
+    try:
+        return FunctionTool(function["name"], function.get("description") or "", function.get("parameters") or {})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"a tool is not described: {error!r}", hint="give a function, or a dict with name and parameters"
+        ) from error
+
+
+def _of_function(function: Callable[..., Any]) -> FunctionTool:
+    if not callable(function):
+        raise UsageError(f"a tool is a function or a dict, not {type(function).__name__}")
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise UsageError(f"a type in the signature of {name} is not known: {error}") from error
+    parameters: dict[str, tuple[object, bool]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UsageError(f"{name} takes {parameter}, which no tool can have", hint="give every parameter a name")
+        parameters[parameter.name] = hints.get(parameter.name, Any), parameter.default is parameter.empty
+    types = {parameter: kind for parameter, (kind, _) in parameters.items()}
+    return FunctionTool(name, inspect.getdoc(function) or "", function_schema(name, parameters), function, types)
