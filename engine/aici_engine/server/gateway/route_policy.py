@@ -59,6 +59,7 @@ class RoutePolicies:
 
     def __init__(self) -> None:
         self.routes: list[tuple[Route | WebSocketRoute, RoutePolicy]] = []
+        self._found: dict[tuple[str, str, str], RoutePolicy] = {}
 
     def read(self, routes: Iterable[BaseRoute]) -> None:
         """Take in the routes of a router, before it is included. Raises LookupError for a route without a policy."""
@@ -85,10 +86,16 @@ class RoutePolicies:
         return self.of(scope).errors
 
     def _find(self, scope: Scope) -> RoutePolicy:
+        asked = scope["type"], scope.get("method", ""), scope["path"]
+        if (found := self._found.get(asked)) is not None:
+            return found
         same_path = None
         for route, policy in self.routes:
             match, _ = route.matches(scope)
             if match is Match.FULL:
+                if route.path == scope["path"]:
+                    # A route without parameters: there are no more of them than routes.
+                    self._found[asked] = policy
                 return policy
             if match is Match.PARTIAL and same_path is None:
                 same_path = policy

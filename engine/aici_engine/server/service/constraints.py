@@ -1,4 +1,9 @@
-"""Turns a constraint of a request into a ControllerCall, and checks it before the engine sees the request."""
+"""Turns a constraint of a request into a ControllerCall, and checks it before the engine sees the request.
+
+The guest parses its argument again: the guest is the parser, runs in another process, and takes arguments from clients
+of the runtime that check nothing. Without the check here, an invalid pattern would cost an instance and fail late. Both
+parse once per argument: the last 256 checks are kept here, and the runtime forks further guests from a template.
+"""
 
 import asyncio
 import hashlib
