@@ -6,6 +6,7 @@ other languages are checked. A server with the default model answers for all pag
 (`AICI_API_BASE`), and `aici serve` without options names the server.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -51,6 +52,14 @@ def test_each_language_is_known() -> None:
     assert set(languages) <= _CHECKED | {"console", "python"}, languages
 
 
+@pytest.mark.skipif(importlib.util.find_spec("mermaidx") is None, reason="mermaidx is not installed: make docs")
+def test_pictures_can_be_drawn() -> None:
+    import mermaidx
+
+    for block in (block for page in _PAGES for block in page.blocks if block.language == "mermaid"):
+        assert "<svg" in mermaidx.render(block.text).svg(), str(block)
+
+
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.path.relative_to(ROOT)))
 def test_page(page: Page, tmp_path: Path, server: Server) -> None:
     with ExitStack() as stack:
@@ -85,6 +94,10 @@ class Reader:
                 json.loads(block.text)
             case "toml":
                 tomllib.loads(block.text)
+            case "rust" if block.title and (cargo := shutil.which("cargo")):
+                crate = (self._folder / block.title).parents[1]
+                target = f"--target-dir={self._folder / 'target'}"
+                self._run([cargo, "check", "--offline", target, f"--manifest-path={crate / 'Cargo.toml'}"], str(block))
             case "js" if node := shutil.which("node"):
                 self._run([node, "--check", "--input-type=module"], str(block), stdin=block.text)
             case _:
