@@ -23,11 +23,11 @@ _PACKAGES = [
 ]
 _SOURCES = {".py", ".c", ".h", ".cpp", ".hpp", ".zig", ".rs", ".ts", ".js", ".toml", ".y", ".md", ".json"}
 
-_RENAMED = "its owner is renaming it"
-_BENCH = "drivers of benchmarks, which import nothing of the other package"
+_BENCH = "benchmarks of two kinds, which import nothing of each other and are no part of an interface"
+_LAYERS = "the front door's name for users; the other is internal to a lower package"
 TWICE: dict[str, str] = {
-    **dict.fromkeys(("Budget", "Case", "Engine", "Output", "Result"), _BENCH),
-    **dict.fromkeys(("Constraint", "Exchange", "Progress"), _RENAMED),
+    **dict.fromkeys(("Budget", "Case", "Engine", "Result"), _BENCH),
+    **dict.fromkeys(("Cancel", "Constraint", "Exchange", "ToolCall"), _LAYERS),
 }
 """Class names that may be defined in several packages, each with its reason."""
 
