@@ -267,6 +267,9 @@ def from_options(options: Mapping[str, Any], *, base: SamplingParams | None = No
     """Return `base` (the defaults, if there is none) with the fields of a SamplingOptions in place of its own.
 
     Raises UsageError for an unknown name; `param` is the name, and the hint has the nearest one.
+
+    >>> from_options({"temperature": 0.5, "stop": "."}).stop
+    ('.',)
     """
     for name in options:
         if name not in PARAMETERS:
@@ -314,6 +317,9 @@ def to_request(api: Api, params: SamplingParams) -> dict[str, Any]:
     """Return the fields of a request that asks for `params`: those whose value differs from the protocol's default.
 
     Parameters that the protocol does not have are left out, and at temperature 0 those without effect.
+
+    >>> to_request(Api.ANTHROPIC, SamplingParams(temperature=0.5, top_k=0, max_tokens=8, stop=("a",)))
+    {'temperature': 0.5, 'max_tokens': 8, 'stop_sequences': ['a']}
     """
     fields: dict[str, Any] = {}
     for name, parameter in PARAMETERS.items():

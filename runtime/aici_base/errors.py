@@ -28,6 +28,10 @@ class AiciError(Exception):
 
     `hint` is for every audience. `cli_hint` (which may name flags and commands) and `python_hint` take its place for
     their audience; `hint_for` chooses.
+
+    >>> error = AiciError("no room", hint="free some", cli_hint="free some: aici ctrl rm")
+    >>> error.hint_for("http"), error.hint_for("cli")
+    ('free some', 'free some: aici ctrl rm')
     """
 
     exit_code: ClassVar[int] = 1
@@ -104,7 +108,11 @@ class UnreachableError(AiciError):
 
 
 def class_of(code: str) -> type[AiciError]:
-    """Return the class of this file that has a code; AiciError for any other code."""
+    """Return the class of this file that has a code; AiciError for any other code.
+
+    >>> class_of("not_found_error").__name__, class_of("unknown").__name__
+    ('NotFoundError', 'AiciError')
+    """
     return _BY_CODE.get(code, AiciError)
 
 

