@@ -44,6 +44,8 @@ _MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
 
 @dataclass(frozen=True, slots=True)
 class EngineComponents:
+    """The parts of an engine that `Engine` uses. `max_len`: the most tokens of a sequence."""
+
     loop: Loop
     cache: KVCache
     tokenizer: Tokenizer

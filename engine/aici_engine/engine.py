@@ -258,7 +258,7 @@ class Engine:
             raise UsageError(
                 f"the new runtime's vocabulary has {runtime.vocab_size} tokens and EOS {runtime.eos_token}, "
                 f"the last one's had {self._vocabulary[0]} and {self._vocabulary[1]}",
-                hint="start it with the same tokenizer",
+                hint="start the new runtime with the same tokenizer",
             )
         with self._lock:
             self.check_alive()
@@ -305,7 +305,8 @@ class Engine:
         for token in request.sampling.logit_bias:
             if not 0 <= token < self._components.vocab_size:
                 raise UsageError(
-                    f"logit_bias has token {token}: the model has {self._components.vocab_size}", param="logit_bias"
+                    f"logit_bias has token {token}: tokens are 0 to {self._components.vocab_size - 1}",
+                    param="logit_bias",
                 )
         first = request.score_from
         if first is not None and not 0 <= first < prompt_len:
@@ -317,7 +318,11 @@ class Engine:
             )
         if request.controller is not None and (first is not None or request.sampling.ignore_eos):
             name = "ignore_eos" if first is None else "score_from"
-            raise UsageError(f"{name} does not go with a controller", hint="make it a request of its own", param=name)
+            raise UsageError(
+                f"{name} does not go with a controller",
+                hint=f"send a request without a controller for {name}",
+                param=name,
+            )
 
     def _limit(self, prompt: Seq[TokenId], max_tokens: int | None) -> int:
         if not prompt:

@@ -141,7 +141,7 @@ class PagePool:
                 raise AssertionError(f"page {page} is counted {count} times and held {held[page]} times")
         since = {page: place for place, page in enumerate(self._allocator.idle)}
         if set(since) != {page for page in pages if page in self._prefixes and not held[page]}:
-            raise AssertionError("the idle pages are not those that can be found and are not held")
+            raise AssertionError("the idle pages differ from the known pages without a holder")
         if self.num_free + len(held) != self.num_pages:
             raise AssertionError(f"{self.num_free} free and {len(held)} held pages of {self.num_pages}")
         reached = {node.page: node for node in self._prefixes}
@@ -150,4 +150,4 @@ class PagePool:
         for page, node in reached.items():
             for child in node.children.values():
                 if child.parent is not node or since.get(child.page, self.num_pages) > since.get(page, self.num_pages):
-                    raise AssertionError(f"page {child.page} would outlive page {page}, which is before it")
+                    raise AssertionError(f"page {child.page} would be evicted after its parent, page {page}")

@@ -43,7 +43,7 @@ class PrefixCache:
         """Remove a page without children. Raises ValueError for a page with children, which could not be found any
         more."""
         if self._nodes[page].children:
-            raise ValueError(f"page {page} has others after it")
+            raise ValueError(f"page {page} has children")
         node = self._nodes.pop(page)
         del self._after(node.parent)[node.key]
 

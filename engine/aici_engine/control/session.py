@@ -339,7 +339,7 @@ class GuestSession:
     def _check(self, tokens: Seq[TokenId]) -> None:
         for token in tokens:
             if not 0 <= token < self._num_logits:
-                raise ControllerError(f"the controller forced token {token}: the model has {self._num_logits}")
+                raise ControllerError(f"the controller forced token {token}: tokens are 0 to {self._num_logits - 1}")
 
     def _noted(self, seq: Sequence, result: SeqResult[Any] | None) -> bool:
         """Report logs and variables. Return False, with the sequence marked to end, if the guest failed."""
