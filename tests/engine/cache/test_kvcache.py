@@ -287,5 +287,5 @@ def test_integrity_is_violated_when_a_page_would_outlive_one_before_it() -> None
     cache.free(SeqId(1))
     idle = cache._pool._allocator.idle
     idle.move_to_end(next(iter(idle)))
-    with pytest.raises(AssertionError, match="would outlive"):
+    with pytest.raises(AssertionError, match="evicted after its parent"):
         cache.check_integrity()
