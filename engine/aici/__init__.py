@@ -1,10 +1,10 @@
-"""The front door of aici: a language model, and a program in control of every token that the model produces.
+"""The front door of aici: a language model, and a program in control of every token of the model.
 
 >>> result = llm.generate("The answer is ", aici.regex(r"[0-9]{2}"))
 >>> result.text.isdigit()
 True
 
-`LLM` loads a model, or talks to a server. Constraints say what a text may be. Results, events and errors are plain
+`LLM` loads a model, or talks to a server. Constraints restrict texts. Results, events and errors are plain
 values. The names below are stable; everything else in this package may change. Importing is free: no model and no
 torch before the first `LLM`.
 """

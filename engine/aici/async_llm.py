@@ -1,4 +1,4 @@
-"""A model, or a server that has one, for asyncio."""
+"""A model in this process or on a server, for asyncio."""
 
 import asyncio
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ class AsyncLLM:
     ) -> Result[Any] | list[Result[Any]]:
         """Return the result of a prompt; of several prompts, a list in their order. See `LLM.generate`.
 
-        A task that is cancelled ends its requests.
+        A cancelled task ends the requests.
         """
         params = sampling_params(sampling, options, constraint)
         prompts = [prompt] if isinstance(prompt, str) else prompt
@@ -153,7 +153,7 @@ class AsyncLLM:
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> AsyncStream[Any]:
-        """Return the events of a request, which begins with the iteration. See `LLM.stream`."""
+        """Return the events of a request. The request begins with the iteration. See `LLM.stream`."""
         return self._stream(prompt, constraint, sampling_params(sampling, options, constraint))
 
     @overload
@@ -224,7 +224,7 @@ class AsyncLLM:
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[Any]:
-        """Return the assistant's answer to a conversation. See `LLM.chat`. A task that is cancelled ends the answer."""
+        """Return the assistant's answer to a conversation. See `LLM.chat`. A cancelled task ends the answer."""
         cancel = Cancel()
         answer = asyncio.ensure_future(
             in_own_thread(
@@ -288,6 +288,6 @@ class AsyncLLM:
 
 
 def _close_opened(opening: "asyncio.Future[Backend]") -> None:
-    """Close a model that was loaded although its opening was cancelled: the load itself cannot be interrupted."""
+    """Close a model after a cancelled opening: loading cannot be interrupted."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()

@@ -20,7 +20,7 @@ _Events: TypeAlias = "asyncio.Queue[tuple[int, Event | AiciError]]"
 
 
 class AsyncStream(Generic[T]):
-    """An asynchronous iterator over the events of a request, which begins with the iteration. See `Stream`."""
+    """An asynchronous iterator over the events of a request. The request begins with the iteration. See `Stream`."""
 
     def __init__(self, backend: Backend, call: Call, prompt: str | Messages, constraint: Constraint[T]) -> None:
         self._backend = backend
@@ -39,7 +39,7 @@ class AsyncStream(Generic[T]):
             self.close()
 
     async def text(self) -> AsyncIterator[str]:
-        """Yield the pieces that the text gains, as `Stream.text` does."""
+        """Yield new pieces of the text, as `Stream.text` does."""
         async with contextlib.aclosing(aiter(self)) as events:  # type: ignore[type-var]  # __aiter__ is a generator
             async for event in events:
                 if isinstance(event, TokenEvent) and event.text:
@@ -48,7 +48,7 @@ class AsyncStream(Generic[T]):
                     yield event.tail
 
     async def result(self) -> Result[T]:
-        """Read the events that are left, and return the result. A failure of the request stands in `Result.error`."""
+        """Read the remaining events and return the result. `Result.error` holds a failure of the request."""
         try:
             while self._collector.result is None:
                 await self._next()
@@ -84,7 +84,7 @@ async def run_batch(
     *,
     progress: bool | None,
 ) -> list[Result[T]]:
-    """As `aici.batch.run_batch`. A task that is cancelled ends its requests."""
+    """As `aici.batch.run_batch`. A cancelled task ends the requests."""
     collectors = [Collector(prompt, constraint) for prompt, _ in calls]
     events, aborts = await _begin(backend, [call for _, call in calls])
     try:
@@ -110,7 +110,7 @@ async def in_own_thread(work: Callable[[], T]) -> T:
 
 
 async def _begin(backend: Backend, calls: Sequence[Call]) -> tuple[_Events, list[Abort]]:
-    """Start requests in a thread: what tokenizes, compiles or reads files must not hold up the event loop."""
+    """Start requests in a thread: tokenizing, compiling and reading files would hold up the event loop."""
     loop = asyncio.get_running_loop()
     events: _Events = asyncio.Queue()
     aborts: list[Abort] = []

@@ -1,4 +1,4 @@
-"""What runs requests: an engine in this process (`local`) or a server (`remote`). Both report the same events."""
+"""Backends run requests: an engine in this process (`local`) or a server (`remote`), with the same events."""
 
 import contextlib
 import threading
@@ -13,9 +13,9 @@ from aici_engine.events import Event
 from aici_engine.sampling_params import SamplingParams
 
 Sink: TypeAlias = Callable[[Event | AiciError], None]
-"""Receives the events of a request, the FinishEvent last, or the error that stands in its place; from any thread."""
+"""Receives the events of a request, from any thread. The last is a FinishEvent or an error."""
 Abort: TypeAlias = Callable[[], None]
-"""Ends a request. Its last event still comes. Idempotent; from any thread; never blocks."""
+"""Ends a request. The last event still comes. Idempotent; from any thread; never blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ChatOutcome:
 
 
 class Cancel:
-    """Ends what is going on in another thread, and what begins there later."""
+    """Ends the work of another thread, present and future."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,10 +90,10 @@ class Backend(Protocol):
         """Return the name of the model."""
 
     def start(self, call: Call, sink: Sink) -> Abort:
-        """Begin a request. What is wrong with the request is raised, or comes to `sink`."""
+        """Begin a request. Raise the error of a wrong request, or send the error to `sink`."""
 
     def chat(self, call: ChatCall, cancel: Cancel) -> ChatOutcome:
-        """Run a turn of a chat to its end. Raise what makes the turn fail."""
+        """Run a turn of a chat to the end. Raise the error of a turn that fails."""
 
     def close(self) -> None:
         """End all requests and release everything. Idempotent."""

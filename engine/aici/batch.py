@@ -18,9 +18,9 @@ T = TypeVar("T")
 def run_batch(
     backend: Backend, calls: Sequence[tuple[str, Call]], constraint: Constraint[T], *, progress: bool | None
 ) -> list[Result[T]]:
-    """Return the results in the order of `calls`, pairs of a prompt and its request.
+    """Return the results in the order of `calls`, pairs of a prompt and a request.
 
-    An error that is raised, as for a wrong prompt, ends all requests.
+    A raised error, as for a wrong prompt, ends all requests.
     """
     events: queue.SimpleQueue[tuple[int, Event | AiciError]] = queue.SimpleQueue()
     collectors = [Collector(prompt, constraint) for prompt, _ in calls]

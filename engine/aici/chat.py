@@ -1,4 +1,4 @@
-"""An answer of the assistant, with the calls of tools that it makes."""
+"""An answer of the assistant, with calls of tools."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class ChatResult(Generic[T_co]):
 
     @property
     def value(self) -> T_co:
-        """Return what the constraint makes of the text, as `Result.value` does.
+        """Return the text as a value of the constraint, as `Result.value` does.
 
         >>> sizes = aici.choice("big", "small")
         >>> llm.chat([{"role": "user", "content": "How big is a mouse?"}], sizes).value in ("big", "small")

@@ -1,4 +1,4 @@
-"""A turn of a chat under a constraint: one generation, whatever runs the generation."""
+"""A turn of a chat under a constraint: a single generation on any backend."""
 
 from aici.backend import Backend, Call, Cancel, ChatCall, ChatOutcome
 from aici.constraints import UNCONSTRAINED
@@ -7,7 +7,7 @@ from aici_engine.events import FinishReason
 
 
 def constrained_chat(backend: Backend, call: ChatCall, cancel: Cancel) -> ChatOutcome:
-    """Run a turn that has a constraint, and therefore no tools, to its end."""
+    """Run a turn with a constraint, and therefore without tools, to the end."""
     request = Call(prompt=call.messages, sampling=call.sampling, constraint=call.constraint)
     with Stream(backend, request, call.messages, UNCONSTRAINED) as stream, cancel.covering(stream.close):
         result = stream.result()

@@ -1,6 +1,6 @@
-"""What a text may be. Each function returns a Constraint, and raises UsageError if its argument is wrong.
+"""Constraints on texts. All functions return a Constraint, and raise UsageError for a wrong argument.
 
-The check of an argument is made by the parser that also constrains generation, on this machine, before any model runs.
+The parser of the controller checks the argument, on this machine, before any model runs.
 """
 
 import json
@@ -37,9 +37,9 @@ def _same(text: str) -> str:
 class Constraint(Generic[T_co]):
     """A controller and its argument, made by the functions of this module.
 
-    `controller` is the name, tag or id of a module, or a module: a .wasm file or its bytes. `notes` are for the user to
-    know. `is_script` tells that the controller runs a program, which needs no prompt. `parse` makes `Result.value` of a
-    complete text, and raises ValueError if the text is incomplete. `complete` says when a text is complete: always,
+    `controller` is the name, tag or id of a module, or a module: a .wasm file or bytes. `notes` are for the
+    user. `is_script` is True for a controller of programs, which need no prompt. `parse` turns a complete text into
+    `Result.value`, and raises ValueError if the text is incomplete. `complete` says when a text is complete: always,
     when `parse` takes the text, or when the controller stopped.
     """
 
@@ -52,7 +52,7 @@ class Constraint(Generic[T_co]):
 
 
 UNCONSTRAINED: Final = Constraint(controller="none", argument="", parse=_same, complete="always")
-"""What a result without a constraint makes of its text: the text."""
+"""The constraint of results without a constraint: the value is the text."""
 
 
 def _shipped(
@@ -84,8 +84,8 @@ def regex(pattern: str) -> Constraint[str]:
 def grammar(source: str | Path, *, name: str | None = None) -> Constraint[str]:
     """Return the constraint that the whole text is a sentence of a grammar in the notation of yacc.
 
-    `source` is the grammar's text, a .y file (as a Path, or a string that ends in `.y`), or the name of a grammar that
-    ships with aici. With `name`, which is what messages call the grammar, `source` is always the text.
+    `source` is the grammar's text, a .y file (as a Path, or a string with `.y` at the end), or the name of a shipped
+    grammar. With `name`, the grammar's name in messages, `source` is always the text.
 
     >>> llm.generate("A JSON list of numbers: ", aici.grammar("json"), max_tokens=8).text != ""
     True
@@ -110,11 +110,11 @@ def json_schema(
 def json_schema(
     schema: type[Any] | Mapping[str, Any] | str | bool, *, whitespace: "Whitespace" = "spaced", lenient: bool = False
 ) -> Constraint[Any]:
-    """Return the constraint that the whole text is JSON that a schema allows. `Result.value` is the parsed JSON.
+    """Return the constraint that the whole text is JSON under a schema. `Result.value` is the parsed JSON.
 
-    `schema` is a JSON Schema (a dict, or its JSON text), a dataclass, a TypedDict, or a pydantic model; of a class,
-    `Result.value` is an instance. `whitespace` says where the JSON may have white space. With `lenient`, keywords that
-    cannot be honoured are left out and listed in `notes`; without, they raise UsageError.
+    `schema` is a JSON Schema (a dict, or JSON text), a dataclass, a TypedDict, or a pydantic model; of a class,
+    `Result.value` is an instance. `whitespace` says where the JSON may have white space. With `lenient`,
+    unsupported keywords are left out and listed in `notes`; otherwise unsupported keywords raise UsageError.
 
     >>> size = {"enum": ["big", "small"]}
     >>> llm.generate("A dog is ", aici.json_schema(size)).value in ("big", "small")
@@ -155,9 +155,9 @@ def substring(text: str, *, end: str = "") -> Constraint[str]:
 def controller(module: str | Path | bytes, argument: object = "") -> Constraint[str]:
     """Return the constraint that a controller, a WebAssembly module, decides about every token.
 
-    `module` is a .wasm file (as a Path, or a string that ends in `.wasm` or contains a slash), the bytes of one, or the
-    name, tag or id of a module that is known where the request runs. An `argument` that is not a string goes to the
-    controller as JSON.
+    `module` is a .wasm file (as a Path, or a string with a slash or with `.wasm` at the end), the bytes of a module, or
+    the name, tag or id of a module known to the machine of the request. An `argument` other than a string goes to
+    the controller as JSON.
 
     >>> llm.generate("Two digits: ", aici.controller("regex", "[0-9]{2}")).text.isdigit()
     True
@@ -177,10 +177,10 @@ def controller(module: str | Path | bytes, argument: object = "") -> Constraint[
 
 
 def script(program: str | Path, language: Language | None = None) -> Constraint[str]:
-    """Return the constraint that a program decides what comes: JavaScript, Python (MicroPython), or JSON steps.
+    """Return the constraint that a program controls the text: JavaScript, Python (MicroPython), or JSON steps.
 
-    `program` is a file (as a Path, or a string that ends in .js, .mjs, .py or .json), whose suffix tells the language,
-    or the text of a program with its `language`. A script may run without a prompt.
+    `program` is a file (as a Path, or a string with the suffix), with the language told by .js, .mjs, .py or .json,
+    or the text of a program together with `language`. A script may run without a prompt.
 
     >>> steps = '{"steps": [{"Fixed": {"text": {"String": {"str": "Hello"}}}}]}'
     >>> llm.generate("", aici.script(steps, "steps")).text
@@ -209,7 +209,7 @@ def _read_bytes(path: Path, what: str, num_bytes: int) -> bytes:
 
 
 def _read(path: Path, what: str) -> str:
-    """Return the text of a file, without the byte order mark that editors may put first."""
+    """Return the text of a file, without a byte order mark."""
     content = _read_bytes(path, what, MAX_TEXT_BYTES + 1)
     if len(content) > MAX_TEXT_BYTES:
         raise UsageError(f"{what} is larger than {MAX_TEXT_BYTES >> 20} MiB")

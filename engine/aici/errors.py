@@ -1,16 +1,16 @@
-"""The errors that the front door raises: the tree of `aici_base.errors`, and one more.
+"""The errors of the front door: the tree of `aici_base.errors`, and UnfinishedError.
 
 AiciError
-├── UsageError           the caller can fix it: a wrong pattern, a prompt that is too long
+├── UsageError           a mistake of the caller: a wrong pattern, a prompt without room
 │   ├── NotFoundError    unknown model, controller or tag
-│   ├── InUseError       what should be removed is still in use
+│   ├── InUseError       a controller to remove is still in use
 │   └── QuotaError       a limit of a key or of the server is reached
 ├── UnfinishedError      the text ended, at `max_tokens` for example, before the constraint was met
-├── ForbiddenError       the key may not do it
+├── ForbiddenError       the key lacks the permission
 ├── ControllerError      the controller failed, stopped with an error, or broke a limit
 ├── RuntimeDiedError     the process of the controller runtime is gone
 ├── TimedOutError        the request took longer than the server allows
-├── UnavailableError     the machine or the installation lacks what is needed
+├── UnavailableError     the machine or the installation lacks a part
 └── UnreachableError     the server could not be reached
 """
 
@@ -45,6 +45,6 @@ __all__ = [
 
 
 class UnfinishedError(AiciError):
-    """The text ended before its constraint was met, so that the text has no value."""
+    """The text ended before the constraint was met, so the text has no value."""
 
     code = "unfinished"

@@ -1,4 +1,4 @@
-"""A model with everything that runs it, or a server that has one."""
+"""A model in this process, or on a server."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,15 +22,15 @@ T = TypeVar("T")
 
 
 class LLM:
-    """A language model, ready to generate. Local models are loaded in the constructor, which takes seconds.
+    """A language model, ready to generate. The constructor loads a local model within seconds.
 
-    `model` is a name that `aici models list` shows, a folder in Hugging Face layout, a .gguf file, or a repository of
+    `model` is a name from `aici models list`, a folder in Hugging Face layout, a .gguf file, or a repository of
     the hub; None is the default model. With `server`, the URL of an `aici serve`, nothing is loaded, and `model` is the
-    name that the server must know; `api_key` is sent along.
+    name expected of the server's model; `api_key` is sent along.
     The other arguments are for a local model: the format of weights, the device, the number of threads, the longest
-    sequence in tokens, the sequences that run at a time, and the sequences that a controller may make of one.
+    sequence in tokens, the number of sequences at a time, and the number of forks of a request.
 
-    A context manager; `close` ends all processes and threads. Any thread may call its methods.
+    A context manager; `close` ends all processes and threads. Any thread may call the methods.
 
     >>> with aici.LLM(max_context=512) as small:
     ...     text = small.generate("Hello", max_tokens=1).text
@@ -119,13 +119,13 @@ class LLM:
         progress: bool | None = None,
         **options: Unpack[SamplingOptions],
     ) -> Result[Any] | list[Result[Any]]:
-        """Return the result of a prompt; of several prompts, a list in their order, computed together.
+        """Return the result of a prompt; of several prompts, a list in order, computed together.
 
-        Sampling parameters are given as keywords or as `sampling`, whose fields the keywords replace. Without either,
+        Sampling parameters are given as keywords or as `sampling`; keywords replace fields of `sampling`. By default,
         decoding is greedy and ends after 256 tokens.
-        A single prompt raises the error of its request. In a list, a wrong prompt raises UsageError and ends the rest;
-        any other failure stands in the `error` of its Result. `progress` shows, or hides, a line on stderr that counts
-        the requests of a list; None shows the line on a terminal.
+        A single prompt raises the error of the request. In a list, a wrong prompt raises UsageError and ends the rest;
+        `Result.error` holds any other failure. `progress` shows or hides a line on stderr with the number of requests
+        done; the default shows the line on a terminal.
 
         >>> answers = llm.generate(["Is fire hot? ", "Is ice hot? "], aici.choice("yes", "no"))
         >>> [answer.value in ("yes", "no") for answer in answers]
@@ -171,7 +171,7 @@ class LLM:
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> Stream[Any]:
-        """Begin a request and return its events as they come. The arguments are those of `generate`.
+        """Begin a request and return a stream of events. The arguments are those of `generate`.
 
         >>> stream = llm.stream("Once upon a time", max_tokens=3)
         >>> len("".join(stream.text())) > 0
@@ -209,9 +209,9 @@ class LLM:
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> Stream[Any]:
-        """Begin the assistant's answer to a conversation and return its events as they come.
+        """Begin the assistant's answer to a conversation and return a stream of events.
 
-        Each message has a `role` and a `content`; the model's chat template makes a prompt of them.
+        Messages have a `role` and a `content`; the model's chat template makes the prompt.
 
         >>> stream = llm.chat_stream([{"role": "user", "content": "Say hello."}], max_tokens=4)
         >>> len(stream.result().tokens)
@@ -258,7 +258,7 @@ class LLM:
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[Any]:
-        """Return the assistant's answer to a conversation, which may call tools.
+        """Return the assistant's answer to a conversation, possibly with calls of tools.
 
         `messages` are as in OpenAI's API. `tools` are Python functions, described by signature and docstring, or dicts.
         `tool_choice` is `auto`, `none`, `required` or the name of a tool; with `parallel`, the model may make several

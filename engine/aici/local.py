@@ -1,4 +1,4 @@
-"""The engine and the controller runtime in this process and below it."""
+"""The engine in this process, and the controller runtime below."""
 
 import contextlib
 import hashlib
@@ -35,7 +35,7 @@ _ENGINE_PACKAGES = ("torch", "transformers", "gguf", "numpy", "jinja2", "safeten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """How to set up the engine; None takes the default of `EngineConfig`."""
+    """Settings of the engine. None: the default of `EngineConfig`."""
 
     dtype: Dtype | None = None
     device: Device | None = None
@@ -59,7 +59,7 @@ class LocalOptions:
 class LocalBackend:
     """Loads the model, and starts the controller runtime beside it, in the constructor.
 
-    A constructor that fails, or is interrupted, leaves nothing behind.
+    A failed or interrupted constructor leaves nothing behind.
     """
 
     def __init__(self, model: str | Path | None, options: LocalOptions) -> None:
@@ -74,7 +74,7 @@ class LocalBackend:
         self._modules_lock = threading.Lock()
         self._store = Store()
         with contextlib.ExitStack() as stack:
-            # The runtime comes up on another core while this process imports torch.
+            # The runtime comes up on another core during the import of torch.
             config = RuntimeConfig(tokenizer=self._model_dir, max_forks=options.max_forks or DEFAULT_MAX_FORKS)
             self._runtime = stack.enter_context(Runtime(patient(config)))
 
@@ -85,9 +85,9 @@ class LocalBackend:
             self._runtime.wait_ready()
             engine_config = options.engine_config(self._model_dir)
             self._engine = stack.enter_context(in_thread(lambda: Engine(engine_config, runtime=self._runtime)))
-            # Closed first, however this ends: a runtime that hangs would keep the engine, and Ctrl-C, waiting.
+            # The runtime closes first: a hanging runtime would keep the engine, and Ctrl-C, waiting.
             stack.callback(self._runtime.close)
-            # Who forgets to close ends all the same: with the last reference, or with the interpreter.
+            # Without `close`, the last reference or the end of the interpreter closes.
             self._close = weakref.finalize(self, _close, stack.pop_all())
 
     @property
@@ -160,7 +160,7 @@ class LocalBackend:
             return self._modules[key]
 
     def _bring(self, controller: str | Path | bytes) -> str:
-        """Return the id of a module that the runtime then has."""
+        """Make sure that the runtime has a module, and return the id."""
         if isinstance(controller, str):
             if controller not in SHIPPED:
                 return self._store.resolve(controller)
@@ -169,7 +169,7 @@ class LocalBackend:
 
 
 def _close(stack: contextlib.ExitStack) -> None:
-    """Close engine and runtime, not on one of their own threads: garbage may be collected there."""
+    """Close engine and runtime, but not on a thread of the engine, where garbage may be collected."""
     if threading.current_thread() is threading.main_thread():
         stack.close()
     else:
@@ -180,15 +180,15 @@ def _close(stack: contextlib.ExitStack) -> None:
 
 
 def in_thread(work: Callable[[], _T]) -> _T:
-    """Return what `work` returns, from a thread of its own. Ctrl-C interrupts the caller's wait, not the work.
+    """Run `work` in a new thread and return the result. Ctrl-C interrupts the caller's wait, not the work.
 
-    In the middle of torch's C++, which calls Python, KeyboardInterrupt would abort the process.
+    KeyboardInterrupt inside of torch's C++ would abort the process.
     """
     return threaded(work).result()
 
 
 def threaded(work: Callable[[], _T]) -> "Future[_T]":
-    """Begin `work` in a thread of its own."""
+    """Begin `work` in a new thread."""
     done: Future[_T] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Turns of a chat on the engine in this process: `aici_engine.chat.turn` over a backend, in the calling thread."""
+"""Turns of a chat on a local engine: `aici_engine.chat.turn` over a backend, in the calling thread."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ _CHOICES: Mapping[str, ToolChoice] = {"auto": "auto", "none": "none", "required"
 
 
 class Tokenizing(Protocol):
-    """The part of a vocabulary that a chat needs."""
+    """The part of a vocabulary for chats."""
 
     def plain(self, text: str) -> str: ...
 
@@ -43,7 +43,7 @@ class Tokenizing(Protocol):
 def run_chat(
     backend: Backend, vocabulary: Tokenizing, template: ChatTemplate, max_len: int, call: ChatCall, cancel: Cancel
 ) -> ChatOutcome:
-    """Run a turn to its end. Blocks; `cancel` ends the turn from another thread."""
+    """Run a turn to the end. Blocks; another thread may end the turn by `cancel`."""
     model = _LocalModel(backend, vocabulary, max_len, cancel)
     choice = _CHOICES.get(call.tool_choice, Named(call.tool_choice)) if call.tools else "none"
     tools = [_tool(tool) for tool in call.tools]

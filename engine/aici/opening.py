@@ -1,4 +1,4 @@
-"""What an LLM is made of: an engine in this process, or a server."""
+"""The choice of a backend: an engine in this process, or a server."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +12,7 @@ from aici.remote.backend import RemoteBackend
 def open_backend(
     model: str | Path | None, *, server: str | None, api_key: str | None, options: LocalOptions
 ) -> Backend:
-    """Load a model, or return the backend of a server. Raise UsageError for arguments that do not go together."""
+    """Load a model, or return the backend of a server. Raise UsageError for arguments in conflict."""
     if server is None and api_key is not None:
         raise UsageError("api_key has no server to be sent to", hint="give server=")
     if server is None:

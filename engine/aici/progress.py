@@ -1,4 +1,4 @@
-"""A line on a terminal that tells how many requests of a batch have ended."""
+"""A progress line: the number of requests of a batch that have ended."""
 
 import sys
 import time

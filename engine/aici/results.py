@@ -1,4 +1,4 @@
-"""What a request comes to: its text and value, its tokens, how it ended, and the forks that its controller made."""
+"""The result of a request: text, value, tokens, reason of the end, and forks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _FAILURES: Mapping[FinishReason, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """One sequence of a request. Fork 0 is the root; `parent` is the number of the fork that a fork was copied from.
+    """One sequence of a request. Fork 0 is the root; `parent` is the number of the copied fork.
 
     `logs` and `error` are the fork's own. `error` is None unless the fork failed.
     """
@@ -49,8 +49,8 @@ class Fork:
 class Result(Generic[T_co]):
     """The outcome of one request.
 
-    `text` excludes the prompt, and tokens that the controller removed. `stop` is the stop string that ended the text,
-    if one did. `usage` and `variables` cover all forks. `variables` holds the values that controllers wrote last,
+    `text` excludes the prompt, and tokens removed by the controller. `stop` is the stop string at the end of the text,
+    or None. `usage` and `variables` cover all forks. `variables` holds the last values of variables,
     decoded as UTF-8. `forks` is empty unless the controller forked; otherwise all forks follow in order, root first.
     `error` is None unless the request failed.
 
@@ -74,7 +74,7 @@ class Result(Generic[T_co]):
 
     @property
     def value(self) -> T_co:
-        """Return what the constraint makes of the text: an instance for `json_schema`, otherwise the text.
+        """Return the text as a value: an instance for `json_schema`, otherwise the text itself.
 
         Raise the error of a failed request. Raise UnfinishedError if the text ended before the constraint was met.
 
@@ -101,7 +101,7 @@ class Result(Generic[T_co]):
 
 
 class Collector(Generic[T]):
-    """Adds up the events of one request to a Result."""
+    """Adds up the events of a request to a Result."""
 
     def __init__(self, prompt: str | Messages, constraint: Constraint[T]) -> None:
         self._prompt = prompt

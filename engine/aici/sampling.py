@@ -11,7 +11,7 @@ DEFAULT_MAX_TOKENS: Final = 256
 def sampling_params(
     given: SamplingParams | None, options: SamplingOptions, constraint: Constraint[Any] | None
 ) -> SamplingParams:
-    """Return `given` with `options` in place of its fields.
+    """Return `given` with fields replaced by `options`.
 
     Without `given`, decoding is greedy, and the output has at most 256 tokens; the output of a script has as many as
     the context leaves.

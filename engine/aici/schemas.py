@@ -27,7 +27,7 @@ class Shape:
 
 
 def described(schema: object) -> Shape:
-    """Return the shape of a JSON Schema or of a class. Raise UsageError for a class that no schema describes."""
+    """Return the shape of a JSON Schema or of a class. Raise UsageError for a class without a schema."""
     if isinstance(schema, str):
         return Shape(schema, json.loads)
     if isinstance(schema, Mapping | bool):
@@ -53,7 +53,7 @@ def described(schema: object) -> Shape:
 def function_schema(function: str, parameters: Mapping[str, tuple[object, bool]]) -> dict[str, Any]:
     """Return the schema of the arguments of a function. `parameters` maps a name to a type, and to True if required.
 
-    Raise UsageError for a type that no schema describes.
+    Raise UsageError for a type without a schema.
     """
     writer = _Schemas()
     properties: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def function_schema(function: str, parameters: Mapping[str, tuple[object, bool]]
 
 
 def build(kind: object, value: Any) -> Any:
-    """Return JSON as an instance of a type that `function_schema` has described."""
+    """Return JSON as an instance of a type of `function_schema`."""
     return _build(kind, value)
 
 
@@ -98,9 +98,9 @@ def _by_pydantic(kind: Any, why: str) -> Shape:
 
 
 def _closed(schema: Any) -> Any:
-    """Return a schema whose objects have no other properties than they name, unless the schema allows others.
+    """Close the objects of a schema to unnamed properties, unless the schema allows more.
 
-    The instance would drop other properties, and a model that may go on adding properties seldom stops.
+    The instance would drop further properties, and a model with the choice to add properties seldom stops.
     """
     if isinstance(schema, list):
         return [_closed(part) for part in schema]
@@ -112,11 +112,11 @@ def _closed(schema: Any) -> Any:
 
 
 class _NotPlainError(Exception):
-    """The type is not one that this module describes."""
+    """The type has no schema in this module."""
 
 
 class _Schemas:
-    """Writes schemas, and collects those of classes under `$defs`."""
+    """Writes schemas, and collects the schemas of classes under `$defs`."""
 
     def __init__(self) -> None:
         self._definitions: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def _is_record(kind: object) -> bool:
 
 
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return the type of each field by its name, and whether the field must be there."""
+    """Return the fields: name to type, and to True for a required field."""
     try:
         hints = typing.get_type_hints(kind, include_extras=True)
     except NameError as error:
@@ -199,7 +199,7 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
 
 
 def _build(kind: Any, value: Any) -> Any:
-    """Return `value`, which the schema of `kind` allows, as an instance of `kind`."""
+    """Return `value`, valid JSON of `kind`, as an instance of `kind`."""
     if _is_record(kind):
         fields = _fields(kind)
         return kind(**{name: _build(fields[name][0], inner) for name, inner in value.items()})
@@ -223,7 +223,7 @@ def _build(kind: Any, value: Any) -> Any:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Tell whether `value` is of the branch `kind` of a union, as far as its JSON type and its names tell."""
+    """Tell whether `value` is of the branch `kind` of a union, judged by JSON type and names."""
     if _is_record(kind):
         fields = _fields(kind)
         required = {name for name, (_, is_required) in fields.items() if is_required}

@@ -1,4 +1,4 @@
-"""The events of one request, as they come."""
+"""The events of a request, in real time."""
 
 import queue
 import weakref
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class Stream(Generic[T]):
-    """An iterator over the events of a request, which has already begun. The last event is a FinishEvent.
+    """An iterator over the events of a running request. The last event is a FinishEvent.
 
-    A request that fails raises its error after the last event. A stream that is dropped or closed half-way, or left as
-    a context manager, ends its request. A stream belongs to one thread.
+    A failed request raises the error after the last event. A stream dropped or closed half-way, or left as a context
+    manager, ends the request. A stream belongs to one thread.
 
     >>> for event in llm.stream("Once upon a time", max_tokens=2):
     ...     print(type(event).__name__)
@@ -31,7 +31,7 @@ class Stream(Generic[T]):
     def __init__(self, backend: Backend, call: Call, prompt: str | Messages, constraint: Constraint[T]) -> None:
         events: queue.SimpleQueue[Event | AiciError] = queue.SimpleQueue()
         self._events = events
-        self._backend = backend  # or dropping the LLM would end what the stream reads
+        self._backend = backend  # dropping the LLM must not end a stream
         self._collector = Collector(prompt, constraint)
         self._raised: AiciError | None = None
         self._abort: Abort = backend.start(call, events.put)
@@ -48,7 +48,7 @@ class Stream(Generic[T]):
             self.close()
 
     def text(self) -> Iterator[str]:
-        r"""Yield the pieces that the text gains, none of them empty. After a backtrack, a piece begins with ` ↩ `.
+        r"""Yield new pieces of the text, never empty. After a backtrack, a piece begins with ` ↩ `.
 
         >>> for piece in llm.stream("1, 2, 3", max_tokens=4).text():
         ...     print(repr(piece))
@@ -65,7 +65,7 @@ class Stream(Generic[T]):
                 yield piece
 
     def result(self) -> Result[T]:
-        """Read the events that are left, and return the result. A failure of the request stands in `Result.error`.
+        """Read the remaining events and return the result. `Result.error` holds a failure of the request.
 
         >>> llm.stream("1, 2, 3", max_tokens=2).result().usage.sampled_tokens
         2

@@ -18,7 +18,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class FunctionTool:
-    """A tool that a chat may call. `function` is None for a tool that was given as a description."""
+    """A tool of a chat. `function` is None for a tool given as a description."""
 
     name: str
     description: str
@@ -29,7 +29,7 @@ class FunctionTool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model wants. `arguments` are JSON values that the tool's schema allows.
+    """A call requested by the model. `arguments` are JSON values, valid under the tool's schema.
 
     `function` is the Python function of the tool, if the tool was given as a function. `call` calls the function.
     """
@@ -44,7 +44,7 @@ class ToolCall:
         return self.tool.function
 
     def call(self) -> Any:
-        """Call the function with the arguments, made to instances of its annotated types. Return what it returns."""
+        """Call the function with the arguments as instances of the annotated types, and return the result."""
         if self.tool.function is None:
             raise UsageError(f"the tool {self.name} was given without a function", hint="give a function in tools=")
         return self.tool.function(
@@ -52,7 +52,7 @@ class ToolCall:
         )
 
     def message(self, result: object) -> dict[str, Any]:
-        """Return the message that tells the model what the call returned."""
+        """Return the message with the call's result, for the model."""
         return {
             "role": "tool",
             "tool_call_id": self.call_id,
@@ -61,7 +61,7 @@ class ToolCall:
 
 
 def tools_of(given: Sequence[ToolLike]) -> dict[str, FunctionTool]:
-    """Return the tools by name. Raise UsageError for what cannot be a tool, and for two tools of one name."""
+    """Return the tools by name. Raise UsageError for a wrong tool, and for two tools with the same name."""
     tools: dict[str, FunctionTool] = {}
     for each in given:
         tool = _described(each) if isinstance(each, Mapping) else _of_function(each)

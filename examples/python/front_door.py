@@ -56,7 +56,7 @@ def main(server: str | None) -> None:
         try:
             aici.regex("(")
         except aici.UsageError as error:
-            print("error:", error)
+            print("error:", str(error).splitlines()[0])
 
 
 async def several(server: str | None) -> None:

@@ -81,7 +81,7 @@ def test_a_server_that_still_loads_can_be_stopped(model: Path) -> None:
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0
         assert not alive(below)
-    assert "--api-key-file asks for keys" in said
+    assert "--api-key-file requires API keys" in said
 
 
 def test_a_wrong_file_of_keys_stops_the_start(model: Path, tmp_path: Path) -> None:

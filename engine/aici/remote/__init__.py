@@ -1,1 +1,1 @@
-"""A server that runs requests, reached through AICI REST with nothing but the standard library."""
+"""A server as a backend, through AICI REST, with the standard library alone."""

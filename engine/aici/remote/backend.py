@@ -26,7 +26,7 @@ _DATA, _DONE = b"data: ", b"data: [DONE]\n"
 
 
 class RemoteBackend:
-    """`model` is the name that requests ask for; None takes whatever model the server has."""
+    """`model` is the model's name in requests. None: any model of the server."""
 
     def __init__(self, url: str, *, model: str | None, api_key: str | None) -> None:
         self._server = Server(url, api_key=api_key)
@@ -75,7 +75,7 @@ class RemoteBackend:
         self._model = name
 
     def _request(self, call: Call) -> tuple[dict[str, Any], bytes | None]:
-        """Return the body of a run, and the module that the server may lack."""
+        """Return the body of a run, and a module possibly missing on the server."""
         name, module = _named(call.constraint)
         request: dict[str, Any] = {"controller": name, "controller_arg": None, "return_tokens": True}
         if call.constraint is not None:
@@ -90,7 +90,7 @@ class RemoteBackend:
 
 
 def _named(constraint: Constraint[Any] | None) -> tuple[str, bytes | None]:
-    """Return what a request names the controller by, and the module if it is the user's own."""
+    """Return the controller's name in requests, and the module if the user gave a module."""
     if constraint is None:
         return "none", None
     controller = constraint.controller
@@ -101,7 +101,7 @@ def _named(constraint: Constraint[Any] | None) -> tuple[str, bytes | None]:
 
 
 class _Uploads:
-    """Uploads each module once."""
+    """Uploads a module at most once."""
 
     def __init__(self, server: Server) -> None:
         self._controllers = RemoteControllers(server)
@@ -148,7 +148,7 @@ class _Run:
                 self._exchange.break_off()
 
     def work(self) -> None:
-        """Run the request to its end. The sink receives exactly one FinishEvent or error, at last."""
+        """Run the request to the end. The sink receives exactly one FinishEvent or error, at last."""
         try:
             self._run()
         except AiciError as error:
@@ -173,7 +173,7 @@ class _Run:
             self._sink(event)
 
     def _started(self) -> Exchange:
-        """Return the exchange of a run that the server has taken, uploading the module if the server lacks it."""
+        """Return the exchange of an accepted run. Upload the module if the server lacks the module."""
         uploaded = self._module is None
         while True:
             exchange = self._send()

@@ -1,4 +1,4 @@
-"""Turns of a chat on a server, by its OpenAI protocol; with a constraint by AICI REST."""
+"""Turns of a chat on a server, by the OpenAI protocol; with a constraint by AICI REST."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from aici_engine.sampling_params import to_request
 
 
 def run_chat(server: Server, model: str | None, call: ChatCall, cancel: Cancel) -> ChatOutcome:
-    """Ask for a turn and wait for its end. `cancel` ends the turn from another thread."""
+    """Ask for a turn and wait for the end. Another thread may end the turn by `cancel`."""
     request: dict[str, Any] = {"model": model or "default", "messages": list(call.messages)}
     if call.tools:
         named = {"type": "function", "function": {"name": call.tool_choice}}

@@ -16,11 +16,11 @@ from aici_base.errors import class_of
 DEFAULT_URL: Final = "http://127.0.0.1:4242"
 _CONNECT_S: Final = 10.0
 _START_FAILED: Final = "While executing instantiate:\n"
-"""What AICI REST writes before the message of a controller that does not start."""
+"""The beginning of AICI REST's message about a controller that fails to start."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
-    """Return the address of `/v1`, and the headers of the key that stands behind `#key=`."""
+    """Return the address of `/v1`, and the headers for the key behind `#key=`."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url} is no server's address", hint=f"give one like {DEFAULT_URL}")
@@ -34,7 +34,7 @@ def key_headers(key: str) -> dict[str, str]:
 
 
 class OverloadedError(QuotaError):
-    """The server refuses for now. `retry_after_s` is the time that the server asks for."""
+    """The server refuses for now. `retry_after_s` is the server's suggestion."""
 
     code = "rate_limit_error"
 
@@ -44,7 +44,7 @@ class OverloadedError(QuotaError):
 
 
 class Server:
-    """A server's address and key. `url` is of the server or of its `/v1/`; a key may stand behind `#key=`.
+    """A server's address and key. `url` is the server's, with or without `/v1/`; a key may stand behind `#key=`.
 
     Methods are called from any thread.
     """
@@ -64,20 +64,20 @@ class Server:
         self.shown = base.removesuffix("/v1")
 
     def send(self, method: str, path: str, body: bytes | None = None) -> "Exchange":
-        """Connect and send a request to `/v1` + `path`. Raise UnreachableError if nobody listens there."""
+        """Connect and send a request to `/v1` + `path`. Raise UnreachableError without a server at the address."""
         connection = self._kind(self._host, self._port, timeout=_CONNECT_S)
         is_json = path != "/controllers"
         headers = {"Content-Type": "application/json" if is_json else "application/wasm"} if body is not None else {}
         try:
             connection.connect()
-            # An answer may take long; TCP asks whether the server is still there.
+            # An answer may take long; TCP checks that the server is alive.
             connection.sock.settimeout(None)
             connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             exchange = Exchange(connection, self.shown)
             with _no_sigpipe():
                 connection.request(method, self._path + path, body, self._headers | headers)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the server has answered before it had read all
+            pass  # the server has answered before the end of the request
         except OSError as error:
             connection.close()
             raise UnreachableError(
@@ -87,7 +87,7 @@ class Server:
 
     @contextlib.contextmanager
     def json(self, method: str, path: str, body: bytes | None = None, *, cancel: Cancel | None = None) -> Iterator[Any]:
-        """Give the JSON of the answer. Whatever the caller misses in the JSON is an AiciError about the server.
+        """Give the JSON of the answer. A KeyError of the caller becomes an AiciError about the server.
 
         `cancel` breaks the exchange off.
         """
@@ -100,7 +100,7 @@ class Server:
 
 
 class Exchange:
-    """A request that was sent, and its answer. A context manager that closes the connection."""
+    """A request and the answer, over one connection. A context manager; the end closes the connection."""
 
     def __init__(self, connection: http.client.HTTPConnection, shown: str) -> None:
         self._connection = connection
@@ -109,7 +109,7 @@ class Exchange:
         self.shown = shown
 
     def response(self) -> http.client.HTTPResponse:
-        """Wait until the server answers. Raise the error of an answer that is not 200."""
+        """Wait until the server answers. Raise the error of any status but 200."""
         if self._response is None:
             with self.read_errors():
                 response = self._connection.getresponse()
@@ -120,7 +120,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def read_errors(self) -> Iterator[None]:
-        """Turn what reading the answer raises into an AiciError."""
+        """Turn errors of the connection and of the JSON into an AiciError."""
         try:
             yield
         except (OSError, http.client.HTTPException) as error:
@@ -129,7 +129,7 @@ class Exchange:
             raise AiciError(f"{self.shown} does not speak AICI REST: {error}") from error
 
     def break_off(self) -> None:
-        """End the exchange from any thread; a thread that reads the answer sees its end."""
+        """End the exchange from any thread; a reading thread sees the end of the answer."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -175,7 +175,7 @@ def _error(response: http.client.HTTPResponse, body: bytes) -> AiciError:
 
 @contextlib.contextmanager
 def _no_sigpipe() -> Iterator[None]:
-    """A server that closes the connection raises BrokenPipeError here, whatever SIGPIPE does to this process."""
+    """Block SIGPIPE for this thread: a closed connection raises BrokenPipeError."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
     try:
         yield

@@ -1,4 +1,4 @@
-"""The controllers that a server keeps."""
+"""The controllers of a server."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from aici_runtime.wire import ModuleInfo, TagInfo
 
 
 class RemoteControllers:
-    """Methods raise NotFoundError for a module or a tag that the server does not have."""
+    """Methods raise NotFoundError for an unknown module or tag."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -21,7 +21,7 @@ class RemoteControllers:
             return ModuleInfo(told["module_id"], told["wasm_size"], told["compiled_size"], told["time"])
 
     def fetch(self, name: str) -> bytes:
-        """Return the module with an id or a name. Raise AiciError if the bytes do not have the id that they should."""
+        """Return the module with an id or a name. Raise AiciError if the bytes have another id."""
         with self._server.send("GET", f"/controllers/{quote(name)}") as exchange:
             response = exchange.response()
             with exchange.read_errors():
@@ -45,7 +45,7 @@ class RemoteControllers:
             return [TagInfo(**tag) for tag in told["tags"]]
 
     def remove(self, module_id: str, *, force: bool) -> list[str]:
-        """Return the tags that were removed with the module."""
+        """Return the tags of the module, also removed."""
         path = f"/controllers/{module_id}{'?force=true' if force else ''}"
         with self._server.json("DELETE", path) as told:
             return list(told["tags"])

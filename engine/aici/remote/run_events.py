@@ -1,4 +1,4 @@
-"""The objects of a run in AICI REST, as the events that a local engine reports."""
+"""The objects of a run in AICI REST, as the events of a local engine."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,8 +28,8 @@ NO_TIMINGS = Timings(started_s=None, first_token_s=None, total_s=0.0)
 class RunEvents:
     """Reads the objects of one run. `model` is the server's name for the model, known from the first object on.
 
-    A server may send several tokens with one text: the first of the tokens then carries the text. The first tokens of a
-    fork are those that the fork began with.
+    A server may send several tokens with one text: the first of the tokens then carries the text. The first tokens
+    of a fork are inherited from the parent.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class RunEvents:
         self._forks = {0: _Fork()}
 
     def read(self, objects: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
-        """Yield the events; the root's FinishEvent comes last, after those of the other forks."""
+        """Yield the events; the root's FinishEvent comes last, after the ends of the other forks."""
         for told in objects:
             if told["object"] == "initial-run":
                 self.model = told["model"]
                 yield AcceptedEvent()
                 continue
-            # New forks come first: their events tell that there are forks.
+            # New forks come first: readers then know of forks before further text.
             for gain in sorted(told["forks"], key=lambda gain: "parent" not in gain or gain["index"] in self._forks):
                 number = gain["index"]
                 events = self._forks.setdefault(number, _Fork()).take(gain)
@@ -57,12 +57,12 @@ class RunEvents:
         raise AiciError("the server ended the run without saying why")
 
     def ended(self, reason: FinishReason, error: AiciError | None = None) -> FinishEvent:
-        """Return the end of a run that ended here and not on the server."""
+        """Return the end of a run that the client ended."""
         return self._forks[0].finish(reason, NO_USAGE, NO_TIMINGS, error=error)
 
 
 class _Fork:
-    """What was told of one sequence."""
+    """The state of one sequence."""
 
     def __init__(self) -> None:
         self._output: list[Token] = []
@@ -93,7 +93,7 @@ class _Fork:
         self._tail = text
 
     def end(self, usage: Usage, timings: Timings) -> FinishEvent:
-        """`usage` and `timings` are those of the whole run."""
+        """`usage` and `timings` are totals of the run."""
         reason = FinishReason(self._last["finish_reason"])
         error = ControllerError(self._error) if reason is FinishReason.FAIL else None
         return self.finish(reason, usage, timings, stop=self._last.get("stop"), error=error)

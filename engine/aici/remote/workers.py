@@ -1,4 +1,4 @@
-"""Threads that run work in the order in which the work came."""
+"""Threads that run work in order of arrival."""
 
 import queue
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Workers:
-    """At most `limit` threads, started when needed, that end with the process. Work must not raise."""
+    """At most `limit` threads, started when needed, ended with the process. Work must not raise."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -25,7 +25,7 @@ class Workers:
         self._work.put(work)
 
     def close(self) -> None:
-        """End the threads after the work that is waiting."""
+        """End the threads after the waiting work."""
         with self._lock:
             for _ in range(self._num_threads):
                 self._work.put(None)
