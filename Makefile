@@ -45,7 +45,7 @@ kernels: $(READY)  ## compile the engine's C for this machine, if it changed
 	@$(BIN)/python -m aici_engine.native.build
 
 docs: $(VENV)/.docs  ## the documentation as a site, in site/; a dead link fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 native: $(READY)  ## the SDK built natively, under sanitizers
 	$(BIN)/python controllers/sdk/native/run.py check
