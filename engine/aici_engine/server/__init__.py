@@ -6,7 +6,7 @@ A request comes in at the top and goes down; events come back up the same way.
       api/              serve.py starts and stops the server; app.py puts the ASGI application together
       gateway/          every request: id and access log, route policy, API key and rate, size and time limits, errors
       protocols/        openai, anthropic, rest, lmtp: parse a request, write the response; chat: a turn with tools
-      service/          every protocol: admission, constraint checks, vocabulary; Service opens a stream of events
+      service/          every protocol: admission, constraint checks, tokenizing; Service opens a stream of events
     between the processes
       link/             wire.py defines the messages; client.py is the API side, supervisor.py starts the engine process
     engine process

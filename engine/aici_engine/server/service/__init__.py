@@ -1,1 +1,1 @@
-"""What every protocol uses: admission, checks of constraints, the vocabulary, and streams of the engine."""
+"""Code for every protocol: admission, checks of constraints, tokenizing, and opening streams of the engine."""
