@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 Server = Annotated[
     str | None,
-    typer.Option(envvar="AICI_API_BASE", help="The URL of a server, a key behind #key= (default: this machine's own)."),
+    typer.Option(
+        envvar="AICI_API_BASE", help="The URL of a server, with a key behind #key= (default: this machine's store)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def upload(
-    wasm: Annotated[str, typer.Argument(metavar="[NAME=]FILE.wasm", help="The controller; NAME is a tag for it.")],
-    tag: Annotated[list[str] | None, typer.Option(help="A name for it; several times.")] = None,
+    wasm: Annotated[str, typer.Argument(metavar="[NAME=]FILE.wasm", help="The controller. NAME becomes a tag.")],
+    tag: Annotated[list[str] | None, typer.Option(help="A tag for the controller; repeat for more tags.")] = None,
     server: Server = None,
     json: Json = False,
 ) -> None:
-    """Keep a controller, and print its id. The same one again is no error."""
+    """Store a controller and print the id. Storing the same controller again is no error."""
     name, path = _named(wasm)
     tags = _checked([*name, *(tag or [])])
     module = read_wasm(path)
@@ -40,7 +42,7 @@ def upload(
     told = store.upload(module)
     infos = store.set_tags(told.module_id, tags) if tags else []
     if json:
-        # As a server says it.
+        # The same document as a server's.
         sizes = {"wasm_size": told.wasm_size, "compiled_size": told.compiled_size, "time": told.time_ms}
         print_json({"module_id": told.module_id, **sizes, "tags": [asdict(info) for info in infos]})
         return
@@ -51,27 +53,31 @@ def upload(
 
 
 def pull(
-    name: Annotated[str, typer.Argument(metavar="ID|TAG", help="Of the server's controllers.")],
+    name: Annotated[str, typer.Argument(metavar="ID|TAG", help="The controller's id or tag.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A file for it, instead of this machine's own.")
+        Path | None,
+        typer.Option("--out", "-o", help="Write the controller to this file, and not to this machine's store."),
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A name for it on this machine; several times.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag on this machine; repeat for more tags.")] = None,
     server: Server = None,
     json: Json = False,
 ) -> None:
-    """Bring a controller from a server to this machine, and print its id; or write any of them to a file."""
+    """Copy a controller from a server to this machine and print the id; or write a controller to a file."""
     from aici_base.cache_files import write_atomically
     from aici_cli.controller_stores import LocalStore, module_id_of, open_store
 
     if out is None and server is None:
-        raise UsageError("there is no server to pull from", hint="--server URL; or -o FILE for one of this machine's")
+        raise UsageError(
+            "no server is given to pull from",
+            hint="give --server URL; or -o FILE to write a controller of this machine to a file",
+        )
     if out is not None and tag:
         raise UsageError("--tag is for a controller that is kept: it does not go with -o")
     tags = _checked(tag or [])
     module = open_store(server).fetch(name)
     module_id = module_id_of(module)
     if out is not None:
-        write_atomically(out, module, hint="-o names another place")
+        write_atomically(out, module, hint="choose another file with -o")
     else:
         local = LocalStore()
         local.upload(module)
@@ -85,7 +91,7 @@ def pull(
 
 
 def list_modules(server: Server = None, json: Json = False) -> None:
-    """List the controllers: id, size, size of the code (- while there is none), when and by whom, names."""
+    """List the controllers: id, size, size of compiled code (- if not compiled), date and user, tags."""
     from aici_cli.controller_stores import open_store
 
     modules = open_store(server).modules()
@@ -97,12 +103,12 @@ def list_modules(server: Server = None, json: Json = False) -> None:
 
 
 def set_tags(
-    controller: Annotated[str, typer.Argument(help="A module's id, or a name that it has.")],
-    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Its new names.")],
+    controller: Annotated[str, typer.Argument(help="The controller's id, or a tag.")],
+    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="New tags of the controller.")],
     server: Server = None,
     json: Json = False,
 ) -> None:
-    """Name a controller. A name that another one has goes over to this one."""
+    """Tag a controller. A tag of another controller moves to this controller."""
     from aici_cli.controller_stores import find, open_store
 
     _checked(tags)
@@ -111,19 +117,22 @@ def set_tags(
 
 
 def list_tags(server: Server = None, json: Json = False) -> None:
-    """List the names of controllers."""
+    """List the tags of controllers."""
     from aici_cli.controller_stores import open_store
 
     _show(sorted(open_store(server).tags(), key=lambda info: info.tag), json=json)
 
 
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="ID|TAG...", help="A tag: it alone. An id: the controller.")],
-    force: Annotated[bool, typer.Option("--force", help="The tags of a controller go with it.")] = False,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="ID|TAG...", help="A tag, to remove the tag alone, or an id, to remove the controller."),
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Remove the tags of a controller too.")] = False,
     server: Server = None,
     json: Json = False,
 ) -> None:
-    """Remove tags, and controllers that have none."""
+    """Remove tags, and controllers without tags."""
     from aici_cli.controller_stores import open_store
     from aici_runtime.modules.tags import is_module_id
 
@@ -142,13 +151,13 @@ def remove(
 
 
 def _named(argument: str) -> tuple[list[str], Path]:
-    """What stands before a `=` is a tag, unless it has a slash: ./a=b.wasm is a file."""
+    """Return the tag before a `=`, if any, and the file. A tag has no slash: ./a=b.wasm is a file."""
     name, equals, file = argument.partition("=")
     return ([name], Path(file)) if equals and "/" not in name else ([], Path(argument))
 
 
 def _checked(tags: "list[str]") -> "list[str]":
-    """Before anything is sent: what would be refused afterwards leaves a controller without a name."""
+    """Check tags before the upload: a tag refused afterwards would leave a controller without a name."""
     from aici_controllers.store import check_free
     from aici_runtime.channels.envelope import Auth
     from aici_runtime.modules.tags import check_tag

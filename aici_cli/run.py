@@ -33,53 +33,58 @@ PROMPT_HINT = "give the prompt as an argument, or pipe the prompt to stdin"
 def run(
     argument: Annotated[
         str | None,
-        typer.Argument(metavar="[PROMPT|SCRIPT]", help="The prompt (- or none: stdin), or a script: .js, .py, .json."),
+        typer.Argument(
+            metavar="[PROMPT|SCRIPT]",
+            help="The prompt, or a script: .js, .py, .json. - or nothing: the prompt is stdin.",
+        ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", help="The prompt, where a script is given; - is stdin.")
+        str | None, typer.Option("--prompt", "-p", help="The prompt, beside a script. - is stdin.")
     ] = None,
     regex: Annotated[str | None, typer.Option(help="The whole output matches this regular expression.")] = None,
     grammar: Annotated[
-        str | None, typer.Option(help="It is in the language of this grammar: FILE.y, or one that ships.")
+        str | None,
+        typer.Option(help="The whole output is a sentence of this grammar: FILE.y, or a shipped grammar's name."),
     ] = None,
     json_schema: Annotated[
-        str | None, typer.Option(help="It is JSON that this schema allows: a file, or text.")
+        str | None, typer.Option(help="The whole output is JSON under this schema: a file, or the schema's text.")
     ] = None,
     whitespace: Annotated[
         Whitespace | None,
         typer.Option(
-            help="White space in that JSON: up to one space after : and comma, none, one, or any (default: spaced)."
+            help="White space in the JSON: up to one space after : and comma, none, one, or any (default: spaced)."
         ),
     ] = None,
     lenient: Annotated[
-        bool, typer.Option("--lenient", help="Drop what cannot be honoured of the schema, and say what.")
+        bool, typer.Option("--lenient", help="Drop unsupported keywords of the schema, with a note.")
     ] = False,
     choice: Annotated[
-        list[str], typer.Option(metavar="<str>", help="It is this text, or that of another --choice.")
+        list[str], typer.Option(metavar="<str>", help="The whole output is this text; repeat for more choices.")
     ] = [],  # noqa: B006
-    choices: Annotated[Path | None, typer.Option(help="It is one of the lines of this file.")] = None,
-    substring: Annotated[Path | None, typer.Option(help="It is a run of words from this file.")] = None,
-    controller: Annotated[
-        str | None, typer.Option(help="A controller: FILE.wasm, or the name of one that ships.")
-    ] = None,
+    choices: Annotated[Path | None, typer.Option(help="The whole output is a line of this file.")] = None,
+    substring: Annotated[Path | None, typer.Option(help="The whole output is a run of words of this file.")] = None,
+    controller: Annotated[str | None, typer.Option(help="A controller: FILE.wasm, a name, a tag or an id.")] = None,
     controller_arg: Annotated[str | None, typer.Option(help="The controller's argument: text, or @FILE.")] = None,
     max_forks: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Sequences that a controller may make of one (default: 16).")
+        int | None,
+        typer.Option(
+            min=1, max=256, help="Forks that a controller may make, the first sequence included (default: 16)."
+        ),
     ] = None,
     sampling: Any = None,
-    num_samples: Annotated[int, typer.Option(min=1, help="Answers to give, with seeds SEED, SEED + 1, ...")] = 1,
+    num_samples: Annotated[int, typer.Option(min=1, help="Number of answers, with seeds SEED, SEED + 1, ...")] = 1,
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
     server: Annotated[
-        str | None, typer.Option(envvar="AICI_API_BASE", help="The URL of a server that does it; a key behind #key=.")
+        str | None, typer.Option(envvar="AICI_API_BASE", help="Run on the server at this URL; a key goes behind #key=.")
     ] = None,
     dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None,
     device: Annotated[Device | None, typer.Option(help=f"{DEVICE_HELP} (default: auto)")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="Print what the controller logs, on stderr.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Print the controller's log on stderr.")] = False,
 ) -> None:
-    """Continue a prompt, under a constraint if one is given, or run a script that says what comes."""
+    """Continue a prompt, under a constraint if given, or run a script that controls the text."""
     flags = Flags(
         regex=regex,
         grammar=grammar,

@@ -18,42 +18,51 @@ _log = logging.getLogger(__name__)
 
 def serve(
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, and says which.")] = 4242,
-    name: Annotated[str | None, typer.Option(help="What clients call the model (default: its folder's name).")] = None,
-    alias: Annotated[list[str] | None, typer.Option(help="Another name that clients may use; several times.")] = None,
-    api_key_file: Annotated[Path | None, typer.Option(help="Keys, and what each may do; without it all may.")] = None,
-    controllers: Annotated[
-        Path | None, typer.Option(help="A folder of .wasm controllers, served under their names.")
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is every address.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free port and prints the number.")
+    ] = 4242,
+    name: Annotated[str | None, typer.Option(help="The model's name for clients (default: the folder's name).")] = None,
+    alias: Annotated[
+        list[str] | None, typer.Option(help="A further name of the model for clients; repeat for more.")
     ] = None,
-    max_queue: Annotated[int, typer.Option(min=0, help="Sequences that may wait; more are refused.")] = 256,
-    max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences that run at a time.")] = 32,
-    max_forks: Annotated[int, typer.Option(min=1, max=256, help="Sequences that a controller may make of one.")] = 16,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help="A file of API keys and their permissions; without the file, everybody may do everything."),
+    ] = None,
+    controllers: Annotated[
+        Path | None, typer.Option(help="A folder of .wasm controllers, served under the file names.")
+    ] = None,
+    max_queue: Annotated[
+        int, typer.Option(min=0, help="Number of waiting sequences; further requests are refused.")
+    ] = 256,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="Number of sequences that run at a time.")] = 32,
+    max_forks: Annotated[
+        int, typer.Option(min=1, max=256, help="Forks that a controller may make, the first sequence included.")
+    ] = 16,
     max_batch_tokens: Annotated[int, typer.Option(min=2, help="Tokens of one forward pass.")] = 512,
     prefill_slowdown: Annotated[
-        float, typer.Option(min=1, help="How many times as long a step may take for prompts, beside answers.")
+        float, typer.Option(min=1, help="While answers are generated, prompts may make a step this many times as long.")
     ] = 4.0,
     max_context: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a sequence, if fewer than the model's.")
     ] = None,
-    max_body_mib: Annotated[int, typer.Option(min=1, help="The largest request.")] = 32,
-    request_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds for one request, waiting included.")
-    ] = 600.0,
+    max_body_mib: Annotated[int, typer.Option(min=1, help="The largest request body in MiB.")] = 32,
+    request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request, waiting included.")] = 600.0,
     drain_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds that running requests get at the end.")
+        float, typer.Option(min=0.001, help="Seconds for running requests to end at shutdown.")
     ] = 30.0,
     memory_fraction: Annotated[
-        float, typer.Option(min=0.001, max=1.0, help="The most of the memory available now that the cache may take.")
+        float, typer.Option(min=0.001, max=1.0, help="The cache's largest share of the memory available at the start.")
     ] = 0.4,
     prefix_cache: Annotated[
-        bool, typer.Option(help="Compute once what several requests, or the turns of a chat, begin with.")
+        bool, typer.Option(help="Share computed beginnings between requests and turns of a chat.")
     ] = True,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     cors_origin: Annotated[
-        list[str] | None, typer.Option(help="A web page's origin that may call; several times.")
+        list[str] | None, typer.Option(help="The origin of a web page that may call; repeat for more origins.")
     ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     log_format: Annotated[
@@ -73,7 +82,7 @@ def serve(
     if look not in ("json", "text"):
         raise UsageError(f"--log-format {look} is not known", hint="use json or text")
     logs.set_up(level=log_level.upper(), log_format="json" if look == "json" else "text", process="api")
-    _log.setLevel(logging.INFO)  # where the server is must be told at every level
+    _log.setLevel(logging.INFO)  # the server's address is printed at every level
     model_dir = resolve_model(model, say=lambda line: _log.info("%s", line))
     config = ServerConfig(
         engine=EngineConfig(
@@ -107,7 +116,7 @@ def serve(
 
 
 def _modules(folder: Path | None) -> "Mapping[str, Path]":
-    """Tag → file: what ships, and what `folder` holds."""
+    """Return tag → file of the shipped controllers and of the controllers in `folder`."""
     from aici_controllers.catalog import guest_names, guest_path
     from aici_runtime.modules.tags import is_tag
 
@@ -116,10 +125,12 @@ def _modules(folder: Path | None) -> "Mapping[str, Path]":
         return modules
     files = sorted(folder.glob("*.wasm")) if folder.is_dir() else []
     if not files:
-        raise NotFoundError(f"--controllers {folder}: no .wasm file there", hint="name a folder that holds some")
+        raise NotFoundError(
+            f"--controllers {folder}: no .wasm file in the folder", hint="name a folder with .wasm files"
+        )
     for file in files:
         if file.stem in modules:
-            raise UsageError(f"{file}: a controller that ships has this name", hint="give it another one")
+            raise UsageError(f"{file}: a shipped controller has this name", hint="give the file another name")
         if not is_tag(file.stem):
             raise UsageError(f"{file} cannot be a tag: a letter, then letters, digits, `_`, `-` or `.`")
         modules[file.stem] = file

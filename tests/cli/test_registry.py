@@ -75,7 +75,7 @@ def test_from_upload_to_removal(ctrl: Ctrl, tmp_path: Path) -> None:
         (["rm", "regex"], 1, "regex is a name of aici's own"),
         (["rm", hashlib.sha256(guest_path("regex").read_bytes()).hexdigest()], 1, "is one of aici's own"),
         (["rm", "0" * 64], 2, "not found"),
-        (["pull", "regex"], 2, "there is no server to pull from"),
+        (["pull", "regex"], 2, "no server is given to pull from"),
         (["pull", "regexx", "-o", "{here}/x"], 2, "did you mean regex?"),
         (["pull", "regex", "-o", "{here}/x", "--tag", "y"], 2, "it does not go with -o"),
     ],

@@ -8,7 +8,7 @@ from tests.support.cli import aici
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("regex.wasm", "a controller that ships has this name"), ("no tag.wasm", "cannot be a tag")]
+    ("name", "said"), [("regex.wasm", "a shipped controller has this name"), ("no tag.wasm", "cannot be a tag")]
 )
 def test_names_in_the_folder_of_controllers(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / name).write_bytes(b"\0asm")
