@@ -14,7 +14,7 @@ from aici_cli.output import print_json, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aici_controllers.mask_bench.cases import Case
+    from aici_controllers.mask_bench.cases import MaskCase
     from aici_controllers.mask_bench.measure import Row
 
 _BASELINE = "llguidance"
@@ -42,13 +42,15 @@ def masks(
     CPU time of the thread: the minimum over the rounds per position; p50, p99 and max are over positions. ready: time
     from start to the first mask.
     """
-    from aici_controllers.mask_bench.measure import Budget, measure
+    from aici_controllers.mask_bench.measure import MaskBudget, measure
     from aici_controllers.mask_bench.ours import Ours
 
     check_plot(plot)
     cases = _cases(case)
     peers = _peers(peer)
-    budget = Budget(rounds=3, limit_s=3, cell_s=0.4) if quick else Budget(rounds=rounds, limit_s=limit, cell_s=10)
+    budget = (
+        MaskBudget(rounds=3, limit_s=3, cell_s=0.4) if quick else MaskBudget(rounds=rounds, limit_s=limit, cell_s=10)
+    )
     rows: list[Row] = []
     for vocabulary in open_vocabularies(tokenizer):
         engines = [Ours(vocabulary), *(one.Engine(vocabulary) for one in peers)]
@@ -63,7 +65,7 @@ def masks(
     _print_table(rows)
 
 
-def _cases(names: list[str] | None) -> "list[Case]":
+def _cases(names: list[str] | None) -> "list[MaskCase]":
     from aici_controllers.mask_bench.cases import all_cases
 
     known = {case.name: case for case in all_cases()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from aici_controllers.build import sdk_dir
-from aici_controllers.mask_bench.cases import Case, all_cases
+from aici_controllers.mask_bench.cases import MaskCase, all_cases
 from aici_controllers.mask_bench.engine import allows
 from aici_controllers.mask_bench.ours import Ours, guest_of
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary, open_vocabulary
@@ -55,7 +55,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> BenchVocabulary:
 
 
 @pytest.mark.parametrize("case", _CASES, ids=lambda case: case.name)
-def test_masks_are_those_of_llguidance(case: Case, vocabulary: BenchVocabulary, regex_module: object) -> None:
+def test_masks_are_those_of_llguidance(case: MaskCase, vocabulary: BenchVocabulary, regex_module: object) -> None:
     ours, theirs = Ours(vocabulary), llguidance.Engine(vocabulary)
     ours.prepare(case)
     mine, other = ours.start(_contextual(case)), theirs.start(_without_forcing(case))
@@ -78,18 +78,18 @@ def test_masks_are_those_of_llguidance(case: Case, vocabulary: BenchVocabulary, 
     ours.close()
 
 
-def _contextual(case: Case) -> Case:
+def _contextual(case: MaskCase) -> MaskCase:
     """llguidance's lexer knows the terminals accepted by the parser; ours does too, with an option."""
     notations = {name: "%option contextual\n" * (name == "yacc") + text for name, text in case.notations.items()}
-    return Case(name=case.name, text=case.text, bad=case.bad, notations=notations)
+    return MaskCase(name=case.name, text=case.text, bad=case.bad, notations=notations)
 
 
-def _without_forcing(case: Case) -> Case:
+def _without_forcing(case: MaskCase) -> MaskCase:
     """By default llguidance narrows a mask to one token if only one text can follow, and accepts no ignored text
     before the first lexeme; options turn off both."""
     lark = case.notations.get("lark") or f"start: /{case.notations['regex'].replace('/', chr(92) + '/')}/"
     notations = {"lark": '%llguidance {"no_forcing": true, "allow_initial_skip": true}\n' + lark}
-    return Case(name=case.name, text=case.text, bad=case.bad, notations=notations)
+    return MaskCase(name=case.name, text=case.text, bad=case.bad, notations=notations)
 
 
 def _greedy(text: bytes, vocabulary: BenchVocabulary) -> list[int]:

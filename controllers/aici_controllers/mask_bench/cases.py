@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class MaskCase:
     """One constraint, in as many notations as the engines need. No text in `bad` is the beginning of an allowed
     text."""
 
@@ -21,17 +21,17 @@ class Case:
     array), substring (the text)."""
 
 
-def all_cases() -> list[Case]:
+def all_cases() -> list[MaskCase]:
     table = tomllib.loads(files(__package__).joinpath("cases.toml").read_text(encoding="utf-8"))
     written = [_case(name, dict(entry)) for name, entry in table.items()]
     return [*written, *_made()]
 
 
-def _case(name: str, entry: dict[str, Any]) -> Case:
-    return Case(name=name, text=entry.pop("text"), bad=tuple(entry.pop("bad")), notations=entry)
+def _case(name: str, entry: dict[str, Any]) -> MaskCase:
+    return MaskCase(name=name, text=entry.pop("text"), bad=tuple(entry.pop("bad")), notations=entry)
 
 
-def _made() -> Iterator[Case]:
+def _made() -> Iterator[MaskCase]:
     yield _enum()
     yield _wide()
     yield _nasty()
@@ -39,9 +39,9 @@ def _made() -> Iterator[Case]:
     yield _substring()
 
 
-def _schema_case(name: str, schema: object, document: object, bad: list[str]) -> Case:
+def _schema_case(name: str, schema: object, document: object, bad: list[str]) -> MaskCase:
     text = json.dumps(document, ensure_ascii=False)
-    return Case(name=name, text=text, bad=tuple(bad), notations={"schema": json.dumps(schema, ensure_ascii=False)})
+    return MaskCase(name=name, text=text, bad=tuple(bad), notations={"schema": json.dumps(schema, ensure_ascii=False)})
 
 
 def _names(count: int) -> list[str]:
@@ -50,7 +50,7 @@ def _names(count: int) -> list[str]:
     return [f"{colours[n % 10]}-{things[n // 10 % 10]}-{n:04}" for n in range(count)]
 
 
-def _enum() -> Case:
+def _enum() -> MaskCase:
     """A choice of a thousand strings with common beginnings, three times in a row."""
     names = _names(1000)
     item = {"enum": names}
@@ -65,7 +65,7 @@ def _enum() -> Case:
     )
 
 
-def _wide() -> Case:
+def _wide() -> MaskCase:
     """An object of sixty properties, of which two in three are optional."""
     kinds = (
         {"type": "string"},
@@ -81,7 +81,7 @@ def _wide() -> Case:
     return _schema_case("wide_60", schema, document, ['{"field_03"', '{"field_00": "x", "field_02": 1', '{"field_60"'])
 
 
-def _nasty() -> Case:
+def _nasty() -> MaskCase:
     """Bounded strings, patterns, formats, ranges, alternatives, recursion, and extra properties with a schema."""
     schema = {
         "type": "object",
@@ -143,7 +143,7 @@ def _nasty() -> Case:
     return _schema_case("nasty", schema, document, bad)
 
 
-def _choices() -> Case:
+def _choices() -> MaskCase:
     names = _names(200)
     notations = {
         "choices": json.dumps(names),
@@ -151,7 +151,7 @@ def _choices() -> Case:
         "lark": "start: " + " | ".join(json.dumps(name) for name in names),
         "gbnf": "root ::= " + " | ".join(json.dumps(name) for name in names),
     }
-    return Case(
+    return MaskCase(
         name="choices_200", text=names[137], bad=("amber-anchor-0001", "x", names[3] + "x"), notations=notations
     )
 
@@ -163,10 +163,10 @@ about the piano. By evening everyone had an opinion of it, and the dog had found
 """
 
 
-def _substring() -> Case:
+def _substring() -> MaskCase:
     """Any run of words of a text."""
     words = " ".join(_STORY.split())
     text = words[words.index("A ferry") : words.index(" By evening")]
     lark = "start: RUN\nRUN: %regex " + json.dumps({"substring_words": words})
     notations = {"substring": words, "lark": lark}
-    return Case(name="substring", text=text, bad=("A ferry went", "harbour quiet", "piano!"), notations=notations)
+    return MaskCase(name="substring", text=text, bad=("A ferry went", "harbour quiet", "piano!"), notations=notations)

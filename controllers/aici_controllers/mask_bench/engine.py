@@ -7,14 +7,14 @@ the peers of a checkout.
 
 from typing import Protocol
 
-from aici_controllers.mask_bench.cases import Case
+from aici_controllers.mask_bench.cases import MaskCase
 
 
 class CannotError(Exception):
     """The engine supports no notation of the case, or rejects the notation. The text is the reason."""
 
 
-class Session(Protocol):
+class MaskSession(Protocol):
     """One constraint from start to end, driven as an inference engine would."""
 
     def mask(self) -> None:
@@ -30,12 +30,12 @@ class Session(Protocol):
         """Return the memory of the constraint, or None if unknown; then the growth of the process counts."""
 
 
-class Engine(Protocol):
+class MaskEngine(Protocol):
     name: str
 
-    def start(self, case: Case) -> Session:
+    def start(self, case: MaskCase) -> MaskSession:
         """Parse, compile and instantiate: all work before the first mask. Timed. Raises CannotError."""
 
 
-def allows(session: Session, token: int) -> bool:
+def allows(session: MaskSession, token: int) -> bool:
     return bool(session.bits()[token >> 3] >> (token & 7) & 1)

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from aici_controllers.mask_bench.cases import Case
-from aici_controllers.mask_bench.engine import Engine
+from aici_controllers.mask_bench.cases import MaskCase
+from aici_controllers.mask_bench.engine import MaskEngine
 from aici_controllers.mask_bench.probe import Findings, can_start, probe
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class MaskBudget:
     rounds: int
     limit_s: float
     """An engine with a slower walk is not measured on the case."""
@@ -78,10 +78,10 @@ class _Walk:
 
 
 def measure(
-    engines: Sequence[Engine],
-    case: Case,
+    engines: Sequence[MaskEngine],
+    case: MaskCase,
     vocabulary: BenchVocabulary,
-    budget: Budget,
+    budget: MaskBudget,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
     """Yield a row for every engine, in the given order."""
@@ -99,19 +99,19 @@ def measure(
     ]
 
 
-def _find(engine: Engine, case: Case, vocabulary: BenchVocabulary, budget: Budget) -> Findings:
+def _find(engine: MaskEngine, case: MaskCase, vocabulary: BenchVocabulary, budget: MaskBudget) -> Findings:
     if problem := can_start(engine, case):
         return Findings(problem=problem)
     return probe(engine, case, vocabulary, limit_s=budget.limit_s)
 
 
-def _rounds(findings: Findings, budget: Budget) -> int:
+def _rounds(findings: Findings, budget: MaskBudget) -> int:
     if findings.problem:
         return 0
     return max(1, min(budget.rounds, int(budget.cell_s / max(findings.seconds, 1e-6))))
 
 
-def _walk(engine: Engine, case: Case, tokens: Sequence[int]) -> _Walk:
+def _walk(engine: MaskEngine, case: MaskCase, tokens: Sequence[int]) -> _Walk:
     cpu, thread = time.process_time_ns, time.thread_time_ns
     gc.collect()
     gc.disable()
@@ -135,7 +135,12 @@ def _walk(engine: Engine, case: Case, tokens: Sequence[int]) -> _Walk:
 
 
 def _row(
-    engine: str, case: Case, vocabulary: BenchVocabulary, findings: Findings, walks: list[_Walk], tokens: Sequence[int]
+    engine: str,
+    case: MaskCase,
+    vocabulary: BenchVocabulary,
+    findings: Findings,
+    walks: list[_Walk],
+    tokens: Sequence[int],
 ) -> Row:
     row = Row(tokenizer=vocabulary.name, case=case.name, engine=engine, findings=findings, text_tokens=len(tokens))
     if not walks:

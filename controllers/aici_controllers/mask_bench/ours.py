@@ -4,7 +4,7 @@ import json
 
 from aici_controllers.catalog import guest_names
 from aici_controllers.in_process_guest import GuestFailedError, InProcessGuest, InProcessRuntime
-from aici_controllers.mask_bench.cases import Case
+from aici_controllers.mask_bench.cases import MaskCase
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
@@ -20,21 +20,21 @@ class Ours:
     def close(self) -> None:
         self._guests.close()
 
-    def prepare(self, case: Case) -> None:
+    def prepare(self, case: MaskCase) -> None:
         """Compile the guest of `case`, so that `start` does not include compilation. Raise CannotError."""
         guest, _ = guest_of(case)
         if guest not in guest_names():
             raise CannotError(f"the guest {guest} is not built")
         self._guests.compile(guest)
 
-    def start(self, case: Case) -> InProcessGuest:
+    def start(self, case: MaskCase) -> InProcessGuest:
         try:
             return self._guests.start(*guest_of(case))
         except GuestFailedError as error:
             raise CannotError(str(error)) from error
 
 
-def guest_of(case: Case) -> tuple[str, str]:
+def guest_of(case: MaskCase) -> tuple[str, str]:
     """Return the guest for the case, and its argument. Raise CannotError."""
     notations = case.notations
     if "choices" in notations:

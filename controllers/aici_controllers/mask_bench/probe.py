@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aici_controllers.mask_bench.cases import Case
-from aici_controllers.mask_bench.engine import CannotError, Engine, allows
+from aici_controllers.mask_bench.cases import MaskCase
+from aici_controllers.mask_bench.engine import CannotError, MaskEngine, allows
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
 MEMORY_MAX_BYTES = 6 << 30
@@ -36,7 +36,7 @@ class Findings:
     """The counter-examples accepted by the engine."""
 
 
-def probe(engine: Engine, case: Case, vocabulary: BenchVocabulary, *, limit_s: float) -> Findings:
+def probe(engine: MaskEngine, case: MaskCase, vocabulary: BenchVocabulary, *, limit_s: float) -> Findings:
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -47,7 +47,7 @@ def probe(engine: Engine, case: Case, vocabulary: BenchVocabulary, *, limit_s: f
         return _watch(pid, pipe, limit_s)
 
 
-def _in_child(engine: Engine, case: Case, vocabulary: BenchVocabulary, fd: int) -> None:
+def _in_child(engine: MaskEngine, case: MaskCase, vocabulary: BenchVocabulary, fd: int) -> None:
     # Never return into the copy of the parent, whatever happens.
     with contextlib.suppress(BaseException):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -59,7 +59,7 @@ def _in_child(engine: Engine, case: Case, vocabulary: BenchVocabulary, fd: int) 
     os._exit(0)
 
 
-def _look(engine: Engine, case: Case, vocabulary: BenchVocabulary) -> dict[str, Any]:
+def _look(engine: MaskEngine, case: MaskCase, vocabulary: BenchVocabulary) -> dict[str, Any]:
     ctypes.CDLL(None).malloc_trim(0)
     before = _anonymous_bytes(os.getpid())
     started = time.perf_counter()
@@ -82,7 +82,7 @@ def _look(engine: Engine, case: Case, vocabulary: BenchVocabulary) -> dict[str, 
     }
 
 
-def _accepts(engine: Engine, case: Case, tokens: list[int]) -> bool:
+def _accepts(engine: MaskEngine, case: MaskCase, tokens: list[int]) -> bool:
     session = engine.start(case)
     for token in tokens:
         session.mask()
@@ -120,7 +120,7 @@ def _anonymous_bytes(pid: int) -> int:
     return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("RssAnon")), 0)
 
 
-def can_start(engine: Engine, case: Case) -> str:
+def can_start(engine: MaskEngine, case: MaskCase) -> str:
     """Return why the engine cannot do the case, without starting the engine; empty if the engine may be able to."""
     prepare = getattr(engine, "prepare", None)
     try:

@@ -1,4 +1,4 @@
-//! The interface between a controller and its host, for Zig. What each call means is described in `aici.h`.
+//! The interface between a controller and the runtime, for Zig; `aici.h` describes every call.
 //!
 //! A controller is a struct with `init() Self` and `midProcess(*Self, fork_group) MidResult`; if it has `initPrompt`,
 //! `preProcess` or `postProcess`, these are called too. `comptime { aici.expose(Controller); }` makes the exports, and
@@ -26,17 +26,17 @@ pub const host = struct {
 extern "wasi_snapshot_preview1" fn fd_write(fd: u32, vectors: *const IoVec, num_vectors: u32, written: *u32) u32;
 const IoVec = extern struct { data: [*]const u8, len: u32 };
 
-/// What to do before the next token: `num_forks` 0 stops, more than 1 forks; `ff_tokens` are appended without sampling.
+/// The decision before the next token: `num_forks` 0 stops, more than 1 forks; `ff_tokens` are appended without sampling.
 pub const PreResult = struct { num_forks: u32 = 1, @"suspend": bool = false, ff_tokens: []const Token = &.{} };
 
-/// What the next token may be; or remove `backtrack` tokens, then append `ff_tokens`.
+/// The decision about the next token; or remove `backtrack` tokens, then append `ff_tokens`.
 pub const MidResult = union(enum) {
     stop,
     sample: *const Mask,
     splice: struct { backtrack: u32, ff_tokens: []const Token },
 };
 
-/// One bit a token.
+/// One bit per token.
 pub const Mask = struct {
     words: []u32,
 
@@ -61,12 +61,12 @@ pub fn eosToken() Token {
     return host.aici_host_eos_token();
 }
 
-/// The argument that the request gave to this controller.
+/// The argument of this controller, from the request.
 pub fn moduleArg() []u8 {
     return readBlob(host.aici_host_module_arg());
 }
 
-/// Tokens of UTF-8 text, no special tokens added.
+/// The tokens of UTF-8 text, without special tokens.
 pub fn tokenize(text: []const u8) []const Token {
     const blob = host.aici_host_tokenize(text.ptr, @intCast(text.len));
     const size = host.aici_host_read_blob(blob, null, 0);

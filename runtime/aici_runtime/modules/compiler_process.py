@@ -1,7 +1,7 @@
 """Compile one controller in a separate process: `python -m aici_runtime.modules.compiler_process IN OUT`.
 
-Nothing is ever forked from this process, so compilation may use all cores. The process ends when its standard input
-closes, so it does not outlive the parent.
+This process never forks, so compilation may use all cores. The process ends when its standard input closes: the child
+never outlives the parent.
 """
 
 import os

@@ -96,14 +96,14 @@ class ModuleFiles:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the size in bytes; None if there is no such file."""
+    """Return the size in bytes; None if the file is missing."""
     with _readable(path):
         return path.stat().st_size
     return None
 
 
 def content_of(path: Path) -> bytes | None:
-    """Return the content; None if there is no such file."""
+    """Return the content; None if the file is missing."""
     with _readable(path):
         return path.read_bytes()
     return None

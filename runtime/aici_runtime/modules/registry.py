@@ -230,7 +230,7 @@ class Registry:
         return self._files.compiled(module_id, self._cache_key)
 
     def _sizes(self, module_id: str) -> tuple[int, int] | None:
-        """Return the bytes of Wasm and of code (0 if not compiled); None if there is no such module."""
+        """Return the bytes of Wasm and of code (0 if not compiled); None for an unknown module."""
         wasm_size = size_of(self._files.wasm(module_id))
         return None if wasm_size is None else (wasm_size, size_of(self._code(module_id)) or 0)
 

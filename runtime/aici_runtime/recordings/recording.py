@@ -19,7 +19,7 @@ from aici_runtime.recordings.trace import FORMAT
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class RecordedExchange:
     """A command and its response. `response` None: no response was sent. `line`: the line number in the file."""
 
     line: int
@@ -47,7 +47,7 @@ class RecordedSession:
     tokenizer_sha256: str | None = None
     dtype: str = "f32"
     modules: set[bytes] = field(default_factory=set)
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[RecordedExchange] = field(default_factory=list)
 
     @property
     def is_v1(self) -> bool:
@@ -112,7 +112,7 @@ def _session(path: Path, number: int, told: dict[str, Any]) -> RecordedSession:
         raise _bad(path, number, f"{error!r}") from error
 
 
-def _exchange(number: int, record: dict[str, Any]) -> Exchange:
+def _exchange(number: int, record: dict[str, Any]) -> RecordedExchange:
     if record["suff"] not in ("", "-side"):
         raise ValueError(f"suff is {record['suff']!r}")
     side: Side = "-side" if record["suff"] else ""
@@ -120,7 +120,7 @@ def _exchange(number: int, record: dict[str, Any]) -> Exchange:
         message = base64.b64decode(record["raw"], validate=True) if "raw" in record else orjson.dumps(record["cmd"])
     except binascii.Error as error:
         raise ValueError(f"raw: {error}") from error
-    return Exchange(number, side, message, record["cmd"], record["resp"], dict(record.get("masks", {})))
+    return RecordedExchange(number, side, message, record["cmd"], record["resp"], dict(record.get("masks", {})))
 
 
 def _bad(path: Path, number: int, what: str) -> UsageError:

@@ -25,7 +25,7 @@ from aici_base.tokenizer import tokenizer_sources
 from aici_runtime.flags import parse
 from aici_runtime.recordings import recording
 from aici_runtime.recordings.player import Player, install
-from aici_runtime.recordings.recording import Exchange, RecordedSession
+from aici_runtime.recordings.recording import RecordedExchange, RecordedSession
 from aici_runtime.recordings.trace import MaskReader
 from aici_runtime.tokenizer import vocabulary
 
@@ -155,7 +155,7 @@ def _flags(session: RecordedSession) -> list[str]:
     return [f"{name}={value}" if value else name for name, value in flags.items()]
 
 
-def _compare(exchange: Exchange, tags: set[str], player: Player, reader: MaskReader) -> Difference | None:
+def _compare(exchange: RecordedExchange, tags: set[str], player: Player, reader: MaskReader) -> Difference | None:
     try:
         now = player.ask(exchange.side, exchange.message, is_answered=exchange.response is not None)
     except RuntimeDiedError as error:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aici_controllers.mask_bench.cases import Case
+from aici_controllers.mask_bench.cases import MaskCase
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
@@ -24,13 +24,13 @@ class Engine:
         )
         self._mask = bytearray(4 * ((loaded.vocab_size + 31) // 32))
 
-    def start(self, case: Case) -> "Session":
+    def start(self, case: MaskCase) -> "Session":
         matcher = self._library.LLMatcher(self._tokenizer, self._grammar(case), log_level=0)
         if matcher.is_error():
             raise CannotError(matcher.get_error())
         return Session(matcher, self._mask)
 
-    def _grammar(self, case: Case) -> str:
+    def _grammar(self, case: MaskCase) -> str:
         make, notations = self._library.LLMatcher, case.notations
         if "schema" in notations:
             return str(make.grammar_from_json_schema(notations["schema"]))

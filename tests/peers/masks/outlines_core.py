@@ -3,7 +3,7 @@
 import ctypes
 from typing import Any
 
-from aici_controllers.mask_bench.cases import Case
+from aici_controllers.mask_bench.cases import MaskCase
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
@@ -26,14 +26,14 @@ class Engine:
         self._vocabulary = outlines_core.Vocabulary(vocabulary.eos_token, ids)
         self._mask = bytearray(4 * ((vocabulary.loaded.vocab_size + 31) // 32))
 
-    def start(self, case: Case) -> "Session":
+    def start(self, case: MaskCase) -> "Session":
         try:
             index = self._library.Index(self._regex(case), self._vocabulary)
             return Session(self._library.Guide(index), self._mask)
         except (ValueError, TypeError, RuntimeError) as error:
             raise CannotError(str(error)) from error
 
-    def _regex(self, case: Case) -> str:
+    def _regex(self, case: MaskCase) -> str:
         if "schema" in case.notations:
             from outlines_core.json_schema import build_regex_from_schema
 

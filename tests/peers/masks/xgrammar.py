@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aici_controllers.mask_bench.cases import Case
+from aici_controllers.mask_bench.cases import MaskCase
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
@@ -28,13 +28,13 @@ class Engine:
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
         self._mask = xgrammar.allocate_token_bitmask(1, vocabulary.loaded.vocab_size)
 
-    def start(self, case: Case) -> "Session":
+    def start(self, case: MaskCase) -> "Session":
         try:
             return Session(self._library.GrammarMatcher(self._compile(case)), self._mask)
         except (RuntimeError, ValueError) as error:
             raise CannotError(str(error)) from error
 
-    def _compile(self, case: Case) -> Any:
+    def _compile(self, case: MaskCase) -> Any:
         notations = case.notations
         if "schema" in notations:
             # Not strict: JSON Schema allows properties that the schema does not name.

@@ -1,116 +1,114 @@
-// What scripts of the controller jsctrl can use: the modules "aici" and "aici/helpers". All of "aici" is there without an
-// import, too.
+// The modules for scripts of the controller jsctrl: "aici" and "aici/helpers". All names of "aici" are also globals.
 
 declare module "aici" {
-  /** A token is its number in the model's vocabulary. */
+  /** A token: its number in the model's vocabulary. */
   export type Token = number;
 
-  // --- Steps. Each is awaited before the next begins.
+  // --- Steps. Await every step before the next begins.
 
-  /** Appends text, as a template. Values are shown as console.log shows them, bytes
-   * as text. The text goes to the model in one piece with
-   * what is forced after it; nothing is sampled. Gives the tokens. */
+  /** Append a template text without sampling. Values are formatted as by console.log, bytes as text. Adjacent forced
+   * texts reach the model in one piece. Resolves to the tokens. */
   export function $(strings: TemplateStringsArray, ...values: unknown[]): Promise<Token[]>;
 
-  /** Appends text. Gives its tokens. */
+  /** Append text without sampling. Resolves to its tokens. */
   export function fixed(text: string): Promise<Token[]>;
 
-  /** What gen is told. At most one of regex, yacc, jsonSchema, choices, options and substring. */
+  /** The options of gen: at most one of regex, yacc, jsonSchema, choices, options and substring. */
   export interface GenOptions {
-    /** The text matches this as a whole. The syntax is that of the controller regex; of JavaScript's flags, i, m and s
-     * count, u and v change nothing, and others are refused. */
+    /** The whole text matches. Syntax: the controller regex. Of JavaScript's flags, i, m and s have an effect, u and v
+     * are ignored, and any other flag is refused. */
     regex?: string | RegExp;
-    /** The text is in the language of this grammar, in the syntax of the controller grammar (.y files). */
+    /** The text is a sentence of this grammar. Syntax: the controller grammar (.y files). */
     yacc?: string;
-    /** The text is JSON that this schema allows: an object, true or false, or JSON text. */
+    /** The text is JSON allowed by this schema: an object, true or false, or JSON text. */
     jsonSchema?: object | boolean | string;
-    /** The text is one of these, in whatever tokens. */
+    /** The text is one of these texts, in any tokens. */
     choices?: string[];
-    /** The text is one of these, in the tokens that the tokenizer makes of it, and no others. */
+    /** The text is one of these texts, in the tokenizer's own tokens only. */
     options?: string[];
-    /** The text is some words of this text, then substringEnd. */
+    /** The text is a run of words of this text, then substringEnd. */
     substring?: string;
-    /** What ends a substring; `"` unless told. The empty text: it may end after each word. */
+    /** The end of a substring; default `"`. Empty: the substring may end after any word. */
     substringEnd?: string;
-    /** So many tokens at most; 20 unless told. The text is cut off there, whatever the constraint. */
+    /** Maximum number of tokens; default 20. The text is cut off there, whatever the constraint. */
     maxTokens?: number;
-    /** No token makes the text longer than so many bytes of UTF-8: where no other may come, it ends. */
+    /** No token may make the text longer than this many bytes of UTF-8; if no other token is left, the step ends. */
     maxBytes?: number;
-    /** No token begins a word beyond so many; words end at a space, tab or newline. */
+    /** No token may begin a further word after this many; words end at a space, tab or newline. */
     maxWords?: number;
-    /** Ends where the text has this in it; it is part of the text, as is the rest of its last token. */
+    /** End when the text contains this string, which stays in the text, as does the rest of its last token. */
     stopAt?: string;
-    /** The text is put into this variable, too. */
+    /** Also store the text in this variable. */
     storeVar?: string;
   }
 
-  /** The model writes, under a constraint if one is given, until the model ends the text, the constraint is complete,
-   * stopAt was written or maxTokens are reached. Gives the text. */
+  /** Let the model generate text, under a constraint if given. The step ends when the model ends the text, the
+   * constraint is complete, stopAt is written, or maxTokens are reached. Resolves to the text. */
   export function gen(options?: GenOptions): Promise<string>;
 
-  /** As gen. Gives the tokens; if the model ended the text, the last one is eosToken(). */
+  /** As gen, but resolves to the tokens; if the model ended the text, the last token is eosToken(). */
   export function genTokens(options?: GenOptions): Promise<Token[]>;
 
-  /** Lets one step of the other forks pass. It costs no computing of the model. */
+  /** Let one step of the other forks pass, without computing of the model. */
   export function pause(): Promise<void>;
 
   /** The tokens of the prompt. */
   export function getPrompt(): Promise<Token[]>;
 
-  /** A place in the text: where it was made. */
+  /** A position in the text: the end of the text when the label was made. */
   export class Label {
-    /** How many tokens are before it. */
+    /** The number of tokens before the label. */
     ptr: number;
-    /** The tokens from here on. */
+    /** The tokens after the label. */
     tokensSince(): Token[];
-    /** The text from here on. */
+    /** The text after the label. */
     textSince(): string;
-    /** Takes back all from here on, then appends text. Gives its tokens. */
+    /** Remove everything after the label, then append text. Resolves to its tokens. */
     fixedAfter(text: string): Promise<Token[]>;
   }
 
   // --- Forks and variables
 
-  /** The script goes on so many times, each from here with all that it knows, and each has a text of its own. Gives the
-   * number of this one, from 0. With an array, each first takes the step that the array has for it. */
+  /** Continue as several copies of the script. Every copy starts here with the same state and has its own text from now
+   * on. Resolves to the index of the copy, from 0. With an array, every copy first takes its step from the array. */
   export function fork(forks: number | MidProcessResult[]): Promise<number>;
 
-  /** Whether fork can be used: always. Here for scripts that ask. */
+  /** Whether fork is available: always true. For scripts that check. */
   export function forkSupported(): boolean;
 
-  /** 1 for "fork", "backtrack" and "ff_tokens", which are always there; 0 for anything else. */
+  /** 1 for "fork", "backtrack" and "ff_tokens", which are always available; 0 for any other name. */
   export function getConfig(name: string): number;
 
-  /** Waits until all of these variables are set, by other forks as a rule, and gives their values. Waiting costs no
+  /** Wait until all of these variables are set, usually by other forks. Resolves to the values. Waiting needs no
    * computing of the model. */
   export function waitVars(...names: string[]): Promise<Uint8Array[]>;
 
-  /** The value of a variable, which all forks of a request share; null if it was never set. */
+  /** The value of a variable, shared by all forks of a request; null if never set. */
   export function getVar(name: string): Uint8Array | null;
   export function setVar(name: string, value: string | Uint8Array): void;
   export function appendVar(name: string, value: string | Uint8Array): void;
 
-  /** Throws unless the variable has this text. */
+  /** Throw unless the variable has this text. */
   export function checkVar(name: string, expected: string): void;
   /** The same for several variables. */
   export function checkVars(expected: Record<string, string>): void;
 
   // --- Tokens and text
 
-  /** All tokens of the sequence so far: the prompt, and what was appended. */
+  /** All tokens of the sequence so far, including the prompt. */
   export function getTokens(): Token[];
-  /** How many of them are the prompt. */
+  /** The number of tokens in the prompt. */
   export function getPromptLen(): number;
   export function tokenize(text: string | Uint8Array): Token[];
-  /** The bytes of tokens; .decode() makes text of them. */
+  /** The bytes of tokens; .decode() converts the bytes to text. */
   export function detokenize(tokens: Token[]): Uint8Array;
-  /** One token, to be read by people. */
+  /** A token in readable form. */
   export function tokenRepr(token: Token): string;
-  /** Tokens with their borders, to be read by people. */
+  /** Tokens in readable form, with borders. */
   export function tokensRepr(tokens: Token[]): string;
   /** The token that ends a text. */
   export function eosToken(): Token;
-  /** The number of this sequence. It is another one in each run. */
+  /** The number of this sequence, different in every run. */
   export function selfSeqId(): number;
 
   /** A set of tokens. */
@@ -118,33 +116,33 @@ declare module "aici" {
     /** The size of the vocabulary. */
     readonly length: number;
     add(token: Token): this;
-    /** Whether it was there. */
+    /** Remove a token; returns whether the token was in the set. */
     delete(token: Token): boolean;
     has(token: Token): boolean;
     clear(): void;
     setAll(value: boolean): void;
-    /** How many tokens are in it. */
+    /** The number of tokens in the set. */
     numSet(): number;
-    /** The tokens in it, the first so many; with isIn false, those that are not in it. */
+    /** The first `most` tokens of the set; with isIn false, tokens outside the set. */
     toArray(most?: number, isIn?: boolean): Token[];
     toString(): string;
   }
 
-  /** A set with all tokens in it, those of the model's own markup among them, which are no text. */
+  /** The set of all tokens, including special tokens of the model, which have no text. */
   export function allTokens(): TokenSet;
 
   // --- Constraints as objects, for programs that decide token by token
 
-  /** What may follow, token after token. The base class allows any text, and its end. */
+  /** Decides token by token what may follow. The base class allows any text, and the end at any time. */
   export class Constraint {
     /** May the text end here? */
     eosAllowed(): boolean;
     /** May the text end here, and can nothing follow? */
     eosForced(): boolean;
     tokenAllowed(token: Token): boolean;
-    /** Takes a token, which must be allowed. */
+    /** Accept a token, which must be allowed. */
     appendToken(token: Token): void;
-    /** Adds all tokens that may come next to the set; eosToken() is among them if the text may end. */
+    /** Add all tokens that may come next to the set, including eosToken() if the text may end. */
     allowTokens(set: TokenSet): void;
   }
   export function regexConstraint(regex: string | RegExp): Constraint;
@@ -152,80 +150,82 @@ declare module "aici" {
   export function jsonSchemaConstraint(schema: object | boolean | string): Constraint;
   export function choicesConstraint(choices: string[]): Constraint;
   export function substrConstraint(text: string, end?: string): Constraint;
-  /** One of some texts, as the option `options` of gen. */
+  /** One of several texts, as with the option `options` of gen. */
   export class ChooseConstraint extends Constraint {
     constructor(options: string[]);
   }
 
   // --- Token by token
 
-  /** What is to happen in a step. */
+  /** The decision for a step. */
   export class MidProcessResult {
     private constructor();
-    /** One token of the set is sampled. */
+    /** Sample a token of the set. */
     static bias(set: TokenSet): MidProcessResult;
-    /** So many tokens are taken back, then these appended. */
+    /** Remove `backtrack` tokens, then append `tokens`. */
     static splice(backtrack: number, tokens: Token[]): MidProcessResult;
-    /** The sequence ends. */
+    /** End the sequence. */
     static stop(): MidProcessResult;
-    /** Nothing, in this step. */
+    /** Do nothing in this step. */
     static noop(): MidProcessResult;
-    /** This NextToken is done with, before the step: what the script does next decides about it. */
+    /** End this NextToken before the step: the next action of the script decides about the step. */
     static skipMe(): MidProcessResult;
   }
 
-  /** One step of the model. Subclasses say what is allowed, and see what came. */
+  /** One step of the model. Subclasses decide which tokens are allowed, and see the result. */
   export class NextToken {
-    /** Whether eosToken() was among the tokens; subclasses may set it, too. */
+    /** Whether eosToken() was among the tokens; subclasses may set the field, too. */
     finished: boolean;
-    /** What came of the last step. */
+    /** The tokens of the last step. */
     currTokens: Token[] | null;
-    /** Called while the model computes: what is to happen? Any text, unless overridden. forkGroup: the sequences that
-     * were forked from one. */
+    /** Called while the model computes; returns the decision for the step. The default allows any text. forkGroup: the
+     * sequences forked from a common parent. */
     midProcess(forkGroup?: number[]): MidProcessResult;
-    /** Called afterwards: so many tokens were taken back, then these appended. */
+    /** Called after the step: `backtrack` tokens were removed, then `tokens` appended. */
     postProcess(backtrack: number, tokens: Token[]): void;
-    /** Nothing depends on it. Here for scripts that override it. */
+    /** Unused; for scripts that override the method. */
     isFixed(): boolean;
-    /** Takes one step, and gives the tokens that were appended. */
+    /** Take one step. Resolves to the appended tokens. */
     run(): Promise<Token[]>;
   }
 
   /** Ends the sequence. */
   export class StopToken extends NextToken {}
 
-  /** The step that appends text, after taking back what follows the label. */
+  /** A step that appends text, after removing everything after the label. */
   export class FixedTokens extends NextToken {
     constructor(text: string, following?: Label | null);
   }
 
-  /** A token that a constraint allows; the constraint is made when it is needed. `finished` when it is complete. */
+  /** A token allowed by a constraint, which is made on first use. `finished` is set when the constraint is complete. */
   export class ConstrainedToken extends NextToken {
     constructor(make: () => Constraint);
   }
 
   // --- Programs
 
-  /** Runs a function; the script has not ended before that has. A script that awaits its steps itself needs no start. */
+  /** Run a function; the script ends when the function has ended. Scripts that await their steps at the top level need
+   * no start. */
   export function start(main: () => Promise<void>): Promise<void>;
-  /** As start; logs TEST OK at the end. */
+  /** As start, but logs TEST OK at the end. */
   export function test(main: () => Promise<void>): Promise<void>;
 
   export class AssertionError extends Error {}
-  /** Throws an AssertionError unless the condition holds. */
+  /** Throw an AssertionError unless the condition holds. */
   export function assert(condition: unknown, message?: string): asserts condition;
-  /** Ends the request with this message, whoever would catch an exception. */
+  /** End the request with this message; cannot be caught. */
   export function panic(message: unknown): never;
 
   // --- The log
 
-  /** A value as text, as console.log shows it: 20 elements at most, three levels deep. */
+  /** A value as text, formatted as by console.log: at most 20 elements, three levels deep. */
   export function inspect(value: unknown, depth?: number): string;
-  /** 0: only what the script logs. 1, the default: what came of each step. 2: what gen and ConstrainedToken were told, too. */
+  /** 0: only the script's own lines. 1 (default): also the result of every step. 2: also the options of gen and
+   * ConstrainedToken. */
   export function setLogLevel(level: number): void;
   export function logLevel(): number;
 
-  /** Writes a line to the request's log. */
+  /** Write a line to the request's log. */
   type Print = (...values: unknown[]) => void;
   export const console: { log: Print; info: Print; warn: Print; error: Print; debug: Print; trace: Print };
 }
@@ -233,20 +233,20 @@ declare module "aici" {
 declare module "aici/helpers" {
   import type { GenOptions } from "aici";
 
-  /** One of the texts. */
+  /** Generate one of the texts. */
   export function choose(...choices: string[] | [string[]]): Promise<string>;
-  /** A value that the schema allows; an exception if maxTokens (1000 unless told) are not enough for it. */
+  /** Generate a value allowed by the schema; throws if maxTokens (default 1000) are not enough. */
   export function json(schema: object | boolean | string, options?: Pick<GenOptions, "maxTokens" | "storeVar">): Promise<any>;
-  /** A whole number in this range. */
+  /** Generate a whole number in this range. */
   export function integer(minimum: number, maximum: number): Promise<number>;
-  /** Text up to the end of the line, without spaces around it. The line is ended, by force after maxTokens (100 unless
-   * told). */
+  /** Generate text up to the end of the line; the result has no spaces around it. After maxTokens (default 100) the
+   * line end is forced. */
   export function line(options?: { maxTokens?: number }): Promise<string>;
-  /** A numbered list of so many lines: numbers are written, lines generated. `first` is the first number. */
+  /** Write a numbered list: the numbers are forced, the lines generated. `first`: the first number. */
   export function list(length: number, options?: { first?: number; maxTokens?: number }): Promise<string[]>;
 }
 
-// The globals: all that "aici" exports.
+// The globals: all exports of "aici".
 
 declare const $: typeof import("aici").$;
 declare const fixed: typeof import("aici").fixed;
@@ -307,14 +307,14 @@ declare const logLevel: typeof import("aici").logLevel;
 declare const console: typeof import("aici").console;
 
 interface String {
-  /** As UTF-8. */
+  /** The text as UTF-8. */
   toBuffer(): Uint8Array;
 }
 interface StringConstructor {
-  /** Of UTF-8; what is none becomes U+FFFD. */
+  /** Decode UTF-8; invalid bytes become U+FFFD. */
   fromBuffer(bytes: Uint8Array): string;
 }
 interface Uint8Array {
-  /** Of UTF-8; what is none becomes U+FFFD. */
+  /** Decode UTF-8; invalid bytes become U+FFFD. */
   decode(): string;
 }

@@ -1,7 +1,7 @@
-"""What scripts of the guest pyctrl import, as `aici` or as `pyaici.server`.
+"""The module for scripts of the controller pyctrl, imported as `aici` or as `pyaici.server`.
 
-What is awaited is a step of the sequence: text that is appended, text that the model generates, a fork, a wait. One
-step is awaited at a time, outside functions or in a coroutine that is started.
+A script awaits steps of the sequence: append text, let the model generate text, fork, wait. One step is awaited at a
+time, outside functions or in a coroutine started by `start`.
 
     import aici
 
@@ -13,31 +13,32 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator,
 from typing import Any, Literal, final
 
 log_level: int
-"""0: only what the script prints; 1, as it is at first: what came of steps; 2: also what they are to do; 3: all."""
+"""0: only the script's own prints; 1 (default): also results of steps; 2: also the steps; 3: everything."""
 
 def start(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Runs the coroutine when the script has been read; the sequence ends when it ends. At most one can be started."""
+    """Run the coroutine after the script has been read; the sequence ends when the coroutine ends. Call at most
+    once."""
 
 def test(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """`start` that prints `TEST OK` at the end."""
+    """As `start`, but print `TEST OK` at the end."""
 
 # Text and tokens.
 
 def tokenize(text: str | bytes) -> list[int]:
-    """The tokens of a text, no special ones among them."""
+    """Return the tokens of a text, without special tokens."""
 
 def detokenize(tokens: Sequence[int]) -> bytes:
-    """Special tokens have no text."""
+    """Return the text of tokens as bytes. Special tokens have no text."""
 
 def get_tokens() -> list[int]:
-    """The prompt, and all that came of steps so far."""
+    """Return the prompt and all tokens of steps so far."""
 
 def get_prompt_len() -> int: ...
 async def GetPrompt() -> list[int]:
-    """The tokens of the prompt."""
+    """Return the tokens of the prompt."""
 
 def eos_token() -> int:
-    """The token that ends a sequence."""
+    """Return the end-of-sequence token."""
 
 def token_repr(token: int) -> str:
     """For logs: the text of a token as JSON, or `EOS`, `HEX[ff]`, `EMPTY[3]`, `OOB[100000]`."""
@@ -46,10 +47,10 @@ def tokens_repr(tokens: Sequence[int]) -> str:
     """For logs: `"Hel‧lo"`."""
 
 class Label:
-    """A place: the end of the text when it was made."""
+    """A position: the end of the text when the label was made."""
 
     ptr: int
-    """The number of tokens before it."""
+    """The number of tokens before the label."""
 
     def __init__(self) -> None: ...
     def tokens_since(self) -> list[int]: ...
@@ -58,7 +59,7 @@ class Label:
 # Steps.
 
 async def FixedTokens(text: str | bytes, following: Label | None = None) -> None:
-    """Appends the text, after what follows the label, if there is one, was removed."""
+    """Append the text. With `following`, first remove everything after the label."""
 
 async def gen_tokens(
     regex: str | None = None,
@@ -74,15 +75,15 @@ async def gen_tokens(
     max_bytes: int | None = None,
     max_words: int | None = None,
 ) -> list[int]:
-    """Lets the model generate until it ends the text, the constraint can only end, the text has `stop_at` in it (which
-    stays, and so does the rest of that token), or there are `max_tokens`. No token makes the text longer than
-    `max_bytes` or begins a word beyond `max_words` (words end at a space, tab or newline): where no other may come, it
-    is over.
+    """Let the model generate tokens. The step ends when the model ends the text, when the constraint is complete, when
+    the text contains `stop_at` (which stays, as does the rest of its token), or after `max_tokens`. No token may make
+    the text longer than `max_bytes`, or begin a further word after `max_words` (words end at a space, tab or newline);
+    if no other token is left, the step ends.
 
-    At most one of: `regex`; `yacc`, the text of a grammar (.y); `substring`, any part of this text that begins with a
-    word, then `substring_end` (a double quote when there is none); `choices`, one of these texts; `options`, one of
-    these in the tokens that the tokenizer makes of it; `json_schema`, as JSON or as what `json.dumps` makes JSON of.
-    `store_var` is the variable that the text goes to.
+    At most one constraint: `regex`; `yacc`, the text of a grammar (.y); `substring`, any part of this text that begins
+    with a word, then `substring_end` (default: a double quote); `choices`, one of these texts; `options`, one of these
+    texts in the tokenizer's own tokens; `json_schema`, as JSON or as a value for `json.dumps`. `store_var`: a variable
+    that stores the text.
     """
 
 async def gen_text(
@@ -99,35 +100,35 @@ async def gen_text(
     max_bytes: int | None = None,
     max_words: int | None = None,
 ) -> str:
-    """The text of `gen_tokens`; what is no UTF-8 in it becomes U+FFFD."""
+    """As `gen_tokens`, but return the text; bytes that are not UTF-8 become U+FFFD."""
 
 async def fork(branches: int | Sequence[Branch | MidProcessResult]) -> int:
-    """So many copies of the program go on, this one among them. The result is the number of this one, from 0. With a
-    list, each copy takes its own first step."""
+    """Continue as several copies of the program, including this copy. Return the index of the copy, from 0. With a
+    list, every copy takes its first step from the list."""
 
 async def wait_vars(*names: str) -> list[bytes]:
-    """Waits until all these variables are set: by another fork. Returns their values."""
+    """Wait until another fork has set all these variables. Return the values."""
 
 async def Noop() -> None:
-    """Lets one step of the others pass."""
+    """Let one step of the other forks pass."""
 
 def fork_supported() -> Literal[True]: ...
 def backtrack_supported() -> Literal[True]: ...
 def get_config(name: str) -> int:
-    """1 for what the host can do (`fork`, `backtrack`, `ff_tokens`), else 0."""
+    """Return 1 for capabilities of the engine (`fork`, `backtrack`, `ff_tokens`), else 0."""
 
 def self_seq_id() -> int:
-    """The number of the sequence in the engine."""
+    """Return the number of the sequence in the engine."""
 
 # Variables: shared by all forks of a request.
 
 def get_var(name: str) -> bytes | None:
-    """None when it was never set."""
+    """Return the value of a variable; None if never set."""
 
 def set_var(name: str, value: str | bytes) -> None: ...
 def append_var(name: str, value: str | bytes) -> None: ...
 def check_var(name: str, expected: str | bytes) -> None:
-    """AssertionError when the variable has another value, or none."""
+    """Raise AssertionError if the variable has another value, or none."""
 
 def check_vars(expected: Mapping[str, str | bytes]) -> None: ...
 
@@ -135,11 +136,11 @@ def check_vars(expected: Mapping[str, str | bytes]) -> None: ...
 
 @final
 class TokenSet:
-    """A set of tokens, read and written like a list of bools. Empty when it is made."""
+    """A set of tokens, used like a list of bools. A new set is empty."""
 
     def __init__(self) -> None: ...
     def __len__(self) -> int:
-        """The number of all tokens. `bool()` says whether any is in the set."""
+        """Return the size of the vocabulary. `bool()` says whether the set holds any token."""
 
     def __bool__(self) -> bool: ...
     def __iter__(self) -> Iterator[bool]: ...
@@ -147,12 +148,12 @@ class TokenSet:
     def __setitem__(self, token: int, allowed: bool) -> None: ...
     def set_all(self, allowed: bool) -> None: ...
     def num_set(self) -> int:
-        """The number of tokens in the set."""
+        """Return the number of tokens in the set."""
 
 def all_tokens() -> TokenSet: ...
 
 class Constraint:
-    """What generated text must be; this one allows anything. Can be subclassed."""
+    """A constraint on generated text; the base class allows anything. Can be subclassed."""
 
     def __init__(self) -> None: ...
     def eos_allowed(self) -> bool:
@@ -163,12 +164,12 @@ class Constraint:
 
     def token_allowed(self, token: int) -> bool: ...
     def append_token(self, token: int) -> None:
-        """ValueError when it is not allowed."""
+        """Accept a token. Raise ValueError if the token is not allowed."""
 
     def allow_tokens(self, tokens: TokenSet) -> None:
-        """Adds the tokens that may come next."""
+        """Add the tokens that may come next to the set."""
 
-# ValueError says what is wrong in what these are given.
+# Each raises ValueError for an invalid argument.
 def RegexConstraint(pattern: str) -> Constraint: ...
 def CfgConstraint(grammar: str) -> Constraint: ...
 def SubStrConstraint(template: str, stop_at: str = '"') -> Constraint: ...
@@ -177,60 +178,60 @@ def ChoicesConstraint(choices: Sequence[str]) -> Constraint: ...
 def JsonSchemaConstraint(schema: str | bool | Mapping[str, Any]) -> Constraint: ...
 
 class Splice:
-    """Removes `backtrack` tokens, then appends. `when_sampled` must be empty."""
+    """Remove `backtrack` tokens, then append. `when_sampled` must be empty."""
 
     backtrack: int
     ff_tokens: Sequence[int]
     def __init__(self, when_sampled: Sequence[int] = (), backtrack: int = 0, ff_tokens: Sequence[int] = ()) -> None: ...
 
 class Branch:
-    """What a copy does first: either one splice, or a token of a set."""
+    """The first step of a copy: either one splice, or a token of a set."""
 
     splices: Sequence[Splice]
     sample_mask: TokenSet | None
     def __init__(self, splices: Sequence[Splice] = (), sample_mask: TokenSet | None = None) -> None: ...
 
 class MidProcessResult:
-    """What is wanted in a step."""
+    """The decision for a step."""
 
     @staticmethod
     def of(branch: Branch | MidProcessResult) -> MidProcessResult: ...
     @staticmethod
     def bias(mask: TokenSet) -> MidProcessResult:
-        """One of these tokens is sampled."""
+        """Sample one of these tokens."""
 
     @staticmethod
     def splice(backtrack: int, tokens: Sequence[int]) -> MidProcessResult:
-        """`backtrack` tokens are removed, then `tokens` appended."""
+        """Remove `backtrack` tokens, then append `tokens`."""
 
     @staticmethod
     def stop() -> MidProcessResult:
-        """The sequence ends."""
+        """End the sequence."""
 
     @staticmethod
     def noop() -> MidProcessResult:
-        """Nothing happens in this step."""
+        """Do nothing in this step."""
 
     @staticmethod
     def skip() -> MidProcessResult:
-        """This step is not taken; what comes after it may use it."""
+        """Skip this step; the code after the step may use it."""
 
 class NextToken(Awaitable[list[int] | None]):
-    """One step that the script decides about: a subclass defines `mid_process`. Awaiting it takes the step, and can be
-    done again and again. The result are the tokens that were appended, None when the step was skipped."""
+    """A step decided by the script: a subclass defines `mid_process`. Awaiting takes the step, and may be repeated.
+    The result is the appended tokens; None if the step was skipped."""
 
     curr_tokens: list[int] | None
     fork_group: Sequence[int]
-    """The sequences that were forked from one in this step, this one among them."""
+    """The sequences forked from a common parent in this step, including this sequence."""
 
     def mid_process(self) -> MidProcessResult | Branch: ...
     def post_process(self, backtrack: int, tokens: list[int]) -> None:
-        """After the step: `tokens` were appended after `backtrack` were removed."""
+        """Called after the step: `backtrack` tokens were removed, then `tokens` appended."""
 
     def __await__(self) -> Generator[Any, Any, list[int] | None]: ...
 
 class ConstrainedToken(NextToken):
-    """One token of a constraint, which is made at the first step."""
+    """One token of a constraint, which is made in the first step."""
 
     def __init__(self, make_constraint: Callable[[], Constraint]) -> None: ...
 

@@ -1,5 +1,5 @@
-// The answer is "yes" or "no", followed by a full stop that the model is not asked for. In C, on the bare interface: what
-// the host calls and what it answers is described in aici.h.
+// The answer is "yes" or "no", followed by a forced full stop. In C, on the bare interface: aici.h describes the callbacks
+// and their answers.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct {
 } Tokens;
 
 static Tokens words[NUM_WORDS], full_stop;
-static uint32_t possible = (1u << NUM_WORDS) - 1;  // one bit a word: it begins with the tokens so far
+static uint32_t possible = (1u << NUM_WORDS) - 1;  // one bit per word: the word begins with the tokens so far
 static uint32_t num_taken = 0;                     // tokens so far
 static int is_answered = 0;
 static uint32_t *mask, mask_bytes;
@@ -72,7 +72,7 @@ void aici_init_prompt(uint32_t self) {
   answer("{}");
 }
 
-// Before each token: force text, wait, fork or stop, or simply go on.
+// Before each token: force text, wait, fork, stop or continue.
 void aici_pre_process(uint32_t self) {
   (void)self;
   char json[256] = "{\"num_forks\":1,\"suspend\":false,\"ff_tokens\":[";

@@ -1,4 +1,4 @@
-// The answer is "yes" or "no", followed by a full stop that the model is not asked for.
+// The answer is "yes" or "no", followed by a forced full stop.
 #include "aici/controller.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/trie.hpp"
@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view WORDS[] = {"yes", "no"};
 
-// What may be written, byte by byte: the words that begin with the bytes so far, one bit each.
+// The possible words, byte by byte: one bit for each word that begins with the bytes so far.
 class OneOfTheWords {
  public:
   struct State {
@@ -33,7 +33,7 @@ class OneOfTheWords {
 
 class Answer : public aici::Controller {
  public:
-  // Before each token: force text, wait, fork or stop, or simply go on.
+  // Before each token: force text, wait, fork, stop or continue.
   aici::PreResult pre_process() override {
     return is_answered_ ? aici::PreResult::force(aici::tokenize(".")) : aici::PreResult::go_on();
   }

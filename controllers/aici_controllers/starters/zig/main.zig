@@ -1,4 +1,4 @@
-//! The answer is "yes" or "no", followed by a full stop that the model is not asked for.
+//! The answer is "yes" or "no", followed by a forced full stop.
 const std = @import("std");
 const aici = @import("aici");
 
@@ -7,7 +7,7 @@ pub const panic = aici.panic;
 const words = [_][]const u8{ "yes", "no" };
 
 const Answer = struct {
-    /// The tokens of each word, and whether it begins with those so far.
+    /// The tokens of each word, and whether the word begins with the tokens so far.
     tokens: [words.len][]const aici.Token,
     possible: [words.len]bool = @splat(true),
     full_stop: []const aici.Token,
@@ -21,7 +21,7 @@ const Answer = struct {
         return self;
     }
 
-    /// Before each token: force text, wait, fork or stop, or simply go on.
+    /// Before each token: force text, wait, fork, stop or continue.
     pub fn preProcess(self: *Answer) aici.PreResult {
         return if (self.is_answered) .{ .ff_tokens = self.full_stop } else .{};
     }

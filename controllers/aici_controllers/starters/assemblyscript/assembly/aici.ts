@@ -1,4 +1,4 @@
-// The interface between a controller and its host. What each call means is described in `aici.h`.
+// The interface between a controller and the runtime; `aici.h` describes every call.
 
 @external("env", "aici_host_read_blob")
 declare function readBlobInto(blob: u32, dst: usize, size: u32): u32;
@@ -23,12 +23,12 @@ declare function fdWrite(fd: u32, vectors: usize, numVectors: u32, written: usiz
 
 export type Token = u32;
 
-/// What to do before the next token: 0 forks stop, more than 1 fork; `ffTokens` are appended without sampling.
+/// The decision before the next token: 0 forks stop, more than 1 fork; `ffTokens` are appended without sampling.
 export class PreResult {
   constructor(public ffTokens: Token[] = [], public numForks: u32 = 1, public suspend: bool = false) {}
 }
 
-/// What the next token may be. Without a mask: stop, or remove `backtrack` tokens and append `ffTokens`.
+/// The decision about the next token. Without a mask: stop, or remove `backtrack` tokens and append `ffTokens`.
 export class MidResult {
   constructor(public mask: Mask | null, public backtrack: u32 = 0, public ffTokens: Token[] = []) {}
   static stop(): MidResult {
@@ -36,7 +36,7 @@ export class MidResult {
   }
 }
 
-/// One bit a token.
+/// One bit per token.
 export class Mask {
   private words: StaticArray<u32> = new StaticArray<u32>((vocabSize() + 31) / 32);
   clear(): void {
@@ -56,7 +56,7 @@ export abstract class Controller {
     return new PreResult();
   }
   abstract midProcess(forkGroup: u32[]): MidResult;
-  /// `tokens` were appended after `backtrack` were removed. Returns whether to stop.
+  /// `tokens` were appended after `backtrack` tokens had been removed. Returns whether to stop.
   postProcess(tokens: Token[], _backtrack: u32): bool {
     return tokens.includes(eosToken());
   }
@@ -74,12 +74,12 @@ export function vocabSize(): u32 {
   return header[5];
 }
 
-/// The argument that the request gave to this controller.
+/// The argument of this controller, from the request.
 export function moduleArg(): string {
   return String.UTF8.decode(readBlob(moduleArgBlob()));
 }
 
-/// Tokens of text, no special tokens added.
+/// The tokens of a text, without special tokens.
 export function tokenize(text: string): Token[] {
   const utf8 = String.UTF8.encode(text);
   const blob = readBlob(tokenizeBlob(changetype<usize>(utf8), utf8.byteLength));
@@ -102,7 +102,7 @@ export function fail(why: string): void {
   unreachable();
 }
 
-/// What the language calls when an assertion fails; `aici ctrl build` puts it in the place of an import.
+/// Called by the language when an assertion fails; `aici ctrl build` puts the function in place of an import.
 export function abort(message: string | null, file: string | null, line: u32, column: u32): void {
   const what = message ? message : "abort";
   fail((file ? file : "") + ":" + line.toString() + ":" + column.toString() + ": " + what);
@@ -113,7 +113,7 @@ function giveBack(json: string): void {
   returnResult(changetype<usize>(utf8), utf8.byteLength);
 }
 
-/// The numbers of `key` in the argument of this callback: the host writes it without white space.
+/// The numbers of `key` in the argument of this callback: the runtime writes JSON without white space.
 function numbers(key: string): u32[] {
   const json = String.UTF8.decode(readBlob(processArgBlob()));
   const start = json.indexOf('"' + key + '":');
@@ -141,7 +141,7 @@ function jsonOf(tokens: Token[]): string {
   return "[" + tokens.join(",") + "]";
 }
 
-// What the exports of the interface do; see the end of index.ts.
+// The implementation of the exports; see the end of index.ts.
 
 export function runInitPrompt(controller: Controller): void {
   controller.initPrompt(numbers("prompt"));

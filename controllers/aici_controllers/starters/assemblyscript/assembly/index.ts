@@ -1,10 +1,10 @@
-// The answer is "yes" or "no", followed by a full stop that the model is not asked for.
+// The answer is "yes" or "no", followed by a forced full stop.
 import * as aici from "./aici";
 
 const WORDS: string[] = ["yes", "no"];
 
 class Answer extends aici.Controller {
-  /// The tokens of each word, and whether it begins with those so far.
+  /// The tokens of each word, and whether the word begins with the tokens so far.
   private tokens: aici.Token[][] = [];
   private possible: bool[] = [];
   private numTaken: i32 = 0;
@@ -19,7 +19,7 @@ class Answer extends aici.Controller {
     }
   }
 
-  /// Before each token: force text, wait, fork or stop, or simply go on.
+  /// Before each token: force text, wait, fork, stop or continue.
   preProcess(): aici.PreResult {
     return this.isAnswered ? new aici.PreResult(aici.tokenize(".")) : new aici.PreResult();
   }
@@ -50,7 +50,7 @@ class Answer extends aici.Controller {
   }
 }
 
-// The exports of the interface. An instance serves one sequence, so that one controller is all there is.
+// The exports of the interface. An instance serves one sequence, so there is a single controller.
 let controller: aici.Controller | null = null;
 
 export function aici_init(): void {}

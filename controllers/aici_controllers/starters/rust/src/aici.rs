@@ -1,4 +1,4 @@
-//! The interface between a controller and its host. What each call means is described in `aici.h`.
+//! The interface between a controller and the runtime; `aici.h` describes every call.
 
 mod host {
     #[link(wasm_import_module = "env")]
@@ -21,7 +21,7 @@ mod host {
 
 pub type Token = u32;
 
-/// What to do before the next token: `num_forks` 0 stops, more than 1 forks; `ff_tokens` are appended without sampling.
+/// The decision before the next token: `num_forks` 0 stops, more than 1 forks; `ff_tokens` are appended without sampling.
 pub struct PreResult {
     pub num_forks: u32,
     pub suspend: bool,
@@ -37,14 +37,14 @@ impl PreResult {
     }
 }
 
-/// What the next token may be; or remove `backtrack` tokens, then append `ff_tokens`.
+/// The decision about the next token; or remove `backtrack` tokens, then append `ff_tokens`.
 pub enum MidResult<'a> {
     Stop,
     Sample(&'a Mask),
     Splice { backtrack: u32, ff_tokens: Vec<Token> },
 }
 
-/// One bit a token.
+/// One bit per token.
 pub struct Mask(Vec<u32>);
 
 impl Mask {
@@ -65,7 +65,7 @@ pub trait Controller {
         PreResult::go_on()
     }
     fn mid_process(&mut self, fork_group: &[u32]) -> MidResult<'_>;
-    /// `tokens` were appended after `backtrack` were removed. Returns whether to stop.
+    /// `tokens` were appended after `backtrack` tokens had been removed. Returns whether to stop.
     fn post_process(&mut self, tokens: &[Token], _backtrack: u32) -> bool {
         tokens.contains(&eos_token())
     }
@@ -91,12 +91,12 @@ pub fn eos_token() -> Token {
     unsafe { host::aici_host_eos_token() }
 }
 
-/// The argument that the request gave to this controller.
+/// The argument of this controller, from the request.
 pub fn module_arg() -> String {
     String::from_utf8_lossy(&read_blob(unsafe { host::aici_host_module_arg() })).into_owned()
 }
 
-/// Tokens of text, no special tokens added.
+/// The tokens of a text, without special tokens.
 pub fn tokenize(text: &str) -> Vec<Token> {
     words(&read_blob(unsafe { host::aici_host_tokenize(text.as_ptr(), text.len() as u32) }))
 }
@@ -125,7 +125,7 @@ fn give_back(json: &str) {
     unsafe { host::aici_host_return_process_result(json.as_ptr(), json.len() as u32) };
 }
 
-/// The value of `key` in the argument of this callback: the host writes it without white space.
+/// The value of `key` in the argument of this callback: the runtime writes JSON without white space.
 fn field(key: &str) -> Option<String> {
     let json = String::from_utf8_lossy(&read_blob(unsafe { host::aici_host_process_arg() })).into_owned();
     let start = json.find(&format!("\"{key}\":"))? + key.len() + 3;
@@ -174,7 +174,7 @@ pub fn run_post_process(controller: &mut dyn Controller) {
     give_back(&format!("{{\"stop\":{stop}}}"));
 }
 
-/// Defines the exports of the interface around a Controller that `$make` makes. Use once, in the root of the crate.
+/// Defines the exports of the interface around a Controller made by `$make`. Use once, in the root of the crate.
 #[macro_export]
 macro_rules! expose {
     ($type:ty, $make:expr) => {

@@ -1,4 +1,4 @@
-//! The answer is "yes" or "no", followed by a full stop that the model is not asked for.
+//! The answer is "yes" or "no", followed by a forced full stop.
 
 #[allow(dead_code)]
 mod aici;
@@ -8,7 +8,7 @@ use aici::{Mask, MidResult, PreResult, Token};
 const WORDS: [&str; 2] = ["yes", "no"];
 
 struct Answer {
-    /// The tokens of each word that begins with those so far.
+    /// The tokens of every word that begins with the tokens so far.
     possible: Vec<(&'static str, Vec<Token>)>,
     num_taken: usize,
     is_answered: bool,
@@ -23,7 +23,7 @@ impl Answer {
 }
 
 impl aici::Controller for Answer {
-    /// Before each token: force text, wait, fork or stop, or simply go on.
+    /// Before each token: force text, wait, fork, stop or continue.
     fn pre_process(&mut self) -> PreResult {
         if self.is_answered {
             PreResult::force(aici::tokenize("."))
