@@ -1,5 +1,5 @@
-// The guests `regex` and `json_schema` without their fast masks: each token of the tree is pushed byte by byte. What
-// begins with a brace is the argument of json_schema.
+// The guests `regex` and `json_schema` without their fast masks: each token of the tree is pushed byte by byte. An
+// argument that begins with a brace is for json_schema.
 #include "aici/json_schema.hpp"
 #include "aici/json_value.hpp"
 #include "aici/recognizer_controller.hpp"

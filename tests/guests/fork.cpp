@@ -1,4 +1,4 @@
-// Forks once into two, which allow everything from then on. Each logs its place in the fork group.
+// Forks once into two guests, which allow everything afterwards. Each guest logs its place in the fork group.
 #include "aici/controller.hpp"
 #include "aici/trie.hpp"
 

@@ -1,5 +1,5 @@
-// Answers with the tables of grammars: {"grammars": [text, ...]} -> [{"problems", "table"}, ...]; table is null after an
-// error, and otherwise holds what tests/support/lr_oracle.py needs to run it.
+// Answers with the tables of grammars: {"grammars": [text, ...]} -> [{"problems", "table"}, ...]; table is null after
+// an error, and otherwise holds the data needed by tests/support/lr_oracle.py to run the grammar.
 #include "aici/grammar/reader.hpp"
 #include "aici/grammar/tables.hpp"
 #include "aici/json.hpp"
@@ -61,7 +61,7 @@ aici::Text answer_for(std::string_view text) {
   return out << "],\"table\":" << table << '}';
 }
 
-// The strings of an array, one after the other, each with its quotes.
+// The strings of an array in order, each with its quotes.
 aici::Text answer(std::string_view question) {
   std::string_view rest = *aici::json::get(question, "grammars");
   aici::Text out("[");

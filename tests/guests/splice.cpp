@@ -1,5 +1,5 @@
-// Forces its argument, "text": first as a splice without backtracking; then lets one token be sampled, takes it back and
-// puts the text in its place; then stops.
+// Forces its argument "text": first as a splice without backtracking; then samples a token, removes the token and
+// appends the text in its place; then stops.
 #include "aici/controller.hpp"
 #include "aici/trie.hpp"
 

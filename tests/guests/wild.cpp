@@ -1,4 +1,4 @@
-// Gives the host pointers and lengths outside its memory. The argument is a digit that says to which call.
+// Passes pointers and lengths outside its memory to host functions. The argument is a digit that selects the function.
 #include "aici/controller.hpp"
 
 struct Wild : aici::Controller {

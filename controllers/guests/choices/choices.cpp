@@ -1,4 +1,4 @@
-// Generated text is one of the texts given as the argument, a JSON array of strings.
+// The generated text is one of the texts in the argument, a JSON array of strings.
 #include "aici/choices.hpp"
 
 #include "aici/json.hpp"
@@ -29,7 +29,7 @@ AICI_EXPOSE(Choices)
 
 namespace {
 
-// {"choices"} -> {} when they are fine, else {"position", "message"}.
+// {"choices"} -> {} if valid, else {"position", "message"}.
 aici::Text check(std::string_view question) {
   std::optional<aici::json::Problem> problem;
   aici::read_choices(*aici::json::get(question, "choices"), problem);

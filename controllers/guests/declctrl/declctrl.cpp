@@ -1,4 +1,4 @@
-// Runs the steps of the argument, a JSON document, as README.md describes them.
+// Run the steps of the argument, a JSON document described in README.md.
 #include <algorithm>
 
 #include "aici/script/constraints.hpp"
@@ -35,20 +35,20 @@ class Program final : public script::Program {
   bool own_done(uint32_t, aici::Tokens) override { return true; }
 
  private:
-  // Labels that a branch has set are not known after it.
+  // Labels set by a branch are unknown after the branch.
   struct Frame {
     std::vector<Step>* steps;
     size_t next;
     size_t num_labels;
   };
 
-  // The token before which there are so many has this label. In the order of the steps, and so of the tokens.
+  // The label stands before the token with this index. In the order of the steps, and therefore of the tokens.
   struct Label {
     Text name;
     size_t position;
   };
 
-  // Up to where there is something to wait for.
+  // Run until a step must be awaited.
   void run() {
     while (!frames_.empty()) {
       Frame& frame = frames_.back();
@@ -87,7 +87,7 @@ class Program final : public script::Program {
     __builtin_unreachable();
   }
 
-  // The reader has seen to it that there is such a label.
+  // The reader has checked that the label exists.
   size_t forget_from(std::string_view name) {
     auto label = labels_.begin();
     while (label->name.view() != name) ++label;

@@ -1,4 +1,4 @@
-// What expressions mean, when their step is reached.
+// Evaluate expressions when their step is reached.
 #include "aici/host.hpp"
 #include "aici/variables.hpp"
 #include "ast.hpp"

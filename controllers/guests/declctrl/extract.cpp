@@ -1,4 +1,5 @@
-// Runs the instructions of a pattern over a text, each at each place once: what has led to nothing there is not tried again.
+// Run the instructions of a pattern over a text. Each instruction runs at most once per position: a failed attempt is
+// not repeated.
 #include "extract.hpp"
 
 #include "aici/host.hpp"
@@ -22,11 +23,11 @@ std::optional<Match> Pattern::find(std::string_view text, size_t from) const {
   struct Try {
     int32_t at;  // in the code; negative: undo a Save
     size_t position;
-    size_t bound;  // what it was
+    size_t bound;  // the previous value
   };
   size_t num_states = (code_.size() + 1) * (text.size() + 1);
   if (num_states > MAX_STATES) aici::fail("Extract: the text times the pattern is too large");
-  std::vector<bool> seen(num_states);  // of these nothing came
+  std::vector<bool> seen(num_states);  // attempts that failed
   std::vector<size_t> bounds(2 * num_groups_ + 2, Match::NONE);
   std::vector<Try> tries;
   for (size_t begin = from; begin <= text.size(); begin++) {
@@ -85,11 +86,11 @@ std::optional<Match> Pattern::find(std::string_view text, size_t from) const {
 namespace {
 
 struct Piece {
-  std::string_view text{};       // that stands for itself
-  std::optional<size_t> group{};  // whose text stands here
+  std::string_view text{};       // stands for itself
+  std::optional<size_t> group{};  // its text is inserted here
 };
 
-// Takes the next piece off a form; nullopt where it is wrong.
+// Take the next piece off a form; nullopt if the form is invalid.
 std::optional<Piece> next_piece(std::string_view& form) {
   if (form[0] != '$') {
     std::string_view text = form.substr(0, form.find('$'));
@@ -124,7 +125,7 @@ Text Match::expand(std::string_view text, std::string_view form) const {
   Text out;
   while (!form.empty()) {
     std::optional<Piece> piece = next_piece(form);
-    if (!piece) break;  // Pattern::check has seen to it
+    if (!piece) break;  // checked by Pattern::check
     if (!piece->group) {
       out << piece->text;
     } else if (size_t begin = bounds[2 * *piece->group], end = bounds[2 * *piece->group + 1]; begin != NONE && end != NONE) {

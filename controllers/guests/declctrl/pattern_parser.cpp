@@ -56,7 +56,7 @@ std::vector<Range> class_of(char letter) {
   }
 }
 
-// Of ranges in order that do not meet.
+// The complement of ordered, disjoint ranges.
 std::vector<Range> opposite(const std::vector<Range>& ranges) {
   std::vector<Range> others;
   uint32_t next = 0;
@@ -181,7 +181,7 @@ class PatternParser {
     return {{Kind::Set, static_cast<int32_t>(out_.sets_.size()) - 1}};
   }
 
-  // One code point, or a class like \d, whose ranges are added.
+  // One code point, or a class such as \d, whose ranges are added.
   uint32_t letter(std::vector<Range>& ranges) {
     if (!accept('\\')) {
       std::optional<uint32_t> code_point = aici::next_code_point(text_, at_);  // JSON is UTF-8
@@ -219,7 +219,7 @@ class PatternParser {
     if (!accept(']')) refuse("this class is not closed");
     if (!is_opposite) return ranges;
     std::vector<Range> others = opposite({});
-    for (Range range : ranges) {  // what is in none of them
+    for (Range range : ranges) {  // code points in none of the ranges
       std::vector<Range> left;
       for (Range other : others) {
         if (other.first < range.first) left.push_back({other.first, std::min(other.last, range.first - 1)});

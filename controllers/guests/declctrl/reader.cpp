@@ -1,4 +1,4 @@
-// From JSON to steps. Everything that is wrong is found here, before the first token.
+// From JSON to steps. All errors are found here, before the first token.
 #include <algorithm>
 #include <initializer_list>
 
@@ -33,7 +33,7 @@ class Reader {
     problems << (problems.empty() ? "#" : "\n#") << aici::json::pointer_to(root_, place) << ": " << why;
   }
 
-  // Whether `value` is an object with these keys, of which some are needed. A key whose value is null is left out.
+  // Whether `value` is an object with these keys, some of them required. A key with the value null counts as absent.
   bool check_keys(const Value& value, Names known, Names needed) {
     if (!value.is(Value::Kind::Object)) return refuse(value, "expected an object"), false;
     bool is_good = true;
@@ -61,13 +61,13 @@ class Reader {
     return why;
   }
 
-  // The value of a key that is there and not null.
+  // The value of a key that is present and not null.
   static const Value* get(const Value& object, std::string_view key) {
     const Value* value = object.find(key);
     return value && !value->is(Value::Kind::Null) ? value : nullptr;
   }
 
-  // The one key of an object, and what it says.
+  // The single key of an object, and its value.
   const Value* tagged(const Value& value, Names tags, std::string_view what, std::string_view& tag) {
     bool is_one = value.is(Value::Kind::Object) && value.keys.size() == 1;
     auto found = is_one ? std::find(tags.begin(), tags.end(), value.keys[0].view()) : tags.end();
@@ -242,7 +242,7 @@ class Reader {
       std::vector<Text> known = labels;
       step.branches.push_back(steps(branch, known));
       if (step.branches.back().empty()) refuse(branch, "expected an array of steps, one at least");
-      // What stays is the beginning of what was known.
+      // The result is a prefix of the labels known before.
       size_t kept = 0;
       while (kept < after.size() && kept < known.size() && known[kept].view() == after[kept].view()) kept++;
       after.erase(after.begin() + static_cast<ptrdiff_t>(kept), after.end());

@@ -1,4 +1,4 @@
-// Generated text is a sentence of the grammar given as the argument, the text of a .y file.
+// The generated text is a sentence of the grammar in the argument, the text of a .y file.
 #include "aici/grammar/accepts.hpp"
 #include "aici/grammar/check.hpp"
 #include "aici/grammar/parser.hpp"
@@ -25,7 +25,7 @@ GrammarRecognizer constraint_from_arg() {
 }
 
 struct GrammarController : aici::RecognizerController<GrammarRecognizer> {
-  // The grammar comes first: a bad one is refused before the vocabulary is read.
+  // The grammar comes first, so an invalid grammar is refused before the vocabulary is read.
   explicit GrammarController(GrammarRecognizer constraint = constraint_from_arg())
       : RecognizerController(aici::TokTrie::from_host(), static_cast<GrammarRecognizer&&>(constraint)) {}
 };

@@ -23,7 +23,7 @@ void free_opaque(JSRuntime*, JSValueConst object, JSClassID id) {
   delete static_cast<T*>(JS_GetOpaque(object, id));
 }
 
-// An object of the class that was called with `new`, or of one derived from it.
+// An object of the class called with `new`, or of a derived class.
 JSValue construct(JSContext* ctx, JSValueConst new_target, JSClassID id, void* opaque) {
   Value prototype(ctx, JS_GetPropertyStr(ctx, new_target, "prototype"));
   if (prototype.is_exception()) return JS_EXCEPTION;
@@ -76,7 +76,7 @@ JSValue num_set(JSContext* ctx, JSValueConst self, int, JSValueConst*) {
   return JS_NewInt32(ctx, num);
 }
 
-// (at most so many, whether in the set)
+// (at most this many, whether in the set)
 JSValue set_to_array(JSContext* ctx, JSValueConst self, int argc, JSValueConst* argv) {
   TokenSet* set = to_token_set(ctx, self);
   double most = static_cast<double>(UINT32_MAX);

@@ -1,4 +1,4 @@
-// What scripts hold of the SDK's objects: token sets and constraints.
+// The SDK's objects as held by scripts: token sets and constraints.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,17 +14,17 @@ void add_classes(JSContext* ctx);
 Value token_set_class(JSContext* ctx);
 Value constraint_class(JSContext* ctx);
 
-// Null, and an exception is pending, where it is none.
+// Null, with a pending exception, for any other value.
 aici::TokenSet* to_token_set(JSContext* ctx, JSValueConst value);
 
-// nullopt, and an exception is pending, where it is no token of the vocabulary.
+// nullopt, with a pending exception, if the value is not a token of the vocabulary.
 std::optional<aici::TokenId> to_token(JSContext* ctx, JSValueConst value);
 std::optional<std::vector<aici::TokenId>> to_tokens(JSContext* ctx, JSValueConst array);
 
-// A constraint by its kind and the arguments for that kind. Null, and an exception is pending, where it cannot be made.
+// A constraint by its kind and the arguments of the kind. Null, with a pending exception, if invalid.
 std::unique_ptr<aici::Constraint> make_constraint(JSContext* ctx, int argc, JSValueConst* argv);
 
-// A MidProcessResult. Its mask is copied into `mask`. nullopt, and an exception is pending, where it is none.
+// A MidProcessResult. Its mask is copied into `mask`. nullopt, with a pending exception, for any other value.
 std::optional<aici::script::OwnStep> to_own_step(JSContext* ctx, JSValueConst result, aici::TokenSet& mask);
 
 }  // namespace jsctrl

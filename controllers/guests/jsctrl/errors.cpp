@@ -4,7 +4,7 @@ namespace jsctrl {
 
 namespace {
 
-// Without the lines of the library and of the interpreter, which a script's author has not written.
+// Without the lines of the library and of the interpreter, which the author of the script has not written.
 void append_frames(aici::Text& out, std::string_view stack) {
   while (!stack.empty()) {
     size_t end = stack.find('\n');
@@ -29,7 +29,7 @@ aici::Text describe_error(JSContext* ctx, JSValueConst error) {
 }
 
 JSValue throw_error(JSContext* ctx, std::string_view message) {
-  JS_ThrowTypeError(ctx, "%s", "");  // which cuts its message off; it notes where the script is
+  JS_ThrowTypeError(ctx, "%s", "");  // which truncates the message and notes the position in the script
   JSValue error = JS_GetException(ctx);
   Value text = from_text(ctx, message);
   JS_DefinePropertyValueStr(ctx, error, "message", text.release(), JS_PROP_WRITABLE | JS_PROP_CONFIGURABLE);

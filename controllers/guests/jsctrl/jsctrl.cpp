@@ -1,4 +1,4 @@
-// A script in JavaScript, the argument, decides what is generated.
+// A script in JavaScript, the argument, decides which text is generated.
 #include <sys/time.h>
 #include <time.h>
 
@@ -19,7 +19,7 @@ struct JsController : aici::script::ScriptController {
 AICI_EXPOSE(JsController)
 
 extern "C" {
-// There is no clock in a guest: it stands still, so that a script does the same each time.
+// A guest has no clock: time stands still, so that a script does the same each time.
 int gettimeofday(timeval* time, void*) {
   *time = {};
   return 0;

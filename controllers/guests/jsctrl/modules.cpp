@@ -26,7 +26,7 @@ JSModuleDef* compile(JSContext* ctx, const char (&source)[N], const char* name) 
   return compiled.is_exception() ? nullptr : static_cast<JSModuleDef*>(JS_VALUE_GET_PTR(compiled.get()));
 }
 
-// "aici" itself is there already.
+// "aici" itself is loaded already.
 JSModuleDef* load(JSContext* ctx, const char* name, void*) {
   std::string_view wanted(name);
   if (wanted == "aici/native") return add_natives(ctx);

@@ -1,4 +1,4 @@
-// The modules that scripts can import.
+// The modules available to scripts.
 #pragma once
 #include <string_view>
 
@@ -6,12 +6,12 @@
 
 namespace jsctrl {
 
-// The module "aici"; a 0 follows it.
+// The source of module "aici", followed by a 0.
 std::string_view library_source();
 
 void use_modules(JSRuntime* runtime);
 
-// The module "aici/native": what the library is made of.
+// The module "aici/native": the functions used by the library.
 JSModuleDef* add_natives(JSContext* ctx);
 
 }  // namespace jsctrl

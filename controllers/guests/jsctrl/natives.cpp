@@ -1,4 +1,5 @@
-// The module "aici/native": what the library in aici.js is made of. Arguments are checked there where a check needs words.
+// The module "aici/native": the functions used by the library in aici.js. aici.js checks arguments if a check needs a
+// message.
 #include "aici/variables.hpp"
 #include "classes.hpp"
 #include "modules.hpp"
@@ -16,7 +17,7 @@ Sequence& sequence_of(JSContext* ctx) { return JsProgram::of(ctx).sequence(); }
 
 // --- Steps
 
-// (text, how many tokens to keep)
+// (text, number of tokens to keep)
 JSValue fixed(JSContext* ctx, JSValueConst, int argc, JSValueConst* argv) {
   std::optional<aici::Text> text = to_bytes(ctx, argv[0]);
   if (!text) return JS_EXCEPTION;
@@ -29,7 +30,7 @@ JSValue fixed(JSContext* ctx, JSValueConst, int argc, JSValueConst* argv) {
   return JsProgram::of(ctx).wait_for(static_cast<Fixed&&>(step), JsProgram::Gives::Tokens, "fixed");
 }
 
-// (most tokens, most bytes, most words, stop text, variable, kind of constraint, its arguments...); 0: no such bound
+// (max tokens, max bytes, max words, stop text, variable, kind of constraint, its arguments...); 0: no limit
 JSValue gen(JSContext* ctx, JSValueConst, int argc, JSValueConst* argv) {
   Gen step;
   uint32_t max_bytes = 0, max_words = 0;
@@ -141,7 +142,7 @@ JSValue set_log_level(JSContext* ctx, JSValueConst, int, JSValueConst* argv) {
   return JS_ToInt32(ctx, &sequence_of(ctx).log_level, argv[0]) < 0 ? JS_EXCEPTION : JS_UNDEFINED;
 }
 
-// The number of arguments is also how many are there at least when the function is called.
+// The number of arguments is also the minimum number present in a call.
 const JSCFunctionListEntry NATIVES[] = {
     JS_CFUNC_DEF("fixed", 1, fixed),
     JS_CFUNC_DEF("gen", 5, gen),

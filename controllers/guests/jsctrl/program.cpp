@@ -10,7 +10,7 @@ using namespace aici::script;
 
 namespace {
 
-// Of the guest's own stack. The host's stack, which holds more of the same calls, has 2 MB (see guest.toml).
+// Of the guest's own stack. The native stack, which holds more of the same calls, has 2 MB (see guest.toml).
 constexpr size_t MAX_STACK_BYTES = 512 * 1024;
 
 }  // namespace
@@ -33,7 +33,7 @@ void JsProgram::start() {
   constexpr std::string_view BYTE_ORDER_MARK = "\xEF\xBB\xBF";
   if (source.starts_with(BYTE_ORDER_MARK)) source.remove_prefix(BYTE_ORDER_MARK.size());
   aici::Text terminated(source);
-  terminated << '\0';  // which the parser reads
+  terminated << '\0';  // for the parser
   run_module(terminated.view().substr(0, source.size()), "main");
   run_jobs();
 }

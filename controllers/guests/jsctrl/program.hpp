@@ -17,12 +17,13 @@ class JsProgram final : public aici::script::Program {
   aici::script::OwnStep own_step(aici::Tokens fork_group) override;
   bool own_done(uint32_t backtrack, aici::Tokens tokens) override;
 
-  // What follows is for the functions that scripts call.
+  // The members below are for the functions called by scripts.
   static JsProgram& of(JSContext* ctx) { return *static_cast<JsProgram*>(JS_GetContextOpaque(ctx)); }
 
   enum class Gives : uint8_t { Tokens, Fork, Values, Nothing, OwnTokens };
 
-  // A promise of what comes of the step; an exception when the script waits already. `name` is what the script called.
+  // A promise of the outcome of the step; an exception if the script already waits. `name`: the function called by the
+  // script.
   JSValue wait_for(aici::script::Step step, Gives gives, const char* name);
   JSValue wait_for_own(JSValueConst next_token);
 
@@ -44,12 +45,12 @@ class JsProgram final : public aici::script::Program {
   Gives gives_ = Gives::Nothing;
   const char* awaited_ = "";
   Value resolve_{};
-  Value own_{};                           // the NextToken whose step it is
-  std::vector<aici::TokenId> own_tokens_;  // what came of it
+  Value own_{};                           // the NextToken of the current step
+  std::vector<aici::TokenId> own_tokens_;  // its outcome
   bool has_held_ = false;                 // its last answer was: nothing in this step
   aici::TokenSet own_mask_;
-  std::vector<Value> roots_;              // promises of the module, and of what `start` runs
-  std::vector<Value> rejected_;           // promises, each followed by its reason, that nobody has handled
+  std::vector<Value> roots_;              // promises of the module, and of functions run by `start`
+  std::vector<Value> rejected_;           // unhandled promises, each followed by its reason
 };
 
 }  // namespace jsctrl

@@ -8,7 +8,7 @@ std::optional<aici::Text> to_text(JSContext* ctx, JSValueConst value) {
   if (!chars) return std::nullopt;
   aici::Text text;
   for (size_t i = 0, start = 0; i <= len; i++) {
-    // The interpreter writes a half as three bytes, of which UTF-8 never has these two.
+    // The interpreter writes half a pair as three bytes; valid UTF-8 never contains the first two.
     bool is_half = i + 2 < len && chars[i] == '\xED' && static_cast<unsigned char>(chars[i + 1]) >= 0xA0;
     if (!is_half && i < len) continue;
     text << std::string_view(chars + start, i - start);

@@ -36,8 +36,8 @@ class Value {
   JSValue value_ = JS_UNDEFINED;
 };
 
-// As UTF-8; nullopt, and an exception is pending, where it cannot be made a string. Halves of surrogate pairs, which are no
-// characters, become U+FFFD.
+// As UTF-8; nullopt, with a pending exception, if the value has no string form. Halves of surrogate pairs, which are
+// not characters, become U+FFFD.
 std::optional<aici::Text> to_text(JSContext* ctx, JSValueConst value);
 
 // Of a string, or the bytes of a Uint8Array.
@@ -64,7 +64,7 @@ inline Value from_tokens(JSContext* ctx, aici::Tokens tokens) {
   return array;
 }
 
-// The elements of an array; nullopt, and an exception is pending, where it is none or `convert` gives nullopt.
+// The elements of an array; nullopt, with a pending exception, if the value is no array or `convert` returns nullopt.
 template <typename T, typename Convert>
 std::optional<std::vector<T>> to_vector(JSContext* ctx, JSValueConst array, const char* what, Convert convert) {
   if (!JS_IsArray(array)) {

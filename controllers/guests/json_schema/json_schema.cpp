@@ -1,4 +1,4 @@
-// Generated text is JSON that the schema of the argument allows: {"schema", "whitespace", "lenient", "formats"}.
+// The generated text is JSON allowed by the schema in the argument: {"schema", "whitespace", "lenient", "formats"}.
 #include "aici/json_schema.hpp"
 
 #include "aici/json.hpp"
@@ -70,7 +70,7 @@ Constraint constraint_from_arg() {
 }
 
 struct JsonSchemaController : aici::RecognizerController<Constraint> {
-  // The schema comes first: a bad one is refused before the vocabulary is read.
+  // The schema comes first, so an invalid schema is refused before the vocabulary is read.
   explicit JsonSchemaController(Constraint constraint = constraint_from_arg())
       : RecognizerController(aici::TokTrie::from_host(), static_cast<Constraint&&>(constraint)) {}
 };
@@ -84,7 +84,7 @@ Text as_json(const std::vector<Problem>& problems) {
   return out << ']';
 }
 
-// null when `text` is accepted, else how many of its bytes are the beginning of an accepted text.
+// null if `text` is accepted, else the length in bytes of its longest prefix that begins an accepted text.
 Text walk(aici::RegexRecognizer& recognizer, std::string_view text) {
   auto state = recognizer.initial();
   for (size_t i = 0; i < text.size(); i++) {
@@ -96,8 +96,8 @@ Text walk(aici::RegexRecognizer& recognizer, std::string_view text) {
   return Text("null");
 }
 
-// The argument, and perhaps "texts" -> {"problems", "dropped"}, lists of {"pointer", "keyword", "message"}, and "texts":
-// for each null when it is accepted, else the number of its bytes that are the beginning of an accepted text.
+// The argument, and optionally "texts" -> {"problems", "dropped"}, lists of {"pointer", "keyword", "message"}, and
+// "texts": for each text null if accepted, else the length in bytes of its longest prefix that begins an accepted text.
 Text check(std::string_view question) {
   Report report;
   Value value;

@@ -1,5 +1,5 @@
-// Between the interpreter, which is C, and the controller, which is C++. Neither a longjmp nor an error of Python crosses
-// from one to the other: what can fail says so.
+// The interface between the interpreter, in C, and the controller, in C++. Neither a longjmp nor a Python error crosses
+// the interface: a function that can fail returns whether it failed.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// Borrowed: what is returned lives until the next call of anything here.
+// Borrowed: a result is valid until the next call of any function here.
 typedef struct PyText {
   const char* data;
   size_t size;
@@ -25,7 +25,7 @@ typedef struct PyTokens {
   size_t size;
 } PyTokens;
 
-// ---- What the interpreter asks of the controller.
+// ---- Functions of the controller, called by the interpreter.
 
 PyTokens guest_tokens(void);  // of the sequence so far
 size_t guest_prompt_len(void);
@@ -34,18 +34,18 @@ uint32_t guest_eos(void);
 uint32_t guest_seq_id(void);
 PyTokens guest_tokenize(PyText text);
 PyText guest_decode(PyTokens tokens);
-PyText guest_valid_text(PyText bytes);  // U+FFFD in place of what is not UTF-8
+PyText guest_valid_text(PyText bytes);  // U+FFFD in place of bytes that are not UTF-8
 
-bool guest_get_variable(PyText name, PyText* value);  // false: it was never set
+bool guest_get_variable(PyText name, PyText* value);  // false: never set
 void guest_set_variable(PyText name, PyText value);
 void guest_append_variable(PyText name, PyText value);
 
 void guest_print(PyText text);
 
-// What the program waits for from now on. False when it waits for something else already.
+// The step to wait for from now on. Returns false if the program already waits for another step.
 typedef struct GuestConstraint GuestConstraint;
-bool guest_await_fixed(PyTokens tokens, const size_t* keep);  // null: all of the sequence is kept
-// It takes the constraint.
+bool guest_await_fixed(PyTokens tokens, const size_t* keep);  // null: keep the whole sequence
+// Takes ownership of the constraint.
 bool guest_await_gen(GuestConstraint* constraint, uint32_t max_tokens, PyBounds bounds, PyText stop_at, PyText variable);
 bool guest_await_fork(uint32_t num);
 bool guest_await_variables(const PyText* names, size_t num);
@@ -66,22 +66,23 @@ typedef enum ConstraintKind {
   REGEX,
   GRAMMAR,
   JSON_SCHEMA,
-  SUBSTRING,  // of the first text, up to the second
+  SUBSTRING,  // the part of the first text up to the second
   CHOICES,    // one of the texts
-  OPTIONS,    // one of the texts, in the tokens that the tokenizer makes of it
+  OPTIONS,    // one of the texts, in the tokens of the tokenizer
 } ConstraintKind;
 
-// Null, and `problem`, when it cannot be made.
+// Null, with `problem`, if invalid.
 GuestConstraint* guest_constraint_new(ConstraintKind kind, const PyText* texts, size_t num, PyText* problem);
 void guest_constraint_delete(GuestConstraint* constraint);
 bool guest_eos_allowed(GuestConstraint* constraint);
 bool guest_eos_forced(GuestConstraint* constraint);
 bool guest_token_allowed(GuestConstraint* constraint, uint32_t token);
-void guest_allow_tokens(GuestConstraint* constraint, GuestTokenSet* set);  // adds those that may come next
-bool guest_append_token(GuestConstraint* constraint, uint32_t token);      // false: it was not allowed
+void guest_allow_tokens(GuestConstraint* constraint, GuestTokenSet* set);  // adds the tokens that may come next
+bool guest_append_token(GuestConstraint* constraint, uint32_t token);      // false: not allowed
 const char* guest_constraint_error(const GuestConstraint* constraint);     // null: none
 
-// ---- What the controller asks of the interpreter. False: the program failed, and py_problem says how.
+// ---- Functions of the interpreter, called by the controller. False: the program failed, and py_problem has the
+// message.
 
 typedef enum OwnKind { SAMPLE, SPLICE, HOLD, SKIP, STOP } OwnKind;
 
@@ -92,7 +93,7 @@ typedef struct PyOwn {
   PyTokens tokens;
 } PyOwn;
 
-// What came of what was awaited: at most one of these.
+// The outcome of the awaited step: at most one of these calls.
 typedef enum PyOutcomeKind { NOTHING, TOKENS, NUMBER, VALUES } PyOutcomeKind;
 
 typedef struct PyOutcome {

@@ -1,4 +1,4 @@
-// The interpreter: its memory, and a program in it that is run, suspended and resumed.
+// The interpreter: its memory, and a program that is run, suspended and resumed.
 #include <string.h>
 
 #include "guest.h"
@@ -14,18 +14,19 @@
 enum {
   FIRST_HEAP_BYTES = 128 * 1024,
   MAX_HEAP_BYTES = 64 * 1024 * 1024,
-  // Deeper recursion is a RuntimeError. Where it is not caught, WebAssembly's own stack of 512 KiB would end the guest: a
+  // Deeper recursion raises RuntimeError. Without the limit, WebAssembly's own stack of 512 KiB would end the guest: a
   // call takes about three times as much there.
   MAX_STACK_BYTES = 96 * 1024,
-  // Garbage is collected after so much was allocated, or a quarter of the heap.
+  // Garbage is collected after this much was allocated, or a quarter of the heap.
   COLLECT_EVERY_BYTES = 64 * 1024,
 };
 
-// The coroutines that are run one after another: that of the script itself, if it awaits, and what it started.
+// The coroutines, run one after another: the script's own, if the script awaits, and the coroutine started by the
+// script.
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_script);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_running);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_started);
-// The functions that decide in a step of its own, and what the last one returned.
+// The functions that decide token by token in a step, and the result of the last call.
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_own_step);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_own_done);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_own);
@@ -44,7 +45,7 @@ static void plan_collection(void) {
   MP_STATE_MEM(gc_alloc_threshold) = MAX(COLLECT_EVERY_BYTES, heap / 4) / MICROPY_BYTES_PER_GC_BLOCK;
 }
 
-// Only where no frame of the interpreter is live.
+// Only while no frame of the interpreter is live.
 static void collect_garbage(void) {
   if (!is_garbage_wanted) return;
   is_garbage_wanted = false;
@@ -53,7 +54,7 @@ static void collect_garbage(void) {
   plan_collection();
 }
 
-// ---- Output: a line is one call of the host.
+// ---- Output: one host function per line.
 
 static char line[1024];
 static size_t line_size;
@@ -92,13 +93,13 @@ static void note_problem(mp_obj_t exception) {
 
 PyText py_problem(void) { return (PyText){problem, problem_size}; }
 
-// What cannot happen: all that runs has a handler.
+// Cannot happen: every run has a handler.
 void nlr_jump_fail(void* value) {
   (void)value;
   __builtin_trap();
 }
 
-// ---- Running. `try` takes a function because nothing of the caller may be in registers when it fails.
+// ---- Running. `try` takes a function because no state of the caller may be in registers at a failure.
 
 static bool try(void (*run)(void* argument), void* argument) {
   collect_garbage();
@@ -136,7 +137,7 @@ static void check_nothing_begun(void) {
   if (guest_is_waiting()) mp_raise_msg(&mp_type_RuntimeError, MP_ERROR_TEXT("a step was begun but is not awaited"));
 }
 
-// Runs the coroutine until it waits for a step, then the one that the script started.
+// Run the script's coroutine until it waits for a step, then the coroutine started by the script.
 static void advance(mp_obj_t value) {
   while (MP_STATE_VM(aici_running) != MP_OBJ_NULL) {
     mp_obj_t result;

@@ -1,4 +1,4 @@
-// The modules that are written in Python, which `import` finds as if they were files.
+// The modules written in Python, which `import` finds like files.
 #include <string.h>
 
 #include "py/builtin.h"

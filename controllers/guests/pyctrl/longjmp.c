@@ -1,6 +1,6 @@
 // setjmp and longjmp over WebAssembly exceptions, as the compiler calls them (LLVM's WebAssemblyLowerEmscriptenEHSjLj):
-// a longjmp throws, and each function that called setjmp catches and asks whether it is meant. The toolchain's C library
-// has the same, but would be compiled anew for the flags that select it.
+// a longjmp throws, and every function that called setjmp catches and checks whether the exception is its own. The C
+// library of the toolchain has the same code, but would be compiled anew for the flags that select the code.
 #include <setjmp.h>
 #include <stdint.h>
 

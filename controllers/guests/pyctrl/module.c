@@ -1,4 +1,4 @@
-// The module _aici: what aici.py (lib/) is written with.
+// The module _aici: the functions used by aici.py (lib/).
 #include "objects.h"
 #include "py/objstr.h"
 #include "py/runtime.h"
@@ -58,7 +58,7 @@ static mp_obj_t append_var(mp_obj_t name, mp_obj_t value) {
 }
 static MP_DEFINE_CONST_FUN_OBJ_2(append_var_obj, append_var);
 
-// ---- Steps: each begins one; the caller then yields, and is resumed with what came of it.
+// ---- Steps: each function begins a step; the caller then yields, and is resumed with the outcome.
 
 static mp_obj_t fixed(mp_obj_t tokens, mp_obj_t keep) {
   size_t num_kept = keep == mp_const_none ? 0 : (size_t)mp_obj_get_int(keep);
@@ -73,7 +73,7 @@ static uint32_t bound_of(mp_obj_t most) {
   return (uint32_t)num;
 }
 
-// (constraint or None, max_tokens, stop_at, variable, max_bytes or None, max_words or None); "" where there is none.
+// (constraint or None, max_tokens, stop_at, variable, max_bytes or None, max_words or None); "" if there is none.
 static mp_obj_t gen(size_t num, const mp_obj_t* arguments) {
   (void)num;
   PyBounds bounds = {.max_bytes = bound_of(arguments[4]), .max_words = bound_of(arguments[5])};
@@ -111,7 +111,7 @@ static mp_obj_t pause(void) {
 }
 static MP_DEFINE_CONST_FUN_OBJ_0(pause_obj, pause);
 
-// step(fork_group) -> (kind, mask, backtrack, tokens); done(backtrack, tokens) -> is that all?
+// step(fork_group) -> (kind, mask, backtrack, tokens); done(backtrack, tokens) -> whether the decisions end
 static mp_obj_t own(mp_obj_t step, mp_obj_t done) {
   check_awaited(guest_await_own());
   MP_STATE_VM(aici_own_step) = step;

@@ -32,7 +32,7 @@ PyText py_text_of(mp_obj_t text) {
   return (PyText){buffer.buf, buffer.len};
 }
 
-// ---- TokenSet: like a list of bools, one for each token.
+// ---- TokenSet: like a list of bools, one per token.
 
 typedef struct TokenSetObject {
   mp_obj_base_t base;
@@ -69,7 +69,7 @@ static mp_obj_t num_set(mp_obj_t self) { return mp_obj_new_int_from_uint(guest_s
 static MP_DEFINE_CONST_FUN_OBJ_1(num_set_obj, num_set);
 
 static mp_obj_t set_subscr(mp_obj_t self, mp_obj_t index, mp_obj_t value) {
-  if (value == MP_OBJ_NULL) return MP_OBJ_NULL;  // del: the interpreter says that it cannot be
+  if (value == MP_OBJ_NULL) return MP_OBJ_NULL;  // del: the interpreter reports that deleting is impossible
   uint32_t token = py_token_of(index);
   if (value == MP_OBJ_SENTINEL) return mp_obj_new_bool(guest_set_has(py_token_set(self), token));
   guest_set_put(py_token_set(self), token, mp_obj_is_true(value));
@@ -121,7 +121,7 @@ MP_DEFINE_CONST_OBJ_TYPE(py_type_token_set, MP_QSTR_TokenSet, MP_TYPE_FLAG_NONE,
 
 typedef struct ConstraintObject {
   mp_obj_base_t base;
-  GuestConstraint* constraint;  // null once it was given away
+  GuestConstraint* constraint;  // null once given away
 } ConstraintObject;
 
 static ConstraintObject* constraint_object(mp_obj_t self) {

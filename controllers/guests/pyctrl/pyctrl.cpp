@@ -1,4 +1,4 @@
-// Python programs: MicroPython (interpreter.c) over the core that runs programs in any language.
+// Python programs: MicroPython (interpreter.c) on the core that runs programs in any language.
 #include <utility>
 
 #include "aici/script/constraints.hpp"
@@ -23,7 +23,7 @@ namespace {
 script::Sequence* sequence = nullptr;
 PyOutcomeKind awaited = NOTHING;
 
-// What was borrowed last.
+// The last borrowed value.
 std::vector<aici::TokenId> borrowed_tokens;
 Text borrowed_text;
 

@@ -1,4 +1,4 @@
-// Generated text matches the regular expression given as the argument, as a whole.
+// The whole generated text matches the regular expression in the argument.
 #include "aici/regex.hpp"
 
 #include "aici/host.hpp"
@@ -21,7 +21,7 @@ Constraint constraint_from_arg() {
 }
 
 struct RegexController : aici::RecognizerController<Constraint> {
-  // The pattern comes first: a bad one is refused before the vocabulary is read.
+  // The pattern comes first, so an invalid pattern is refused before the vocabulary is read.
   explicit RegexController(Constraint constraint = constraint_from_arg())
       : RecognizerController(aici::TokTrie::from_host(), static_cast<Constraint&&>(constraint)) {}
 };
@@ -34,8 +34,8 @@ namespace {
 
 bool is_true(std::optional<std::string_view> value) { return value && *value == "true"; }
 
-// {"pattern", "json_string"?, "search"?, "text"?} -> {"position", "message", "shown"} when the pattern is refused, else
-// {"matches", "viable"}: whether the text matches, and how many of its bytes some text that matches begins with.
+// {"pattern", "json_string"?, "search"?, "text"?} -> {"position", "message", "shown"} if the pattern is refused, else
+// {"matches", "viable"}: whether the text matches, and the length in bytes of its longest prefix that begins a match.
 aici::Text check(std::string_view question) {
   namespace regex = aici::regex;
   aici::Text pattern = *aici::json::unescaped(*aici::json::get(question, "pattern"));

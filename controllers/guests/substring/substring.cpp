@@ -1,4 +1,4 @@
-// Generated text is a run of words of the text given in the argument, {"text": ..., "end": ...}, then the end string.
+// The generated text is a run of words of the text in the argument, {"text": ..., "end": ...}, then the end string.
 #include "aici/substring.hpp"
 
 #include "aici/recognizer_controller.hpp"
@@ -28,7 +28,7 @@ AICI_EXPOSE(Substring)
 
 namespace {
 
-// {"text", "end"} -> {} when they are fine, else {"position", "message"}.
+// {"text", "end"} -> {} if valid, else {"position", "message"}.
 aici::Text check(std::string_view question) {
   std::optional<aici::json::Problem> problem;
   aici::read_substring(question, problem);

@@ -1,4 +1,4 @@
-// aici/host.hpp without a host. Failing is an exception, so that a fuzzer goes on after an input that is refused.
+// aici/host.hpp without a runtime. Failing throws an exception, so a fuzzer continues after a refused input.
 #include "aici/host.hpp"
 
 #include <cstdio>
@@ -39,7 +39,7 @@ void broken(std::string_view what) {
 }  // namespace native
 }  // namespace aici
 
-// What the glue of the callbacks would call: it takes addresses of 32 bits, so it is linked here and never run.
+// Functions that the ABI's glue would call: they take 32-bit addresses, so they are linked here and never run.
 extern "C" {
 uint32_t aici_host_read_blob(uint32_t, uint32_t, uint32_t) { aici::native::broken("a blob was read"); }
 uint32_t aici_host_token_trie() { aici::native::broken("the trie was asked for"); }

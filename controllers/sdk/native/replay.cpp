@@ -1,5 +1,5 @@
-// Runs a fuzz target without a fuzzer: the files given, and changes of them that are the same each time.
-// Usage: replay NUM_CHANGES FILE...
+// Run a fuzz target without a fuzzer: the given files, and mutations that are the same each time. Usage: replay
+// NUM_CHANGES FILE...
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

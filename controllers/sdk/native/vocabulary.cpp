@@ -12,7 +12,8 @@ struct Tree {
   uint32_t token = AICI_NO_TOKEN;
 };
 
-// Appends the nodes of `tree` in preorder. `pops`: levels to go up from it to the parent of the node after its subtree.
+// Append the nodes of `tree` in preorder. `pops`: levels to go up from a node to the parent of the node after its
+// subtree.
 void append(const Tree& tree, uint8_t byte, uint32_t pops, std::vector<uint32_t>& words) {
   size_t at = words.size();
   words.insert(words.end(), {tree.token << 8 | byte, 0});

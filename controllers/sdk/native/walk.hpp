@@ -1,5 +1,5 @@
-// What must hold for every constraint: the masks of its controller are what its recognizer says byte by byte, with any
-// tokens appended and taken back, and never empty; and it forces only what has no alternative.
+// The invariants of every constraint: the masks of its controller agree with its recognizer byte by byte, with any
+// tokens appended and taken back, and are never empty; only text without an alternative is forced.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace aici::native {
 
-// The bytes of a fuzzer's input, taken from the front; zeros when there are no more.
+// The bytes of a fuzzer's input, taken from the front; zeros after the end.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : rest_(reinterpret_cast<const char*>(data), size) {}
@@ -25,7 +25,7 @@ class Input {
     rest_.remove_prefix(1);
     return first;
   }
-  // What is before the next zero byte, which goes too.
+  // The bytes before the next zero byte, which is removed too.
   std::string_view text() {
     size_t end = rest_.find('\0');
     std::string_view found = rest_.substr(0, end);
@@ -38,7 +38,7 @@ class Input {
   std::string_view rest_;
 };
 
-// The tokens that `rec` allows, by its pushes alone. False when the recognizer gave up (it has an error).
+// The tokens allowed by `rec`, found by pushes alone. False if the recognizer gave up (has an error).
 template <Recognizer R>
 bool expected_tokens(R& rec, const TokTrie& trie, std::vector<bool>& allowed) {
   allowed.assign(trie.vocab_size(), false);
@@ -61,9 +61,9 @@ bool expected_tokens(R& rec, const TokTrie& trie, std::vector<bool>& allowed) {
   return true;
 }
 
-// Walks as `input` says: each byte chooses a token that is allowed, or how many to take back. `make` gives the
-// recognizer anew each time it is called. The text, if the walk came to an end that is allowed. `may_be_stuck`: a text that
-// is allowed may have no end, because the constraint is known to be faulty.
+// Walk as `input` says: each byte chooses an allowed token, or a number of tokens to take back. `make` makes a new
+// recognizer on every call. Returns the text if the walk reached an allowed end. `may_be_stuck`: an allowed text may
+// have no end, because the constraint is known to be faulty.
 template <typename Make>
 std::optional<std::string> check_walk(const Make& make, const TokTrie& trie, Input& input, bool may_be_stuck = false, int max_steps = 24) {
   auto oracle = make();
@@ -84,7 +84,7 @@ std::optional<std::string> check_walk(const Make& make, const TokTrie& trie, Inp
       oracle.pop_bytes(pushed);
       result = controller.mid_process({});
     } catch (const Failed& failed) {
-      // A bound of the constraint; anything else would be a mask without tokens, although all bytes are tokens.
+      // A limit of the constraint; otherwise this would be a mask without tokens, although all bytes are tokens.
       require(may_be_stuck || failed.message.find("no token of this vocabulary") == std::string::npos, "some token is allowed");
       return std::nullopt;
     }

@@ -1,4 +1,5 @@
-// What MicroPython is made of here: the language in full, of the library what needs no files, network, threads or clock.
+// The configuration of MicroPython: the whole language, and of the library the parts without files, network, threads or
+// clock.
 #include <alloca.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,13 +23,13 @@ typedef long mp_off_t;
 #define MICROPY_USE_INTERNAL_ERRNO (1)
 #define MICROPY_USE_INTERNAL_PRINTF (0)
 
-// A collector that scans the stack would miss what is in WebAssembly locals, so the heap grows while a callback runs
-// and is collected at the top of the next one.
+// A collector that scans the stack would miss values in WebAssembly locals. So the heap grows while a callback runs,
+// and is collected at the start of the next callback.
 #define MICROPY_ENABLE_GC (1)
 #define MICROPY_GC_SPLIT_HEAP (1)
 #define MICROPY_GC_SPLIT_HEAP_AUTO (1)
 
-// Two processes that are forks of one another draw the same numbers: so do runs of one script.
+// Two forks of a process draw the same random numbers, and so do two runs of a script.
 #define MICROPY_PY_RANDOM_SEED_INIT_FUNC (0x61696369)
 
 #define MICROPY_PY_RE_MATCH_GROUPS (1)

@@ -1,5 +1,5 @@
-// Input: a program for a stack machine that builds an expression, and words. The expression's derivatives must say of
-// each word what the plain definition of its parts says.
+// Input: a program for a stack machine that builds an expression, and words. For each word, the derivatives of the
+// expression must agree with the plain definition of its parts.
 #include "aici/regex/expr.hpp"
 
 #include <map>
@@ -25,7 +25,7 @@ struct Tree {
 };
 using Part = std::shared_ptr<Tree>;
 
-// Does `tree` match word[from, to)? By definition, with everything remembered.
+// Does `tree` match word[from, to)? By definition, with a cache.
 class Matcher {
  public:
   explicit Matcher(std::string_view word) : word_(word) {}
@@ -65,7 +65,7 @@ class Matcher {
     return to > from && value % tree->min == 0;
   }
 
-  // An iteration that takes no byte helps only to reach the minimum, and then all that are left can do the same.
+  // An iteration without a byte only helps to reach the minimum, and then all remaining iterations can do the same.
   bool repeats(const Part& tree, size_t from, size_t to, uint32_t min, uint32_t max) {
     if (min > to - from + 1 && matches(tree->a, from, from)) min = static_cast<uint32_t>(to - from + 1);
     if (min == 0 && from == to) return true;

@@ -1,5 +1,5 @@
-// Input: the text of a .y file, a zero byte, then a walk: masks from terminals against pushes of single bytes. What
-// comes to an end is accepted when it is read at once.
+// Input: the text of a .y file, a zero byte, then a walk: masks from terminals against pushes of single bytes. A text
+// that reaches an end must be accepted when read at once.
 #include "aici/grammar/accepts.hpp"
 #include "aici/grammar/reader.hpp"
 #include "aici/grammar/recognizer.hpp"

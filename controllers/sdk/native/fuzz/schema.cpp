@@ -1,4 +1,4 @@
-// Input: a byte of options, a JSON Schema, a zero byte, then a walk. What comes to an end is JSON.
+// Input: a byte of options, a JSON Schema, a zero byte, then a walk. A text that reaches an end is JSON.
 #include "aici/json_schema.hpp"
 
 #include <algorithm>

@@ -94,7 +94,7 @@ class Lexer {
   bool contextual_;
   std::vector<SymbolId> order_;       // the terminals, best first
   std::vector<bool> skip_;            // (terminals,)
-  std::vector<bool> everywhere_;      // (terminals,) SKIP and NEVER: competes even if the parser cannot take the terminal
+  std::vector<bool> everywhere_;      // (terminals,) SKIP and NEVER: competes always
   regex::Exprs exprs_;
   std::vector<regex::ExprId> exprs_of_;  // (ranks,)
   std::vector<uint8_t> classes_;      // (256,) class of each byte

@@ -50,7 +50,7 @@ struct Object {
   std::vector<Property> properties{};
   std::vector<Region> regions{};
   uint32_t min = 0, max = regex::UNBOUNDED;  // keys
-  std::vector<Region> some{};                // for each: at least one key, named or not, is such a key with such a value
+  std::vector<Region> some{};                // for each: at least one key, named or not, is such a key, with such a value
 };
 
 struct Shapes {
