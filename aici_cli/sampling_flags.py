@@ -14,9 +14,9 @@ _ARGUMENT = "sampling"
 
 
 def with_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a Typer command: its argument `sampling` becomes the flags of all parameters that have one.
+    """Decorate a Typer command: the argument `sampling` becomes the flags of all parameters with a flag.
 
-    The command receives a dict of the flags' values by parameter name, the flags that were not given included.
+    The command receives a dict of the flags' values by parameter name, defaults included.
     """
     signature = inspect.signature(command, eval_str=True)
     flags = {name: _flag(parameter) for name, parameter in PARAMETERS.items() if parameter.flag is not None}

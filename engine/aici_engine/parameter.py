@@ -1,7 +1,6 @@
-"""What a sampling parameter declares about itself: values, defaults, protocols and command-line flag.
+"""The declaration of a sampling parameter: values, defaults, protocols and command-line flag.
 
-`aici_engine.sampling_params` holds the table. This module knows how to read and render the table, and none of its
-parameters.
+`aici_engine.sampling_params` holds the table. This module reads and renders the table, and knows no parameter by name.
 """
 
 import math
@@ -18,11 +17,11 @@ Kind: TypeAlias = Literal["number", "whole number", "flag", "texts", "biases"]
 
 _SHOWN_CHARS = 80
 _NUMBERS = (float, int, Real)
-"""Python's own first: the abstract class, which numpy's numbers belong to, takes a microsecond to ask."""
+"""Python's numbers first: a check against the abstract class, for numpy's numbers, takes a microsecond."""
 
 
 class Api(StrEnum):
-    """A protocol through which requests reach the engine."""
+    """A protocol of requests to the engine."""
 
     OPENAI_CHAT = "OpenAI chat"
     OPENAI_COMPLETIONS = "OpenAI completions"
@@ -44,11 +43,11 @@ REQUIRED: Final = _Default.REQUIRED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiField:
-    """A parameter as one protocol has it. Everything left out is as the parameter declares it.
+    """The field of a parameter in one protocol. `Parameter` supplies every value left out here.
 
-    `other_name`: a second name of the same field, of which a request has one. `why`: the reason for a default of the
-    protocol's own. `ge`, `gt`, `le`, `lt` narrow the range; for biases, the
-    range of each bias. `max_items` bounds a list. `one_alone`: a text that stands alone is a list of one.
+    `other_name`: a second name of the same field; a request uses one of the names. `why`: the reason for a default of
+    the protocol's own. `ge`, `gt`, `le`, `lt` narrow the range of a number or of a bias. `max_items` bounds a list.
+    `one_alone`: a single text is accepted as a list of one.
     """
 
     name: str = ""
@@ -87,11 +86,11 @@ class Parameter:
     """One row of the table: the annotation of a field of `SamplingParams`.
 
     `help`: one sentence about the effect. `why`: the reason for the default. `ge`, `gt`, `le`, `lt`: the range of a
-    number, or of each bias. `max_items`: the length of `texts`. `wanted`: valid values in words, if the range does not
+    number, or of a bias. `max_items`: the length of `texts`. `wanted`: valid values in words, if the range does not
     say enough. `off`: values that switch the parameter off. `is_moot_if_greedy`: without effect at temperature 0.
 
-    A protocol that is None does not have the parameter; so does a command line whose `flag` is None.
-    `name`, `kind`, `optional` and `default` come from the field: `read_table` fills them in.
+    None for a protocol: the protocol does not have the parameter. None for `flag`: `aici run` has no flag.
+    `read_table` copies `name`, `kind`, `optional` and `default` from the annotated field.
     """
 
     help: str
@@ -118,7 +117,7 @@ class Parameter:
     default: object = None
 
     def field(self, api: Api) -> ApiField | None:
-        """Return the parameter's field in a protocol, name, default and range filled in; None if there is no field."""
+        """Return the field in a protocol with name, default and range filled in, or None."""
         declared: ApiField | None = getattr(self, api.name.lower())
         if declared is None:
             return None
@@ -139,7 +138,7 @@ class Parameter:
         )
 
     def check(self, value: object, *, name: str = "") -> None:
-        """Raise UsageError for a value that the engine does not take. `name`: what the caller calls the parameter."""
+        """Raise UsageError for a value out of range. `name`: the caller's name of the parameter."""
         if self._takes(value):
             return
         name = name or self.name
@@ -216,7 +215,7 @@ def _number(value: float) -> str:
 
 
 def read_table(params: type[Any]) -> Mapping[str, Parameter]:
-    """Return the parameters that the fields of a dataclass declare, by name, in the order of the fields."""
+    """Return the parameters declared by the fields of a dataclass, by name, in the order of the fields."""
     hints = get_type_hints(params, include_extras=True)
     return {field.name: _completed(field, *get_args(hints[field.name])) for field in fields(params)}
 

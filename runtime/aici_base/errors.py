@@ -1,9 +1,9 @@
-"""The tree of errors: each class has a stable code and an exit code. A traceback that a user sees means a bug in aici.
+"""The tree of errors: a class has a stable code and an exit code. A traceback on a user's screen means a bug in aici.
 
-AiciError                   internal_error          exit 1   a failure that no class below describes
+AiciError                   internal_error          exit 1   a failure of no class below
 ├── UsageError              invalid_request_error   exit 2   the caller can correct it: a flag, a regex, a long prompt
 │   ├── NotFoundError       not_found_error         exit 2   unknown model, controller or tag
-│   ├── InUseError          in_use_error            exit 2   what should be removed is still needed
+│   ├── InUseError          in_use_error            exit 2   the object to be removed is still in use
 │   └── QuotaError          quota_error             exit 2   a user, or all users together, have reached a limit
 ├── ForbiddenError          permission_error        exit 1   the object belongs to somebody else, or the key may not
 ├── ControllerError         controller_error        exit 1   the guest trapped, stopped with an error, or broke a limit
@@ -24,10 +24,10 @@ Audience: TypeAlias = Literal["http", "cli", "python"]
 
 
 class AiciError(Exception):
-    """An expected failure: `message` states the fact, a hint says how to correct it.
+    """An expected failure: `message` states the fact, a hint names the correction.
 
-    `hint` is for every audience. `cli_hint` (which may name flags and commands) and `python_hint` take its place for
-    their audience; `hint_for` chooses.
+    `hint` is for every audience. `cli_hint` (with flags and commands) and `python_hint` replace `hint` for one
+    audience; `hint_for` chooses.
 
     >>> error = AiciError("no room", hint="free some", cli_hint="free some: aici ctrl rm")
     >>> error.hint_for("http"), error.hint_for("cli")
@@ -45,12 +45,12 @@ class AiciError(Exception):
         self.python_hint = python_hint
 
     def hint_for(self, audience: Audience) -> str:
-        """Return the hint for an audience; empty if there is none."""
+        """Return the hint for an audience, or an empty text."""
         special = {"http": "", "cli": self.cli_hint, "python": self.python_hint}[audience]
         return special or self.hint
 
     def with_message(self, message: str) -> Self:
-        """Return a copy that says `message`; the class, the hints and all other fields stay."""
+        """Return a copy with another message. The class, the hints and all other fields stay."""
         copy = type(self).__new__(type(self), message)
         copy.__dict__.update(self.__dict__)
         copy.message = message
@@ -58,7 +58,7 @@ class AiciError(Exception):
 
 
 class UsageError(AiciError):
-    """`param`: the name of the parameter that is wrong, as the caller wrote it; empty if it is no single parameter."""
+    """`param`: the name of the wrong parameter in the caller's spelling; empty if no single parameter is wrong."""
 
     exit_code = 2
     code = "invalid_request_error"
@@ -108,7 +108,7 @@ class UnreachableError(AiciError):
 
 
 def class_of(code: str) -> type[AiciError]:
-    """Return the class of this file that has a code; AiciError for any other code.
+    """Return the class of the tree above with the given code; AiciError for any other code.
 
     >>> class_of("not_found_error").__name__, class_of("unknown").__name__
     ('NotFoundError', 'AiciError')

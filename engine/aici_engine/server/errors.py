@@ -1,17 +1,17 @@
-"""The errors that only a server has, and one table from every class of error to its HTTP status and types.
+"""The errors of the server, and one table from every class of error to HTTP status and types.
 
 AiciError
 ├── UnauthorizedError            no key, or a wrong key
 ├── TooLargeError                the body of the request
 ├── RateLimitError              the queue or a limit of the key is full; `retry_after_s`
-├── CancelledStreamError         an LMTP stream that its client cancelled
+├── CancelledStreamError         an LMTP stream, cancelled by the client
 └── UsageError
     ├── WrongTypeError           a field has a value of the wrong type
     ├── NoRouteError             nothing is served at the path
     ├── WrongMethodError         the path is served, but not for the method
     ├── WrongEncodingError       the body is compressed
     └── NotFoundError
-        └── MissingControllerError   AICI REST's answer to a controller that cannot be started
+        └── MissingControllerError   AICI REST's answer if a controller cannot be started
 
 A request that is malformed (no JSON, a field missing, unknown or out of range) gets 400, a field of the wrong type 422.
 """
@@ -48,7 +48,7 @@ class TooLargeError(AiciError):
 
 
 class RateLimitError(AiciError):
-    """`retry_after_s`: seconds after which a second attempt may succeed."""
+    """`retry_after_s`: a second attempt may succeed after this many seconds."""
 
     code = "rate_limit_error"
 
@@ -78,11 +78,11 @@ class WrongEncodingError(UsageError):
 
 
 class MissingControllerError(NotFoundError):
-    """AICI REST answers everything that the start of a controller may say with status 400."""
+    """AICI REST answers every failure of a controller's start with status 400."""
 
 
 class HttpError(NamedTuple):
-    """An error in HTTP: its status, and the `type` that the OpenAI and the Anthropic protocol give it."""
+    """An error in HTTP: the status, and the `type` in the OpenAI and in the Anthropic protocol."""
 
     status: int
     openai: str
@@ -111,7 +111,7 @@ HTTP_ERRORS: Final[Mapping[type[AiciError], HttpError]] = {
     WrongEncodingError: HttpError(415, "invalid_request_error", "invalid_request_error"),
     MissingControllerError: HttpError(400, "not_found_error", "invalid_request_error"),
 }
-"""A class that is not here has the row of its nearest parent; a class with a code of its own must be here."""
+"""A class without a row has the row of the nearest parent. A class with a code of its own must have a row."""
 
 
 def http_error(kind: type[AiciError]) -> HttpError:
@@ -131,13 +131,13 @@ def text_of(error: AiciError) -> str:
 
 
 def param_of(error: AiciError) -> str:
-    """Return the name of the field that an error concerns; empty if there is none."""
+    """Return the name of the field with the error, or an empty text."""
     return error.param if isinstance(error, UsageError) else ""
 
 
 @contextlib.contextmanager
 def about(param: str) -> Iterator[None]:
-    """Attribute a UsageError that names no field to the field `param`."""
+    """Attribute a UsageError without a field to the field `param`."""
     try:
         yield
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""What the layers in front of a route do for its requests. Each route declares its policy where it is defined.
+"""The policy of a route: the work of the layers in front of the route. A route declares the policy at its definition.
 
     @routes.get("/health")
     @with_policy(RoutePolicy(needs_key=False, is_counted=False, is_quiet=True))
@@ -26,7 +26,7 @@ _IN_SCOPE = "aici.policy"
 class RoutePolicy:
     """`needs_key`: only for callers with an API key, where the server has keys.
     `is_counted`: a request counts against `requests_per_minute` of the key.
-    `is_quiet`: the access log shows a request that succeeds at level DEBUG only.
+    `is_quiet`: the access log shows a successful request at level DEBUG only.
     `errors`: the shape of error responses. `is_streamed`: the answer may be a stream of server-sent events.
     `max_body_bytes`, `timeout_s`: in place of the server's limits; None leaves the server's limits.
     """
@@ -45,7 +45,7 @@ ELSEWHERE: Final = RoutePolicy()
 
 
 def with_policy(policy: RoutePolicy) -> Callable[[_Endpoint], _Endpoint]:
-    """Decorate an endpoint with its policy. The decorator stands below the decorator of the route."""
+    """Decorate an endpoint with a policy. The decorator stands below the decorator of the route."""
 
     def declare(endpoint: _Endpoint) -> _Endpoint:
         setattr(endpoint, _ATTRIBUTE, policy)
@@ -71,10 +71,10 @@ class RoutePolicies:
             self.routes.append((route, policy))
 
     def of(self, scope: Scope) -> RoutePolicy:
-        """Return the policy of the route that a request will reach, or `ELSEWHERE`.
+        """Return the policy of a request's route, or `ELSEWHERE`.
 
-        A request with the wrong method has the policy of the path. The errors of a path that nothing serves have the
-        shape of the route whose path begins the requested path.
+        A request with the wrong method has the policy of the path. The errors of a path without a route have the shape
+        of the route above the path.
         """
         if (known := scope.get(_IN_SCOPE)) is None:
             known = scope[_IN_SCOPE] = self._find(scope)
@@ -94,7 +94,7 @@ class RoutePolicies:
             match, _ = route.matches(scope)
             if match is Match.FULL:
                 if route.path == scope["path"]:
-                    # A route without parameters: there are no more of them than routes.
+                    # The route has no parameters, so the cache has at most one entry per route and method.
                     self._found[asked] = policy
                 return policy
             if match is Match.PARTIAL and same_path is None:
