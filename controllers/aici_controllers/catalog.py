@@ -1,4 +1,4 @@
-"""The controllers and the grammars that ship with aici, by name."""
+"""The shipped controllers and grammars, by name."""
 
 import difflib
 from pathlib import Path
@@ -7,24 +7,24 @@ from typing import Final
 from aici_base.errors import NotFoundError, UnavailableError
 
 SHIPPED: Final = ("choices", "declctrl", "grammar", "jsctrl", "json_schema", "pyctrl", "regex", "substring")
-"""All that should be there. A guest whose interpreter could not be fetched when aici was built is not."""
+"""All shipped controllers. A build without network leaves out controllers whose interpreter must be fetched."""
 
 SCRIPT_GUESTS: Final = {".js": "jsctrl", ".mjs": "jsctrl", ".py": "pyctrl", ".json": "declctrl"}
-"""The shipped controllers whose argument is a program, by the suffixes of its files."""
+"""The shipped controllers that run programs, by the suffix of the program's file."""
 
 
 def guests_dir() -> Path:
-    """Where the built guests are; it need not exist."""
+    """Return the folder of the built controllers. The folder may be missing."""
     return Path(__file__).resolve().parent / "guests"
 
 
 def guest_names() -> list[str]:
-    """Sorted; empty when the guests were never built."""
+    """Return the names of the built controllers, sorted. Without a build the list is empty."""
     return sorted(path.stem for path in guests_dir().glob("*.wasm"))
 
 
 def guest_path(name: str) -> Path:
-    """The module of the controller `name`. NotFoundError names what there is instead."""
+    """Return the module of the controller `name`. The hint of NotFoundError has the nearest names."""
     names = guest_names()
     if name in names:
         return guests_dir() / f"{name}.wasm"
@@ -35,31 +35,31 @@ def guest_path(name: str) -> Path:
         )
     if name in SHIPPED:
         raise UnavailableError(
-            f"the controller {name} was left out when aici was built: what it is made of could not be fetched",
-            hint="`aici doctor` says what it needs; python -m aici_controllers.build in a checkout tries again",
+            f"the controller {name} was left out of the build: the interpreter's sources could not be fetched",
+            hint="`aici doctor` lists the sources; python -m aici_controllers.build in a checkout tries again",
         )
     raise NotFoundError(f"no shipped controller is called {name!r}", hint=_near(name, names))
 
 
 def steps_schema_path() -> Path:
-    """The JSON Schema of declarative steps, which the controller declctrl runs."""
+    """Return the file with the JSON Schema of declarative steps, the programs of declctrl."""
     return Path(__file__).resolve().parent / "declctrl.schema.json"
 
 
 def grammars_dir() -> Path:
-    """Where the shipped grammars are: in the package, or beside it in a checkout."""
+    """Return the folder of the shipped grammars: in the package, or in a checkout beside the package."""
     here = Path(__file__).resolve()
     installed = here.parent / "grammars"
     return installed if installed.is_dir() else here.parents[2] / "grammars"
 
 
 def grammar_names() -> list[str]:
-    """Sorted."""
+    """Return the names of the shipped grammars, sorted."""
     return sorted(path.stem for path in grammars_dir().glob("*.y"))
 
 
 def grammar_path(name: str) -> Path:
-    """The file of the grammar `name`. NotFoundError names what there is instead."""
+    """Return the file of the grammar `name`. The hint of NotFoundError has the nearest names."""
     names = grammar_names()
     if name not in names:
         raise NotFoundError(f"no shipped grammar is called {name!r}", hint=_near(name, names))

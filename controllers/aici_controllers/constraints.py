@@ -1,4 +1,4 @@
-"""What a user may ask of the generated text, each as a shipped controller with its argument, checked before any use.
+"""Constraints on the generated text: each is a shipped controller with a checked argument.
 
 Every function raises UsageError with a message for the user, made by the very parser that constrains generation.
 """
@@ -17,12 +17,12 @@ from aici_controllers.schema_check import Whitespace, check_schema, parse_report
 from aici_controllers.text_check import check_choices, check_substring
 
 MAX_ARGUMENT_BYTES: Final = 4 << 20
-"""Half of what a message to the runtime may have, because JSON may double it."""
+"""Half of the largest message to the runtime: JSON may double the size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """`argument` goes to the shipped controller `guest`; `notes` are for the user to know."""
+    """The shipped controller `guest` with an `argument`. `notes` are warnings for the user."""
 
     guest: str
     argument: str
@@ -33,7 +33,7 @@ class Constraint:
 
 
 def regex(pattern: str) -> Constraint:
-    """The whole text matches `pattern`."""
+    """Return the constraint that the whole text matches `pattern`."""
     _check_size(pattern)
     if problem := check_regex(pattern):
         raise UsageError(problem.shown, hint="the whole output has to match: see the guest regex's README")
@@ -41,7 +41,7 @@ def regex(pattern: str) -> Constraint:
 
 
 def grammar(text: str, *, name: str = "grammar") -> Constraint:
-    """The whole text is a sentence of the grammar; `name` is what messages call its file."""
+    """Return the constraint that the whole text is a sentence of the grammar. `name`: the grammar's name in messages."""
     _check_size(text)
     problems = check_grammar(text).problems
     if errors := [problem.show(name) for problem in problems if problem.severity == "error"]:
@@ -50,7 +50,7 @@ def grammar(text: str, *, name: str = "grammar") -> Constraint:
 
 
 def json_schema(schema: str, *, whitespace: Whitespace = "spaced", lenient: bool = False) -> Constraint:
-    """The whole text is JSON that the schema, itself JSON text, allows.
+    """Return the constraint that the whole text is JSON under the schema, which is JSON text.
 
     White space that is fixed is forced together with what stands around it: by default as models write it anyway.
     """
@@ -71,7 +71,7 @@ def json_schema(schema: str, *, whitespace: Whitespace = "spaced", lenient: bool
 
 
 def _inner_schema(text: str) -> str | None:
-    """What to do about the objects in which the APIs of chat models wrap schemas."""
+    """Return the hint for a schema wrapped in an object of a chat API, or None for a plain schema."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -93,21 +93,21 @@ def _inner_schema(text: str) -> str | None:
 
 
 def choices(texts: Sequence[str]) -> Constraint:
-    """The whole text is one of `texts`."""
+    """Return the constraint that the whole text is an element of `texts`."""
     if why := check_choices(texts):
         raise UsageError(why)
     return Constraint("choices", _json(list(texts)))
 
 
 def substring(text: str, *, end: str = "") -> Constraint:
-    """The whole text is a run of words of `text`, followed by `end` if there is one."""
+    """Return the constraint that the whole output is a run of words of `text`, followed by `end`."""
     if why := check_substring(text, end):
         raise UsageError(why)
     return Constraint("substring", _json({"text": text, "end": end}))
 
 
 def named(guest: str, argument: str) -> Constraint:
-    """A shipped guest by its name, and its argument in the form that it takes itself."""
+    """Return the constraint of a shipped guest by name. `argument` has the guest's own form."""
     _check_size(argument)
     match guest:
         case "regex":
@@ -129,7 +129,7 @@ def named(guest: str, argument: str) -> Constraint:
 
 
 def script(guest: str, program: str) -> Constraint:
-    """`program` decides what comes. Its own interpreter reads it when the guest starts, and says what is wrong."""
+    """Return the constraint that `program` controls the text. The guest's interpreter reports errors at the start."""
     _check_size(program, "script")
     if not program.strip():
         raise UsageError("the script is empty")
@@ -141,7 +141,7 @@ def script(guest: str, program: str) -> Constraint:
 
 
 def _check_size(argument: str, what: str = "constraint") -> None:
-    """Before it is looked at, which would take long."""
+    """Refuse a large argument before the parser, which would take long, sees the argument."""
     if len(argument.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
         raise UsageError(f"the {what} is larger than {MAX_ARGUMENT_BYTES >> 20} MiB")
 

@@ -1,4 +1,4 @@
-"""The controllers that a user or a server has: those that were uploaded, and those that are there from the start."""
+"""The controllers of a user or a server: uploaded controllers, and fixed controllers (by default the shipped)."""
 
 import difflib
 import hashlib
@@ -17,29 +17,29 @@ from aici_runtime.wire import ModuleInfo, TagInfo
 
 SHIPPED_BY: Final = "aici"
 _RESERVED: Final = ("none", "tags")
-"""What a request names that wants no controller; what stands in the place of a name in the paths of REST."""
+"""`none` in a request means no controller; `tags` is a path of REST in the place of a name."""
 
 
 def shipped() -> dict[str, Path]:
-    """Name → file."""
+    """Return name → file of the shipped controllers."""
     return {name: guest_path(name) for name in guest_names()}
 
 
 def check_free(tags: Iterable[str], fixed: Container[str] = SHIPPED) -> None:
-    """UsageError for a name that no controller of a user's can have."""
+    """Raise UsageError for a reserved name, or for the name of a fixed or shipped controller."""
     for tag in tags:
         if tag in fixed or tag in SHIPPED or tag in _RESERVED:
             raise UsageError(f"{tag} is a name of aici's own", hint="choose another one")
 
 
 class Store:
-    """A registry in which `fixed`, name → file, cannot be removed, and whose names no other controller can have.
+    """A registry with fixed controllers. A fixed controller cannot be removed, and keeps the name.
 
-    Methods are called from any thread; those that change something say who asks.
+    Any thread may call the methods. Methods that change the store take the user as `auth`.
     """
 
     def __init__(self, folder: Path | None = None, *, fixed: Mapping[str, Path] | None = None) -> None:
-        """Without a folder, the user's; without `fixed`, what ships."""
+        """`folder`: default, the user's store. `fixed`: name → file; default, the shipped controllers."""
         self.folder = folder or default_store_dir()
         self._fixed = shipped() if fixed is None else dict(fixed)
 
@@ -49,15 +49,15 @@ class Store:
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:
-        """Name → module id."""
+        """Return name → module id of the fixed controllers."""
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self._fixed.items()}
 
     def upload(self, binary: bytes, auth: Auth) -> ModuleInfo:
-        """Raises UsageError for what is no controller."""
+        """Store a module. Raise UsageError unless the module is a controller."""
         return self.registry.add(binary, auth)
 
     def modules(self) -> list[Module]:
-        """Those that are fixed by their names, then the newest first."""
+        """Return all modules: fixed modules by name, then uploaded modules, newest first."""
         stored = {module.module_id: module for module in self.registry.modules()}
         fixed = list(self._fixed_modules(stored))
         return [*fixed, *(stored[module_id] for module_id in stored if module_id not in self.fixed.values())]
@@ -75,7 +75,7 @@ class Store:
             )
 
     def tags(self) -> list[TagInfo]:
-        """All, also the names that are fixed, newest first. `compiled_size` of one that never ran here is 0."""
+        """Return all tags, fixed names included, newest first. Without compiled code, `compiled_size` is 0."""
         given = [tag for tag in self.registry.get_tags() if tag.tag not in self.fixed]
         return sorted([*given, *self._fixed_tags()], key=lambda info: (-info.updated_at, info.tag))
 
@@ -86,14 +86,14 @@ class Store:
             yield TagInfo(name, module.module_id, since, SHIPPED_BY, module.wasm_size, module.compiled_size or 0)
 
     def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth) -> list[TagInfo]:
-        """Point all `tags` at the module, or none of them. A tag that another one has goes over."""
+        """Point all `tags` at the module, or no tag at all. Tags of other modules move to the module."""
         check_free(tags, self.fixed)
         if module_id in self.fixed.values():
             self.registry.add(self.read(module_id), Auth(SHIPPED_BY, is_admin=True))
         return self.registry.set_tags(module_id, tags, auth)
 
     def resolve(self, name: str) -> str:
-        """The id of the module that is called `name`, which may be its id. NotFoundError names a tag that is near."""
+        """Return the id of the module with a name or an id. The hint of NotFoundError has the nearest tag."""
         if name in self.fixed:
             return self.fixed[name]
         try:
@@ -113,7 +113,7 @@ class Store:
             raise
 
     def remove(self, module_id: str, auth: Auth, *, force: bool = False) -> list[str]:
-        """As `Registry.remove`."""
+        """Remove a module as `Registry.remove` does. Raise ForbiddenError for a fixed module."""
         if module_id in self.fixed.values():
             raise ForbiddenError(f"module {module_id} is one of aici's own")
         return self.registry.remove(module_id, auth, force=force)
