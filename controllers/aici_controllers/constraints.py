@@ -41,7 +41,7 @@ def regex(pattern: str) -> Constraint:
 
 
 def grammar(text: str, *, name: str = "grammar") -> Constraint:
-    """Return the constraint that the whole text is a sentence of the grammar. `name`: the grammar's name in messages."""
+    """Return the constraint that the whole text is a sentence of the grammar. `name` stands in messages."""
     _check_size(text)
     problems = check_grammar(text).problems
     if errors := [problem.show(name) for problem in problems if problem.severity == "error"]:
@@ -52,7 +52,7 @@ def grammar(text: str, *, name: str = "grammar") -> Constraint:
 def json_schema(schema: str, *, whitespace: Whitespace = "spaced", lenient: bool = False) -> Constraint:
     """Return the constraint that the whole text is JSON under the schema, which is JSON text.
 
-    White space that is fixed is forced together with what stands around it: by default as models write it anyway.
+    Fixed white space is forced together with the surrounding text. The default is the white space that models write.
     """
     _check_size(schema)
     report = check_schema(schema, whitespace=whitespace, lenient=lenient)
