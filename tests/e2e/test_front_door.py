@@ -1,13 +1,16 @@
 """`import aici` with the default model."""
 
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 import aici
+from tests.support.processes import alive, descendants, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -97,3 +100,24 @@ def test_a_process_that_never_closes_ends_well() -> None:
     code = "import aici; print(aici.LLM().generate('Hi', aici.regex('[a-z]{3}')).text, end='')"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr, len(done.stdout)) == (0, "", 3)
+
+
+@pytest.mark.parametrize("with_context", [True, False])
+def test_ctrl_c_ends_everything(with_context: bool) -> None:
+    code = (
+        "import aici, contextlib; llm = aici.LLM(); print('up', flush=True)\n"
+        f"with llm if {with_context} else contextlib.nullcontext():\n"
+        "    llm.generate(['Once'] * 40, aici.regex('(a|b)*'), max_tokens=5000)"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        below = descendants(process.pid)
+        assert below
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert errors.endswith("KeyboardInterrupt\n")
+    assert wait_until(lambda: not alive(below), 20)
