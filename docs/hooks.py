@@ -6,13 +6,13 @@ the file's name.
 """
 
 import hashlib
-import importlib.util
 import os
 import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
+import mermaidx
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -45,6 +45,7 @@ _MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758f
 """Of `dist/mermaid.min.js` in the npm package mermaid 11.16.0, which mermaidx 0.10.1 carries unchanged."""
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+_PICTURE = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 
 
@@ -58,6 +59,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     here = page.file.src_uri
+    for picture in _PICTURE.findall(markdown):
+        try:
+            mermaidx.render(picture).svg()
+        except RuntimeError as error:
+            raise PluginError(f"{here}: a picture that mermaid cannot draw: {error}\n{picture}") from error
     source = next(
         (source for source, shown in PAGES.items() if shown == here and source != "README.md"), f"docs/{here}"
     )
@@ -93,10 +99,7 @@ def follow_links(markdown: str, source: str, here: str) -> str:
 
 def _mermaid() -> bytes:
     """Return mermaid's script, which is served with the pages: without it the theme would load one from a CDN."""
-    found = importlib.util.find_spec("mermaidx")
-    if found is None or found.origin is None:
-        raise PluginError("mermaidx is not installed: pip install 'aici[docs]'")
-    script = (Path(found.origin).parent / "assets" / "mermaid.js").read_bytes()
+    script = (Path(mermaidx.__file__).parent / "assets" / "mermaid.js").read_bytes()
     if hashlib.sha256(script).hexdigest() != _MERMAID_SHA256:
         raise PluginError("mermaidx carries another mermaid.js than the pinned one (docs/hooks.py)")
     return script
