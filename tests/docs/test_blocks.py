@@ -2,8 +2,8 @@
 
 The blocks of a page are run from the top, in a folder of the page's own. A block with a title is written to the file
 of this name; `console` blocks run their commands and compare the output (`…` stands for anything); `python` blocks run;
-other languages are checked (`make docs` draws the pictures). A server with the default model answers for all pages: `aici run` asks the server
-(`AICI_API_BASE`), and `aici serve` without options names the server.
+other languages are checked (`make docs` draws the pictures). A server with the default model answers for all pages:
+`aici run` asks the server (`AICI_API_BASE`), and `aici serve` without options names the server.
 """
 
 import json
