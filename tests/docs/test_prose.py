@@ -33,4 +33,4 @@ def test_prose_is_plain(path) -> None:
 
 def test_the_whole_is_plain() -> None:
     found, words = (sum(column) for column in zip(*(pronouns(Page(path).prose) for path in MARKDOWN), strict=True))
-    assert found / words <= 0.08, f"{1000 * found / words:.0f} pronouns in 1,000 words"
+    assert found / words <= 0.06, f"{1000 * found / words:.0f} pronouns in 1,000 words"
