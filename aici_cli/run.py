@@ -116,7 +116,7 @@ def run(
     is_script = constraint is not None and constraint.is_script
     text = "" if is_script and not given else _prompt(given)  # a script needs no prompt
     options = {name: value for name, value in sampling.items() if name != "max_tokens" or value is not None}
-    with _open(model, server, engine) as llm:
+    with _open(model, server, engine, controllers=constraint is not None) as llm:
         results = _run(llm, text, constraint, options, num_samples=num_samples, chat=chat, quiet=json)
         shown = document(text, llm.model, results) if json else None
     if shown is not None:
@@ -141,7 +141,7 @@ class EngineFlags:
                 raise UsageError(f"{option} is not for --server", hint=f"give the server the flag: aici serve {option}")
 
 
-def _open(model: str | None, server: str | None, engine: EngineFlags) -> "aici.LLM":
+def _open(model: str | None, server: str | None, engine: EngineFlags, *, controllers: bool) -> "aici.LLM":
     import aici
 
     if server is not None:
@@ -155,6 +155,7 @@ def _open(model: str | None, server: str | None, engine: EngineFlags) -> "aici.L
         device=engine.device,
         threads=engine.threads,
         max_forks=engine.max_forks,
+        controllers=controllers,
     )
     gc.freeze()  # imports made a million objects that stay; collections need not look at them
     return llm

@@ -44,6 +44,7 @@ class AsyncLLM:
         max_context: int | None = None,
         max_num_seqs: int | None = None,
         max_forks: int | None = None,
+        controllers: bool = True,
     ) -> None:
         self._model = model
         self._server = server
@@ -55,6 +56,7 @@ class AsyncLLM:
             max_context=max_context,
             max_num_seqs=max_num_seqs,
             max_forks=max_forks,
+            controllers=controllers,
         )
         self._opened: Backend | None = None
 

@@ -35,7 +35,7 @@ _ENGINE_PACKAGES = ("torch", "transformers", "gguf", "numpy", "jinja2", "safeten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """Settings of the engine. None: the default of `EngineConfig`."""
+    """Settings of the engine. None: the default of `EngineConfig`. `controllers`: whether to start the runtime."""
 
     dtype: Dtype | None = None
     device: Device | None = None
@@ -43,6 +43,7 @@ class LocalOptions:
     max_context: int | None = None
     max_num_seqs: int | None = None
     max_forks: int | None = None
+    controllers: bool = True
 
     def engine_config(self, model_dir: Path) -> EngineConfig:
         fields = {
@@ -57,7 +58,7 @@ class LocalOptions:
 
 
 class LocalBackend:
-    """Loads the model, and starts the controller runtime beside it, in the constructor.
+    """Loads the model, and starts the controller runtime beside it if `options` ask for one, in the constructor.
 
     A failed or interrupted constructor leaves nothing behind.
     """
@@ -74,19 +75,23 @@ class LocalBackend:
         self._modules_lock = threading.Lock()
         self._store = Store()
         with contextlib.ExitStack() as stack:
-            # The runtime comes up on another core during the import of torch.
-            config = RuntimeConfig(tokenizer=self._model_dir, max_forks=options.max_forks or DEFAULT_MAX_FORKS)
-            self._runtime = stack.enter_context(Runtime(patient(config)))
+            self._runtime: Runtime | None = None
+            if options.controllers:
+                # The runtime comes up on another core during the import of torch.
+                config = RuntimeConfig(tokenizer=self._model_dir, max_forks=options.max_forks or DEFAULT_MAX_FORKS)
+                self._runtime = stack.enter_context(Runtime(patient(config)))
 
             from aici_engine.engine import Engine, import_engine
 
             with _with_extra():
                 in_thread(lambda: import_engine(freeze=False))
-            self._runtime.wait_ready()
+            if self._runtime is not None:
+                self._runtime.wait_ready()
             engine_config = options.engine_config(self._model_dir)
             self._engine = stack.enter_context(in_thread(lambda: Engine(engine_config, runtime=self._runtime)))
-            # The runtime closes first: a hanging runtime would keep the engine, and Ctrl-C, waiting.
-            stack.callback(self._runtime.close)
+            if self._runtime is not None:
+                # The runtime closes first: a hanging runtime would keep the engine, and Ctrl-C, waiting.
+                stack.callback(self._runtime.close)
             # Without `close`, the last reference or the end of the interpreter closes.
             self._close = weakref.finalize(self, _close, stack.pop_all())
 
@@ -161,6 +166,8 @@ class LocalBackend:
 
     def _bring(self, controller: str | Path | bytes) -> str:
         """Make sure that the runtime has a module, and return the id."""
+        if self._runtime is None:
+            raise UsageError("this LLM has no controller runtime", python_hint="leave out controllers=False")
         if isinstance(controller, str):
             if controller not in SHIPPED:
                 return self._store.resolve(controller)

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from aici.constraints import Constraint, Messages
 from aici.errors import AiciError, ControllerError, UnfinishedError
 from aici_engine.events import (
+    CONTROLLER_FAILURES,
     ControlEvent,
     Event,
     FinishEvent,
@@ -22,10 +23,6 @@ T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 _SHOWN_CHARS = 80
-_FAILURES: Mapping[FinishReason, str] = {
-    FinishReason.DEADLOCK: "the controller waits, and nobody is left who could wake it",
-    FinishReason.OUT_OF_FUEL: "the controller used up ten contexts' worth of tokens without an end",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +157,8 @@ class Collector(Generic[T]):
 
 
 def _failure(end: FinishEvent) -> AiciError | None:
-    if end.reason in _FAILURES:
-        return ControllerError(_FAILURES[end.reason])
+    if end.reason in CONTROLLER_FAILURES:
+        return ControllerError(CONTROLLER_FAILURES[end.reason])
     return end.error
 
 

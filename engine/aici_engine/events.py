@@ -7,7 +7,7 @@ which are made in a third of the time of a dataclass.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aici_base.errors import AiciError
 from aici_base.ids import TokenId
@@ -30,6 +30,13 @@ class FinishReason(StrEnum):
     FAIL = "fail"
     DEADLOCK = "deadlock"
     OUT_OF_FUEL = "aici-out-of-fuel"
+
+
+CONTROLLER_FAILURES: Final[Mapping[FinishReason, str]] = {
+    FinishReason.DEADLOCK: "the controller waits, and no other fork is left to wake it",
+    FinishReason.OUT_OF_FUEL: "the controller used up its fuel (ten contexts' worth of tokens) without an end",
+}
+"""The message of each finish reason that is a controller's failure without an error of its own."""
 
 
 class Origin(StrEnum):

@@ -17,15 +17,7 @@ from uuid import uuid4
 
 import orjson
 
-from aici_base.errors import (
-    AiciError,
-    ControllerError,
-    NotFoundError,
-    QuotaError,
-    RuntimeDiedError,
-    UnavailableError,
-    UsageError,
-)
+from aici_base.errors import AiciError, RuntimeDiedError, UsageError, class_of
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
 from aici_runtime.config import RuntimeConfig
@@ -49,7 +41,6 @@ from aici_runtime.wire import (
 
 __all__ = ["Runtime", "RuntimeConfig"]
 
-_ERRORS = {kind.code: kind for kind in (NotFoundError, UsageError, QuotaError, ControllerError, UnavailableError)}
 _USER = "localhost"
 _INLINE_BYTES = 1 << 20
 """A larger module does not go as base64 in a message."""
@@ -415,8 +406,8 @@ def _data(response: Mapping[str, Any]) -> Any:
     if response["type"] == "ok":
         return response["data"]
     text, hint = response["error"], response.get("hint", "")
-    kind = _ERRORS.get(response.get("code", ""))
-    if kind is not None:
+    kind = class_of(response.get("code", ""))
+    if kind is not AiciError:
         raise kind(text, hint=hint)
     raise AiciError(f"the controller runtime refused a command: {text}", hint=hint)
 

@@ -209,7 +209,7 @@ def test_run_tells_forks_apart_in_text(server: Server) -> None:
                   "--controller-arg", "fixed a\nfork 3\n1:wait x\n2:wait y", "x")  # fmt: skip
     assert failed.returncode == 1
     assert failed.stdout.endswith("[0] a\n[1] a\n[2] a\n")
-    assert failed.stderr.count("nobody is left who could wake it") == 2
+    assert failed.stderr.count("no other fork is left to wake it") == 2
     assert "error: [1] the controller waits" in failed.stderr
 
 

@@ -1,5 +1,6 @@
 """`import aici` with the default model."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -94,6 +95,15 @@ def test_a_wrong_prompt_in_a_list_raises(llm: aici.LLM) -> None:
 def test_variables_are_reported(llm: aici.LLM) -> None:
     result = llm.generate("", aici.script("await fixed('x'); setVar('answer', '42')", "javascript"))
     assert result.variables == {"answer": "42"}
+
+
+def test_without_controllers_no_process_starts(llm: aici.LLM) -> None:
+    before = descendants(os.getpid())
+    with aici.LLM(max_context=512, controllers=False) as plain:
+        assert descendants(os.getpid()) <= before
+        assert plain.generate(PROMPT, max_tokens=4).text == llm.generate(PROMPT, max_tokens=4).text
+        with pytest.raises(aici.UsageError, match="no controller runtime"):
+            plain.generate(PROMPT, aici.regex("a"))
 
 
 def test_a_process_that_never_closes_ends_well() -> None:

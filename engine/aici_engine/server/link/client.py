@@ -7,14 +7,10 @@ from typing import Any, Protocol, Self, TypeAlias
 
 from aici_base.errors import AiciError, TimedOutError, UnavailableError, UsageError
 from aici_engine.config import SamplingParams
-from aici_engine.events import FinishReason
+from aici_engine.events import CONTROLLER_FAILURES, FinishReason
 from aici_engine.server.link import wire
 
-_FAILURES = {
-    FinishReason.ABORT: "the request was ended by the server",
-    FinishReason.DEADLOCK: "the controller waits, and no other fork is left to wake it",
-    FinishReason.OUT_OF_FUEL: "the controller used up its fuel (ten contexts' worth of tokens) without an end",
-}
+_FAILURES = {FinishReason.ABORT: "the request was ended by the server", **CONTROLLER_FAILURES}
 
 Watch: TypeAlias = Callable[[wire.StreamOut], None]
 
