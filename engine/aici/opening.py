@@ -18,6 +18,6 @@ def open_backend(
     if server is None:
         return LocalBackend(model, options)
     for field in fields(options):
-        if getattr(options, field.name) is not None:
+        if getattr(options, field.name) != field.default:
             raise UsageError(f"{field.name} does not go with server=", hint="the server decides about its engine")
     return RemoteBackend(server, model=None if model is None else str(model), api_key=api_key)
