@@ -32,6 +32,8 @@ class AiciError(Exception):
     >>> error = AiciError("no room", hint="free some", cli_hint="free some: aici ctrl rm")
     >>> error.hint_for("http"), error.hint_for("cli")
     ('free some', 'free some: aici ctrl rm')
+    >>> error.__notes__  # Python prints the notes below a traceback
+    ['hint: free some']
     """
 
     exit_code: ClassVar[int] = 1
@@ -43,6 +45,8 @@ class AiciError(Exception):
         self.hint = hint
         self.cli_hint = cli_hint
         self.python_hint = python_hint
+        if shown := self.hint_for("python"):
+            self.add_note(f"hint: {shown}")
 
     def hint_for(self, audience: Audience) -> str:
         """Return the hint for an audience, or an empty text."""
