@@ -1,6 +1,6 @@
-"""Regular languages over a few symbols as complete deterministic automata: an oracle for expressions.
+"""Regular languages over a small alphabet as complete deterministic automata: an oracle for regular expressions.
 
-Automata are combined and minimized, never derived, so this shares no mistakes with derivatives.
+Automata are combined and minimized. No derivatives are taken, so the oracle shares no mistakes with the guest.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,8 @@ class Automaton:
         return self._combine([self, other], any)
 
     def __add__(self, other: "Automaton") -> "Automaton":
-        """Concatenation: a state of self, and the states of other that splits so far have led to."""
+        """Concatenation. A state is a state of `self` and the set of states of `other` that the splits so far have
+        reached."""
 
         def entered(state: int, others: frozenset[int]) -> tuple[int, frozenset[int]]:
             return state, others | {0} if state in self.accepting else others
@@ -129,7 +130,7 @@ class Automaton:
         return tail
 
     def living(self) -> frozenset[int]:
-        """The states from which some text leads to acceptance."""
+        """Return the states from which acceptance is still reachable."""
         alive = set(self.accepting)
         while True:
             more = {s for s, row in enumerate(self.moves) if s not in alive and alive.intersection(row)}
@@ -138,7 +139,7 @@ class Automaton:
             alive |= more
 
     def verdict(self, text: tuple[int, ...]) -> str:
-        """0: nothing begins like this; 1: something does; 2: it matches."""
+        """Return "2" if `text` matches, "1" if `text` is only the beginning of a match, else "0"."""
         state = 0
         for symbol in text:
             state = self.moves[state][symbol]

@@ -1,4 +1,4 @@
-"""The command line, run as a user runs it: a process."""
+"""Run the command line as a user does: as a process."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 AICI = [sys.executable, "-P", "-m", "aici_cli"]
-"""As the program: what lies in the folder that it is run in is nothing to import."""
+"""`-P`: like the installed program, Python imports nothing from the current folder."""
 
 
 def aici(

@@ -1,4 +1,4 @@
-"""Clients that want other versions of what we have: each in a venv of its own, made once on a machine."""
+"""Clients whose pinned requirements differ from ours: each client has a venv, which is made once per machine."""
 
 import fcntl
 import subprocess
@@ -9,7 +9,8 @@ from aici_base.cache_files import default_cache_dir
 
 
 def client_python(*requirements: str) -> Path:
-    """The interpreter that has `requirements`, pinned. The first call on a machine fetches them."""
+    """Return the interpreter of a venv with the pinned `requirements`. The first call on a machine downloads the
+    packages."""
     folder = default_cache_dir() / "clients" / "-".join(requirements).replace("==", "-")
     folder.parent.mkdir(parents=True, exist_ok=True)
     python, done = folder / "bin" / "python", folder / "done"

@@ -94,7 +94,8 @@ def _whole(schema: Any, one: Any, two: Any) -> Any:
 
 
 def _refers_at_once(schema: Any) -> set[str]:
-    """The definitions that speak of the very value that `schema` speaks of."""
+    """Return the definitions that `schema` applies to the same value as `schema` itself: no property or item in
+    between."""
     if isinstance(schema, list):
         return set().union(*map(_refers_at_once, schema))
     if not isinstance(schema, dict):
@@ -105,7 +106,7 @@ def _refers_at_once(schema: Any) -> set[str]:
 
 
 def _ends(schema: Any) -> bool:
-    """No definition refers to itself with nothing in between: validators do not end on those."""
+    """False if a definition applies itself to the same value again: validators do not terminate on such a schema."""
     if not isinstance(schema, dict):
         return True
     one, two = (_refers_at_once(schema["definitions"][name]) for name in ("one", "two"))

@@ -1,4 +1,4 @@
-"""A backend of the front door that says what a test tells it to."""
+"""A backend of the front door that plays the events of a test."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""An engine behind the server's client that says what a test tells it to: no model, no processes."""
+"""An engine behind the server's client that plays the scripts of a test: no model, no processes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Script = Callable[[wire.Submit], Iterable[wire.StreamOut]]
 
 
 def says(*texts: str, reason: FinishReason = FinishReason.EOS, stop: str | None = None, num_cached: int = 0) -> Script:
-    """A token for each text, then the end."""
+    """Return a script of a token for every text, then the end."""
 
     def script(submit: wire.Submit) -> Iterable[wire.StreamOut]:
         for number, text in enumerate(texts):
@@ -33,7 +33,7 @@ def fails(failure: wire.Failure, *texts: str) -> Script:
 
 
 def forked(submit: wire.Submit) -> Iterable[wire.StreamOut]:
-    """Two forks of the root, which ends before the second."""
+    """Play two forks of the root; the root ends before the second fork."""
     number = submit.stream
 
     def say(token: int, text: str) -> wire.TokenOut:
@@ -63,13 +63,14 @@ def forked(submit: wire.Submit) -> Iterable[wire.StreamOut]:
 
 
 def silent(submit: wire.Submit) -> Iterable[wire.StreamOut]:
-    """Until it is aborted."""
+    """Say nothing until the request is aborted."""
     return ()
 
 
 @dataclass
 class FakeEngine:
-    """Plays `scripts` in turn, the last again and again. `submitted` and `aborted` are what it was told.
+    """Play `scripts` in turn, the last script again and again. `submitted` and `aborted` record the requests and the
+    aborts.
 
     `calls` maps a method to its result.
     """
@@ -87,7 +88,7 @@ class FakeEngine:
         self._ended: set[int] = set()
 
     def send(self, message: wire.ToEngine) -> None:
-        [message] = wire.decode_to_engine(wire.encode([message]))  # what cannot be sent fails here too
+        [message] = wire.decode_to_engine(wire.encode([message]))  # a message that cannot be encoded fails here too
         match message:
             case wire.Submit():
                 self.submitted.append(message)

@@ -1,6 +1,7 @@
-"""A host for one guest in this process, on wasmtime's public API: what tests of guests use instead of the runtime.
+"""The host functions of one guest in this process, on wasmtime's public API: tests of guests run without the
+runtime.
 
-It checks little: pointers are trusted as far as wasmtime's own bounds checks go. Text is tokenized greedily.
+Checks are few: pointers are trusted as far as wasmtime's own bounds checks go. Text is tokenized greedily.
 """
 
 import json
@@ -18,7 +19,7 @@ _I32 = wasmtime.ValType.i32()
 
 
 class GuestModule:
-    """A compiled module, from which guests are started."""
+    """A compiled module. Guests start from a module."""
 
     def __init__(self, path: Path) -> None:
         config = wasmtime.Config()
@@ -28,11 +29,11 @@ class GuestModule:
 
 
 class GuestStoppedError(Exception):
-    """The guest called `aici_host_stop`; the message is its log."""
+    """The guest called `aici_host_stop`; the message is the guest's log."""
 
 
 class FakeHost:
-    """A guest after `aici_init` and `aici_create`, with `vocabulary` as its tokens."""
+    """A guest after `aici_init` and `aici_create`. `vocabulary` holds the bytes of every token."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class FakeHost:
         return self._callback("aici_post_process", {"tokens": list(tokens), "backtrack": backtrack})
 
     def allowed(self) -> set[int]:
-        """The tokens of the mask that the last mid_process returned; all bits above the vocabulary must be clear."""
+        """Return the tokens of the mask from the last mid_process; all bits above the vocabulary must be clear."""
         assert self.mask is not None
         bits = int.from_bytes(self.mask, "little")
         assert bits >> len(self.vocabulary) == 0

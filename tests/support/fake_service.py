@@ -1,4 +1,4 @@
-"""A Service over an engine that says what a test tells it to."""
+"""A Service over an engine that plays the scripts of a test."""
 
 from copy import copy
 from functools import cache
@@ -22,7 +22,8 @@ TOOL_TEMPLATE = """\
 
 @cache
 def _service() -> Service:
-    """Reading the vocabulary takes a third of a second: once is enough. What checks have passed is kept too."""
+    """Cached: reading the vocabulary takes a third of a second. The copies share the constraints that passed the
+    checks."""
     return Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
 
 

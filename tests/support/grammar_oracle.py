@@ -1,5 +1,5 @@
-"""Grammars a second time, by other methods: lexemes are strings that the `regex` module matches, sentences are what
-Earley's algorithm derives, and whether a text can be completed is found by trying.
+"""An oracle for grammars by other methods than the guest's: the `regex` module matches lexemes, Earley's algorithm
+derives sentences, and trying texts decides whether an input can be completed.
 """
 
 import itertools
@@ -21,7 +21,7 @@ class Terminal:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Less is better; of equals the one that was written first."""
+        """A smaller rank wins; between equal ranks the terminal that was written first wins."""
         return self.is_regex, -len(self.text)
 
 
@@ -31,7 +31,7 @@ Symbol = Terminal | str
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`pending`: the lexeme under way, None before the first byte. `lexemes`: what the parser has seen."""
+    """`pending`: the lexeme under way, None before the first byte. `lexemes`: the lexemes that the parser has read."""
 
     pending: str | None
     at_start: bool
@@ -40,7 +40,7 @@ class Position:
 
 @dataclass(frozen=True)
 class OracleGrammar:
-    rules: tuple[tuple[str, tuple[tuple[Symbol, ...], ...]], ...]  # the first one is the start
+    rules: tuple[tuple[str, tuple[tuple[Symbol, ...], ...]], ...]  # the first rule is the start
     skip: tuple[Terminal, ...] = ()
     contextual: bool = False
 
@@ -54,7 +54,7 @@ class OracleGrammar:
 
     @cached_property
     def terminals(self) -> list[Terminal]:
-        """In the order in which the reader meets them."""
+        """Return the terminals in the order in which the reader meets them."""
         symbols = [symbol for _, ways in self.rules for way in ways for symbol in way]
         return list(dict.fromkeys([*(s for s in symbols if isinstance(s, Terminal)), *self.skip]))
 
@@ -67,8 +67,8 @@ class OracleGrammar:
 
     @cached_property
     def runs_together(self) -> bool:
-        """Two of a terminal in a row are one (`(ab)+`), and nothing may stand between them: then a rule may have no end
-        that can be written, and the check of grammars does not find that."""
+        """Whether two lexemes of a terminal in a row are also one lexeme (`(ab)+`) while nothing may stand between
+        the two. A rule may then have no end that can be written; the check of grammars does not find such a rule."""
         used = [symbol for _, ways in self.rules for way in ways for symbol in way]
         twice = [t for t in self.terminals if t.is_regex and used.count(t) > 1]
         return not any(_match(t, " ", partial=False) for t in self.skip) and any(
@@ -81,7 +81,7 @@ class OracleGrammar:
         return Position(None, True, ())
 
     def push(self, position: Position, text: str) -> Position | None:
-        """None when no lexeme begins like that, or when the parser refuses one that has ended."""
+        """Return None if no lexeme begins with `text`, or if the parser refuses a lexeme that has ended."""
         for byte in text:
             pushed = self._push_byte(position, byte)
             if pushed is None:
@@ -143,7 +143,7 @@ class OracleGrammar:
 
     @cached_property
     def _lengths(self) -> dict[str, float]:
-        """The fewest lexemes that each rule consists of."""
+        """Return the fewest lexemes of every rule."""
         lengths = dict.fromkeys((head for head, _ in self._productions), math.inf)
         for _ in lengths:
             for head, way in self._productions:
@@ -152,7 +152,7 @@ class OracleGrammar:
         return lengths
 
     def follow(self, lexemes: tuple[Terminal, ...]) -> tuple[frozenset[Terminal], bool]:
-        """The terminals one of which may come next, and whether the input may end here."""
+        """Return the terminals that may come next, and whether the input may end here."""
         return _follow(self, lexemes)
 
     def can_end(self, position: Position) -> bool:
@@ -162,12 +162,12 @@ class OracleGrammar:
     # Completions.
 
     def can_complete(self, position: Position, num_bytes: int) -> bool:
-        """Is there a text of at most `num_bytes` bytes after which the input may end? Every one of them is tried."""
+        """Whether the input may end after some text of at most `num_bytes` bytes. Tries every such text."""
         return any(_completes(self, position, number) for number in range(num_bytes + 1))
 
     def completion(self, position: Position) -> str | None:
-        """A text after which the input may end, where one is found by ending the lexeme under way and adding words,
-        hardly more than the fewest, with or without something skipped before each."""
+        """Return a text after which the input may end, or None. The search ends the lexeme under way and adds words,
+        hardly more than the fewest possible, with or without a skipped lexeme before every word."""
         for start in self._texts(3):
             ended = self.push(position, start)
             emitted = self._emit(ended) if ended is not None else None
@@ -179,7 +179,8 @@ class OracleGrammar:
         return None
 
     def _spell(self, position: Position, num_words: float) -> str | None:
-        """At most so many words, and what is skipped before them, after which the input may end."""
+        """Return a text of at most `num_words` words, and skipped lexemes before the words, after which the input
+        may end."""
         if self.can_end(position):
             return ""
         before = self._emit(position)
@@ -205,7 +206,7 @@ class OracleGrammar:
 
     @cached_property
     def words(self) -> dict[Terminal, list[str]]:
-        """Short texts of each terminal that no better terminal matches."""
+        """Return short texts of every terminal, without the texts that a better terminal matches."""
         words: dict[Terminal, list[str]] = {}
         texts = [""]
         for _ in range(5):
@@ -234,7 +235,7 @@ def _completes(grammar: OracleGrammar, position: Position, length: int) -> bool:
     return any(_completes(grammar, there, length - 1) for there in after if there is not None)
 
 
-Item = tuple[int, int, int]  # production, dot, where it began
+Item = tuple[int, int, int]  # production, dot, column of its start
 
 
 @cache
@@ -284,7 +285,7 @@ def _num_missing(grammar: OracleGrammar, lexemes: tuple[Terminal, ...]) -> float
     def length(body: tuple[Symbol, ...]) -> float:
         return sum(1 if isinstance(symbol, Terminal) else grammar._lengths[symbol] for symbol in body)
 
-    after: dict[tuple[int, str], float] = {(0, ""): 0}  # what must follow a rule that began in a column
+    after: dict[tuple[int, str], float] = {(0, ""): 0}  # (column, rule) -> fewest lexemes after such a rule
     changed = True
     while changed:
         changed = False

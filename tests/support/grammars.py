@@ -1,5 +1,5 @@
-"""Small grammars for hypothesis; many are wrong. Where the lexer is contextual a blank may stand between any two
-lexemes: the check does not find all that cannot be told apart then."""
+"""Small grammars for hypothesis; many are wrong. With a contextual lexer, a blank may stand between any two lexemes:
+the check of grammars does not find every pair of lexemes that would run together without blanks."""
 
 from hypothesis import strategies as st
 

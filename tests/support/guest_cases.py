@@ -14,7 +14,8 @@ from tests.support.guests import shipped_guest
 
 @contextlib.contextmanager
 def running_cases(guest: str, cases: CaseFile, folder: Path) -> Iterator[CaseRunner]:
-    """`folder`: an empty one for the tokenizer. The guest is built again if its sources changed."""
+    """Run the cases on a vocabulary of single bytes. `folder`: an empty folder for the tokenizer. Rebuild the guest
+    if its sources changed."""
     shipped_guest(guest)
     tokenizer = write_byte_tokenizer(folder, cases.tokens)
     with Runtime(RuntimeConfig(tokenizer=tokenizer, json_size_mib=16, max_init_time_ms=5000)) as runtime:

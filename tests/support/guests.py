@@ -1,4 +1,4 @@
-"""Builds the small guests of `tests/guests/`, each once for all test runs on the same sources; and the shipped ones."""
+"""Build the small guests of `tests/guests/`, once for all test runs on the same sources; and the shipped guests."""
 
 import hashlib
 import os
@@ -15,7 +15,8 @@ _CONTROLLERS = Path(__file__).resolve().parents[2] / "controllers"
 
 
 def build_test_guest(name: str) -> Path:
-    """The path of the module built from `tests/guests/NAME.cpp` or `.c`; do not change it, other tests share it."""
+    """Return the path of the module built from `tests/guests/NAME.cpp` or `.c`. Tests share the file: do not change
+    it."""
     source = next(path for path in (_SOURCES / f"{name}.cpp", _SOURCES / f"{name}.c") if path.exists())
     state = f"{digest([*sdk.sdk_sources(), *sdk.sdk_headers()], sdk.sdk_dir())} {zig.version()} {zig.FLAGS}"
     total = hashlib.sha256(state.encode() + source.read_bytes())
@@ -28,6 +29,6 @@ def build_test_guest(name: str) -> Path:
 
 @cache
 def shipped_guest(name: str) -> GuestModule:
-    """A guest of `controllers/guests/`, built again if its sources changed."""
+    """Return a guest of `controllers/guests/`, rebuilt if the sources changed."""
     modules = build.build_shipped(_CONTROLLERS / "guests", _CONTROLLERS / "aici_controllers" / "guests")
     return GuestModule(next(path for path in modules if path.stem == name))

@@ -11,7 +11,7 @@ from aici_engine.server.gateway.http_server import HttpProtocol, HttpServer, con
 
 @contextlib.asynccontextmanager
 async def listening(app: FastAPI, http: type[HttpProtocol] = HttpProtocol) -> AsyncIterator[int]:
-    """The port."""
+    """Serve `app`; yield the port."""
     server = HttpServer(config(app, http=http))
     serving = asyncio.create_task(server.serve())
     while not server.started:
@@ -24,7 +24,8 @@ async def listening(app: FastAPI, http: type[HttpProtocol] = HttpProtocol) -> As
 
 
 async def exchange(port: int, *requests: bytes) -> bytes:
-    """Everything that the server says to these bytes, until it closes or is silent after the last."""
+    """Send the requests and return every byte of the server until the server closes or is silent after the last
+    request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     said = b""
     for request in requests:

@@ -1,4 +1,4 @@
-"""Guests whose language is a finite set of byte strings: their masks, compared with the set itself."""
+"""Guests whose language is a finite set of byte strings: compare the masks with the set itself."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tests.support.fake_host import FakeHost, GuestModule
 def compare_masks(
     module: GuestModule, arg: bytes, language: set[bytes], vocabulary: list[bytes], data: st.DataObject
 ) -> None:
-    """Walk at random through what the guest allows, and back. `vocabulary` has all single bytes and ends in EOS."""
+    """Walk at random through the allowed tokens, and back. `vocabulary` has all single bytes and ends in EOS."""
     eos = len(vocabulary) - 1
     host = FakeHost(module, vocabulary, eos=eos, arg=arg)
     host.init_prompt()

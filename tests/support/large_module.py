@@ -1,8 +1,8 @@
-"""WebAssembly modules that are larger than a message to the runtime."""
+"""WebAssembly modules larger than a message to the runtime."""
 
 
 def padded(wasm: bytes, num_bytes: int) -> bytes:
-    """Return `wasm` with a custom section that engines skip: the module does the same, and is so much larger."""
+    """Return `wasm` with a custom section, which engines skip: the same module, larger by `num_bytes`."""
     body = b"\x07padding" + bytes(num_bytes)
     return wasm + b"\0" + _leb128(len(body)) + body
 

@@ -1,4 +1,4 @@
-"""A client of LMTP, and a server whose engine says what a test tells it to."""
+"""A client of LMTP, and a server whose engine plays the scripts of a test."""
 
 import asyncio
 import json
@@ -19,11 +19,11 @@ Item: TypeAlias = dict[str, Any]
 _P = ParamSpec("_P")
 
 EOS = 2
-"""Of the tokenizer. The engine has 0, too."""
+"""The tokenizer's EOS. The engine stops at token 0, too."""
 
 
 class Client:
-    """Keeps the frames that came, and their items by stream."""
+    """Keeps the received frames, and the items of the frames by stream."""
 
     def __init__(self, socket: Socket, engine: FakeEngine, service: Service) -> None:
         self.socket = socket
@@ -35,7 +35,7 @@ class Client:
         await self.socket.send(f"{command} {json.dumps(fields)}")
 
     async def generate(self, stream_id: object = 1, **fields: object) -> None:
-        """Of one token, if `fields` do not say otherwise."""
+        """Ask for one token unless `fields` say otherwise."""
         some = {"stream_id": stream_id, "model": "it", "prompt": [5, 6, 7], "max_tokens": 1}
         await self.send("GENERATE", **some | fields)
 
@@ -48,7 +48,7 @@ class Client:
         return command, items
 
     async def stream(self, stream_id: object = 1) -> list[Item]:
-        """The items of a stream up to its last, read from now on. What else comes is in `frames`."""
+        """Read until the stream ends and return its items. All frames read meanwhile are in `frames`."""
         found: list[Item] = []
         while True:
             command, items = await self.frame()
@@ -74,7 +74,7 @@ def _no_json(name: str) -> None:
 async def connected(
     *scripts: Script, path: str = "/lmtp", capacity: int = 8, timeout_s: float = 30
 ) -> AsyncIterator[Client]:
-    """After the server's greeting."""
+    """Yield a client after the server's greeting."""
     info = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4, eos_tokens=(0, EOS))
     engine = FakeEngine(list(scripts) or [tokens(11)], info=info)
     service = service_over(engine, capacity=capacity)
@@ -86,8 +86,8 @@ async def connected(
 
 
 def tokens(*numbers: int, reason: FinishReason = FinishReason.LENGTH) -> Script:
-    """These tokens, of which the first are likelier; EOS has no bytes. They are as many as the request allows, or end
-    with EOS."""
+    """Return a script of the tokens `numbers`, the earlier the likelier; EOS has no bytes. Give as many numbers as
+    the request allows, or end with EOS."""
 
     def script(submit: wire.Submit) -> list[wire.StreamOut]:
         outs: list[wire.StreamOut] = [
@@ -109,7 +109,8 @@ def tokens(*numbers: int, reason: FinishReason = FinishReason.LENGTH) -> Script:
 
 
 def scores(submit: wire.Submit) -> list[wire.StreamOut]:
-    """Of what was to be scored, each less likely than the one before; nothing of the first token of a prompt."""
+    """Score the tokens from `score_from` on, every token less likely than the token before; the first token of a
+    prompt has no score."""
     start = submit.score_from or 0
     found: list[tuple[int, float | None, list[tuple[int, float]]]] = [
         (token, -float(place) if place else None, []) for place, token in enumerate(submit.prompt) if place >= start
@@ -119,7 +120,7 @@ def scores(submit: wire.Submit) -> list[wire.StreamOut]:
 
 
 def run(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:
-    """For tests that are coroutines."""
+    """Turn a coroutine into a test."""
 
     @wraps(test)
     def running(*args: _P.args, **kwargs: _P.kwargs) -> None:

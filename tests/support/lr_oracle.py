@@ -1,6 +1,7 @@
-"""Grammars over single letters, their canonical LR(1) tables, and a recognizer that knows no tables: for comparison.
+"""Grammars over single letters, canonical LR(1) tables of the grammars, and a recognizer without tables: for
+comparison.
 
-Symbols are strings: one lower-case letter is a terminal, others are rules; "$" is the end of the input.
+Symbols are strings: a lower-case letter is a terminal, other strings are rules; "$" is the end of the input.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Precedences:
 
 @dataclass(frozen=True)
 class SmallGrammar:
-    rules: tuple[Rule, ...]  # the first one's head is the start
+    rules: tuple[Rule, ...]  # the head of the first rule is the start
     precedences: Precedences = field(default_factory=Precedences)
 
     @cached_property
@@ -85,7 +86,7 @@ class SmallGrammar:
         return ending
 
     def text(self) -> str:
-        """As a .y file."""
+        """Return the grammar as a .y file."""
         lines = [f"%{assoc} {' '.join(map(_quote, terminals))}" for assoc, terminals in self.precedences.lines]
         alternatives: dict[str, list[str]] = {}
         for rule in self.rules:
@@ -94,7 +95,7 @@ class SmallGrammar:
         return "\n".join([*lines, "%%", *(f"{head} : {' | '.join(ways)} ;" for head, ways in alternatives.items())])
 
     def lark_text(self) -> str:
-        """As a grammar of lark: rules in lower case."""
+        """Return the grammar for lark: rules in lower case."""
         ways: dict[str, list[str]] = {}
         for rule in self.rules:
             body = " ".join(s.lower() if s in self.heads else _quote(s) for s in rule.body)
@@ -113,12 +114,12 @@ def _fixpoint(step: Any) -> set[str]:
     return known
 
 
-Item = tuple[int, int, str]  # production, dot, one terminal that may follow
-Verdict = tuple[str, int] | None  # ("shift", state), ("reduce", production), ("accept", 0), or an error
+Item = tuple[int, int, str]  # production, dot, a terminal that may follow
+Verdict = tuple[str, int] | None  # ("shift", state), ("reduce", production), ("accept", 0); None is an error
 
 
 class CanonicalTable:
-    """Knuth's construction, one state for each set of items; conflicts settled as in Bison."""
+    """Knuth's construction, with a state for every set of items; conflicts are settled as in Bison."""
 
     def __init__(self, grammar: SmallGrammar, max_states: int = 400) -> None:
         self.grammar = grammar
@@ -249,7 +250,7 @@ def derives(grammar: SmallGrammar, text: str) -> bool:
 
 
 class BuiltTable:
-    """The table that a guest answered with, run on terminals."""
+    """The table that a guest built, run on terminals."""
 
     KINDS = ("error", "shift", "reduce", "accept")
 
@@ -267,7 +268,8 @@ class BuiltTable:
         return self.tree(text) is not None
 
     def tree(self, text: str) -> str | None:
-        """The text with every production of more than one symbol in square brackets; None when it is refused."""
+        """Return `text` with every production of more than one symbol in square brackets; None if the table refuses
+        `text`."""
         stack = [0]
         trees: list[str] = []
         for letter, terminal in [*((letter, self.terminals.get(letter)) for letter in text), ("", 0)]:

@@ -1,4 +1,4 @@
-"""The default model, for tests that want the real thing."""
+"""The default model, for tests with the real model."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The OpenAI protocol over an engine that says what a test tells it to: by raw HTTP and by the official SDK."""
+"""The OpenAI protocol over an engine that plays the scripts of a test: by raw HTTP and by the official SDK."""
 
 import codecs
 import json
@@ -27,7 +27,7 @@ class Api:
         self.sdk = openai.OpenAI(http_client=self.http, base_url="http://aici/v1", api_key="none", max_retries=0)
 
     def post(self, path: str, body: Json) -> httpx2.Response:
-        # Escaped, so that what is no Unicode can be sent too.
+        # Escaped: lone surrogates, which UTF-8 cannot encode, can be sent too.
         answer: httpx2.Response = self.http.post(path, content=json.dumps(body), headers=_JSON)
         return answer
 
@@ -38,7 +38,7 @@ class Api:
         return result
 
     def chunks(self, path: str, body: Json) -> list[Json]:
-        """The data of each event but the last, which is [DONE]."""
+        """Return the data of all events before the last event, [DONE]."""
         answer = self.post(path, {**body, "stream": True})
         assert answer.status_code == 200, answer.text
         *chunks, done = events(answer.text)
@@ -46,7 +46,8 @@ class Api:
         return [json.loads(chunk) for chunk in chunks]
 
     def refusal(self, path: str, body: Json) -> tuple[int, str, str | None]:
-        """Status, message and field, at once and streamed the same; the engine hears nothing of it."""
+        """Return status, message and field of an error, the same with and without streaming; the engine hears
+        nothing."""
         answers = [self.post(path, {"stream": stream, **body}) for stream in (False, True)]
         assert not self.engine.submitted
         found = []
@@ -59,7 +60,7 @@ class Api:
 
 
 def events(body: str) -> list[str]:
-    """Strictly: a line of data and an empty line each."""
+    """Split a stream of server-sent events. Every event must be a line of data and an empty line."""
     *frames, rest = body.split("\n\n")
     assert rest == ""
     assert all(frame.startswith("data: ") and "\n" not in frame for frame in frames)
@@ -73,7 +74,7 @@ def samples(
     reason: FinishReason = FinishReason.EOS,
     prompt_logprobs: Sequence[float] = (),
 ) -> Script:
-    """These tokens of the default model, as the engine would tell of them."""
+    """Return a script that plays these tokens of the default model, with the messages of the real engine."""
 
     def script(submit: wire.Submit) -> Iterable[wire.StreamOut]:
         if submit.score_from is not None:

@@ -1,4 +1,4 @@
-"""What the process has imported that `warm.py` forks from. On purpose at import: multiprocessing knows no other way."""
+"""Imports of the process that `warm.py` forks from. Done at import: multiprocessing offers no other hook."""
 
 import transformers
 
@@ -6,4 +6,4 @@ from aici_engine.engine import import_engine
 
 import_engine()
 LOADED = (transformers.AttentionInterface, transformers.AutoModelForCausalLM, transformers.LlamaForCausalLM)
-"""transformers imports what these need when they are looked up."""
+"""transformers imports the modules of these classes on the first attribute access."""

@@ -12,7 +12,7 @@ def descendants(pid: int) -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                # The name in parentheses may hold spaces; the parent's id is the second field after it.
+                # The name in parentheses may hold spaces; the parent's id is the second field after the name.
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, IndexError):
                 continue
@@ -31,7 +31,7 @@ def command(pid: int) -> str:
 
 
 def alive(pids: set[int]) -> set[int]:
-    """Those of `pids` that still run (a zombie does not)."""
+    """Return the processes of `pids` that still run (a zombie does not)."""
     return {pid for pid in pids if _state(pid) not in ("", "Z", "X")}
 
 
@@ -43,7 +43,7 @@ def _state(pid: int) -> str:
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether `done()` came true within the time. For tests only: it polls."""
+    """Return whether `done()` came true within the time. Polls: for tests only."""
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:
@@ -53,5 +53,5 @@ def wait_until(done: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def shared_objects(pid: int) -> list[str]:
-    """Names in /dev/shm that belong to the run of engine process `pid`."""
+    """Return the names in /dev/shm of the run of engine process `pid`."""
     return [name for name in os.listdir("/dev/shm") if f"aici-{pid}-" in name]

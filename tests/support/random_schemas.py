@@ -1,4 +1,4 @@
-"""Small random schemas and values, which meet often; and the texts of a value in every order of keys."""
+"""Small random schemas and values, which often fit together; and the texts of a value in every order of keys."""
 
 import itertools
 import json
@@ -91,7 +91,7 @@ SCHEMAS = st.recursive(_LEAVES, _composite, max_leaves=5)
 
 
 def orders(value: Any) -> Iterator[Any]:
-    """`value` with the keys of its objects in every order."""
+    """Yield `value` with the keys of its objects in every order."""
     if isinstance(value, list):
         for items in itertools.product(*map(orders, value)):
             yield list(items)
@@ -104,6 +104,6 @@ def orders(value: Any) -> Iterator[Any]:
 
 
 def spelled(value: Any) -> list[str]:
-    """The texts of `value`, one for each order of keys (the first 1000)."""
+    """Return the texts of `value`, a text for every order of keys (the first 1000)."""
     compact = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in orders(value))
     return list(dict.fromkeys(itertools.islice(compact, 1000)))

@@ -1,4 +1,4 @@
-"""Schemas such as people write, and texts: a value spelled as the guest `json_schema` spells it."""
+"""Schemas such as people write, and values spelled as the guest `json_schema` spells a value."""
 
 import json
 from decimal import Decimal
@@ -112,7 +112,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def key_order(schema: Any) -> list[str]:
-    """The names of all `properties`, as the schema writes them."""
+    """Return the names of all `properties`, in the order of the schema."""
     names: list[str] = []
     if isinstance(schema, dict):
         for key, value in schema.items():
@@ -125,7 +125,8 @@ def key_order(schema: Any) -> list[str]:
 
 
 def spelled(value: Any, order: list[str], *, space: str = "") -> str:
-    """Keys in `order`, others after them; numbers without exponents, whole ones without a point."""
+    """Return `value` as text: keys in `order`, then the other keys; numbers without exponents, whole numbers without
+    a point."""
     if isinstance(value, dict):
         keys = sorted(value, key=lambda key: order.index(key) if key in order else len(order))
         pairs = (

@@ -1,7 +1,7 @@
-"""Regular expressions a second time, by another method: an automaton over code points, simulated by sets of states.
+"""An oracle for regular expressions by another method: an automaton over code points, simulated by sets of states.
 
-The guest works on bytes and derivatives; this works on code points and knows bytes only as prefixes of encodings, so
-the two share no mistakes. Counts are unrolled: keep them small.
+The guest works on bytes and derivatives; the oracle works on code points and knows bytes only as prefixes of
+encodings, so the two share no mistakes. Counts are unrolled: keep counts small.
 """
 
 import string
@@ -14,7 +14,7 @@ MAX_CODE_POINT = 0x10FFFF
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One code point of the ranges (or, negated, of all others). `text` is how it is written in a pattern."""
+    """One code point of the ranges, or outside of the ranges if `negated`. `text` is the spelling in a pattern."""
 
     text: str
     ranges: tuple[tuple[int, int], ...]
@@ -120,7 +120,7 @@ class Automaton:
         return self.closure([self.start])
 
     def step(self, states: frozenset[int], first: int, last: int) -> frozenset[int]:
-        """Where some code point of first..last leads."""
+        """Return the states after some code point of first..last."""
         targets = {t for s in states for chars, t in self.edges[s] if self._meets(chars, first, last)}
         return self.closure(targets)
 
@@ -130,7 +130,7 @@ class Automaton:
 
 @cache
 def _intervals(chars: Chars, ignore_case: bool) -> list[tuple[int, int]]:
-    """The code points that `chars` matches, surrogates left out."""
+    """Return the code points that `chars` matches, without surrogates."""
     inside = list(chars.ranges)
     if ignore_case:
         letters = [ord(c) for c in string.ascii_letters]
@@ -150,13 +150,13 @@ def _complement(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a text: the states after its whole code points, and the bytes of one that has begun."""
+    """A position in a text: the states after the whole code points, and the bytes of a code point that has begun."""
 
     states: frozenset[int]
     partial: bytes = b""
 
     def push(self, automaton: Automaton, text: bytes) -> "Position | None":
-        """None when no text that matches begins like that."""
+        """Return None if no matching text begins with the bytes so far."""
         position = self
         for byte in text:
             pushed = position._push_byte(automaton, byte)
@@ -184,7 +184,8 @@ class Position:
 
 
 def encodings(prefix: bytes) -> tuple[int, int, bool] | None:
-    """The first and the last code point whose encoding begins with `prefix`, and whether it is the whole of it."""
+    """Return the first and the last code point whose encoding begins with `prefix`, and whether `prefix` is a whole
+    encoding."""
     lead = prefix[0]
     length = (
         1

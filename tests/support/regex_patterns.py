@@ -1,8 +1,9 @@
-"""Patterns as Python's `re` writes them, for hypothesis: flags, groups, anchors and escapes beside the plain syntax."""
+"""Patterns in the syntax of Python's `re`, for hypothesis: flags, groups, anchors and escapes beside the plain
+syntax."""
 
 from hypothesis import strategies as st
 
-# Letters whose cases are special, digits and spaces beyond ASCII; and what patterns give a meaning.
+# Letters whose cases are special, digits and spaces beyond ASCII, and the characters that have a meaning in patterns.
 TEXT_ALPHABET = "abAB01_- \n\tkKſsSßµμ\u212aéÉ٣\u00a0€😀Ǆǅσς"
 _LITERALS = [
     *"abkAsSK01_-,é٣σǅß€😀",
@@ -30,7 +31,8 @@ _CLASSES = [
         "[]a]",
         "[^]-]",
         r"[\x41-\x43é]",
-        # Up to where UTF-8 has four bytes, but not to U+1DF95, a case of ß in a Unicode newer than that of `re`.
+        # Up to the code points with four bytes in UTF-8, without U+1DF95: a case of ß in a newer Unicode than the
+        # Unicode of `re`.
         "[€-\U00010000😀]",
         r"[\b\1]",
     ),
@@ -57,13 +59,14 @@ def _grow(nodes: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 def _named(pattern: str) -> str:
-    """Each named group gets a name of its own."""
+    """Give every named group a distinct name."""
     parts = pattern.split("(?P<{}>")
     return parts[0] + "".join(f"(?P<n{number}>{part}" for number, part in enumerate(parts[1:]))
 
 
 def patterns(*, anchors: bool) -> st.SearchStrategy[str]:
-    """Begin with (?u...) or (?a...): without, \\d \\w \\s are ASCII's here and Unicode's in `re`."""
+    """Draw patterns that begin with (?u...) or (?a...): without a flag, \\d \\w \\s are ASCII here and Unicode in
+    `re`."""
     flags = st.builds(
         lambda kind, more: f"(?{kind}{''.join(more)})",
         st.sampled_from("ua"),

@@ -1,4 +1,4 @@
-"""Asks the guest `regex` which texts match: its own parser and automaton, without a vocabulary and masks."""
+"""Ask the guest `regex` which texts match: the guest's own parser and automaton, without a vocabulary and masks."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tests.support.fake_host import GuestModule
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`viable` bytes of the text are the beginning of some text that matches."""
+    """`viable`: the number of leading bytes of the text with which some matching text begins."""
 
     matches: bool
     viable: int
@@ -21,7 +21,7 @@ class RefusedError(Exception):
 
 
 class RegexTool:
-    """One instance a question: the module is compiled once."""
+    """One instance for every question; the module is compiled once."""
 
     def __init__(self, guest: GuestModule) -> None:
         self._guest = guest

@@ -1,4 +1,4 @@
-"""A grammar of regular expressions, for hypothesis: what is drawn is a tree that renders to a pattern."""
+"""A grammar of regular expressions, for hypothesis: a drawn tree renders to a pattern."""
 
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from tests.support.regex_oracle import (
     literal,
 )
 
-# Both sides of every border of UTF-8, and what the classes tell apart.
+# Both sides of every border of UTF-8, and the borders of the character classes.
 ALPHABET = 'abAB09_- .\t\n"[\\é\x7f\x80\u07ff\u0800€\ud7ff\ue000\uffff\U00010000😀\U0010ffff'
 _NAMED = [
     Chars(r"\d", DIGIT),

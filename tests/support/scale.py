@@ -1,4 +1,4 @@
-"""How many examples a property test takes: `AICI_TEST_SCALE` multiplies them for long runs that are recorded."""
+"""The number of examples of a property test: `AICI_TEST_SCALE` multiplies the number for long runs."""
 
 import os
 

@@ -1,6 +1,6 @@
-"""Documents that a schema of `realistic_schemas` likes: most are valid, and the validator says which.
+"""Documents that mostly fit a schema of `realistic_schemas`; the validator says which documents are valid.
 
-Beside hypothesis-jsonschema, which knows draft 7 and makes small documents.
+Complements hypothesis-jsonschema, which knows draft 7 and makes small documents.
 """
 
 import datetime
@@ -76,12 +76,12 @@ def _object(schema: Any, root: dict[str, Any], depth: int) -> st.SearchStrategy[
 
 
 def _matching(pattern: str) -> st.SearchStrategy[str]:
-    """Keys for ^prefix and suffix$."""
+    """Draw keys that match ^prefix or suffix$."""
     return _TEXT.map(lambda text: pattern[1:] + text if pattern[0] == "^" else text + pattern[:-1])
 
 
 def mutated(value: Any, data: st.DataObject) -> Any:
-    """`value` with one change somewhere."""
+    """Return `value` with one random change."""
     if isinstance(value, dict) and value and data.draw(st.integers(0, 2)):
         key = data.draw(st.sampled_from(sorted(value)))
         change = data.draw(st.sampled_from(["inside", "inside", "drop", "add"]))

@@ -1,4 +1,4 @@
-"""The guest `json_schema`, asked as its tool is, many times without compiling it again."""
+"""Ask the guest `json_schema` through its tool exports, many times on one compiled module."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tests.support.fake_host import GuestModule
 
 
 def ask_schema(module: GuestModule, schema: object, texts: Sequence[str] = (), **options: Any) -> SchemaReport:
-    """What `check_schema` answers, from a fresh instance of `module`."""
+    """Return the answer of `check_schema` from a fresh instance of `module`."""
     linker = wasmtime.Linker(module.engine)
     linker.define_unknown_imports_as_traps(module.module)
     store = wasmtime.Store(module.engine)

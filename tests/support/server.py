@@ -1,4 +1,4 @@
-"""`aici serve`, run as a user runs it: a process that listens on a free port."""
+"""`aici serve`, run as a user runs the command: a process that listens on a free port."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ _STARTED = re.compile(r"serving .* at (http://[^\s\"]+)")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`url` has no slash at its end. `said` grows: the lines on stderr so far."""
+    """`url` has no slash at the end. `said`: the lines on stderr so far."""
 
     url: str
     process: subprocess.Popen[str]
@@ -32,12 +32,13 @@ class Server:
 
 @contextlib.contextmanager
 def serving(*args: str) -> Iterator[Server]:
-    """`aici serve --port 0 ARGS`, ready. The process has ended when the context has."""
+    """Run `aici serve --port 0 ARGS` and yield when the server is ready. The process has ended when the context
+    ends."""
     command = [*AICI, "serve", "--port", "0", *args]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said: list[str] = []
-        # A pipe that nobody reads fills up, and the server would wait.
+        # A pipe without a reader fills up, and the server would block.
         reader = threading.Thread(target=lambda: said.extend(process.stderr or ()))
         try:
             for line in process.stderr:

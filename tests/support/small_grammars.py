@@ -8,7 +8,8 @@ TERMINALS = "abc"
 
 
 def small_grammar(rng: random.Random) -> SmallGrammar:
-    """Every rule can end (the reader refuses others); some cannot be reached, many are not LR(1)."""
+    """Return a grammar in which every rule can end (the reader refuses others); some rules are unreachable, many are
+    not LR(1)."""
     heads = "ABCD"[: rng.randint(1, 4)]
     rules: dict[Rule, None] = {}
     for head in heads:

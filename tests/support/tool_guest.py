@@ -1,4 +1,4 @@
-"""Asks a test guest questions in this process, as `aici_controllers.ask_guest` asks the shipped ones."""
+"""Ask a test guest questions in this process, as `aici_controllers.ask_guest` asks the shipped guests."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import wasmtime
 
 
 class ToolGuest:
-    """A guest with AICI_EXPOSE_TOOL. Each question gets a fresh instance: guests give no memory back."""
+    """A guest with AICI_EXPOSE_TOOL. Every question gets a fresh instance, because guests give no memory back."""
 
     def __init__(self, path: Path) -> None:
         config = wasmtime.Config()

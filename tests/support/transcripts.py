@@ -1,7 +1,8 @@
-"""All that an engine hears of one request, to compare two runtimes: `python -m tests.support.transcripts -n 1000`.
+"""Record every message of a request to the engine, to compare two runtimes: `python -m tests.support.transcripts -n
+1000`.
 
-Every result, mask, log and variable is in it; what differs between two equal runs, the microseconds, is not. What is
-sampled, which fork it is, and how many steps there are is decided by a seed and by the masks.
+A transcript has every result, mask, log and variable, without the microseconds, which differ between two equal runs.
+A seed and the masks decide the sampled tokens, the choice of forks and the number of steps.
 """
 
 import argparse
@@ -42,7 +43,7 @@ class Program:
 
 
 def programs() -> list[Program]:
-    """Guests that ship with the arguments of their own tables of cases."""
+    """Return the shipped guests with the arguments of their tables of cases."""
     found = []
     for guest in guest_names():
         if guest in _ELSEWHERE:
@@ -54,7 +55,7 @@ def programs() -> list[Program]:
 
 
 def _has_talking_forks(argument: object) -> bool:
-    """Which of two forks is the first to write a variable is nobody's promise."""
+    """Whether several forks write variables: the order of the writes is undefined."""
     text = json.dumps(argument).lower()
     return "fork" in text and "var" in text
 
@@ -73,7 +74,7 @@ class Request:
 
 
 def requests(count: int, seed: int, vocab_size: int) -> Iterator[Request]:
-    """Few programs at a time, each some five times in all."""
+    """Yield `count` requests over few programs at a time, about five requests to a program."""
     chance = random.Random(seed)
     known = programs()
     chance.shuffle(known)
@@ -86,7 +87,7 @@ def requests(count: int, seed: int, vocab_size: int) -> Iterator[Request]:
 
 
 class Listener:
-    """One runtime; sequences get the same numbers in each."""
+    """Records one runtime; sequences get the same ids in every runtime."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.pid = runtime.pid
@@ -149,7 +150,7 @@ class Listener:
 
 
 def _next(seq_id: SeqId, entry: SeqResult[Any], row: bytes, chance: random.Random) -> PostOp | None:
-    """What is appended; None when the sequence ends here."""
+    """Return the tokens to append; None if the sequence ends here."""
     if entry.error:
         return None
     if entry.result is not None:
@@ -164,7 +165,8 @@ def _timeless(results: Mapping[SeqId, SeqResult[Any]]) -> dict[SeqId, SeqResult[
 
 @contextmanager
 def listeners(folder: Path, model: Path) -> Iterator[tuple[Listener, Listener]]:
-    """With templates, and without. Limits are wide: what a busy machine does to a guest must not tell them apart."""
+    """Yield a runtime with templates and a runtime without. Time limits are wide: a busy machine must make no
+    difference."""
 
     def start(*flags: str) -> Runtime:
         config = RuntimeConfig(

@@ -1,4 +1,4 @@
-"""A small byte-level tokenizer with the tokens that a test wants."""
+"""A small byte-level tokenizer with the tokens of a test."""
 
 import json
 from collections.abc import Iterable
@@ -8,7 +8,8 @@ EOS = "<|endoftext|>"
 
 
 def write_tokenizer(folder: Path, tokens: Iterable[bytes]) -> Path:
-    """EOS is token 0, then come the 256 single bytes, then `tokens`. Returns `folder`."""
+    """Write a tokenizer into `folder` and return `folder`. EOS is token 0, then come the 256 single bytes, then
+    `tokens`."""
     letters = _letters()
     words = [*([byte] for byte in range(256)), *tokens]
     vocab = {EOS: 0} | {"".join(letters[byte] for byte in word): number for number, word in enumerate(words, 1)}
@@ -26,7 +27,8 @@ def write_tokenizer(folder: Path, tokens: Iterable[bytes]) -> Path:
 
 
 def _letters() -> list[str]:
-    """The character that byte-level tokenizers write for each byte: itself if printable, else one from U+0100 on."""
+    """Return the character of every byte in byte-level tokenizers: a printable byte is itself, other bytes follow
+    from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte) if byte in printable else chr(0x100 + others.index(byte)) for byte in range(256)]

@@ -1,7 +1,7 @@
-"""`aici` in a process of its own that is forked from one which has imported torch: four seconds of a processor less.
+"""Run `aici` in a process forked from a parent that has imported torch: saves four seconds of a processor.
 
-Some tests start a fresh interpreter, as a user does (`tests.support.cli.aici`); those that look at what a model says do
-not need to.
+Some tests start a fresh interpreter, as a user does (`tests.support.cli.aici`). Tests that only look at the model's
+output need no fresh interpreter.
 """
 
 import os
@@ -20,7 +20,7 @@ _context.set_forkserver_preload(["tests.support.preloaded"])
 
 
 def warm_aici(*args: str, stdin: str = "", env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """As `aici`."""
+    """Run `aici ARGS` to the end, like `tests.support.cli.aici`."""
     with tempfile.TemporaryDirectory(prefix="aici-warm-") as name:
         streams = [Path(name) / number for number in "012"]
         for stream in streams:

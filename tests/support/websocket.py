@@ -1,4 +1,4 @@
-"""A WebSocket to an ASGI app, without a network: both ends in the test's own asyncio loop."""
+"""A WebSocket to an ASGI app, without a network: both ends run in the test's own asyncio loop."""
 
 import asyncio
 from typing import Any, Self
@@ -7,7 +7,8 @@ from starlette.types import ASGIApp, Message
 
 
 class Socket:
-    """A context manager: leaving it closes the connection. While `reading` is not set, nothing more is taken."""
+    """A context manager: leaving the context closes the connection. While `reading` is not set, nothing more is
+    read."""
 
     def __init__(self, app: ASGIApp, path: str = "/", *, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         self._app = app
@@ -39,7 +40,7 @@ class Socket:
         return str(message["text"])
 
     async def close(self, code: int = 1006) -> None:
-        """As when the connection breaks; returns when the app has ended."""
+        """Close as a broken connection does; return when the app has ended."""
         self.reading.set()
         await self._to_app.put({"type": "websocket.disconnect", "code": code})
         await self._running

@@ -1,6 +1,7 @@
-"""Drives a program in the real runtime as an engine does: step by step, one token or splice of some of its forks each.
+"""Drives a program in the real runtime as an engine does: every step gives a token or a splice to some of the forks.
 
-Who is left out of a step is asked again what it wants before the next, as where memory or the batch is full.
+A fork that is left out of a step is asked again in the pre-process of the next step, as when memory or the batch is
+full.
 """
 
 import itertools
@@ -34,14 +35,15 @@ class _Fork:
 
 
 class ScriptEngine:
-    """One request at a time."""
+    """Runs one request at a time."""
 
     def __init__(self, runtime: Runtime, module_id: str) -> None:
         self._runtime = runtime
         self._module_id = module_id
 
     def run(self, argument: str, seed: int) -> tuple[Outcome, list[str]]:
-        """What came of it, and the messages of forks that failed. `seed` decides who is left out of which step."""
+        """Return the outcome, and the messages of forks that failed. `seed` decides which forks are left out of a
+        step."""
         prompt = model.tokenize(model.PROMPT)
         req_id = f"script-{next(_ids)}"
         ready = self._runtime.instantiate(
@@ -68,7 +70,7 @@ def _result(fork: "_Fork") -> Result:
     assert fork.end is not None
     if fork.end != "fail":
         return Result(fork.path, model.decode(fork.tokens), fork.log, fork.end)
-    # What had been forced may not have been told any more.
+    # A fork that failed may not have logged the text that was forced before.
     told = [
         line for line in fork.log.splitlines(keepends=True) if line.startswith(("FIXED ", "GEN ", "BACKTRACK ", "LOG "))
     ]

@@ -1,4 +1,4 @@
-"""A model without a network: which token comes is a hash of the tokens so far. And the tokenizer that it goes with."""
+"""A model without a network: a hash of the tokens so far decides the next token. And the tokenizer of the model."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ PROMPT = "é?"
 
 
 def tokenize(text: str) -> list[int]:
-    """As a tokenizer of bytes with some words does: a text that is a word is one token."""
+    """Tokenize like a byte tokenizer with some words: a text that equals a word is one token, other texts are bytes."""
     raw = text.encode()
     return [TOKENS.index(raw, 1)] if text in WORDS else [1 + byte for byte in raw]
 
@@ -22,7 +22,7 @@ def decode(tokens: Iterable[int]) -> bytes:
 
 
 def greedy(tokens: Sequence[int], allowed: Iterable[int]) -> int:
-    """The most probable of `allowed`. Words are likelier than bytes, and the end than both."""
+    """Return the most probable of `allowed`. Words are likelier than bytes, and EOS is likelier than words."""
     seen = crc32(json.dumps(list(tokens)).encode())
 
     def score(token: int) -> int:

@@ -1,4 +1,4 @@
-"""Programs as the property test of scripts generates them: what all three languages can say."""
+"""Programs of the property test of scripts, restricted to the features of all three languages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ CURRENT = object()
 
 @dataclass(frozen=True)
 class Var:
-    """Its value, empty while it is not set."""
+    """The value of a variable, empty if the variable is not set."""
 
     name: str
 
@@ -24,7 +24,7 @@ class IfEq:
 
 
 Expr = tuple["str | Var | IfEq | object", ...]
-"""The texts of its parts, one after another."""
+"""The concatenated texts of the parts."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Set:
 
 @dataclass(frozen=True)
 class Words:
-    """One of these texts. `options`: in the tokens that the tokenizer makes of it; else in any."""
+    """One of `words`. Written as `options`, a word comes in the tokenizer's tokens; else any tokens may spell the
+    word."""
 
     words: tuple[str, ...]
     written_as: Literal["regex", "choices", "options"]
@@ -44,7 +45,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Letters:
-    """So many of these; `most` None: any number."""
+    """From `least` to `most` of `letters`; `most` None: any number."""
 
     letters: str
     least: int
@@ -72,14 +73,14 @@ class Gen:
 
 @dataclass(frozen=True)
 class Token:
-    """One token that a text of this language begins with, chosen step by step."""
+    """One token with which a text of the language begins, chosen in a step of the program."""
 
     language: Words | Letters
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Each branch, then what follows this step."""
+    """In every branch: the steps of the branch, then the steps after the fork."""
 
     branches: Sequence[Sequence["Step"]]
 
@@ -115,8 +116,8 @@ Steps = Sequence[Step]
 
 @dataclass(frozen=True)
 class Result:
-    """How one fork ended: `path` holds its number at each fork, `log` the lines that a program or its steps wrote. The
-    text is that of the whole sequence; it is empty where the fork failed."""
+    """How a fork ended. `path`: the fork's number at every fork step. `log`: the lines that the program or its steps
+    wrote. `text`: the text of the whole sequence; empty if the fork failed."""
 
     path: tuple[int, ...]
     text: bytes
@@ -126,7 +127,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`forks` by path. `variables` None: nobody was told, since the program failed before it had a sequence."""
+    """`forks` in the order of `path`. `variables` None: the program failed before the first sequence, and nothing
+    was reported."""
 
     forks: list[Result]
     variables: dict[str, str] | None

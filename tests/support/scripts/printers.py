@@ -1,4 +1,4 @@
-"""Programs in the three languages that guests run."""
+"""Print programs in the three languages of the scripted guests."""
 
 import json
 import re
@@ -92,12 +92,12 @@ def _decl_part(part: object) -> Any:
     return {"Current": {}}
 
 
-# --- JavaScript and Python, which have the same shape
+# --- JavaScript and Python, which share a shape
 
 
 @dataclass(frozen=True)
 class _Language:
-    """`block`: the lines of one block, after its head."""
+    """`block`: the function that writes the lines of a block below the head of the block."""
 
     head: str
     tail: str

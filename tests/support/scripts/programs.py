@@ -1,7 +1,7 @@
 """Random programs whose outcome does not depend on time.
 
-Every variable is either set once, by one fork, and read by others after they waited for it; or it is one branch's own.
-What follows a fork step is done by several forks, so it sets nothing.
+A variable is of either kind: set once, by one fork, and read by other forks after a wait; or used by a single
+branch. Several forks run the steps after a fork step, so such steps set no variable.
 """
 
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ class _Budget:
 
 @dataclass
 class _Scope:
-    """What a step may use. `num_here`: so many forks do it."""
+    """The names and numbers that a step may use. `num_here`: how many forks run the step."""
 
     budget: _Budget
     labels: list[str]
@@ -57,7 +57,7 @@ class _Scope:
 
 @st.composite
 def programs(draw: st.DrawFn, *, is_script: bool) -> list[Step]:
-    """`is_script`: of what only JavaScript and Python have, rather than what only declarative steps have."""
+    """`is_script`: use the features of JavaScript and Python only; else the features of declarative steps only."""
     labels = [] if is_script else ["prompt"]
     return _steps(draw, _Scope(_Budget(), labels, [], "own", is_script=is_script), least=0)
 

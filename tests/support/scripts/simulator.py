@@ -1,4 +1,4 @@
-"""What programs mean, without any step of an engine: each fork runs until it waits, in no particular order."""
+"""The meaning of programs, without engine steps: every fork runs until the fork waits, in no particular order."""
 
 import contextlib
 import copy
@@ -46,7 +46,7 @@ class _Fork:
 def simulate(program: Steps) -> Outcome:
     variables: dict[str, str] = {}
     forks = [_Fork((), model.tokenize(model.PROMPT), list(program))]
-    # One that moves may wake another; those that it makes come after it.
+    # A fork that moves may wake other forks; new forks are appended to the list and run after their parent.
     while sum(_advance(fork, forks, variables) for fork in forks):
         pass
     forks.sort(key=lambda fork: fork.path)
@@ -54,13 +54,13 @@ def simulate(program: Steps) -> Outcome:
 
 
 def _result(fork: "_Fork") -> Result:
-    """Of a fork that failed nobody knows how much of its text came."""
+    """If a fork failed, the length of its text is not defined: compare no text."""
     text = b"" if fork.end == "fail" else model.decode(fork.tokens)
     return Result(fork.path, text, "".join(fork.log), fork.end or "deadlock")
 
 
 def _advance(fork: _Fork, forks: list[_Fork], variables: dict[str, str]) -> bool:
-    """Run it as far as it goes. Whether it did anything."""
+    """Run `fork` as far as possible. Return whether the fork did anything."""
     has_moved = False
     while fork.end is None:
         if not fork.todo:
@@ -163,7 +163,7 @@ def _generate(fork: _Fork, gen: Gen) -> str:
 
 
 def _forced(language: Words | Letters, tokens: list[int]) -> list[int]:
-    """The tokenizer's tokens of what must come, but for those that may be parts of others with what follows."""
+    """Return the tokenizer's tokens of the forced text, without the last tokens that may merge with the text after."""
     if isinstance(language, Words) and language.written_as == "options":
         return []
 
@@ -180,7 +180,7 @@ def _forced(language: Words | Letters, tokens: list[int]) -> list[int]:
         run = run[:-1]
 
     def may_span(start: int) -> bool:
-        """A token from there on goes beyond what must come."""
+        """Whether a token from `start` on may reach beyond the forced text."""
         rest = run[start:]
         return any(
             len(token) > len(rest) and token.startswith(rest) and may_come(run[:start] + token)
@@ -195,7 +195,8 @@ def _forced(language: Words | Letters, tokens: list[int]) -> list[int]:
 
 
 def _spelled(last: list[int], text: str) -> list[int]:
-    """As the tokenizer parts it behind the last token, if it would leave that one as it is."""
+    """Tokenize `text` together with the last token if the tokenizer leaves the last token unchanged; else tokenize
+    `text` alone."""
     with contextlib.suppress(UnicodeDecodeError):
         together = model.tokenize(model.decode(last).decode() + text)
         if last and together[:1] == last:
@@ -212,7 +213,7 @@ def _is_text(raw: bytes) -> bool:
 
 
 def _is_over(gen: Gen, tokens: list[int], text: bytes) -> bool:
-    """Whatever the model would say."""
+    """Whether the generation ends here for any choice of the model."""
     if gen.stop_at is not None and gen.stop_at.encode() in text:
         return True
     if gen.max_tokens is not None and len(tokens) >= gen.max_tokens:
@@ -224,7 +225,7 @@ def _is_over(gen: Gen, tokens: list[int], text: bytes) -> bool:
 
 
 def _allowed(gen: Gen, tokens: list[int], text: bytes) -> list[int]:
-    """Empty where the bounds leave nothing but the end."""
+    """Return the allowed tokens; empty if the bounds leave nothing but the end."""
     allowed = [token for token in range(1, len(model.TOKENS)) if _fits(gen.language, [*tokens, token])]
     if gen.max_bytes is not None:
         allowed = [token for token in allowed if len(text + model.TOKENS[token]) <= gen.max_bytes]
@@ -240,7 +241,7 @@ def _num_words(text: bytes) -> int:
 
 
 def _fits(language: Words | Letters, tokens: list[int]) -> bool:
-    """Whether a text of the language begins with these."""
+    """Whether a text of the language begins with `tokens`."""
     text = model.decode(tokens)
     if isinstance(language, Letters):
         is_short = language.most is None or len(text) <= language.most
