@@ -103,9 +103,11 @@ def expected(program: Sequence[Step], text: str = "") -> list[str]:
 
 @dataclass
 class Told:
-    """The events of one fork. `stream`: the pieces of text, joined."""
+    """The events of one fork. `stream`: the pieces of text, joined. `lineage`: as in `Sequence`."""
 
     parent: int | None = None
+    lineage: tuple[int, ...] = ()
+    num_children: int = 0
     stream: str = ""
     events: list[Event] = field(default_factory=list)
     end: FinishEvent | None = None
@@ -119,7 +121,10 @@ def by_fork(events: Sequence[Event]) -> dict[int, Told]:
         number, inner = (event.fork, event.event) if isinstance(event, ForkEvent) else (0, event)
         if isinstance(inner, ForkedEvent):
             assert number == len(forks)
-            forks[number] = Told(inner.parent, inner.text)
+            parent = forks[inner.parent]
+            parent.num_children += 1
+            lineage = (*parent.lineage, parent.num_children)
+            forks[number] = Told(inner.parent, lineage, stream=inner.text)
         told = forks[number]
         assert told.end is None
         told.events.append(inner)

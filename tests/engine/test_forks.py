@@ -148,6 +148,32 @@ def test_thirty_two_forks_say_what_thirty_two_requests_with_their_seeds_do(engin
     assert 0 < 3 * most[0] < separate
 
 
+def test_texts_of_nested_forks_do_not_depend_on_scheduling(tiny_model: Path, runtime: ScriptedRuntime) -> None:
+    """The numbers of the forks do."""
+    fork = ("fork", [[("any", 9)], [("say", "b"), ("any", 8)], [("any", 8)]])
+    told, parents = [], []
+    for max_num_seqs in (3, 30):
+        config = EngineConfig(model_dir=tiny_model, num_pages=300, page_size=4, max_num_seqs=max_num_seqs)
+        with Engine(config, runtime=runtime) as engine:
+            forks = run(engine, fork, fork, fork, temperature=1.0, seed=7)
+        told.append({fork.lineage: fork.end and (fork.end.text, fork.end.tokens) for fork in forks.values()})
+        parents.append([fork.parent for fork in forks.values()])
+    assert told[0] == told[1]
+    assert len({text for text, _ in told[0].values()}) == 27
+    assert parents[0] != parents[1]
+
+
+def test_fork_k_of_the_root_draws_as_seed_plus_k_after_a_fork_of_a_fork(engine: Engine) -> None:
+    """The second fork of the root is number 3: fork 1 has forked before."""
+    twice = ("fork", [[("any", 12)]] * 2)
+    forks = run(engine, ("fork", [[("say", "abc"), twice], [twice]]), temperature=1.0, seed=7)
+    assert [fork.lineage for fork in forks.values()] == [(), (1,), (1, 1), (2,)]
+    ends = [submit(engine, ("force", begin), ("any", 12), temperature=1.0, seed=seed).wait() for begin, seed in
+            (("", 8), ("abc", 9))]  # fmt: skip
+    assert [texts(forks)[number] for number in (1, 3)] == [end.text for end in ends]
+    assert len(set(texts(forks))) == 4
+
+
 def test_forks_without_a_seed_differ(engine: Engine) -> None:
     forks = run(engine, ("fork", [[("any", 12)]] * 8), temperature=1.0)
     assert len(set(texts(forks))) == 8

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class SequenceGroup:
     """One request. `members`: the sequences that have not ended. `num_forks`: all sequences so far.
 
-    Forks are numbered in the order in which they come into being; 0 is the root, the only sequence at first.
+    Forks are numbered in the order of creation; 0 is the root, the only sequence at first.
     """
 
     def __init__(self, request_id: SeqId, sink: Sink) -> None:

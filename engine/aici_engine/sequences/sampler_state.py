@@ -50,10 +50,14 @@ class SamplerState:
         bias = _arrays(sampling.logit_bias) if sampling.logit_bias else None
         return SamplerState(random.Random(sampling.seed), bias, scores)
 
-    def fork(self, seed: int | None, fork: int) -> "SamplerState":
-        """Return the state of fork number `fork` of a request with this seed."""
+    def fork(self, seed: int | None, lineage: tuple[int, ...]) -> "SamplerState":
+        """Return the state of the fork at `lineage` in the tree of forks of a request with this seed.
+
+        Fork k of the root draws the same numbers as a request with the seed `seed + k`. A fork of a fork draws numbers
+        that depend on the seed and the lineage alone, and that no request with a whole number as the seed draws.
+        """
         # Only requests without a controller score their prompt, and such requests do not fork.
-        return SamplerState(random.Random(None if seed is None else seed + fork), self.bias)
+        return SamplerState(random.Random(_seed_of_fork(seed, lineage)), self.bias)
 
     def take_scores(self, prompt_len: int) -> tuple[TokenScore, ...] | None:
         """Return the complete scores of the prompt, once; `None` while incomplete, and afterwards."""
@@ -62,6 +66,13 @@ class SamplerState:
             return None
         self.prompt_scores = None
         return tuple(scores.scores)
+
+
+def _seed_of_fork(seed: int | None, lineage: tuple[int, ...]) -> int | str | None:
+    if seed is None:
+        return None
+    # A sum would give forks of different parents the same seed.
+    return seed + lineage[0] if len(lineage) == 1 else ".".join(map(str, (seed, *lineage)))
 
 
 def _arrays(bias: Mapping[int, float]) -> Bias:

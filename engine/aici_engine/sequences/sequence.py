@@ -36,6 +36,10 @@ class Ending(NamedTuple):
 class Sequence:
     """A request begins as one sequence, fork 0. Forks made by its controller are further sequences of the same `group`.
 
+    `lineage`: the place in the tree of forks, which does not depend on scheduling. The root has (), the second fork of
+    the root has (2,), and the first fork of that fork has (2, 1). `fork`: the number of the sequence among all forks of
+    the request, in the order of creation; the order depends on scheduling if several forks of a request fork.
+
     `limit`: the most tokens, prompt included. `salt`: sequences with the same salt share computed pages. `ending`: None
     while the sequence lives. Any module may call `end`; the loop ends the sequence before its next step.
     """
@@ -66,19 +70,24 @@ class Sequence:
         self.ending: Ending | None = None
         self.group = SequenceGroup(seq_id, sink)
         self.fork = self.group.join(self)
+        self.lineage: tuple[int, ...] = ()
+        self._num_children = 0
 
     def clone(self, seq_id: SeqId) -> "tuple[Sequence, str]":
         """Return a fork of the sequence as it stands, without pages, and the text that the fork's stream begins with.
 
-        Fork k of a request with a seed draws the same numbers as a request with the seed `seed + k`.
+        The random numbers of the fork depend on the seed and on `lineage`.
         """
+        self._num_children += 1
         fork = copy.copy(self)
         fork.seq_id = seq_id
         fork.fork = self.group.join(fork)
+        fork.lineage = (*self.lineage, self._num_children)
+        fork._num_children = 0
         fork.transcript, begin = self.transcript.fork()
         fork.progress = self.progress.fork()
         fork.guest = copy.copy(self.guest)
-        fork.sampler = self.sampler.fork(self.sampling.seed, fork.fork)
+        fork.sampler = self.sampler.fork(self.sampling.seed, fork.lineage)
         fork.clock = self.clock.fork()
         return fork, begin
 
