@@ -1,9 +1,9 @@
-"""Compiles the guests into `controllers/aici_controllers/guests/` when the wheel or the editable install is built, and
-the SDK into `controllers/aici_controllers/objects/` for the wheel; and the engine's kernels, which make of it a wheel
-for one kind of machine.
+"""Compile the guests into `controllers/aici_controllers/guests/` for the wheel and the editable install, the SDK
+into `controllers/aici_controllers/objects/` for the wheel, and the engine's kernels, with which the wheel is for a
+single platform.
 
-Runs in pip's isolated environment (which has ziglang, see pyproject.toml) or in the user's own; of aici it imports only
-what needs no third-party package.
+Runs in pip's isolated environment (with ziglang, see pyproject.toml) or in the user's environment. Imports only the
+modules of aici that need no third-party package.
 """
 
 import sys
@@ -33,7 +33,8 @@ class BuildHook(BuildHookInterface[Any]):
         names = ", ".join(path.stem for path in modules)
         print(f"guests: {names} ({time.monotonic() - start:.1f} s)", file=sys.stderr)
         libraries = native.build()
-        # A source distribution is of no kind of machine, and an editable install has this one's libraries in place.
+        # A source distribution fits every platform. An editable install already has the libraries of this machine in
+        # place.
         if libraries and self.target_name == "wheel" and version == "standard":
             build_data["artifacts"] += [f"/{path.relative_to(root)}" for path in libraries]
             build_data |= {"pure_python": False, "tag": native.wheel_tag()}

@@ -1,8 +1,8 @@
 """Settings of MkDocs beside `mkdocs.yml`: READMEs of the folders become pages, links follow, mermaid is local.
 
-Pages under `docs/` link to the files of the repository as they lie (`../../controllers/README.md`), so that the links
-work in a checkout too. The hook makes a link to the page that shows the file; a link to a file without a page becomes
-the file's name.
+Pages under `docs/` link to the files of the repository by relative path (`../../controllers/README.md`), so that the
+links work in a checkout too. The hook turns a link to a file into a link to the page of the file; if a file has no
+page, the file's name replaces the link.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ PAGES = {
 
 _MERMAID = "assets/mermaid.min.js"
 _MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"
-"""Of `dist/mermaid.min.js` in the npm package mermaid 11.16.0, which mermaidx 0.10.1 carries unchanged."""
+"""The hash of `dist/mermaid.min.js` in the npm package mermaid 11.16.0; mermaidx 0.10.1 carries the file unchanged."""
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _PICTURE = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -82,7 +82,7 @@ def follow_links(markdown: str, source: str, here: str) -> str:
         shown = PAGES.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
         if shown is None:
             if not (_ROOT / file).exists():
-                return link[0]  # MkDocs reports it
+                return link[0]  # MkDocs reports the dead link
             return mark + text if mark else text
         anchor = f"#{anchor}" if anchor and file != "README.md" else ""
         return f"{mark}[{text}]({os.path.relpath(shown, posixpath.dirname(here) or '.')}{anchor})"
@@ -98,7 +98,8 @@ def follow_links(markdown: str, source: str, here: str) -> str:
 
 
 def _mermaid() -> bytes:
-    """Return mermaid's script, which is served with the pages: without it the theme would load one from a CDN."""
+    """Return mermaid's script. The site serves the script; without the local copy the theme would load mermaid from
+    a CDN."""
     script = (Path(mermaidx.__file__).parent / "assets" / "mermaid.js").read_bytes()
     if hashlib.sha256(script).hexdigest() != _MERMAID_SHA256:
         raise PluginError("mermaidx carries another mermaid.js than the pinned one (docs/hooks.py)")

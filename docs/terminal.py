@@ -1,8 +1,9 @@
-"""Write `docs/assets/terminal.svg`, the picture in the README: real commands, run here, and their real output.
+"""Write `docs/assets/terminal.svg`, the picture in the README: real commands, run on this machine, and the real
+output.
 
     python docs/terminal.py
 
-With AICI_API_BASE a server answers, which is faster.
+With AICI_API_BASE, a server answers, which is faster.
 """
 
 import re
@@ -21,7 +22,7 @@ _COMMANDS = [
     ("""aici run --json-schema person.json "A person: " """, "tests/docs/person.json"),
     ("""aici run cities.js""", "examples/cities.js"),
 ]
-"""A command as it is shown, and the file that it names."""
+"""A command as shown in the picture, and the path of the file that the command names."""
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
         console.print(Text.assemble(("$ ", "bold green"), (shown.strip(), "bold")))
         console.print(Text(done.stdout.strip()))
     svg = console.export_svg(title="aici")
-    # Rich names fonts of a CDN: the reader's own monospace font does.
+    # Rich names fonts of a CDN; the reader's own monospace font replaces the fonts.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
     _PICTURE.write_text(svg)
 

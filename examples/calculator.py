@@ -1,5 +1,5 @@
-# Tool use: wherever the model writes an expression in double angle brackets, this program computes it and writes the
-# result, so that the arithmetic is right whatever the model thinks.
+# Tool use: when the model writes an expression in double angle brackets, this program computes and writes the result.
+# The arithmetic is right for any model.
 #
 #   aici run calculator.py
 
@@ -14,7 +14,7 @@ async def main():
     for question in QUESTIONS:
         await aici.FixedTokens(f"{question}: <<")
         expression = await aici.gen_text(regex=r"[1-9][0-9]{0,2}[-+*/][1-9][0-9]{0,2}")
-        value = eval(expression)  # of digits and one operator: the regex saw to that
+        value = eval(expression)  # safe: the regex allows only digits and an operator
         await aici.FixedTokens(f">> {value:g}\n")
         aici.append_var("results", f"{expression}={value:g};")
 

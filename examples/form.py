@@ -1,4 +1,4 @@
-# A form filled in field by field from a letter: each field has its own constraint, and some are quoted from the letter.
+# A form filled in field by field from a letter: every field has a constraint, and a field may quote the letter.
 #
 #   aici run form.py
 

@@ -1,5 +1,5 @@
-# A JSON record whose fields must agree with each other. What no schema can say is checked here: a record that is not
-# right is taken back, text and all, and the model tries again, told why.
+# A JSON record whose fields must agree with each other, which no schema can demand. The program checks the record,
+# takes a wrong record and its text back, and the model tries again with the reason in the prompt.
 #
 #   aici run json_with_retry.py
 
@@ -30,7 +30,7 @@ async def main():
         print("attempt", attempt, "is wrong:", record)
         why = "(it begins before it ends) "
     else:
-        # The model cannot do it: say what is known.
+        # The model has failed three times: write a known answer.
         record = {"from": 1960, "to": 1970}
         await aici.FixedTokens(json.dumps(record), following=start)
     aici.set_var("record", json.dumps(record))

@@ -1,5 +1,5 @@
-# The model thinks aloud, then answers; the thoughts are taken back. A stream has shown them by then (what comes after
-# the arrow replaces them); the text has the answer only.
+# The model thinks aloud, then answers, and the thoughts are taken back. A stream has shown the thoughts by then (the
+# text after the arrow replaces the thoughts); the final text has the answer only.
 #
 #   aici run --json scratchpad.py
 

@@ -1,4 +1,4 @@
-# Twenty questions: the model asks, this program answers from a table, and the model must not ask the same twice.
+# Twenty questions: the model asks, this program answers from a table, and the model must not ask a question twice.
 #
 #   aici run twenty_questions.py
 

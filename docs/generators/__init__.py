@@ -1,6 +1,6 @@
-"""The pages of `docs/reference/` that are made from the source: `python -m docs.generators` writes them, a test compares.
+"""The generated pages of `docs/reference/`: `python -m docs.generators` writes the pages, a test compares.
 
-Each module has one function that returns the text of one page.
+Every module has a function that returns the text of a page.
 """
 
 from collections.abc import Callable
@@ -20,4 +20,4 @@ PAGES: dict[str, Callable[[], str]] = {
     "python.md": python_page,
     "sampling.md": sampling_page,
 }
-"""File in `docs/reference/` -> its text."""
+"""File in `docs/reference/` -> function that returns the text."""

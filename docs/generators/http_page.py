@@ -11,7 +11,7 @@ from docs.generators.markdown import NOTE, one_line, table
 
 
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document. No engine is needed: the routes know their service when they are called."""
+    """Return the OpenAPI document. No engine is needed: the routes look up the service when called."""
     from aici_engine.server.api.app import create_app
     from aici_engine.server.config import RequestLimits
     from aici_engine.server.service.admission import Admission

@@ -56,7 +56,7 @@ def _signature(name: str, value: Any) -> str:
         found = inspect.signature(value)
     except (TypeError, ValueError):
         return name
-    # Without annotations: they are long, and editors show them.
+    # Without annotations, which are long; editors show annotations.
     bare = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for key, parameter in found.parameters.items()
@@ -66,7 +66,7 @@ def _signature(name: str, value: Any) -> str:
 
 
 def _fenced(doc: str) -> str:
-    """Return a docstring as Markdown, with its examples as text."""
+    """Return a docstring as Markdown, with the examples as text."""
     lines: list[str] = []
     is_example = False
     for line in doc.splitlines():

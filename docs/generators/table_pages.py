@@ -1,4 +1,4 @@
-"""Pages of one table each: errors, metrics, sampling parameters."""
+"""Pages of a single table: errors, metrics, sampling parameters."""
 
 from docs.generators.markdown import NOTE, table
 

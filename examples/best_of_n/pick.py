@@ -1,4 +1,4 @@
-"""Of the forks in the output of `aici run --json`, prints the one whose sampled tokens were likeliest on average."""
+"""Print, of the forks in the output of `aici run --json`, the fork with the likeliest sampled tokens on average."""
 
 import json
 import statistics

@@ -1,10 +1,10 @@
-"""What `import aici` offers, on a model in this process or on a server.
+"""A tour of `import aici`, on a model in this process or on a server.
 
     python front_door.py
     python front_door.py http://127.0.0.1:4242
 
-The scripts in the folder above are another thing: they run inside of the sandbox as guests, under MicroPython, where
-`import aici` is the guest's own module. This file is an ordinary Python program.
+The scripts in the parent folder are different: guests, run in the sandbox under MicroPython, where `import aici` is
+the guest's own module. This file is an ordinary Python program.
 """
 
 import asyncio

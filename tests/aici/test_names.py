@@ -1,4 +1,4 @@
-"""What `import aici` offers, and what importing costs."""
+"""The names that `import aici` offers, and the cost of importing."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The client of a server, against one that says whatever a test wants."""
+"""The client of a server, against a server that sends the bytes of a test."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from aici_base.errors import AiciError, ControllerError, NotFoundError, Unreacha
 
 @contextlib.contextmanager
 def answering(answer: bytes, *, read_body: bool = True) -> Iterator[tuple[str, list[bytes]]]:
-    """A server for one connection, and what it was sent."""
+    """A server for one connection. Yield the address and a list, to which the received bytes are appended."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -1,4 +1,4 @@
-"""A stream over a backend that is no engine."""
+"""A stream over a backend without an engine."""
 
 import gc
 

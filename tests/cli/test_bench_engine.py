@@ -1,5 +1,5 @@
-"""`aici bench engine` compares engines with the same work, and reports engines that are missing or fail. The figures
-themselves are not tested."""
+"""`aici bench engine` compares engines with the same work, and reports engines that are missing or fail. The values
+of the figures are not tested."""
 
 import json
 import math
@@ -32,7 +32,7 @@ for line in sys.stdin:
     answer = {{"version": "1", "load_s": 0.5, "times": times, "tokens": [[1] * len(times[0])], "child": child.pid}}
     print(json.dumps(answer), flush=True)
 """
-"""A fake engine: speaks the protocol, has a child that only a signal ends, and dies of a second prompt."""
+"""A fake engine: speaks the protocol, has a child that only a signal ends, and exits at the second prompt."""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_inside_of_ours(model: Path) -> None:
     *profiles, chat, system = json.loads(done.stdout)
     assert [row["kind"] for row in profiles] == ["greedy", "top-k", "regex"]
     for row in profiles:
-        assert row["num_steps"] >= 4  # the last step may be reported before it is counted
+        assert row["num_steps"] >= 4  # the last step may be reported before the step is counted
         assert row["phases_s"]["forward"] > 0 < row["overhead_s"]
     # Only with a controller, a step has a round trip to the runtime.
     assert profiles[2]["phases_s"]["round"] > 10 * profiles[0]["phases_s"]["round"]
@@ -99,7 +99,7 @@ def test_quality(model: Path) -> None:
     done = aici("bench", "quality", "--model", str(model), *dtypes, "--json")
     assert done.returncode == 0, done.stderr
     first, second = json.loads(done.stdout)
-    # Windows of 512: the first token of each has no score.
+    # Windows of 512 tokens: the first token of every window has no score.
     assert first["tokens"] == second["tokens"] == 600 - 2
     assert (first["perplexity_ratio"], first["same_likeliest"], first["same_greedy"]) == (1, 1, 48)
     assert second["perplexity_ratio"] == pytest.approx(1, rel=0.05)

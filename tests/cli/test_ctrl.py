@@ -1,4 +1,4 @@
-"""`aici ctrl`, as a user runs it: each language from `new` to `test`, and what goes wrong."""
+"""`aici ctrl`, as a user runs the command: every language from `new` to `test`, and errors."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def test_every_language_has_a_starter() -> None:
 
 @pytest.mark.parametrize("language", languages())
 def test_from_new_to_test(tmp_path: Path, language: str) -> None:
-    """The starter is built twice, in different folders, to the same bytes; its cases hold, on real vocabularies too."""
+    """The starter is built twice, in different folders, to the same bytes; the cases pass, on real vocabularies too."""
     for folder in ("one", "two/deeper"):
         (tmp_path / folder).mkdir(parents=True)
         done = aici("ctrl", "new", "yes-no", "--lang", language, "--dir", str(tmp_path / folder))

@@ -1,4 +1,4 @@
-"""Flags about an engine in this process do not go with --server."""
+"""Flags of an engine in this process do not go with --server."""
 
 import pytest
 

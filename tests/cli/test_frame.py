@@ -1,4 +1,4 @@
-"""What every command shares: help, version, errors, exit codes, completions."""
+"""The parts that all commands share: help, version, errors, exit codes, completions."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_doctor_finds_this_machine_fit() -> None:
     done = aici("doctor", "--json")
     findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, findings
-    # One that needs what could not be fetched is missing, and named.
+    # A shipped guest whose sources could not be downloaded is missing, and doctor names the guest.
     verdicts = [findings[name]["verdict"] for name in ("controllers", "scripted controllers")]
     assert ("absent" in verdicts) == (set(guest_names()) != set(SHIPPED))
     details = findings["controllers"]["detail"] + findings["scripted controllers"]["detail"]
@@ -107,7 +107,7 @@ def test_bash_completes(line: str, offered: set[str]) -> None:
 
 
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:
-    """As after `pip install aici` alone: the engine's packages are hidden from this one process."""
+    """Like after `pip install aici` alone: the test hides the engine's packages from the process."""
     hide = "import sys; sys.modules['torch'] = None; sys.argv[0] = 'aici'; from aici_cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", hide, "run", "x"], capture_output=True, text=True, stdin=subprocess.DEVNULL
@@ -118,7 +118,8 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
-    """Where an exception cannot go on, Python drops it: Ctrl-C while modules were imported did nothing."""
+    """Python drops an exception that is raised in a finalizer: before, Ctrl-C while modules were imported did
+    nothing."""
     script = """
 import os, signal, sys, time
 import aici_cli.main as cli
@@ -138,7 +139,7 @@ cli.main()
 
 
 def test_ctrl_c_before_anything_is_open_is_silent(tmp_path: Path) -> None:
-    """It strikes while the first package is imported."""
+    """SIGINT arrives while the first package is imported."""
     (tmp_path / "typer.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(20)")
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = aici("--help", env={"PYTHONPATH": path})

@@ -1,4 +1,4 @@
-"""`aici grammar`, run as a user runs it."""
+"""`aici grammar`, run as a user runs the command."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`aici ctrl upload | list | tag | tags | pull | rm` without a server, as a user runs them."""
+"""`aici ctrl upload | list | tag | tags | pull | rm` without a server, as a user runs the commands."""
 
 import hashlib
 import json

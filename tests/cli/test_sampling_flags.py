@@ -1,4 +1,4 @@
-"""The flags of sampling parameters: each flag of the table, under its name, with its default."""
+"""The flags of sampling parameters: every flag has the name and the default of the table."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which programs `aici run` takes for scripts."""
+"""The programs that `aici run` treats as scripts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `aici serve` refuses before anything is loaded."""
+"""`aici serve` refuses wrong options before anything is loaded."""
 
 from pathlib import Path
 

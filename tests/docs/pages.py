@@ -1,4 +1,4 @@
-"""The pages of `docs/` and the READMEs that `tests/docs` checks, and the code blocks that they show."""
+"""The pages of `docs/` and the READMEs, and the code blocks of the pages, for the tests of `tests/docs`."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,8 @@ _MARK = re.compile(r"<!-- (not run|exit|output): (.*) -->\s*\Z")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `title` names its file; `mark` is the comment above the block: `not run: WHY`, `exit: STATUS`."""
+    """A fenced block. `title` is the name of the file; `mark` is the comment above the block: `not run: WHY`, `exit:
+    STATUS`."""
 
     page: Path
     line: int
@@ -71,7 +72,8 @@ class Page:
 
 
 def commands(session: str) -> list[tuple[str, str]]:
-    """The commands of a console block, each with the output shown after it. `> ` and a backslash continue a command."""
+    """Return the commands of a console block with the output shown after each command. `> ` and a backslash continue
+    a command."""
     found: list[tuple[str, str]] = []
     for line in session.splitlines():
         command, output = found[-1] if found else ("", "")

@@ -1,9 +1,9 @@
-"""Each code block of the documentation works as it stands there, or says why it is not run.
+"""Every code block of the documentation works as printed, or says why the block is not run.
 
-The blocks of a page are run from the top, in a folder of the page's own. A block with a title is written to the file
-of this name; `console` blocks run their commands and compare the output (`…` stands for anything); `python` blocks run;
-other languages are checked (`make docs` draws the pictures). A server with the default model answers for all pages:
-`aici run` asks the server (`AICI_API_BASE`), and `aici serve` without options names the server.
+The blocks of a page are run from the top, in a separate folder for the page. A block with a title is written to the
+file of this name; `console` blocks run their commands and compare the output (`…` stands for anything); `python`
+blocks run; other languages are checked (`make docs` draws the pictures). A server with the default model answers for
+all pages: `aici run` asks the server (`AICI_API_BASE`), and `aici serve` without options names the server.
 """
 
 import json
@@ -31,7 +31,7 @@ _CHECKED = {"json", "toml", "mermaid", "text", "ini", "dockerfile", "js", "cpp",
 _PAGES = [page for page in map(Page, PAGES) if page.blocks]
 
 NOT_RUN = 9
-"""Blocks that may say `not run`. Raise the number only with a reason at the block that a reader accepts."""
+"""Blocks that may say `not run`. Raise the number only for a block whose printed reason convinces a reader."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_page(page: Page, tmp_path: Path, server: Server) -> None:
 
 
 class Reader:
-    """Does what a page says, block by block."""
+    """Follows a page, block by block."""
 
     def __init__(self, folder: Path, server: Server, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
@@ -125,7 +125,7 @@ class Reader:
         )
 
     def _run(self, command: list[str], what: str, status: int = 0, stdin: str = "") -> str:
-        """Return what it printed: stdout and stderr as they came."""
+        """Run `command` and return stdout and stderr, interleaved."""
         env = self._env | {"AICI_API_BASE": self._shared.url}
         done = subprocess.run(
             command,
@@ -144,7 +144,7 @@ class Reader:
 
 
 def compare(printed: str, shown: str, what: str) -> None:
-    """Raise unless `printed` is what the page shows; a page that shows nothing says nothing about it."""
+    """Raise unless `printed` is the output that the page shows; a page without output accepts any output."""
     lines = [
         r"(?:[^\n]*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
         for line in shown.strip().splitlines()

@@ -1,4 +1,4 @@
-"""The files of `deploy/` are well formed, say what the documentation promises, and name options that exist."""
+"""The files of `deploy/` are well formed, keep the promises of the documentation, and name existing options."""
 
 import re
 import shutil

@@ -29,7 +29,7 @@ TWICE: dict[str, str] = {
     **dict.fromkeys(("Budget", "Case", "Engine", "Result"), _BENCH),
     **dict.fromkeys(("Cancel", "Constraint", "Exchange", "ToolCall"), _LAYERS),
 }
-"""Class names that may be defined in several packages, each with its reason."""
+"""Class names that may be defined in several packages, with the reasons."""
 
 FORBIDDEN = {
     r"aicirt-forker": "aicirt-spawner",
@@ -40,7 +40,7 @@ FORBIDDEN = {
     r"\bthe original (aicirt|AICI)\b": "upstream AICI",
     r"\bGuestHost\b": "ControllerRuntime",
 }
-"""Old words and what to say instead."""
+"""Old words and the words that replace them."""
 _MAY_SAY = {"CHANGELOG.md", "test_glossary.py"}
 
 

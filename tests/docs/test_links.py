@@ -11,7 +11,7 @@ _LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page's headings, as Markdown renderers make them."""
+    """Return the anchors of a page's headings in the spelling of Markdown renderers."""
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

@@ -14,7 +14,7 @@ _PRONOUNS = frozenset(
     )
 )
 _AT_MOST = 60
-"""In 1,000 words: about what the prose of well-kept projects has (starlette 36, typer 50, wasmtime-py 66)."""
+"""In 1,000 words: about the figure of well-kept projects (starlette 36, typer 50, wasmtime-py 66)."""
 
 _OWN = [path for path in PAGES if "reference" not in path.parts] + [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 

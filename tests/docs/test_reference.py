@@ -1,4 +1,4 @@
-"""The reference pages are what the source says: `make generated` writes them again."""
+"""The reference pages agree with the source: `make generated` writes the pages again."""
 
 import pytest
 

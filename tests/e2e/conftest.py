@@ -1,4 +1,4 @@
-"""One engine with the default model and the real runtime, and one server with the same, shared by the tests of each."""
+"""The engine and the server that tests share: both with the default model and the real runtime."""
 
 from collections.abc import Callable, Iterator
 
@@ -37,6 +37,6 @@ def regex(runtime: Runtime) -> CallRegex:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """Without keys, with the controllers that ship."""
+    """A server without keys, with the shipped controllers."""
     with serving() as server:
         yield server

@@ -1,4 +1,4 @@
-"""Run in instructor's own venv: what a user of instructor writes. Prints what came, as JSON."""
+"""A program of a user of instructor, run in the venv of instructor. Prints the results as JSON."""
 
 import json
 import sys

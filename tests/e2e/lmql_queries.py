@@ -1,6 +1,6 @@
-"""Queries with the LMQL client, in a process of their own: `lmql_queries.py ENDPOINT TOKENIZER GUARDED`.
+"""Queries with the LMQL client, in a separate process: `lmql_queries.py ENDPOINT TOKENIZER GUARDED`.
 
-JSON on stdout. GUARDED is an endpoint that wants a key.
+Prints JSON. GUARDED is an endpoint with a key.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ async def longer_than_it_wants():
 
 
 async def failure(endpoint, model="default"):
-    """What a score says of an endpoint: its error, or nothing."""
+    """Return the error of a score request to `endpoint`; empty if the request succeeds."""
     try:
         await lmql.model(model, endpoint=endpoint, tokenizer=TOKENIZER).score("A", ["B"])
     except Exception as error:  # noqa: BLE001 whatever the client makes of it

@@ -58,7 +58,7 @@ def claude(server: Server) -> Iterator[anthropic.Anthropic]:
 
 @pytest.fixture(scope="module")
 def greedy_text(engine: Engine) -> str:
-    """What the engine says to QUESTION, in 32 tokens."""
+    """The engine's answer to QUESTION, in 32 tokens."""
     template = ChatTemplate.of(default_model_dir())
     assert template is not None
     return engine.generate(template.render([user(QUESTION)]), temperature=0.0, max_tokens=32)
@@ -75,7 +75,7 @@ def ask(claude: anthropic.Anthropic, *messages: Any, **fields: Any) -> Message:
 
 
 def watch(claude: anthropic.Anthropic, *messages: Any, **fields: Any) -> Message:
-    """The same streamed; the text is that of its pieces."""
+    """Ask by a stream; the final text must equal the joined pieces."""
     with claude.messages.stream(**asked(*messages, **fields)) as events:
         pieces = list(events.text_stream)
         final: Message = events.get_final_message()
@@ -88,13 +88,13 @@ def text_of(message: Message) -> str:
 
 
 def used(message: Message) -> tuple[int, int]:
-    """Tokens in, whoever computed them, and out."""
+    """Return the number of tokens in, cached or computed, and of tokens out."""
     usage = message.usage
     return usage.input_tokens + (usage.cache_read_input_tokens or 0), usage.output_tokens
 
 
 def uses_of(message: Message) -> list[ToolUseBlock]:
-    """Each with an input that its tool's schema allows."""
+    """Return the uses of tools; every input must fit the schema of the tool."""
     uses = [block for block in message.content if isinstance(block, ToolUseBlock)]
     for use in uses:
         jsonschema.validate(use.input, SCHEMAS[use.name])
@@ -193,7 +193,7 @@ ENDLESS = GREEDY | {"guided_regex": "(a|b)+"}
 
 
 def until(server: Server, active: int) -> Mapping[str, Any]:
-    """The first figures with that many, or those after half a minute."""
+    """Return the first figures with `active` requests, or the figures after half a minute."""
     end = time.monotonic() + 30
     while (stats := server.stats())["active_requests"] != active and time.monotonic() < end:
         pass

@@ -1,4 +1,4 @@
-"""Many constrained sequences in one engine: each with its own constraint, joining when it likes."""
+"""Many constrained sequences in one engine: constraints differ, and so do the steps at which the sequences join."""
 
 import re
 from itertools import pairwise
@@ -50,7 +50,7 @@ def test_sixteen_regexes_join_at_different_steps_and_are_as_if_alone(engine: Eng
     handles: list[RequestHandle] = []
     for request in requests(regex):
         handles.append(engine.submit(request))
-        # The next one joins once this one has a token: each at another step.
+        # Wait for a token before the next request: the sequences join at different steps.
         next(event for event in handles[-1].events() if isinstance(event, TokenEvent | FinishEvent))
     assert all(first < second for first, second in pairwise(handle.seq_id for handle in handles))
     together = [handle.wait() for handle in handles]

@@ -1,4 +1,4 @@
-"""`aici bench serve` measures what the table says. The figures themselves are not tested."""
+"""`aici bench serve` reports every row and column of its table. The values are not tested."""
 
 import json
 from pathlib import Path

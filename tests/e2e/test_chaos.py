@@ -1,4 +1,4 @@
-"""Things go wrong in the middle of many streams: whoever is not hit notices nothing, and nothing is left behind."""
+"""Failures in the middle of many streams: unaffected streams notice nothing, and nothing is left behind."""
 
 import asyncio
 import contextlib
@@ -75,7 +75,7 @@ def controlled(prompt: str) -> dict[str, Any]:
 
 
 async def run(http: httpx.AsyncClient, body: dict[str, Any], began: asyncio.Event | None = None) -> Outcome:
-    """To its end. `began` is set when there is text."""
+    """Run a request to the end. `began` is set when the first text comes."""
     outcome = Outcome()
     async with http.stream("POST", "/v1/run", json=body) as answer:
         if answer.status_code != 200:
@@ -102,7 +102,7 @@ def _take(outcome: Outcome, event: dict[str, Any]) -> None:
 
 @dataclass
 class Sixteen:
-    """Streams of which all have begun."""
+    """Sixteen streams, all of which have begun."""
 
     plain: list[asyncio.Task[Outcome]]
     controlled: list[asyncio.Task[Outcome]]
@@ -121,7 +121,7 @@ async def sixteen(http: httpx.AsyncClient) -> Sixteen:
 
 @pytest.fixture(scope="module")
 def undisturbed(server: Server) -> tuple[list[str], list[str]]:
-    """What plain and controlled streams say when nothing happens."""
+    """The texts of plain and controlled streams without a failure."""
 
     async def main() -> tuple[list[Outcome], list[Outcome]]:
         async with client(server) as http:
@@ -136,7 +136,7 @@ def undisturbed(server: Server) -> tuple[list[str], list[str]]:
 
 
 def disturb(server: Server, with_what: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]]) -> Any:
-    """Sixteen streams, and in the middle of them `with_what`."""
+    """Start sixteen streams and call `with_what` in the middle."""
 
     async def main() -> tuple[list[Outcome], list[Outcome]]:
         async with client(server) as http:
@@ -157,7 +157,7 @@ async def figures(http: httpx.AsyncClient) -> dict[str, float]:
 
 
 async def settled(http: httpx.AsyncClient) -> dict[str, float]:
-    """The figures, as soon as nothing runs any more."""
+    """Return the figures as soon as no request runs or waits."""
     async with asyncio.timeout(60):
         while True:
             now = await figures(http)
@@ -288,7 +288,7 @@ def test_keys_are_read_again_on_sighup(server: Server, keys: Path, undisturbed: 
 
 
 class SlowReader:
-    """Asks for a stream and takes a byte of it. `rest` takes what was waiting for it."""
+    """Asks for a stream and reads one byte. `rest` reads the bytes that were waiting."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.socket()
@@ -362,7 +362,7 @@ def _count(figures: dict[str, float], reason: str) -> float:
 
 
 def memory(server: Server) -> dict[int, int]:
-    """Bytes that are resident, of the API process and of the engine."""
+    """Return the resident bytes of the API process and of the engine."""
     return {
         pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
         for pid in {server.process.pid, *pids(server, "aici-engine")}
@@ -384,7 +384,8 @@ def test_nobody_polls(server: Server) -> None:
 
 
 def woken(pids: set[int], seconds: float) -> dict[str, int]:
-    """Who went to sleep how often in that time: a timer that was still set may do so once or twice."""
+    """Return which processes went to sleep more than twice within `seconds`, and how often: a timer from before may
+    cause a sleep or two."""
     before = {pid: _sleeps(pid) for pid in pids}
     time.sleep(seconds)
     counts = {command(pid): _sleeps(pid) - before[pid] for pid in pids}
@@ -408,7 +409,7 @@ def test_the_log_is_json_and_says_nothing_secret(server: Server, undisturbed: tu
 
 
 def test_the_server_is_killed_and_nothing_is_left(server: Server) -> None:
-    """The last one here: it ends what the others use."""
+    """Must be the last test of the file: the test kills the shared server."""
     below = descendants(server.process.pid)
     [engine] = pids(server, "aici-engine")
 

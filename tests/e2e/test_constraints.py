@@ -1,4 +1,4 @@
-"""Every kind of constraint, through the engine and the runtime, in one batch; and each flag of `aici run` once."""
+"""Every kind of constraint, through the engine and the runtime, in one batch; and every flag of `aici run` once."""
 
 import ast
 import json

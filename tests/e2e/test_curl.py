@@ -1,4 +1,4 @@
-"""The commands of the documentation, byte for byte as curl sends and gets them; and the table of errors."""
+"""The commands of the documentation, with the bytes that curl sends and receives; and the table of errors."""
 
 import http.client
 import json
@@ -44,7 +44,8 @@ def send(
 
 
 def events(body: bytes) -> list[tuple[str, str]]:
-    """Names and data. An event is the lines up to an empty one: here one of data, alone or after one of its name."""
+    """Return names and data. An event is the lines up to an empty line: here a line of data, with or without a line
+    of the name before."""
     assert body.endswith(b"\n\n")
     assert b"\r" not in body
     found = []
@@ -123,7 +124,7 @@ WRONG: dict[str, tuple[int, object, str]] = {
 @pytest.mark.parametrize("path", CHATS)
 @pytest.mark.parametrize("name", WRONG)
 def test_errors(connection: http.client.HTTPConnection, path: str, name: str) -> None:
-    """Each answers at once, in its protocol's shape, and the connection goes on."""
+    """Every wrong request is answered at once, in the shape of the protocol, and the connection stays usable."""
     status, body, words = WRONG[name]
     for stream in (False, True):
         fields = CHATS[path] | {"stream": stream} | body if isinstance(body, dict) else {}

@@ -1,4 +1,4 @@
-"""Whoever is killed in the middle of a generation: it ends soon, says so, and nothing is left."""
+"""A process is killed in the middle of a generation: the run ends soon, with a message, and nothing is left."""
 
 import os
 import signal

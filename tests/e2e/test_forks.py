@@ -1,4 +1,5 @@
-"""Forks on the real runtime, from a guest's processes to what a client sees. The guest is `tests/guests/lines.cpp`."""
+"""Forks on the real runtime, from a guest's processes to the output of clients. The guest is
+`tests/guests/lines.cpp`."""
 
 import json
 import os
@@ -43,7 +44,7 @@ def tiny_runtime(model: Path) -> Iterator[Runtime]:
 
 @contextmanager
 def tiny_engine(model: Path, runtime: Runtime, **changes: Any) -> Iterator[Engine]:
-    """Afterwards no guest, variable store or page may be left of what it ran."""
+    """An engine that must leave no guest, variable store or page behind."""
     config = {"num_pages": 400, "page_size": 4, "max_num_seqs": 8, "max_batch_tokens": 64} | changes
     with Engine(EngineConfig(model_dir=model, **config), runtime=runtime) as engine:
         yield engine
@@ -108,7 +109,8 @@ def test_forks_that_all_wait_are_deadlocked(tiny: Engine, tiny_runtime: Runtime)
 
 
 def test_a_fork_bomb_stops_at_the_limit(tiny: Engine, tiny_runtime: Runtime) -> None:
-    """Sixty-four are wanted. Those that are refused leave nothing either: twice is as once."""
+    """The guest asks for sixty-four forks. Refused forks leave nothing behind either: the second round is like the
+    first."""
     for _ in range(2):
         forks = run(tiny, tiny_runtime, *["fork 4"] * 3, "gen [a-z]{9}")
         assert all(len(text) == 9 for text, error in zip(texts(forks), errors(forks), strict=True) if not error)
@@ -200,7 +202,7 @@ def test_run_prints_each_fork(server: Server) -> None:
 def test_run_tells_forks_apart_in_text(server: Server) -> None:
     done = aici(*run_args("--log", "--server", server.url))
     blocks = "[0] The capital of France is Paris\n[1] The capital of Italy is Rome\n"
-    # What came before the fork was known is a stream; how much of it depends on what came together.
+    # The text before the fork is streamed; its length depends on the tokens that came in one message.
     begin, _, shown = done.stdout.partition("[0]")
     assert (done.returncode, "[0]" + shown) == (0, blocks)
     assert "The capital of\n".startswith(begin)

@@ -1,4 +1,4 @@
-"""Every function that users call has an example, and the examples run."""
+"""Every public function has an example, and the examples run."""
 
 import asyncio
 import doctest

@@ -1,4 +1,4 @@
-"""The example file of the front door, as a user runs the file: on a model in its process, and on a server."""
+"""The example file of the front door, run as a user runs the file: on a model in the process, and on a server."""
 
 import subprocess
 import sys

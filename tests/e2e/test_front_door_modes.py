@@ -1,4 +1,4 @@
-"""One table of requests, run by an engine in this process and by a server: the results are the same."""
+"""A table of requests, run by an engine in this process and by a server: the results are the same."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -73,7 +73,8 @@ def remote(server: Server) -> Iterator[aici.LLM]:
 
 
 def shown(result: aici.Result[Any]) -> dict[str, Any]:
-    """All of a result that must be the same. Batches round differently: log-probabilities are compared roughly."""
+    """Return the fields of a result that must be the same. Batches round differently, so log-probabilities are
+    rounded."""
     fields = ("prompt", "text", "finish_reason", "stop", "logs", "variables")
     document: dict[str, Any] = {name: getattr(result, name) for name in fields}
     document["tokens"] = [(token.token_id, token.data, token.origin) for token in result.tokens]

@@ -1,4 +1,4 @@
-"""The scripts in examples/: on the default model, each keeps what it promises, whatever the model says."""
+"""The scripts in examples/, on the default model: every script keeps its promise for any output of the model."""
 
 import json
 import re
@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def run_example(engine: Engine, runtime: Runtime) -> Any:
-    """Runs a script; returns the text of each fork, and all variables."""
+    """Runs a script; returns the texts of the forks, and all variables."""
 
     def run(name: str, **sampling: Any) -> tuple[list[str], dict[str, str]]:
         script = EXAMPLES / name
@@ -50,7 +50,8 @@ def _unwrapped(event: Event) -> tuple[int, Event]:
 
 
 def _variables(ends: dict[int, FinishEvent]) -> dict[str, str]:
-    """Written by one fork each in these scripts, so the order among forks does not matter."""
+    """Return the variables. A single fork writes a variable in these scripts, so the order of the forks does not
+    matter."""
     values: dict[str, str] = {}
     for end in ends.values():
         for command in end.storage:

@@ -1,4 +1,4 @@
-"""Scripts in JavaScript as a user runs them: `aici run FILE.js`, the default model, the real runtime."""
+"""Scripts in JavaScript as a user runs a script: `aici run FILE.js`, the default model, the real runtime."""
 
 import json
 import re

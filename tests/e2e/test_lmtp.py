@@ -1,4 +1,4 @@
-"""LMTP over a real WebSocket with the default model: the LMQL client, `aici lmtp`, and clients that misbehave."""
+"""LMTP over a real WebSocket with the default model: the LMQL client, `aici lmtp`, and misbehaving clients."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ VOCABULARY = ModelVocabulary(default_model_dir())
 
 
 def greedy(engine: Engine, prompt: list[int], max_tokens: int) -> list[int]:
-    """What the engine says by itself: the tokens."""
+    """Return the tokens of the engine without a server."""
     sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens)
     end = engine.submit(Request(prompt=[TokenId(token) for token in prompt], sampling=sampling)).wait()
     return [token.token_id for token in end.tokens]
@@ -51,7 +51,7 @@ def greedy(engine: Engine, prompt: list[int], max_tokens: int) -> list[int]:
 
 @asynccontextmanager
 async def socket_to(server: Server) -> AsyncIterator[ClientConnection]:
-    """After the server's greeting."""
+    """Yield a socket after the server's greeting."""
     url = server.url.replace("http", "ws") + "/lmtp"
     async with asyncio.timeout(60), connect(url, max_size=4 << 20) as socket:
         assert '"ready"' in str(await socket.recv())
@@ -75,7 +75,7 @@ def is_idle(server: Server) -> bool:
     return stats["active_requests"] == stats["waiting_requests"] == 0 and stats["cache_usage"] == 0.0
 
 
-@pytest.mark.timeout(240)  # of which little is ours, on a machine that is not busy
+@pytest.mark.timeout(240)  # on an idle machine the server needs little of the time
 def test_lmql(server: Server, engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text('[keys.it]\nkey = "right"\n')
     (tmp_path / "keys.toml").chmod(0o600)
@@ -91,7 +91,7 @@ def test_lmql(server: Server, engine: Engine, tmp_path: Path) -> None:
                 f"127.0.0.1:{port}",
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # It keeps tokenizers in its home.
+                # LMQL keeps tokenizers in the home folder.
                 env=os.environ | {"HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
             )
             try:
@@ -118,7 +118,7 @@ def test_lmql(server: Server, engine: Engine, tmp_path: Path) -> None:
     assert said["scores"] == [
         pytest.approx(scores_of(engine, "The capital of France is", text), abs=1e-3) for text in (" Paris", " banana")
     ]
-    # Queries that are traced ask for MODEL_INFO.
+    # Traced queries ask for MODEL_INFO.
     assert '"server": "aici"' in said["certificate"]
     assert "gpt2 is not served here" in said["other_model"]
     assert "401" in said["no_key"]
@@ -142,12 +142,12 @@ async def _text_is_the_engines(server: Server, wanted: list[int]) -> None:
         assert [item["token"] for item in items] == wanted
         assert "".join(item["text"] for item in items) == VOCABULARY.decode(wanted)
         assert [item["finish_reason"] for item in items] == [None] * 11 + ["length"]
-        # Whole again from a part that the connection keeps.
+        # Go on from a part of the text that the connection keeps: the same tokens.
         await say(socket, "GENERATE", prompt="The capital of France is", max_tokens=4, buffer="it")
         await stream(socket)
         await say(socket, "GENERATE", prompt=[{"buffer": "it"}], max_tokens=8)
         assert [item["token"] for item in await stream(socket)] == wanted[4:]
-        # A score of what was said is how likely it was.
+        # The score of a generated text is the likelihood of the generation.
         await say(socket, "SCORE", prompt="The capital of France is", scored=wanted)
         for item, score in zip(items, await stream(socket), strict=True):
             assert score["logprob"] == pytest.approx(item["logprob"], abs=1e-3)
@@ -170,7 +170,7 @@ async def test_a_bias_forces_and_forbids(server: Server) -> None:
             assert str(item["token"]) in digits
             assert set(item["top_logprobs"]) == set(digits)
             assert sum(2.718281828**logprob for logprob in item["top_logprobs"].values()) == pytest.approx(1, abs=1e-4)
-        # All but one forbidden: as large a message as LMQL makes of this vocabulary.
+        # Forbid all tokens but 33: as large a message as LMQL sends for this vocabulary.
         forbidden = {str(token): -100 for token in range(49252) if token != 33}
         await say(socket, "GENERATE", prompt="One plus one is", max_tokens=2, logit_bias=forbidden)
         assert [item["token"] for item in await stream(socket)] == [33, 33]
@@ -188,7 +188,7 @@ async def test_the_example_of_the_document(server: Server) -> None:
     shown = [item for answer in answers for item in json.loads(answer.removeprefix("< TOKEN "))]
     for item, wanted in zip(said, shown, strict=True):
         assert item | {"logprob": 0, "top_logprobs": 0} == wanted | {"logprob": 0, "top_logprobs": 0}
-        # The document's numbers are those of f32; the weights are the model's own 4 bits here.
+        # The document's figures are for f32 weights; the model here has 4-bit weights.
         assert item["logprob"] == pytest.approx(wanted["logprob"], abs=0.15)
         assert item["top_logprobs"] == pytest.approx(wanted["top_logprobs"], abs=0.15)
 
@@ -223,7 +223,7 @@ async def test_who_leaves_takes_the_streams_along(server: Server) -> None:
 
 @run
 async def test_sizes(server: Server) -> None:
-    """Large messages are read; above 16 MiB one ends this connection, and no other."""
+    """Large messages are read; a message above 16 MiB ends the sender's connection, and no other connection."""
     async with socket_to(server) as bystander:
         await say(bystander, "GENERATE", prompt="Once upon a time", max_tokens=64)
         async with socket_to(server) as socket:
@@ -292,7 +292,7 @@ def test_the_command_at_a_terminal(server: Server) -> None:
 
 
 def until(terminal: int, wanted: bytes) -> bytes:
-    """What a terminal shows, up to `wanted`."""
+    """Return the output of a terminal up to `wanted`."""
     shown = b""
     deadline = time.monotonic() + 60
     while wanted not in shown:

@@ -1,4 +1,4 @@
-"""32 forks of one script in one batch: the texts of 32 runs of their own, for a fraction of their pages."""
+"""32 forks of a script in one batch: the same texts as 32 separate runs, for a fraction of the pages."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ GENERATE = "await gen({ maxTokens: 10 });"
 
 
 class _Watched:
-    """An engine, and the most pages that it has had in use after any step."""
+    """An engine, and the most pages in use after any step."""
 
     def __init__(self, runtime: Runtime) -> None:
         config = EngineConfig(
@@ -39,7 +39,7 @@ class _Watched:
         self.peak = max(self.peak, round(self.engine.get_stats()["cache_usage"] * NUM_PAGES))
 
     def run(self, module_id: str, script: str, seeds: Sequence[int]) -> list[dict[int, str]]:
-        """For each seed, the text of each fork."""
+        """Return, for every seed, the texts of the forks."""
         self.peak = 0
         call = ControllerCall(module_id, script)
         sampling = [SamplingParams(temperature=1.5, top_k=0, seed=seed) for seed in seeds]
@@ -68,6 +68,6 @@ def test_forks_are_runs_that_share_the_prompt() -> None:
             run_peak = watched.peak
     assert [forks[fork] for fork in range(NUM_FORKS)] == [run[0] for run in runs]
     assert len(set(forks.values())) > NUM_FORKS // 2
-    # How many runs are under way together is a matter of how fast they start and end.
+    # The number of concurrent runs depends on how fast runs start and end.
     assert forks_peak * 3 < run_peak * NUM_FORKS
     print(f"pages at most: {forks_peak} of {NUM_FORKS} forks, {run_peak} of a run")

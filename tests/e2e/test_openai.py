@@ -59,7 +59,7 @@ def sdk(server: Server) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def greedy(engine: Engine) -> FinishEvent:
-    """What the engine says to QUESTION."""
+    """The engine's answer to QUESTION."""
     sampling = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, logprobs=3)
     return engine.submit(Request(prompt=chat_prompt(default_model_dir(), [ASK]), sampling=sampling)).wait()
 
@@ -74,7 +74,7 @@ def ask(sdk: openai.OpenAI, *messages: Any, **fields: Any) -> ChatCompletion:
 
 
 def watch(sdk: openai.OpenAI, *messages: Any, **fields: Any) -> ChatCompletion:
-    """The same streamed, put together by the SDK."""
+    """Ask by a stream, whose chunks the SDK puts together."""
     wanted = asked(*messages, **fields) | {"stream": True, "stream_options": {"include_usage": True}}
     state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
     for chunk in sdk.chat.completions.create(**wanted):
@@ -83,12 +83,13 @@ def watch(sdk: openai.OpenAI, *messages: Any, **fields: Any) -> ChatCompletion:
 
 
 def same(first: ChatCompletion, second: ChatCompletion) -> None:
-    """But for what each answer has anew: its id, those of its calls, its time."""
+    """Compare two answers, without the parts that are new in every answer: the ids of the answer and of its calls,
+    the time."""
 
     def plain(answer: ChatCompletion) -> Json:
         data: Json = json.loads(re.sub(r'"call_\w+"', '"call"', answer.to_json()))
         kept = {"choices": data["choices"], "usage": data["usage"], "model": data["model"]}
-        # Who comes second finds what the first computed.
+        # The second request reuses the cache of the first request.
         del kept["usage"]["prompt_tokens_details"]
         for choice in kept["choices"]:
             message = choice["message"]
@@ -103,7 +104,7 @@ def same(first: ChatCompletion, second: ChatCompletion) -> None:
 
 
 def calls_of(choice: Choice) -> list[tuple[str, Any]]:
-    """Each with arguments that its tool's schema allows."""
+    """Return the calls; the arguments of every call must fit the schema of the tool."""
     calls = []
     for call in choice.message.tool_calls or []:
         assert call.type == "function"
@@ -146,7 +147,7 @@ def test_seeds_repeat_and_answers_differ(sdk: openai.OpenAI) -> None:
     texts = [choice.message.content for choice in answer.choices]
     assert len(set(texts)) == 3
     same(answer, watch(sdk, **wanted))
-    # The second of the first three is the first of those that begin at its seed.
+    # Choice 1 of a seed is choice 0 of the next seed.
     assert ask(sdk, **wanted | {"n": 1, "seed": 12}).choices[0].message.content == texts[1]
 
 
@@ -228,7 +229,7 @@ def test_completions_and_scores_are_the_engines(sdk: openai.OpenAI, engine: Engi
     for chunk in sdk.completions.create(**wanted, echo=True, stream=True):
         pieces[chunk.choices[0].index] += chunk.choices[0].text
     assert pieces == {0: first.text, 1: second.text}
-    # The prompt alone, as evaluations score it.
+    # The prompt alone: evaluations score a prompt without generating.
     [alone] = sdk.completions.create(**wanted | {"prompt": PROMPT, "max_tokens": 0}, echo=True, logprobs=1).choices
     assert alone.text == PROMPT
     assert alone.logprobs is not None

@@ -1,4 +1,4 @@
-"""Programs that were written for OpenAI's server, against ours."""
+"""Programs written for OpenAI's server, run against ours."""
 
 import json
 import os
@@ -25,7 +25,7 @@ MODELS = """\
 
 
 def llm(folder: Path, *args: str) -> str:
-    """What the `llm` command prints."""
+    """Return the output of the `llm` command."""
     command = [str(Path(sys.executable).with_name("llm")), *args]
     environment = os.environ | {"LLM_USER_PATH": str(folder), "OPENAI_API_KEY": "none"}
     run = subprocess.run(
@@ -45,7 +45,7 @@ def test_llm(server: Server, tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"]}
     closed = json.dumps(schema | {"additionalProperties": False})
     assert json.loads(llm(tmp_path, "Paris?", *greedy, "--schema", closed))["size"] in ("small", "large")
-    # It writes down what it was told: our ids, our usage.
+    # The log of `llm` has our ids and our usage.
     [last] = json.loads(llm(tmp_path, "logs", "-n", "1", "--json"))
     assert last["input_tokens"] > 0 < last["output_tokens"]
 

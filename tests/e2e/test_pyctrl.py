@@ -1,4 +1,4 @@
-"""Scripts in Python as a user runs them: `aici run FILE.py`, the default model, the real runtime."""
+"""Scripts in Python as a user runs a script: `aici run FILE.py`, the default model, the real runtime."""
 
 import json
 import re

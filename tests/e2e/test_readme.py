@@ -1,4 +1,4 @@
-"""`make run` prints what the README says. `tests/docs` runs the other blocks of the README."""
+"""`make run` prints the lines of the README. `tests/docs` runs the other blocks of the README."""
 
 import os
 import re
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_make_run_prints_what_the_readme_says() -> None:
-    """The block at the top: the command line that `make run` ends with, and its answer."""
+    """The block at the top of the README: the command line that `make run` ends with, and the answer."""
     readme = (ROOT / "README.md").read_text()
     command, answer = re.findall(r"^\.venv/bin/(aici run .*)\n(.*)$", readme, re.MULTILINE)[0]
     assert command.replace("$", "$$") in (ROOT / "Makefile").read_text()

@@ -1,4 +1,4 @@
-"""`aici run --server` and `aici ctrl`: the same as at home, on a real server."""
+"""`aici run --server` and `aici ctrl` on a real server: the same results as without a server."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ def document(server: Server, *args: str) -> dict[str, Any]:
 
 
 def at_home(engine: Engine, runtime: Runtime, wasm: Path | None, argument: str, max_tokens: int) -> dict[str, Any]:
-    """What `aici run --json` prints for the same run without a server."""
+    """Return the output of `aici run --json` for the same run without a server."""
     from aici.constraints import UNCONSTRAINED
     from aici.results import Collector
     from aici_cli.render import document

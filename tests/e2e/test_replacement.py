@@ -1,4 +1,4 @@
-"""A runtime is killed under a running engine, and the engine goes on with another."""
+"""A runtime is killed under a running engine, and the engine goes on with a new runtime."""
 
 import os
 import signal

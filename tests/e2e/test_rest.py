@@ -1,4 +1,4 @@
-"""AICI REST as any client speaks it, to a real server."""
+"""AICI REST over plain HTTP, to a real server."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ def post(server: Server, path: str, body: object) -> tuple[int, bytes]:
 
 
 def run(server: Server, **fields: object) -> dict[str, Any]:
-    """What the run was, in the end; its error, if it was refused."""
+    """Return the outcome of the run, or the status and message if the server refused the run."""
     status, body = post(server, "run", {"controller": "none", "controller_arg": "", "prompt": "Once upon"} | fields)
     if status != 200:
         return {"status": status, "message": json.loads(body)["message"]}
@@ -67,7 +67,7 @@ def upload(server: Server) -> Callable[[str], str]:
 def test_plain_generation(server: Server) -> None:
     out = run(server, max_tokens=6)
     assert out["reason"] == "length"
-    assert out["num_runs"] == 6  # one a step
+    assert out["num_runs"] == 6  # one run per step
     usage = {"prompt_tokens": 2, "sampled_tokens": 6, "ff_tokens": 7, "cost": 19, "forced_tokens": 0}
     assert out["usage"] == usage
     assert run(server, max_tokens=6, prompt=None, controller_arg="Once upon")["text"] == out["text"]
@@ -127,7 +127,7 @@ def test_a_controller_that_is_not_there(server: Server, controller: str, status:
 
 
 def test_what_a_controller_says_at_its_start_is_the_error(server: Server) -> None:
-    """By its id, so that no checker finds it before."""
+    """Named by id, the controller runs unchecked: its own message at the start becomes the error."""
     out = run(server, controller=module_id("regex"), controller_arg="a(")
     assert out["status"] == 400
     assert out["message"].startswith("While executing instantiate:\n")
@@ -142,7 +142,7 @@ def test_what_is_no_module_is_refused_by_the_compiler(server: Server) -> None:
 
 
 def leave(server: Server, max_tokens: int) -> None:
-    """Ask for a long text, read its beginning, and go away without a word."""
+    """Ask for a long text, read the beginning, and reset the connection."""
     host, _, port = server.url.removeprefix("http://").partition(":")
     request = {"controller": "none", "controller_arg": "Once", "ignore_eos": True, "max_tokens": max_tokens}
     body = json.dumps(request).encode()
@@ -153,7 +153,7 @@ def leave(server: Server, max_tokens: int) -> None:
         seen = b""
         while b'"object":"run"' not in seen:
             seen += connection.recv(4096)
-        # A reset, so that the server's next write fails.
+        # A reset makes the server's next write fail.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

@@ -1,4 +1,4 @@
-"""`aici run` as a user runs it: a process, the default model, the real runtime, Wasm guests."""
+"""`aici run` as a user runs the command: a process, the default model, the real runtime, Wasm guests."""
 
 import json
 import re

@@ -1,7 +1,7 @@
-"""Random regexes through the real runtime, a model of random logits at the other end, an oracle beside each step.
+"""Random regexes through the real runtime, with random logits for a model, and an oracle beside every step.
 
 The oracle is an automaton over code points that shares nothing with the guest (see `tests/support/regex_oracle.py`).
-`.` and negated classes stand for one whole code point, and `\\d \\w \\s` are ASCII, as in Python with `re.ASCII`.
+`.` and negated classes stand for a whole code point, and `\\d \\w \\s` are ASCII, as in Python with `re.ASCII`.
 """
 
 import random
@@ -55,7 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @dataclass
 class Run:
-    """One sequence: its constraint, the oracle's place in it, and what was generated."""
+    """A sequence: the constraint, the oracle's position in the constraint, and the generated text."""
 
     seq_id: SeqId
     node: Node
@@ -127,7 +127,7 @@ def _start(world: World, node: Node) -> Run:
 
 
 def _force(world: World, run: Run, pre: Pre | None) -> None:
-    """Only bytes without an alternative are forced, and it stops if they are the last."""
+    """The guest forces only bytes without an alternative, and stops if the forced bytes are the last bytes."""
     assert pre is not None
     text = b"".join(world.vocabulary[token] for token in pre.ff_tokens)
     for number in range(len(text)):
@@ -163,7 +163,8 @@ def _sample(world: World, run: Run, mask: bytes, chance: random.Random) -> PostO
 
 
 def _check_stop(runs: list[Run], op: PostOp, result: object) -> None:
-    """The guest stops at EOS, and when nothing but EOS could follow; what it then leaves matches, by Python's word."""
+    """The guest stops at EOS, and when nothing but EOS could follow; the text at a stop matches according to
+    Python's `re`."""
     run = next(run for run in runs if run.seq_id == op.id)
     stopped = getattr(result, "stop", None)
     assert stopped is (run.ended or run.position.is_final(run.automaton)), (render(run.node), run.text, result)
@@ -173,7 +174,7 @@ def _check_stop(runs: list[Run], op: PostOp, result: object) -> None:
 
 
 def test_most_of_them_finished(world: World) -> None:
-    """So that the test above cannot pass on sequences that were all cut off, or without a forced token."""
+    """The test above must not pass because all sequences were cut off or had no forced token."""
     assert world.num_started >= NUM_BATCHES * BATCH
     assert world.num_finished > world.num_started / 2
     assert world.num_forced > 0

@@ -1,4 +1,4 @@
-"""How a server ends: in order, at once, or killed. Nothing of it is left."""
+"""How a server ends: in order, at once, or killed. No process of the server is left."""
 
 import asyncio
 import signal
@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def midstream(server: Server, then: Callable[[httpx.AsyncClient], object]) -> Outcome:
-    """A stream, and what is done in the middle of it."""
+    """Stop the server in the middle of a stream, call `then`, and return the outcome of the stream."""
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
         began = asyncio.Event()
         stream = asyncio.create_task(run(http, plain("Once", LENGTH), began))

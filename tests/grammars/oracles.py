@@ -1,7 +1,7 @@
-"""Independent parsers, one for each shipped grammar.
+"""Independent parsers for the shipped grammars.
 
-A verdict is True (well-formed), False (not), or None: here this parser is no judge. Where it is laxer than the standard
-that the grammar follows, the verdict is corrected; each such disagreement is listed in grammars/README.md.
+A verdict is True (well-formed), False (not), or None: the parser is no judge of the text. If a parser is laxer than
+the standard of the grammar, the verdict is corrected; grammars/README.md lists every such disagreement.
 """
 
 import ast
@@ -25,7 +25,7 @@ from pycparser import c_ast, c_parser
 
 Verdict = bool | None
 
-logging.getLogger("sqlglot").setLevel(logging.ERROR)  # else it comments on every mistake
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # without a level, sqlglot logs every mistake
 
 
 def c(text: str) -> Verdict:
@@ -36,17 +36,17 @@ def c(text: str) -> Verdict:
     bare = re.sub(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", "0", text)
     names = set(re.findall(r"\b(?:\w+_t|FILE|va_list|jmp_buf)\b", text))
     if re.search(r"\\x(?![0-9a-fA-F])|\\[^'\"?\\abfnrtvx0-7]", text):
-        return False  # escapes that pycparser lets pass
+        return False  # escapes that pycparser accepts wrongly
     if re.search(
         r"enum[^{};]*\{[^{}]*,\s*\}|\(\s*\.\.\.|(?<![\w.])(0[bB]|0[xX][\da-fA-F]*[.pP]|[\d.]+\w*(ll|LL))", bare
     ):
-        return False  # of C99, C23 and GNU
+        return False  # syntax of C99, C23 or GNU
     if any(re.search(rf"\b{name}\s*:|\bgoto\s+{name}\b", bare) for name in names):
-        return None  # as a label
+        return None  # a type name as a label
     if re.search(r"\([^()]*\btypedef\b", bare):
-        return None  # a constraint: parameters have no storage class but register
+        return None  # a constraint of C, not syntax: parameters have no storage class but register
     if re.search(r";\s*;", bare) and re.search(r"\b(struct|union)\b", bare):
-        return None  # an empty declaration of a member, or a statement
+        return None  # an empty declaration of a member, or an empty statement
     prelude = "".join(f"typedef int {name};" for name in sorted(names))
     try:
         tree = c_parser.CParser().parse(prelude + text)
@@ -66,7 +66,7 @@ _C99: Final = (c_ast.CompoundLiteral, c_ast.NamedInitializer, c_ast.StaticAssert
 
 
 def _c89(top: list[c_ast.Node], names: set[str], bare: str) -> Verdict:
-    """What pycparser accepts: is it C89, and by our convention for names of types?"""
+    """Judge a text that pycparser accepts: is the text C89, and do type names follow our convention?"""
     if not top:
         return False
     if re.search(r"(^|;)\s*;", bare) or (
@@ -95,9 +95,9 @@ def _c89(top: list[c_ast.Node], names: set[str], bare: str) -> Verdict:
             case c_ast.Decl(name=str(name), type=kind) if name in names and not isinstance(
                 kind, c_ast.Struct | c_ast.Union
             ):
-                verdict = None  # declared again as something else
+                verdict = None  # a type name declared as something else
             case c_ast.IdentifierType(names=[_, _, *_] as words) if names & set(words):
-                verdict = None  # pycparser lets `word_t int` pass
+                verdict = None  # pycparser accepts `word_t int`
             case c_ast.Typedef(name=name) if name not in names:
                 verdict = None
         if isinstance(node, _C99):
@@ -120,11 +120,11 @@ def _no_constant(name: str) -> object:
 def arithmetic(text: str) -> Verdict:
     text = re.sub(r"[ \t\r\n]+", " ", text).strip(" ")
     if re.search(r"\*\*|//|, ?\)|\) ?\(|[^\x00-\x7f]", text):
-        return False  # other operators of Python
+        return False  # operators of Python only
     if any(keyword.iskeyword(word) for word in re.findall(r"[A-Za-z_]\w*", text)) or re.search(
         r"(?i)\d_|\b0\d|\b0[xob]|\dj|\d[a-df-z]", text
     ):
-        return None  # other numbers of Python
+        return None  # numbers of Python only
     try:
         tree = ast.parse(text.replace("^", "**"), mode="eval")
     except (SyntaxError, ValueError):
@@ -178,14 +178,15 @@ def lua(text: str) -> Verdict:
     try:
         _LUA.compile(text)
     except UnicodeDecodeError:
-        return None  # of the message, which quotes the text
+        return None  # an error in the message, which quotes the text
     except lupa.lua54.LuaError as error:
         return None if _LUA_MEANING.search(str(error)) else False
     return True
 
 
 def luaparser(text: str) -> Verdict:
-    """No judge of what it refuses (hexadecimal floats) or of what Lua's compiler finds: accepts what Lua accepts."""
+    """Whether luaparser accepts `text`, as expected for every text that Lua accepts, except texts with hexadecimal
+    floats. luaparser skips the checks of Lua's compiler."""
     try:
         luaparser_ast.parse(text)
     except Exception:  # noqa: BLE001 - of its own and of antlr's making
@@ -195,7 +196,7 @@ def luaparser(text: str) -> Verdict:
 
 def graphql(text: str) -> Verdict:
     if re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\\u\{", text):
-        return False  # not of October 2021
+        return False  # newer than the specification of October 2021
     try:
         tree = graphql_core.parse(text)
     except graphql_core.GraphQLSyntaxError as error:
@@ -227,8 +228,8 @@ _GRAMMARS: Final = Path(__file__).resolve().parents[2] / "grammars"
 _NAMES: Final = {"DATE", "TIME", "TIMESTAMP", "FIRST", "LAST", "NEXT"}
 _SQL_WORDS: Final = set(re.findall(r'"([A-Z_]+)"', (_GRAMMARS / "sql.y").read_text())) - _NAMES
 _SQLITE: Final = sqlite3.connect(":memory:", check_same_thread=False)
-# What both let pass: operators on bits, ==, IN without parentheses, empty IN and OVER, empty names, IS anything,
-# strings as names of tables, columns and aliases.
+# Errors that sqlglot and SQLite both accept: operators on bits, ==, IN without parentheses, empty IN and OVER, empty
+# names, IS anything, strings as names of tables, columns and aliases.
 _BEFORE_A_STRING: Final = "like|then|when|else|case|and|or|not|select|escape|date|time|timestamp|interval"
 _LAX_SQL: Final = re.compile(
     rf"""(?ix) == | << | >> | & | ~ | (?<!\|) \| (?!\|)
@@ -239,14 +240,15 @@ _LAX_SQL: Final = re.compile(
 
 
 def sql(text: str) -> Verdict:
-    """sqlglot reads all dialects at once and is lax, SQLite has gaps: a verdict is what both say."""
+    """Return the common verdict of sqlglot, which reads all dialects at once and is lax, and SQLite, which has gaps;
+    else None."""
     if _LAX_SQL.search(text):
         return None
     answers = {sqlglot_(text), _sqlite(text)}
     if answers == {True} and any(
         sqlglot_(renamed) and _sqlite(renamed) for renamed in _with_a_name_for_each_word(text)
     ):
-        return None  # a key word was a name: each of them reserves other words than we do
+        return None  # a keyword was a name: the parsers reserve other words than our grammar
     return answers.pop() if len(answers) == 1 else None
 
 

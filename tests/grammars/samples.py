@@ -1,4 +1,4 @@
-"""The samples of each grammar, and inputs like them that are mostly wrong."""
+"""The samples of every grammar, and mutated inputs, most of which are wrong."""
 
 import re
 import tomllib

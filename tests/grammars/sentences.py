@@ -1,20 +1,21 @@
-"""Random sentences of a .y file: what the grammar derives, to show to an independent parser.
+"""Random sentences of a .y file, to compare with an independent parser.
 
-Knows just enough of the syntax to read the shipped files; no precedence, since that never changes what is accepted.
+Reads only the syntax of the shipped files. Precedence is ignored, because precedence never changes the accepted
+texts.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-# What stands for a named terminal: examples, or a function that makes one.
+# The texts of a named terminal: examples, or a function that makes a text.
 Lexemes = Mapping[str, Sequence[str] | Callable[[Random], str]]
 
 _WORD = re.compile(r"""\s+|//[^\n]*|/\*.*?\*/|"[^"\n]+"|'[^'\n]+'|%?\w+|%%|[:;|]""", re.DOTALL)
 
 
 class Sentences:
-    """`lexemes` names every rule that lists regexes. Alternatives with a keyword or a rule to `avoid` are not used."""
+    """`lexemes` names every rule that lists regexes. Alternatives with a keyword or a rule of `avoid` are not used."""
 
     def __init__(self, grammar: str, lexemes: Lexemes, *, avoid: Sequence[str] = (), between: str = " ") -> None:
         self._rules = {
@@ -29,7 +30,7 @@ class Sentences:
         self._heights = self._minimal_heights()
 
     def one(self, random: Random, budget: int) -> str:
-        """About `budget` rules are free choices; after that, the shortest way out."""
+        """Make about `budget` free choices of rules; after the budget, take the shortest way out."""
         lexemes: list[str] = []
         todo = [self._start]
         while todo:

@@ -1,4 +1,4 @@
-"""Our verdicts against those of independent parsers, in both directions, on thousands of inputs."""
+"""Our verdicts compared with the verdicts of independent parsers, in both directions, on thousands of inputs."""
 
 import csv
 import io
@@ -49,7 +49,7 @@ _LEXEMES: dict[str, Lexemes] = {
         "DATE_TIME": ["1979-05-27", "07:32:00", "1979-05-27 07:32:00Z"],
     },
 }
-# What the other parser knows to be wrong for another reason than the syntax.
+# Constructs that the other parser may refuse for other reasons than the syntax.
 _AVOID = {
     "c": ["untyped_specifiers", "plain_declarator", "plain_struct_declarator_list", "typedef"],
     "sql": ["EXCEPT", "ESCAPE", "LATERAL"],  # sqlglot: * EXCEPT (a) is BigQuery's, ESCAPE needs a string, a bug
@@ -60,7 +60,7 @@ _AVOID = {
 def _disagreements(
     tool: ToolGuest, name: str, texts: list[str], *, judged: float, oracle: Callable[[str], Verdict] | None = None
 ) -> list[tuple[str, bool]]:
-    """The texts on which we are wrong, with our verdict. At least the share `judged` must have been compared."""
+    """Return the texts on which we are wrong, with our verdict. At least the share `judged` must have been compared."""
     opinions = [(oracle or ORACLES[name])(text) for text in texts]
     assert sum(opinion is not None for opinion in opinions) > len(opinions) * judged
     ours = verdicts(tool, name, texts)
@@ -69,7 +69,7 @@ def _disagreements(
 
 
 def _text(name: str) -> str:
-    # A type name that is declared as something else is beyond a convention.
+    # Whether a type name is declared as something else is beyond our convention.
     declares = "direct_declarator\n    : IDENTIFIER\n    | TYPE_NAME\n"
     return grammar_path(name).read_text(encoding="utf-8").replace(declares, "direct_declarator\n    : IDENTIFIER\n")
 
@@ -84,14 +84,15 @@ def test_mutations(grammar_tool: ToolGuest, name: str) -> None:
 
 @pytest.mark.parametrize("name", grammar_names())
 def test_sentences(grammar_tool: ToolGuest, name: str) -> None:
-    """What the grammar derives is well-formed. (Unless precedence forbids it: then nobody accepts it.)"""
+    """Every sentence of the grammar is well-formed, unless precedence forbids the sentence: then no parser accepts
+    the text."""
     between = "" if name == "csv" else " "
     grammar = _text(name)
     sentences = Sentences(grammar, _LEXEMES[name], avoid=_AVOID.get(name, ()), between=between)
     random = Random(2)
     texts = [sentences.one(random, random.randrange(5, 60)) for _ in range(scaled(300))]
     assert sum(verdicts(grammar_tool, name, texts)) > len(texts) * 0.9
-    oracle = sqlglot_ if name == "sql" else None  # SQLite lacks much of it
+    oracle = sqlglot_ if name == "sql" else None  # SQLite lacks many constructs of the grammar
     assert _disagreements(grammar_tool, name, texts, judged=0.5, oracle=oracle) == []
 
 
@@ -136,7 +137,8 @@ def test_csv_writer(grammar_tool: ToolGuest, tables: list[list[list[str]]], end:
 
 
 def test_rendered_again(grammar_tool: ToolGuest) -> None:
-    """What the independent parsers read from our sentences and write in their own way."""
+    """The independent parsers read our sentences and print the sentences in their own style: our verdicts on the
+    prints agree."""
     for name, render in {
         "c": lambda text: c_generator.CGenerator().visit(c_parser.CParser().parse(text)),
         "graphql": lambda text: graphql_core.print_ast(graphql_core.parse(text)),

@@ -1,4 +1,4 @@
-"""What the shipped grammars ask of the syntax beyond yacc: `%option caseless` and the rule NEVER."""
+"""Features of the shipped grammars beyond yacc: `%option caseless` and the rule NEVER."""
 
 import pytest
 

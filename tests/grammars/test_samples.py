@@ -1,4 +1,5 @@
-"""The samples that ship with each grammar: our verdict, and that of an independent parser where it is a judge."""
+"""The samples that ship with every grammar: our verdict, and the verdict of an independent parser if the parser can
+judge."""
 
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_the_oracle_agrees(name: str) -> None:
 
 def test_luaparser_agrees() -> None:
     wrong = [text for text in samples("lua").accept if not luaparser(text)]
-    assert [text for text in wrong if "0x" not in text] == []  # it knows no hexadecimal floats
+    assert [text for text in wrong if "0x" not in text] == []  # luaparser knows no hexadecimal floats
 
 
 @pytest.mark.parametrize("name", grammar_names())

@@ -1,4 +1,4 @@
-"""Every token of every good sample is allowed by the mask before it, and the end at its end."""
+"""Along every good sample, each token is allowed by the mask before the token, and EOS is allowed at the end."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ _EOS = 0
 
 
 def _vocabulary(texts: Sequence[str]) -> list[bytes]:
-    """All bytes, and what samples are made of: pieces of up to five bytes that begin anywhere."""
+    """Return all single bytes, and pieces of samples: up to five bytes that begin anywhere."""
     pieces = {text[at : at + size] for text in map(str.encode, texts) for at in range(len(text)) for size in (2, 3, 5)}
     return [b"", *(bytes([byte]) for byte in range(256)), *sorted(pieces)]
 

@@ -1,4 +1,4 @@
-"""What the guest says of inputs, many in one question."""
+"""Ask the guest for verdicts on inputs, many in a question."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from tests.support.tool_guest import ToolGuest
 
 
 def verdicts(tool: ToolGuest, name: str, inputs: Sequence[str]) -> list[bool]:
-    """Does the shipped grammar `name` accept each of `inputs`?"""
+    """Return, for every input, whether the shipped grammar `name` accepts the input."""
     answers: list[bool] = []
     for at in range(0, len(inputs), 200):
         question = {"grammar": grammar_path(name).read_text(encoding="utf-8"), "inputs": list(inputs[at : at + 200])}
