@@ -1,6 +1,6 @@
 """Compile the guests into `controllers/aici_controllers/guests/` for the wheel and the editable install, the SDK
-into `controllers/aici_controllers/objects/` for the wheel, and the engine's kernels, with which the wheel is for a
-single platform.
+into `controllers/aici_controllers/objects/` for the wheel, and the engine's kernels, which make the wheel
+platform-specific.
 
 Runs in pip's isolated environment (with ziglang, see pyproject.toml) or in the user's environment. Imports only the
 modules of aici that need no third-party package.
