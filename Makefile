@@ -1,4 +1,4 @@
-# make run · make test · make check: each does all its own set-up in .venv the first time.
+# make run, make test and make check set up .venv on the first call.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,10 +10,10 @@ REQUIREMENTS := import sys, tomllib; project = tomllib.load(open("pyproject.toml
 
 .PHONY: help run test model check fmt guests kernels generated docs native fuzz clean
 
-help:  ## these lines
+help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
 
-run: guests kernels  ## answer with a year, from model to Wasm and back
+run: guests kernels  ## generate a year under a regex: the model and a Wasm guest
 	$(BIN)/aici run --regex '\d{4}' "The Second World War ended in "
 
 test: guests kernels model  ## all tests, with the real model and runtime
@@ -28,11 +28,11 @@ check: $(READY)  ## formatting, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fmt: $(READY)  ## format, and mend what ruff can mend
+fmt: $(READY)  ## format, and fix the lint errors that ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generated: $(READY)  ## write again what is generated and compared
+generated: $(READY)  ## regenerate the files that tests compare with the source
 	$(BIN)/python -m aici_controllers.abi_header > controllers/sdk/include/aici_abi.h
 	$(BIN)/python -m aici_controllers.unicode_tables
 	$(BIN)/python -m aici_cli.completions
@@ -41,7 +41,7 @@ generated: $(READY)  ## write again what is generated and compared
 guests: $(READY)  ## compile the Wasm guests whose sources changed
 	@$(BIN)/python -m aici_controllers.build
 
-kernels: $(READY)  ## compile the engine's C for this machine, if it changed
+kernels: $(READY)  ## compile the engine's C for this machine, if the C changed
 	@$(BIN)/python -m aici_engine.native.build
 
 docs: $(VENV)/.docs  ## the documentation as a site, in site/; a dead link fails
@@ -55,7 +55,7 @@ fuzz: $(READY)  ## fuzz one part of the SDK: make fuzz TARGET=regex SECONDS=60
 	@test -n "$(TARGET)" || { ls controllers/sdk/native/fuzz/*.cpp | sed 's:.*/\(.*\).cpp:make fuzz TARGET=\1:'; exit 2; }
 	$(BIN)/python controllers/sdk/native/run.py fuzz $(TARGET) --seconds $(SECONDS)
 
-# The build requirements go into the venv: an isolated build would be a new place for the toolchain each time, and it
+# The build requirements go into the venv: in an isolated build the toolchain would have a new path every time, and
 # would compile its C library again.
 $(VENV)/.tools: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("aici needs Python 3.11 or newer: make run PYTHON=python3.11")'
@@ -65,7 +65,7 @@ $(VENV)/.tools: pyproject.toml
 	@$(PIP) 'hatchling>=1.27' 'ziglang==0.17.0'
 	@touch $@
 
-# These two are apart from $(READY), so that with -j one core compiles while another unpacks.
+# .libraries and .compiled are apart from $(READY), so that with -j a core compiles while another core unpacks.
 $(VENV)/.libraries: $(VENV)/.tools
 	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)' engine server build dev)
 	@touch $@
@@ -83,5 +83,5 @@ $(VENV)/.docs: $(READY)
 	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)' docs)
 	@touch $@
 
-clean:  ## remove the venv and what was built
+clean:  ## remove the venv and all build outputs
 	rm -rf $(VENV) site engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -56,7 +56,7 @@ def http(status: str, body: bytes) -> bytes:
         ("200 x", b"<html>", AiciError, "does not speak AICI REST"),
     ],
 )
-def test_what_a_server_says_becomes_an_error(status: str, body: bytes, kind: type[AiciError], said: str) -> None:
+def test_an_error_reply_becomes_an_error(status: str, body: bytes, kind: type[AiciError], said: str) -> None:
     with answering(http(status, body)) as (url, _), pytest.raises(kind) as error:
         remote(url).tags()
     assert type(error.value) is kind
@@ -85,14 +85,14 @@ def test_an_answer_that_breaks_off_is_an_error(end: bytes) -> None:
     assert "127.0.0.1" in error.value.message
 
 
-def test_a_server_that_answers_before_it_has_read_all_is_heard() -> None:
+def test_an_answer_before_the_whole_request_is_read_is_received() -> None:
     answer = http("413 x", json.dumps({"message": "too large"}).encode())
     with answering(answer, read_body=False) as (url, _), pytest.raises(AiciError) as error:
         remote(url).upload(bytes(30 << 20))
     assert "too large" in error.value.message or "broke" in error.value.message
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(UnreachableError, match="cannot be reached"):
@@ -100,6 +100,6 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:4242", "ftp://it", "http://", "http://it:port", "http://it:99999999"])
-def test_what_is_no_address(url: str) -> None:
+def test_wrong_addresses(url: str) -> None:
     with pytest.raises(UsageError, match="is no server's address"):
         Server(url)

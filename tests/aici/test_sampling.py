@@ -8,7 +8,7 @@ import aici
 from aici.sampling import sampling_params
 
 
-def test_without_anything_decoding_is_greedy_and_bounded() -> None:
+def test_by_default_decoding_is_greedy_and_bounded() -> None:
     params = sampling_params(None, {}, None)
     assert (params.greedy, params.max_tokens) == (True, 256)
     script = aici.script('{"steps": []}', "steps")
@@ -22,7 +22,7 @@ def test_keywords_replace_fields() -> None:
     assert sampling_params(None, {"stop": ["a", "b"]}, None).stop == ("a", "b")
 
 
-def test_another_keyword_is_refused() -> None:
+def test_an_unknown_keyword_is_refused() -> None:
     wrong: Any = {"max_token": 3}
     with pytest.raises(aici.UsageError, match="no sampling parameter max_token"):
         sampling_params(None, wrong, None)

@@ -100,7 +100,7 @@ def test_a_dataclass_of_everything_comes_back() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"where": {}}, {"colour": "blue"}, {"pair": [1]}, {"more": 1}, {"level": 2}])
-def test_the_schema_refuses_what_is_no_instance(wrong: dict[str, Any]) -> None:
+def test_the_schema_refuses_non_instances(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(DOCUMENT | wrong, json.loads(described(Everything).schema))
 
@@ -136,6 +136,6 @@ def test_schemas_come_back_as_plain_json() -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, Point(1), {"a": {1, 2}}])
-def test_what_is_neither_schema_nor_class_is_refused(wrong: object) -> None:
+def test_other_values_than_schemas_and_classes_are_refused(wrong: object) -> None:
     with pytest.raises(UsageError):
         described(wrong)

@@ -71,12 +71,12 @@ def strange(of: complex) -> None: ...
         ([3], "not int"),
     ],
 )
-def test_what_is_no_tool(tools: list[Any], said: str) -> None:
+def test_invalid_tools(tools: list[Any], said: str) -> None:
     with pytest.raises(aici.UsageError, match=said):
         tools_of(tools)
 
 
 @pytest.mark.parametrize("message", [{}, {"role": "robot", "content": ""}, {"role": "user", "content": [1]}, "text"])
-def test_what_is_no_message(message: Any) -> None:
+def test_invalid_messages(message: Any) -> None:
     with pytest.raises(aici.UsageError, match="a message is not as a chat needs it"):
         prompt_messages([message])

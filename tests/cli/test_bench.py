@@ -38,7 +38,7 @@ def test_masks_as_a_table(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("phone")] == [["phone", "aici"]]
 
 
-def test_rt(tmp_path: Path) -> None:
+def test_bench_rt(tmp_path: Path) -> None:
     tokenizer = str(write_tokenizer(tmp_path, [b"01", b"123"]))
     picture = tmp_path / "rt.svg"
     wanted = ["--quick", "--sequences", "2", "--tokenizer", tokenizer, "--json", "--plot", str(picture)]

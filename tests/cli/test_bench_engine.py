@@ -79,7 +79,7 @@ def test_engines_in_turn(tmp_path: Path, model: Path, fake: str) -> None:
     assert "<svg" in picture.read_text()
 
 
-def test_inside_of_ours(model: Path) -> None:
+def test_profile_and_prefix_of_our_engine(model: Path) -> None:
     work = ["--batch", "2", "--prompt-tokens", "8", "--num-tokens", "5", "--rounds", "1", "--threads", "1"]
     done = aici("bench", "engine", "--model", str(model), "--profile", "--prefix", *work, "--json")
     assert done.returncode == 0, done.stderr
@@ -115,7 +115,7 @@ def test_quality_in_figures() -> None:
     assert (compared["same_likeliest"], compared["same_greedy"]) == (0.5, 2)
 
 
-def test_what_cannot_be_compared() -> None:
+def test_wrong_engines_are_refused() -> None:
     for arguments, says in (
         (["--peer", "abacus"], "no engine is called 'abacus'"),
         (["--peer", "abacus.py"], "no peer file at abacus.py"),
@@ -148,13 +148,13 @@ def test_each_peer_of_the_checkout_defines_what_the_benchmark_needs(kind: Kind) 
         assert find_peer(kind, peer.__file__).__file__ == peer.__file__
 
 
-def test_where_none_could_be_measured(model: Path) -> None:
+def test_no_engine_could_be_measured(model: Path) -> None:
     done = aici("bench", "engine", "--model", str(model), "--dtype", "none", "--peer", "vllm=/no/such/python")
     assert (done.returncode, done.stdout) == (1, "")
     assert "error: no engine was measured; vllm bfloat16: cannot run /no/such/python" in done.stderr
 
 
-def test_a_contestant_ends_with_all_that_it_started(fake: str) -> None:
+def test_an_engine_process_ends_with_its_children(fake: str) -> None:
     with Process([fake], limit_s=60) as process:
         child = process.ask("version", {})["child"]
         assert child in descendants(os.getpid())
@@ -177,7 +177,7 @@ def test_interrupted(tmp_path: Path, model: Path, fake: str, number: int) -> Non
     assert wait_until(lambda: not alive(below), timeout_s=60)
 
 
-def test_a_contestant_may_take_so_long() -> None:
+def test_an_engine_process_without_a_reply_times_out() -> None:
     with (
         pytest.raises(BenchEngineError, match=r"no reply to load within 0\.2 s"),
         Process([sys.executable, "-c", "import signal; signal.pause()"], limit_s=0.2) as process,

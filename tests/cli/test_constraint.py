@@ -61,7 +61,7 @@ def test_the_argument_of_a_named_controller_is_checked_first(guest: str, argumen
     assert said in error.value.message
 
 
-def test_the_argument_of_a_named_controller_goes_to_it_as_it_is() -> None:
+def test_the_argument_of_a_named_controller_is_passed_unchanged() -> None:
     for guest, argument in (
         ("choices", '[ "a" ]'),
         ("json_schema", '{"schema": true}'),
@@ -82,7 +82,7 @@ def test_the_argument_of_a_named_controller_goes_to_it_as_it_is() -> None:
     ],
 )
 @pytest.mark.parametrize("lenient", [False, True])
-def test_what_chat_apis_wrap_around_a_schema_is_told_from_one(schema: str, where: str, lenient: bool) -> None:
+def test_the_envelope_of_chat_apis_is_told_from_a_schema(schema: str, where: str, lenient: bool) -> None:
     with pytest.raises(UsageError) as error:
         constraint_from(Flags(json_schema=schema, lenient=lenient))
     assert error.value.hint.endswith(f" {where}")
@@ -99,7 +99,7 @@ def test_what_chat_apis_wrap_around_a_schema_is_told_from_one(schema: str, where
         (Flags(controller="regex", controller_arg="\udcff"), "--controller-arg is not UTF-8 at character 0"),
     ],
 )
-def test_what_is_no_schema_and_no_text(flags: Flags, said: str) -> None:
+def test_invalid_schemas_and_texts(flags: Flags, said: str) -> None:
     with pytest.raises(UsageError) as error:
         constraint_from(flags)
     assert said in error.value.message

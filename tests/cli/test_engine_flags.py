@@ -15,7 +15,7 @@ from aici_cli.run import EngineFlags
         (EngineFlags(threads=1), "--threads"),
     ],
 )
-def test_a_server_has_its_own(flags: EngineFlags, option: str) -> None:
+def test_engine_flags_are_refused_with_a_server(flags: EngineFlags, option: str) -> None:
     EngineFlags().check_unused()
     with pytest.raises(UsageError, match=f"^{option} is not for --server"):
         flags.check_unused()

@@ -38,7 +38,7 @@ def test_a_value_that_is_not_json_is_an_error(line: str) -> None:
         ("https://me:pw@h:1/x/lmtp?api_key=3", "wss://me:pw@h:1/x/lmtp?api_key=3", None),
     ],
 )
-def test_where_it_connects(server: str, url: str, key: str | None) -> None:
+def test_the_address_of_the_connection(server: str, url: str, key: str | None) -> None:
     assert address(server) == (url, {"Authorization": key} if key else {})
 
 
@@ -51,7 +51,7 @@ def test_where_it_connects(server: str, url: str, key: str | None) -> None:
         ("[", 2, "is no server's address"),
     ],
 )
-def test_a_server_that_is_not_there(server: str, code: int, said: str) -> None:
+def test_an_unreachable_server(server: str, code: int, said: str) -> None:
     done = aici("lmtp", server, stdin="Hello")
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr

@@ -87,7 +87,7 @@ def test_wrong_use(ctrl: Ctrl, args: list[str], code: int, said: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_kept_runs_by_its_name() -> None:
+def test_a_stored_controller_runs_by_its_name() -> None:
     local = LocalStore()
     local.upload(WASM)
     local.set_tags(HEX, ["of-this-test"])

@@ -35,7 +35,7 @@ def test_prompts_are_no_scripts(prompt: str | None) -> None:
     assert script_from(prompt, None, is_free=True) is None
 
 
-def test_a_script_that_is_not_there_is_no_prompt() -> None:
+def test_a_missing_script_is_no_prompt() -> None:
     with pytest.raises(NotFoundError, match=r"no script answer\.js"):
         script_from("answer.js", None, is_free=True)
     done = aici("run", "answer.js")

@@ -101,7 +101,7 @@ def uses_of(message: Message) -> list[ToolUseBlock]:
     return uses
 
 
-def test_streamed_or_not_it_is_the_engines_text(claude: anthropic.Anthropic, greedy_text: str) -> None:
+def test_streamed_or_not_the_text_is_the_engines(claude: anthropic.Anthropic, greedy_text: str) -> None:
     message = ask(claude)
     assert text_of(message) == greedy_text
     assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 32)
@@ -205,7 +205,7 @@ def check_that_nothing_is_held(server: Server) -> None:
     assert (stats["active_requests"], stats["waiting_requests"], stats["cache_usage"]) == (0, 0, 0.0)
 
 
-def test_who_leaves_a_stream_frees_the_pages(claude: anthropic.Anthropic, server: Server) -> None:
+def test_closing_a_stream_frees_the_pages(claude: anthropic.Anthropic, server: Server) -> None:
     with claude.messages.create(**asked(max_tokens=1500, stream=True, extra_body=ENDLESS)) as events:
         for number, _ in enumerate(events):
             if number == 4:
@@ -214,7 +214,7 @@ def test_who_leaves_a_stream_frees_the_pages(claude: anthropic.Anthropic, server
     check_that_nothing_is_held(server)
 
 
-def test_who_does_not_wait_for_the_answer_frees_the_pages(server: Server) -> None:
+def test_a_client_that_disconnects_frees_the_pages(server: Server) -> None:
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
     body = {"model": "default", "messages": [user(QUESTION)], "max_tokens": 1500} | ENDLESS
     connection.request("POST", "/v1/messages", json.dumps(body), {"Content-Type": "application/json"})

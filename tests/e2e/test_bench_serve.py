@@ -12,7 +12,7 @@ from tests.support.server import Server
 pytestmark = pytest.mark.e2e
 
 
-def test_it_measures_a_server(server: Server, tmp_path: Path) -> None:
+def test_every_load_of_a_server_is_measured(server: Server, tmp_path: Path) -> None:
     picture = tmp_path / "serve.svg"
     levels = ["--concurrency", "1", "--concurrency", "4", "--rate", "40"]
     wanted = ["--quick", "--num-tokens", "2", *levels, "--json", "--plot", str(picture)]
@@ -31,7 +31,7 @@ def test_it_measures_a_server(server: Server, tmp_path: Path) -> None:
     assert "<svg" in picture.read_text()
 
 
-def test_what_cannot_be_measured() -> None:
+def test_unreachable_servers_and_wrong_addresses() -> None:
     for url, code, says in (
         ("http://127.0.0.1:9", 1, "every request failed"),
         ("nowhere", 2, "is no server's address"),

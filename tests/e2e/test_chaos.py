@@ -373,7 +373,7 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_nobody_polls(server: Server) -> None:
+def test_idle_processes_sleep(server: Server) -> None:
     async def main() -> None:
         async with client(server) as http:
             await settled(http)

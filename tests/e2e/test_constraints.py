@@ -90,7 +90,7 @@ def test_a_grammar_file(tmp_path: Path) -> None:
     assert done.stdout in {"yes", "no, because"}, done.stderr
 
 
-def test_schema_from_a_file_and_what_is_dropped_is_said(tmp_path: Path) -> None:
+def test_schema_from_a_file_reports_dropped_keywords(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA | {"sorted": True}))
     refused = warm_aici("run", "--json-schema", str(tmp_path / "schema.json"), "A toy: ")
     assert refused.returncode == 2
@@ -130,7 +130,7 @@ def test_substring_of_a_file(tmp_path: Path) -> None:
         (["--controller-arg", "x"], "--controller-arg needs --controller"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_loaded(flags: list[str], said: str) -> None:
+def test_wrong_constraints_are_refused_before_anything_is_loaded(flags: list[str], said: str) -> None:
     done = warm_aici("run", *flags, "x")
     assert done.returncode == 2, done.stderr
     assert said in done.stderr

@@ -152,13 +152,13 @@ def test_other_methods(connection: http.client.HTTPConnection, path: str) -> Non
     check_shape(path, answer, "GET is not a method")
 
 
-def test_nothing_is_there(connection: http.client.HTTPConnection) -> None:
+def test_unknown_paths_are_not_found(connection: http.client.HTTPConnection) -> None:
     assert send(connection, "/v1/nothing", {}).status == 404
     assert send(connection, "/v1/messages/nothing", {}).json()["error"]["type"] == "not_found_error"
 
 
 @pytest.mark.parametrize("path", CHATS)
-def test_too_large_is_said_before_the_body_comes(connection: http.client.HTTPConnection, path: str) -> None:
+def test_too_large_a_body_is_refused_before_the_body_comes(connection: http.client.HTTPConnection, path: str) -> None:
     connection.putrequest("POST", path)
     connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", str(10**12))

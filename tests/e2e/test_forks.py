@@ -120,7 +120,7 @@ def test_a_fork_bomb_stops_at_the_limit(tiny: Engine, tiny_runtime: Runtime) -> 
         assert len(forks) == 64
 
 
-def test_more_forks_at_once_than_may_be_say_why(tiny: Engine, tiny_runtime: Runtime) -> None:
+def test_too_many_forks_at_once_fail_with_the_reason(tiny: Engine, tiny_runtime: Runtime) -> None:
     [error] = errors(run(tiny, tiny_runtime, f"fork {MAX_FORKS + 1}"))
     assert f"too many forks (max={MAX_FORKS})" in error
 
@@ -133,7 +133,7 @@ def test_thirty_two_forks_and_thirty_two_requests(tiny: Engine, tiny_runtime: Ru
     assert len(set(texts(forks))) > 16
 
 
-def test_with_few_pages_they_say_the_same(model: Path, tiny_runtime: Runtime, tiny: Engine) -> None:
+def test_few_pages_give_the_same_texts(model: Path, tiny_runtime: Runtime, tiny: Engine) -> None:
     lines = ["fixed " + "p" * 30, "fork 6", "0:wait x", "1:wait x", "2:free 25", "3:gen a{30}", "4:free 9", "4:set x 1",
              "free 8"]  # fmt: skip
     whole = run(tiny, tiny_runtime, *lines)

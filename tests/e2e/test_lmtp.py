@@ -212,7 +212,7 @@ async def test_constraints(server: Server) -> None:
 
 
 @run
-async def test_who_leaves_takes_the_streams_along(server: Server) -> None:
+async def test_a_broken_connection_ends_its_streams(server: Server) -> None:
     async with socket_to(server) as socket:
         for stream_id in range(16):
             await say(socket, "GENERATE", stream_id=stream_id, prompt="Once upon a time", max_tokens=2000)

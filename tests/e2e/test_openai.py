@@ -114,7 +114,7 @@ def calls_of(choice: Choice) -> list[tuple[str, Any]]:
     return calls
 
 
-def test_streamed_or_not_it_is_the_engines_text_token_for_token(sdk: openai.OpenAI, greedy: FinishEvent) -> None:
+def test_streamed_or_not_the_tokens_are_the_engines(sdk: openai.OpenAI, greedy: FinishEvent) -> None:
     answer = ask(sdk, logprobs=True, top_logprobs=3)
     [choice] = answer.choices
     assert (choice.message.content, choice.finish_reason) == (greedy.text, "length")
@@ -259,7 +259,7 @@ def test_errors_are_those_of_the_sdk(sdk: openai.OpenAI) -> None:
         ask(sdk, extra_body={"controller": "nobody"})
 
 
-def test_who_leaves_frees_the_pages(sdk: openai.OpenAI, server: Server) -> None:
+def test_a_client_that_disconnects_frees_the_pages(sdk: openai.OpenAI, server: Server) -> None:
     endless: Any = asked(max_tokens=1500, n=2, stream=True, extra_body={"guided_regex": "(a|b)+"})
     with sdk.chat.completions.create(**endless) as chunks:
         for number, _ in enumerate(chunks):

@@ -95,14 +95,14 @@ def run(folder: Path, script: str, *args: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout) if done.stdout else {"stderr": done.stderr}
 
 
-def test_the_seeds_request(tmp_path: Path) -> None:
+def test_a_constrained_number(tmp_path: Path) -> None:
     code, out = run(tmp_path, SEED)
     assert code == 0, out
     assert re.fullmatch(r"Ultimate answer is to the life, universe and everything is \d\d", out["text"])
     assert out["finish_reason"] == "aici-stop"
 
 
-def test_the_suite(tmp_path: Path) -> None:
+def test_generation_backtracking_and_forks(tmp_path: Path) -> None:
     code, out = run(tmp_path, SUITE, "--prompt", "Once upon a time", "--seed", "1")
     assert code == 0, out
     assert out["logs"].endswith("\nTEST OK\n")

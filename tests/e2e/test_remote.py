@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[Sequence[str], constraints.Constraint]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_constraint_is_the_same_as_at_home(server: Server, engine: Engine, runtime: Runtime, kind: str) -> None:
+def test_constraints_are_the_same_without_a_server(server: Server, engine: Engine, runtime: Runtime, kind: str) -> None:
     flags, constraint = KINDS[kind]
     there = document(server, *flags, "--max-tokens", "40", PROMPT)
     here = at_home(engine, runtime, guest_path(constraint.guest), constraint.argument, 40)
@@ -76,7 +76,7 @@ def test_files_as_constraints(server: Server, engine: Engine, runtime: Runtime, 
     assert there["text"] == at_home(engine, runtime, guest_path("grammar"), text, 256)["text"]
 
 
-def test_a_file_of_ones_own_is_uploaded_and_backtracking_is_the_same(
+def test_a_controller_file_is_uploaded_and_backtracks_the_same(
     server: Server, engine: Engine, runtime: Runtime
 ) -> None:
     wasm = build_test_guest("splice")

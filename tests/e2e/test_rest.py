@@ -120,13 +120,13 @@ def test_a_controller_that_fails_at_work_ends_in_the_stream(server: Server, uplo
         ("ab" * 32, 400, "While executing instantiate:\nmodule abab"),
     ],
 )
-def test_a_controller_that_is_not_there(server: Server, controller: str, status: int, said: str) -> None:
+def test_an_unknown_controller(server: Server, controller: str, status: int, said: str) -> None:
     out = run(server, controller=controller)
     assert out["status"] == status
     assert out["message"].startswith(said)
 
 
-def test_what_a_controller_says_at_its_start_is_the_error(server: Server) -> None:
+def test_the_message_of_a_controller_at_its_start_is_the_error(server: Server) -> None:
     """Named by id, the controller runs unchecked: its own message at the start becomes the error."""
     out = run(server, controller=module_id("regex"), controller_arg="a(")
     assert out["status"] == 400
@@ -135,7 +135,7 @@ def test_what_a_controller_says_at_its_start_is_the_error(server: Server) -> Non
     assert "aici_host_stop" not in out["message"]
 
 
-def test_what_is_no_module_is_refused_by_the_compiler(server: Server) -> None:
+def test_invalid_modules_are_refused_by_the_compiler(server: Server) -> None:
     status, body = post(server, "controllers", b"\0asm\1\0\0\0junk")
     assert status == 400
     assert "cannot compile the module" in json.loads(body)["message"]

@@ -24,14 +24,14 @@ def document(*args: str, stdin: str = "") -> dict[str, Any]:
     return parsed
 
 
-def test_the_main_job() -> None:
+def test_a_regex_prints_only_the_match() -> None:
     done = aici("run", "--regex", r"\d\d", ULTIMATE)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"\d\d", done.stdout)
     assert done.stderr == ""
 
 
-def test_json_says_all_of_it() -> None:
+def test_json_has_every_field() -> None:
     out = document("--regex", r"\d\d", "--log", ULTIMATE)
     assert re.fullmatch(r"\d\d", out["text"])
     assert bytes.fromhex("".join(token["bytes"] for token in out["tokens"])).decode() == out["text"]
@@ -79,7 +79,7 @@ def test_plain_generation_and_its_length() -> None:
     assert out["logs"] == ""
 
 
-def test_samples_have_their_own_seeds_and_can_be_had_again() -> None:
+def test_samples_have_seeds_and_can_be_repeated() -> None:
     args = ["--temperature", "1.5", "--seed", "7", "--num-samples", "3", "--regex", "[a-z]{12,20}", "A word: "]
     first, again = document(*args), document(*args)
     texts = [sample["text"] for sample in first["samples"]]

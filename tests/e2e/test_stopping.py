@@ -51,7 +51,7 @@ def test_running_requests_end_before_the_server_does(model: Path) -> None:
         assert server.process.wait(60) == 0
 
 
-def test_what_does_not_end_in_time_is_told_why(model: Path) -> None:
+def test_streams_that_do_not_end_in_time_get_the_reason(model: Path) -> None:
     with serving("--model", str(model), "--drain-timeout", "0.3") as server:
         outcome = asyncio.run(midstream(server, lambda _: None))
         assert outcome.ends == ["fail"]
@@ -59,7 +59,7 @@ def test_what_does_not_end_in_time_is_told_why(model: Path) -> None:
         assert server.process.wait(60) == 0
 
 
-def test_a_second_signal_ends_it_at_once_and_nothing_is_left(model: Path) -> None:
+def test_a_second_signal_ends_the_server_at_once_and_nothing_is_left(model: Path) -> None:
     with serving("--model", str(model)) as server:
         below = descendants(server.process.pid)
 

@@ -57,7 +57,7 @@ def test_messages(grammar_tool: ToolGuest, grammar: str, message: str) -> None:
     assert message in [problem["message"] for problem in problems]
 
 
-def test_names() -> None:
+def test_an_unknown_grammar_names_the_nearest() -> None:
     with pytest.raises(NotFoundError, match="no shipped grammar is called 'jsn'") as error:
         grammar_path("jsn")
     assert error.value.hint == "did you mean json?"
