@@ -119,3 +119,23 @@ def test_files_that_pages_name_exist(page: Path) -> None:
     named = [name for name in code_of(Page(page).text) if name.startswith(rooms) and not re.search(r"[\s*{<]", name)]
     missing = [name for name in named if not (ROOT / name).exists() and not (page.parent / name).exists()]
     assert not missing
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every word of the sources, tests, support files and shipped C and C++ files."""
+    rooms = [*_PACKAGES, ROOT / "controllers", ROOT / "tests"]
+    files = [path for room in rooms for path in room.rglob("*") if path.suffix in {".py", ".c", ".h", ".hpp", ".cpp"}]
+    return frozenset(name for path in files for name in re.findall(r"\w+", path.read_text(errors="replace")))
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "how-to" / "contribute").glob("*.md")), ids=lambda page: page.name
+)
+def test_names_that_contributors_read_exist(page: Path) -> None:
+    """A name in backticks (function, class, constant, field) occurs in the sources, unless the page adds the name."""
+    prose = re.sub(r"^( *)```.*?^```", "", Page(page).text, flags=re.MULTILINE | re.DOTALL)
+    added = {"typical_p", "aici_host_num_tokens"}
+    words = {part for name in code_of(prose) for part in name.split(".")}
+    missing = {word for word in words if re.fullmatch(r"[A-Za-z]\w{3,}|_\w+", word)} - known_names() - added
+    assert not missing
