@@ -1,5 +1,5 @@
-# A JSON record whose fields must agree with each other, which no schema can demand. The program checks the record,
-# takes a wrong record and its text back, and the model tries again with the reason in the prompt.
+# A JSON record with a rule between two fields, beyond any schema. The program checks the record, takes the text of a
+# wrong record back, and the model tries again with the reason in the prompt.
 #
 #   aici run json_with_retry.py
 

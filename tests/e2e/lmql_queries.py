@@ -90,7 +90,7 @@ async def failure(endpoint, model="default"):
     """Return the error of a score request to `endpoint`; empty if the request succeeds."""
     try:
         await lmql.model(model, endpoint=endpoint, tokenizer=TOKENIZER).score("A", ["B"])
-    except Exception as error:  # noqa: BLE001 whatever the client makes of it
+    except Exception as error:  # noqa: BLE001 any error of the client
         return f"{type(error).__name__}: {error}"
     return ""
 

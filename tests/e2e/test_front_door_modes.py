@@ -73,8 +73,8 @@ def remote(server: Server) -> Iterator[aici.LLM]:
 
 
 def shown(result: aici.Result[Any]) -> dict[str, Any]:
-    """Return the fields of a result that must be the same. Batches round differently, so log-probabilities are
-    rounded."""
+    """Return the fields of a result that must be the same. Batches round differently, so log-probabilities may
+    differ by 0.01."""
     fields = ("prompt", "text", "finish_reason", "stop", "logs", "variables")
     document: dict[str, Any] = {name: getattr(result, name) for name in fields}
     document["tokens"] = [(token.token_id, token.data, token.origin) for token in result.tokens]

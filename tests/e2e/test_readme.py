@@ -1,4 +1,4 @@
-"""`make run` prints the lines of the README. `tests/docs` runs the other blocks of the README."""
+"""`make run` prints the answer that the README shows. `tests/docs` runs the other blocks of the README."""
 
 import os
 import re

@@ -178,7 +178,7 @@ def lua(text: str) -> Verdict:
     try:
         _LUA.compile(text)
     except UnicodeDecodeError:
-        return None  # an error in the message, which quotes the text
+        return None  # Lua's error message quotes the text and is not UTF-8
     except lupa.lua54.LuaError as error:
         return None if _LUA_MEANING.search(str(error)) else False
     return True
@@ -189,7 +189,7 @@ def luaparser(text: str) -> Verdict:
     floats. luaparser skips the checks of Lua's compiler."""
     try:
         luaparser_ast.parse(text)
-    except Exception:  # noqa: BLE001 - of its own and of antlr's making
+    except Exception:  # noqa: BLE001 - luaparser raises errors of its own and of antlr
         return False
     return True
 

@@ -46,7 +46,7 @@ class Automaton:
             if len(signatures) == len(set(block)):
                 break
             block = refined
-        # Numbered in the order in which a walk from the start meets them: the same for equal languages.
+        # States are numbered in the order of a walk from the start: equal languages get equal numbers.
         numbers, order = {block[0]: 0}, [0]
         rows = []
         for state in order:

@@ -1,4 +1,4 @@
-"""Run `aici` in a process forked from a parent that has imported torch: saves four seconds of a processor.
+"""Run `aici` in a process forked from a parent with torch imported: saves four seconds of a processor.
 
 Some tests start a fresh interpreter, as a user does (`tests.support.cli.aici`). Tests that only look at the model's
 output need no fresh interpreter.
