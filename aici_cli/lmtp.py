@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aici_base.errors import AiciError, UnreachableError, UsageError
+from aici_base.errors import AiciError, UnauthorizedError, UnreachableError, UsageError
 from aici_cli.output import print_error, say
 
 if TYPE_CHECKING:
@@ -168,18 +168,22 @@ def _connected(server: str) -> Iterator["ClientConnection"]:
     from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
     from websockets.sync.client import connect
 
+    from aici.remote.connection import NOT_THERE
+
     try:
         url, headers = address(server)
         shown = urllib.parse.urlsplit(url)._replace(query="").geturl()
         socket = connect(url, additional_headers=headers, max_size=_MAX_FRAME_BYTES, compression=None)
     except InvalidStatus as error:
         status = error.response.status_code
-        hint = "add a key to the address: #key=..." if status == 401 else ""
-        raise AiciError(f"{shown} refused the connection: HTTP {status}", hint=hint) from error
+        message = f"{shown} refused the connection: HTTP {status}"
+        if status == 401:
+            raise UnauthorizedError(message, hint="append a key of the server to the URL: #key=KEY") from error
+        raise AiciError(message) from error
     except (InvalidURI, ValueError) as error:
         raise UsageError(f"{server} is no server's address: {error}") from error
     except (OSError, InvalidHandshake) as error:
-        raise UnreachableError(f"{shown} cannot be reached: {error}", hint="is `aici serve` running there?") from error
+        raise UnreachableError(f"{shown} cannot be reached: {error}", hint=NOT_THERE) from error
     with socket:
         yield socket
 

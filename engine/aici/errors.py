@@ -6,7 +6,10 @@ AiciError
 │   ├── InUseError       a controller to remove is still in use
 │   └── QuotaError       a limit of a key or of the server is reached
 ├── UnfinishedError      the text ended, at `max_tokens` for example, before the constraint was met
+├── UnauthorizedError    no API key, or a wrong API key
 ├── ForbiddenError       the key lacks the permission
+├── TooLargeError        the request is larger than the server's limit
+├── RateLimitError       the server is full, or the key's limit is reached; `retry_after_s`
 ├── ControllerError      the controller failed, stopped with an error, or broke a limit
 ├── RuntimeDiedError     the process of the controller runtime is gone
 ├── TimedOutError        the request took longer than the server allows
@@ -21,8 +24,11 @@ from aici_base.errors import (
     InUseError,
     NotFoundError,
     QuotaError,
+    RateLimitError,
     RuntimeDiedError,
     TimedOutError,
+    TooLargeError,
+    UnauthorizedError,
     UnavailableError,
     UnreachableError,
     UsageError,
@@ -35,8 +41,11 @@ __all__ = [
     "InUseError",
     "NotFoundError",
     "QuotaError",
+    "RateLimitError",
     "RuntimeDiedError",
     "TimedOutError",
+    "TooLargeError",
+    "UnauthorizedError",
     "UnavailableError",
     "UnfinishedError",
     "UnreachableError",

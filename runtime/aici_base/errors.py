@@ -5,7 +5,10 @@ AiciError                   internal_error          exit 1   a failure of no cla
 │   ├── NotFoundError       not_found_error         exit 2   unknown model, controller or tag
 │   ├── InUseError          in_use_error            exit 2   the object to be removed is still in use
 │   └── QuotaError          quota_error             exit 2   a user, or all users together, have reached a limit
+├── UnauthorizedError       authentication_error    exit 1   no API key, or a wrong API key
 ├── ForbiddenError          permission_error        exit 1   the object belongs to somebody else, or the key may not
+├── TooLargeError           request_too_large       exit 1   the body of a request is larger than the server's limit
+├── RateLimitError          rate_limit_error        exit 1   the queue or a limit of the key is full; `retry_after_s`
 ├── ControllerError         controller_error        exit 1   the guest trapped, stopped with an error, or broke a limit
 ├── RuntimeDiedError        runtime_died            exit 1   the controller runtime's process is gone
 ├── TimedOutError           timeout_error           exit 1   the work took longer than a limit allows
@@ -21,6 +24,8 @@ from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 Audience: TypeAlias = Literal["http", "cli", "python"]
 """Who reads a hint: a client of the server, a user of the command line, or a caller in Python."""
+
+DEFAULT_RETRY_AFTER_S: Final = 1.0
 
 
 class AiciError(Exception):
@@ -86,8 +91,41 @@ class QuotaError(UsageError):
     code = "quota_error"
 
 
+class UnauthorizedError(AiciError):
+    """The request has no API key, or a wrong API key."""
+
+    code = "authentication_error"
+
+
 class ForbiddenError(AiciError):
     code = "permission_error"
+
+
+class TooLargeError(AiciError):
+    """The body of the request is larger than the server's limit."""
+
+    code = "request_too_large"
+
+
+class RateLimitError(AiciError):
+    """The server is full, or a limit of the key is reached.
+
+    `retry_after_s`: a second attempt may succeed after this many seconds.
+    """
+
+    code = "rate_limit_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        cli_hint: str = "",
+        python_hint: str = "",
+        retry_after_s: float = DEFAULT_RETRY_AFTER_S,
+    ) -> None:
+        super().__init__(message, hint=hint, cli_hint=cli_hint, python_hint=python_hint)
+        self.retry_after_s = retry_after_s
 
 
 class ControllerError(AiciError):

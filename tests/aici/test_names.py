@@ -37,9 +37,18 @@ NAMES = {
         "InUseError",
         "NotFoundError",
         "QuotaError",
+        "RateLimitError",
         "RuntimeDiedError",
     ),
-    *("TimedOutError", "UnavailableError", "UnfinishedError", "UnreachableError", "UsageError"),
+    *(
+        "TimedOutError",
+        "TooLargeError",
+        "UnauthorizedError",
+        "UnavailableError",
+        "UnfinishedError",
+        "UnreachableError",
+        "UsageError",
+    ),
 }
 
 

@@ -11,7 +11,18 @@ import pytest
 import aici
 from aici.remote.connection import Server
 from aici.remote.controllers import RemoteControllers
-from aici_base.errors import AiciError, ControllerError, NotFoundError, UnreachableError, UsageError
+from aici_base.errors import (
+    AiciError,
+    ControllerError,
+    ForbiddenError,
+    NotFoundError,
+    QuotaError,
+    RateLimitError,
+    TooLargeError,
+    UnauthorizedError,
+    UnreachableError,
+    UsageError,
+)
 
 
 @contextlib.contextmanager
@@ -49,7 +60,19 @@ def http(status: str, body: bytes) -> bytes:
         ("400 x", b'{"message": "gone", "code": "not_found_error"}', NotFoundError, "gone"),
         ("400 x", b'{"message": "trap", "code": "controller_error"}', ControllerError, "trap"),
         ("404 x", b'{"error": {"message": "not here", "code": 404}}', UsageError, "not here"),
-        ("401 x", b'{"message": "no key", "code": "authentication_error"}', AiciError, "no key"),
+        ("401 x", b'{"message": "no key", "code": "authentication_error"}', UnauthorizedError, "no key"),
+        (
+            "401 x",
+            b'{"error": {"message": "no key", "type": "authentication_error", "code": 401}}',
+            UnauthorizedError,
+            "",
+        ),
+        ("401 x", b"<html>proxy</html>", UnauthorizedError, "<html>proxy</html>"),
+        ("403 x", b'{"message": "not yours", "code": "permission_error"}', ForbiddenError, "not yours"),
+        ("413 x", b'{"message": "too large", "code": "request_too_large"}', TooLargeError, "too large"),
+        ("429 x", b'{"message": "full", "code": "rate_limit_error"}', RateLimitError, "full"),
+        ("429 x", b'{"message": "too many", "code": "quota_error"}', QuotaError, "too many"),
+        ("429 x", b"slow down", RateLimitError, "slow down"),
         ("502 x", b"<html>proxy</html>", AiciError, "<html>proxy</html>"),
         ("500 x", b"", AiciError, "HTTP status 500"),
         ("400 x", b"[1]", UsageError, "[1]"),
@@ -61,6 +84,24 @@ def test_an_error_reply_becomes_an_error(status: str, body: bytes, kind: type[Ai
         remote(url).tags()
     assert type(error.value) is kind
     assert said in error.value.message
+
+
+def test_a_missing_key_names_the_flag_and_the_argument() -> None:
+    body = b'{"message": "no API key", "hint": "send the header", "code": "authentication_error"}'
+    with answering(http("401 x", body)) as (url, _), pytest.raises(aici.UnauthorizedError) as error:
+        remote(url).tags()
+    assert "#key=" in error.value.hint_for("cli")
+    assert "api_key=" in error.value.hint_for("python")
+
+
+def test_a_full_server_says_when_to_try_again() -> None:
+    body = b'{"message": "full", "hint": "", "code": "rate_limit_error"}'
+    answer = http("429 x", body).replace(b"\r\n\r\n", b"\r\nRetry-After: 7\r\n\r\n")
+    with answering(answer) as (url, _), pytest.raises(aici.RateLimitError) as error:
+        remote(url).tags()
+    assert error.value.retry_after_s == 7.0
+    assert error.value.hint_for("cli") == "try again in 7 s"
+    assert error.value.exit_code == 1
 
 
 def test_a_key_is_sent_and_never_shown() -> None:
@@ -95,8 +136,9 @@ def test_an_answer_before_the_whole_request_is_read_is_received() -> None:
 def test_an_unreachable_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with pytest.raises(UnreachableError, match="cannot be reached"):
+    with pytest.raises(UnreachableError, match="cannot be reached") as error:
         remote(f"http://127.0.0.1:{port}").tags()
+    assert "once the model is loaded" in error.value.hint_for("cli")
 
 
 @pytest.mark.parametrize("url", ["localhost:4242", "ftp://it", "http://", "http://it:port", "http://it:99999999"])

@@ -11,12 +11,13 @@ from typing import Any, Final
 from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink
 from aici.chat_stream import constrained_chat
 from aici.constraints import Constraint
-from aici.errors import AiciError, ControllerError, NotFoundError, UnavailableError
+from aici.errors import AiciError, ControllerError, NotFoundError, QuotaError, RateLimitError, UnavailableError
 from aici.remote.chat import run_chat
-from aici.remote.connection import Exchange, OverloadedError, Server, encode
+from aici.remote.connection import Exchange, Server, encode
 from aici.remote.controllers import RemoteControllers
 from aici.remote.run_events import RunEvents
 from aici.remote.workers import Workers
+from aici_base.errors import DEFAULT_RETRY_AFTER_S
 from aici_engine.events import AcceptedEvent, FinishReason
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import to_request
@@ -179,8 +180,9 @@ class _Run:
             exchange = self._send()
             try:
                 exchange.response()
-            except OverloadedError as error:
-                if not self._patient or self._aborted.wait(error.retry_after_s):
+            except (RateLimitError, QuotaError) as error:
+                wait_s = error.retry_after_s if isinstance(error, RateLimitError) else DEFAULT_RETRY_AFTER_S
+                if not self._patient or self._aborted.wait(wait_s):
                     raise
             except NotFoundError:
                 if uploaded or self._module is None:

@@ -10,13 +10,30 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aici.backend import Cancel
-from aici.errors import AiciError, QuotaError, UnreachableError, UsageError
-from aici_base.errors import class_of
+from aici.errors import (
+    AiciError,
+    ForbiddenError,
+    RateLimitError,
+    TooLargeError,
+    UnauthorizedError,
+    UnreachableError,
+    UsageError,
+)
+from aici_base.errors import DEFAULT_RETRY_AFTER_S, class_of
 
 DEFAULT_URL: Final = "http://127.0.0.1:4242"
 _CONNECT_S: Final = 10.0
 _START_FAILED: Final = "While executing instantiate:\n"
 """The beginning of AICI REST's message about a controller that fails to start."""
+NOT_THERE: Final = "is `aici serve` running there? The server answers once the model is loaded"
+_BY_STATUS: Final[Mapping[int, type[AiciError]]] = {
+    **dict.fromkeys((400, 404, 409, 422), UsageError),
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    413: TooLargeError,
+    429: RateLimitError,
+}
+"""The class of an answer without a known code, for example of a proxy. Any other status: AiciError."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
@@ -31,16 +48,6 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
 
 def key_headers(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}", "api-key": key}
-
-
-class OverloadedError(QuotaError):
-    """The server refuses for now. `retry_after_s` is the server's suggestion."""
-
-    code = "rate_limit_error"
-
-    def __init__(self, message: str, *, hint: str, retry_after_s: float) -> None:
-        super().__init__(message, hint=hint)
-        self.retry_after_s = retry_after_s
 
 
 class Server:
@@ -81,7 +88,7 @@ class Server:
         except OSError as error:
             connection.close()
             raise UnreachableError(
-                f"{self.shown} cannot be reached: {error.strerror or error}", hint="is `aici serve` running there?"
+                f"{self.shown} cannot be reached: {error.strerror or error}", hint=NOT_THERE
             ) from error
         return exchange
 
@@ -157,19 +164,29 @@ def quote(name: str) -> str:
 
 
 def _error(response: http.client.HTTPResponse, body: bytes) -> AiciError:
+    """Return the error that an answer reports: in AICI REST's form, in OpenAI's form, or in none."""
+    codes: tuple[object, ...] = ()
     try:
         told = json.loads(body)
         told = told.get("error", told)
-        message, hint, code = told["message"], told.get("hint") or "", told.get("code")
+        # AICI REST has the error's code in `code`, OpenAI's form in `type`.
+        message, hint, codes = told["message"], told.get("hint") or "", (told.get("code"), told.get("type"))
     except (ValueError, KeyError, AttributeError):
-        message, hint, code = body.decode(errors="replace").strip() or f"HTTP status {response.status}", "", None
+        message, hint = body.decode(errors="replace").strip() or f"HTTP status {response.status}", ""
     message = message.removeprefix(_START_FAILED)
-    if response.status == http.HTTPStatus.TOO_MANY_REQUESTS:
-        after = response.headers["Retry-After"] or "1"
-        return OverloadedError(message, hint=hint, retry_after_s=float(after) if after.isdecimal() else 1.0)
-    kind = class_of(str(code))
-    if kind is AiciError and response.status in (400, 404, 409, 422):
-        kind = UsageError
+    known = (kind for kind in (class_of(str(code)) for code in codes) if kind is not AiciError)
+    kind = next(known, _BY_STATUS.get(response.status, AiciError))
+    if issubclass(kind, UnauthorizedError):
+        return kind(
+            message,
+            hint=hint,
+            cli_hint="append a key of the server to the URL: #key=KEY",
+            python_hint="pass a key of the server: api_key=",
+        )
+    if issubclass(kind, RateLimitError):
+        after = response.headers["Retry-After"] or ""
+        after_s = float(after) if after.isdecimal() else DEFAULT_RETRY_AFTER_S
+        return kind(message, hint=hint or f"try again in {after_s:g} s", retry_after_s=after_s)
     return kind(message, hint=hint)
 
 

@@ -1,9 +1,6 @@
 """The errors of the server, and one table from every class of error to HTTP status and types.
 
 AiciError
-├── UnauthorizedError            no key, or a wrong key
-├── TooLargeError                the body of the request
-├── RateLimitError              the queue or a limit of the key is full; `retry_after_s`
 ├── CancelledStreamError         an LMTP stream, cancelled by the client
 └── UsageError
     ├── WrongTypeError           a field has a value of the wrong type
@@ -27,8 +24,11 @@ from aici_base.errors import (
     InUseError,
     NotFoundError,
     QuotaError,
+    RateLimitError,
     RuntimeDiedError,
     TimedOutError,
+    TooLargeError,
+    UnauthorizedError,
     UnavailableError,
     UnreachableError,
     UsageError,
@@ -37,24 +37,6 @@ from aici_base.errors import (
 
 class ClientGoneError(Exception):
     """The client has left, so nobody reads an answer. Caught by the handler in `gateway/error_responses.py`."""
-
-
-class UnauthorizedError(AiciError):
-    code = "authentication_error"
-
-
-class TooLargeError(AiciError):
-    code = "request_too_large"
-
-
-class RateLimitError(AiciError):
-    """`retry_after_s`: a second attempt may succeed after this many seconds."""
-
-    code = "rate_limit_error"
-
-    def __init__(self, message: str, *, retry_after_s: float, hint: str = "", cli_hint: str = "") -> None:
-        super().__init__(message, hint=hint, cli_hint=cli_hint)
-        self.retry_after_s = retry_after_s
 
 
 class CancelledStreamError(AiciError):

@@ -24,8 +24,7 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
-from aici_base.errors import UsageError
-from aici_engine.server.errors import UnauthorizedError
+from aici_base.errors import UnauthorizedError, UsageError
 from aici_engine.server.service.admission import Principal
 
 _FIELDS: Mapping[str, type] = {

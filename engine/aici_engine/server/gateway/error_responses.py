@@ -18,12 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from aici_base.errors import AiciError, TimedOutError, UsageError
+from aici_base.errors import AiciError, RateLimitError, TimedOutError, UnauthorizedError, UsageError
 from aici_engine.server.errors import (
     ClientGoneError,
     NoRouteError,
-    RateLimitError,
-    UnauthorizedError,
     WrongMethodError,
     WrongTypeError,
     http_error,

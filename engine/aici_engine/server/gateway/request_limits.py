@@ -6,9 +6,9 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aici_base.errors import AiciError, TimedOutError, UsageError
+from aici_base.errors import AiciError, TimedOutError, TooLargeError, UsageError
 from aici_engine.server.config import RequestLimits
-from aici_engine.server.errors import TooLargeError, WrongEncodingError
+from aici_engine.server.errors import WrongEncodingError
 from aici_engine.server.gateway.error_responses import refuse
 from aici_engine.server.gateway.route_policy import RoutePolicies
 

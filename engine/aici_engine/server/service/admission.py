@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from aici_base.errors import ForbiddenError, UnavailableError, UsageError
-from aici_engine.server.errors import RateLimitError
+from aici_base.errors import ForbiddenError, RateLimitError, UnavailableError, UsageError
 
 _RETRY_AFTER_S = 1.0
 

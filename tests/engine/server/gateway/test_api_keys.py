@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.requests import HTTPConnection
 
-from aici_base.errors import ForbiddenError, UnavailableError, UsageError
-from aici_engine.server.errors import RateLimitError, UnauthorizedError
+from aici_base.errors import ForbiddenError, RateLimitError, UnauthorizedError, UnavailableError, UsageError
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.service.admission import Admission, Principal
 

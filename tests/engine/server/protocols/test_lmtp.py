@@ -17,6 +17,7 @@ from aici_base.errors import (
     ControllerError,
     ForbiddenError,
     NotFoundError,
+    RateLimitError,
     RuntimeDiedError,
     TimedOutError,
     UnavailableError,
@@ -25,7 +26,6 @@ from aici_base.errors import (
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server.api.app import create_app
-from aici_engine.server.errors import RateLimitError
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.lmtp import messages
 from aici_engine.server.protocols.lmtp.connection import MAX_STREAMS, CancelledStreamError

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from aici_base.errors import AiciError, UsageError
-from aici_engine.server.errors import CancelledStreamError, RateLimitError
+from aici_base.errors import AiciError, RateLimitError, UsageError
+from aici_engine.server.errors import CancelledStreamError
 from aici_engine.server.protocols.lmtp.messages import (
     COMMANDS,
     BacktrackItem,

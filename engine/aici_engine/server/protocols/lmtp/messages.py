@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from aici_base.errors import AiciError, UsageError
+from aici_base.errors import AiciError, RateLimitError, UsageError
 from aici_engine.parameter import Api
-from aici_engine.server.errors import RateLimitError, status_of, text_of
+from aici_engine.server.errors import status_of, text_of
 from aici_engine.server.protocols.sampling_fields import with_sampling_members
 
 _MAX_STREAM_ID_BYTES = 256
