@@ -52,7 +52,8 @@ def run(
     whitespace: Annotated[
         Whitespace | None,
         typer.Option(
-            help="White space in the JSON: up to one space after : and comma, none, one, or any (default: spaced)."
+            help="White space in the JSON. spaced (the default): one space after : and comma; compact: at most one"
+            " space there; none: no white space; flexible: newlines and indentation, too."
         ),
     ] = None,
     lenient: Annotated[

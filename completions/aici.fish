@@ -14,7 +14,7 @@ complete -c aici -n '__fish_seen_subcommand_from run' -l prompt -d 'The prompt, 
 complete -c aici -n '__fish_seen_subcommand_from run' -l regex -d 'The whole output matches this regular expression.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l grammar -d 'The whole output is a sentence of this grammar: FILE.y, or a shipped grammar’s name.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l json-schema -d 'The whole output is JSON under this schema: a file, or the schema’s text.'
-complete -c aici -n '__fish_seen_subcommand_from run' -l whitespace -d 'White space in the JSON: up to one space after : and comma, none, one, or any (default: spaced).'
+complete -c aici -n '__fish_seen_subcommand_from run' -l whitespace -d 'White space in the JSON. spaced (the default): one space after : and comma; compact: at most one space there; none: no white space; flexible: newlines and indentation, too.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l lenient -d 'Drop unsupported keywords of the schema, with a note.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l choice -d 'The whole output is this text; repeat for more choices.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l choices -d 'The whole output is a line of this file.'

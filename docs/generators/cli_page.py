@@ -1,7 +1,8 @@
 """The command line, from the tree of Typer's commands."""
 
 from collections.abc import Iterator
-from typing import Any
+from enum import Enum
+from typing import Any, get_args
 
 from typer.main import get_command
 
@@ -52,4 +53,13 @@ def _row(parameter: Any) -> list[str]:
     is_default = default is None or isinstance(default, bool) or callable(default) or str(default) in ("", "()", "[]")
     shown = "" if is_default else f"`{default}`"
     note = f" Environment: `{parameter.envvar}`." if getattr(parameter, "envvar", None) else ""
-    return [names, one_line(parameter.help) + note, shown]
+    return [names, one_line(parameter.help) + _values(parameter) + note, shown]
+
+
+def _values(parameter: Any) -> str:
+    """Return the values of a choice, unless the help has them."""
+    kind = parameter.type_descriptor.annotation
+    members = kind if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
+    values = [str(getattr(value, "value", value)) for value in members if isinstance(value, str)]
+    is_told = all(value.lower() in (parameter.help or "").lower() for value in values)
+    return "" if is_told else f" Values: {', '.join(f'`{value}`' for value in values)}."

@@ -2,9 +2,10 @@
 
 import inspect
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
-from docs.generators.markdown import NOTE
+from docs.generators.markdown import NOTE, table
 
 
 def python_page() -> str:
@@ -38,9 +39,13 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if not inspect.isclass(value) and not inspect.isfunction(value):
         yield f"`{value!r}`\n".replace("aici_engine.events.", "")
         return
-    if not issubclass(value, Exception) if inspect.isclass(value) else True:
+    is_enum = inspect.isclass(value) and issubclass(value, Enum)
+    if not is_enum and (inspect.isfunction(value) or not issubclass(value, Exception)):
         yield f"```text\n{_signature(name, value)}\n```\n\n"
     yield _fenced(inspect.getdoc(value) or "") + "\n"
+    if is_enum:
+        yield table(("member", "value"), ([f"`{name}.{member.name}`", f"`{member.value!r}`"] for member in value))
+        return
     if not inspect.isclass(value) or issubclass(value, Exception):
         return
     for member, function in vars(value).items():

@@ -1,16 +1,36 @@
 """Pages of a single table: errors, metrics, sampling parameters."""
 
+import json
+
 from docs.generators.markdown import NOTE, table
 
 
 def errors_page() -> str:
-    from aici_engine.server.errors import markdown
+    import aici
+    from aici_engine.server.errors import HTTP_ERRORS, markdown
+    from aici_engine.server.gateway.error_responses import anthropic_body, openai_body, rest_body
 
     intro = (
         "Every expected failure is an `AiciError` with a stable code, an exit code of the command line, and an HTTP status. The message\n"
         "says what is wrong, the hint says what to do, and an error about a parameter names the parameter in `param`. A traceback means a bug in aici.\n"
     )
-    return NOTE.format(source="the registry of errors") + f"# Errors\n\n{intro}\n{markdown()}"
+    only_server = [f"`{kind.__name__}`" for kind in HTTP_ERRORS if kind.__name__ not in aici.__all__]
+    classes = (
+        f"The server alone raises {', '.join(only_server)}. `import aici` exports all other classes of the table, and\n"
+        f"`UnfinishedError` (code `{aici.UnfinishedError.code}`): the text ended before the constraint was met.\n"
+    )
+    error = aici.UsageError(
+        "temperature must be 0 (greedy) or above, not -1", hint="use 0 for greedy decoding", param="temperature"
+    )
+    bodies = {
+        "OpenAI: `type` is the type of the table, and `code` is the HTTP status, a number": openai_body(error),
+        "Anthropic: `type` is the type of the table; no code": anthropic_body(error) | {"request_id": "..."},
+        "AICI REST: `code` is the stable code of the table": rest_body(error),
+    }
+    shown = "".join(f"\n{said}:\n\n```json\n{json.dumps(body, indent=2)}\n```\n" for said, body in bodies.items())
+    lmtp = "LMTP sends the stable code as text in the `code` of an error.\n"
+    examples = f"## Bodies of responses\n\nThe same error in three protocols:\n{shown}\n{lmtp}"
+    return NOTE.format(source="the registry of errors") + f"# Errors\n\n{intro}\n{markdown()}\n{classes}\n{examples}"
 
 
 def sampling_page() -> str:

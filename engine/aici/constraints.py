@@ -180,7 +180,8 @@ def script(program: str | Path, language: Language | None = None) -> Constraint[
     """Return the constraint that a program controls the text: JavaScript, Python (MicroPython), or JSON steps.
 
     `program` is a file (as a Path, or a string with the suffix), with the language told by .js, .mjs, .py or .json,
-    or the text of a program together with `language`. A script may run without a prompt.
+    or the text of a program together with `language`: `"javascript"`, `"python"` or `"steps"`. A script may run without
+    a prompt.
 
     >>> steps = '{"steps": [{"Fixed": {"text": {"String": {"str": "Hello"}}}}]}'
     >>> llm.generate("", aici.script(steps, "steps")).text

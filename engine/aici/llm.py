@@ -124,8 +124,9 @@ class LLM:
     ) -> Result[Any] | list[Result[Any]]:
         """Return the result of a prompt; of several prompts, a list in order, computed together.
 
-        Sampling parameters are given as keywords or as `sampling`; keywords replace fields of `sampling`. By default,
-        decoding is greedy and ends after 256 tokens.
+        Sampling parameters are given as keywords or as `sampling`; keywords replace fields of `sampling`. Without
+        `sampling`, keywords replace the defaults temperature 0 (greedy) and max_tokens 256 (for a script: the rest of
+        the context). `SamplingParams(...)` has defaults of its own: temperature 1, top_k 50 and no bound on tokens.
         A single prompt raises the error of the request. In a list, a wrong prompt raises UsageError and ends the rest;
         `Result.error` holds any other failure. `progress` shows or hides a line on stderr with the number of requests
         done; the default shows the line on a terminal.

@@ -40,6 +40,8 @@ CONTROLLER_FAILURES: Final[Mapping[FinishReason, str]] = {
 
 
 class Origin(StrEnum):
+    """Whether a token was sampled by the engine or forced by the controller."""
+
     SAMPLED = "sampled"
     FORCED = "forced"
 

@@ -29,8 +29,8 @@ _PLAIN_ANSWER = "the protocol's default: the same request gives the same answer"
 class SamplingParams:
     """How the next token is drawn: `logit_bias`, the controller's mask, then the steps in the order of the fields.
 
-    >>> params = SamplingParams(temperature=0.7, top_p=0.9, max_tokens=100, stop=("\\n",), seed=1)
-    >>> text = engine.submit(Request(prompt="Once upon a time", sampling=params)).wait().text
+    >>> params = aici.SamplingParams(temperature=0.7, top_p=0.9, max_tokens=100, stop=("\\n",), seed=1)
+    >>> text = llm.generate("Once upon a time", sampling=params).text
 
     `repetition_penalty` divides (or multiplies) the logits of tokens in the prompt or the output; `presence_penalty`
     and `frequency_penalty` are subtracted for tokens of the output, the latter times their count. `temperature` 0 is

@@ -67,7 +67,9 @@ class AiciError(Exception):
 
 
 class UsageError(AiciError):
-    """`param`: the name of the wrong parameter in the caller's spelling; empty if no single parameter is wrong."""
+    """The caller can correct the request: a flag, a regex, a long prompt.
+
+    `param`: the name of the wrong parameter in the caller's spelling; empty if no single parameter is wrong."""
 
     exit_code = 2
     code = "invalid_request_error"
@@ -80,14 +82,20 @@ class UsageError(AiciError):
 
 
 class NotFoundError(UsageError):
+    """A model, controller, tag or file with the given name does not exist."""
+
     code = "not_found_error"
 
 
 class InUseError(UsageError):
+    """A controller cannot be removed, because the controller still has tags."""
+
     code = "in_use_error"
 
 
 class QuotaError(UsageError):
+    """A user, or all users together, have reached a limit: of modules, tags or guests at a time."""
+
     code = "quota_error"
 
 
@@ -98,6 +106,8 @@ class UnauthorizedError(AiciError):
 
 
 class ForbiddenError(AiciError):
+    """The API key lacks the permission, or the controller or tag belongs to another user."""
+
     code = "permission_error"
 
 
@@ -129,22 +139,32 @@ class RateLimitError(AiciError):
 
 
 class ControllerError(AiciError):
+    """The controller trapped, stopped with an error, broke a limit, or allowed no token."""
+
     code = "controller_error"
 
 
 class RuntimeDiedError(AiciError):
+    """The process of the controller runtime ended or was replaced while the request ran."""
+
     code = "runtime_died"
 
 
 class TimedOutError(AiciError):
+    """The request took longer than `--request-timeout` of the server allows, or the body did not arrive in time."""
+
     code = "timeout_error"
 
 
 class UnavailableError(AiciError):
+    """The machine or installation lacks a part, the disk cannot be written, or engine, server or `LLM` have stopped."""
+
     code = "unavailable"
 
 
 class UnreachableError(AiciError):
+    """No connection to the server: a wrong address, or nothing listens."""
+
     exit_code = 3
     code = "unreachable"
 

@@ -13,7 +13,7 @@ import aici
 pytestmark = pytest.mark.e2e
 
 FUNCTIONS = {name: getattr(aici, name) for name in aici.__all__ if inspect.isfunction(getattr(aici, name))}
-CLASSES = (aici.LLM, aici.AsyncLLM, aici.Stream, aici.Result, aici.ChatResult)
+CLASSES = (aici.LLM, aici.AsyncLLM, aici.Stream, aici.Result, aici.ChatResult, aici.SamplingParams)
 SAME_AS_LLM = {"model", "generate", "stream", "chat", "chat_stream", "close"}
 
 
