@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -28,3 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="aici-test-store-")
         os.environ["AICI_STORE_DIR"] = folder.name
         config.add_cleanup(folder.cleanup)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left() -> Iterator[None]:
+    """After all tests, /dev/shm holds no shared object of this process. Every other session fixture ends before."""
+    yield
+    mark = f"-{os.getpid()}-"
+    assert [name for name in os.listdir("/dev/shm") if "aici" in name and mark in name] == []

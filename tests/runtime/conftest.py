@@ -1,6 +1,5 @@
 """A shared runtime for tests that leave the runtime healthy. Tests that break a runtime start their own."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -62,11 +61,3 @@ def token_of(byte_level: Path) -> Callable[[bytes], TokenId]:
     """Return the token with these bytes."""
     token_bytes = read_vocabulary((byte_level / "tokenizer.json").read_bytes()).token_bytes
     return lambda text: TokenId(token_bytes.index(text))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_left() -> Iterator[None]:
-    """After all tests, /dev/shm holds nothing of this process."""
-    yield
-    mark = f"-{os.getpid()}-"
-    assert [name for name in os.listdir("/dev/shm") if "aici" in name and mark in name] == []

@@ -4,7 +4,6 @@
 adds a flag to its command line. `--fuzz N` runs N random examples in every test of test_fuzz_*.py.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,11 +88,3 @@ def sync() -> Sync:
 def arena(aicirt: Binary, version: Version, sync: Sync, fuzz: Fuzz) -> Iterator[Arena]:
     with Engine(aicirt, version, sync, extra=(*PATIENT[version], *aicirt.few_templates())) as engine:
         yield Arena(engine, fuzz)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_left() -> Iterator[None]:
-    """After all tests, /dev/shm holds no object of this process."""
-    yield
-    mark = f"aicitest-{os.getpid()}-"
-    assert [name for name in os.listdir("/dev/shm") if mark in name] == []
