@@ -136,4 +136,4 @@ def _check_known(name: str) -> None:
         Store().resolve(name)
     except NotFoundError as error:
         guest_path("regex")  # if no controller was built, the user must hear of that first
-        raise NotFoundError(f"no controller is called {name!r}", hint=error.hint) from error
+        raise NotFoundError(f"no controller is called {name!r}", hint=error.hint, cli_hint=error.cli_hint) from error

@@ -1,6 +1,7 @@
 """Programs that a user gives to `aici run` as the name of a file."""
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,11 @@ def script_from(given: str | None, controller: str | None, *, is_free: bool) -> 
         if given is None:
             raise UsageError(f"--controller {controller} needs a script", hint="name its file, or - for stdin")
         return Script(controller, read_text(Path(given), "the script", MAX_TEXT_BYTES))
+    if given is not None and os.path.isdir(given):
+        raise UsageError(
+            f"{given} is a folder",
+            hint=f"name a script, or give the prompt with --prompt: --prompt {shlex.quote(given)}",
+        )
     if given is None or Path(given).suffix not in SCRIPT_GUESTS:
         return None
     suffix, is_there = Path(given).suffix, os.path.exists(given)
@@ -37,4 +43,5 @@ def script_from(given: str | None, controller: str | None, *, is_free: bool) -> 
         return Script(SCRIPT_GUESTS[suffix], read_text(Path(given), "the script", MAX_TEXT_BYTES))
     if len(given.split()) > 1 or not is_free:
         return None
-    raise NotFoundError(f"there is no script {given}", hint="give a prompt with --prompt")
+    hint = f"check the name; a prompt that looks like a file needs --prompt: --prompt {shlex.quote(given)}"
+    raise NotFoundError(f"there is no file {given}", hint=hint)

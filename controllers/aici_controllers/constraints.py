@@ -36,8 +36,16 @@ def regex(pattern: str) -> Constraint:
     """Return the constraint that the whole text matches `pattern`."""
     _check_size(pattern)
     if problem := check_regex(pattern):
-        raise UsageError(problem.shown, hint="the whole output has to match: see the guest regex's README")
+        raise UsageError(problem.shown, hint=_regex_hint(problem.message))
     return Constraint("regex", pattern)
+
+
+def _regex_hint(message: str) -> str:
+    if "not supported" in message:
+        return "rewrite the pattern without it: classes, groups, |, counts, ^ $ and \\p{...} are supported"
+    if "matches no text" in message:
+        return "the pattern has to match the whole output, from the first character to the last"
+    return ""
 
 
 def grammar(text: str, *, name: str = "grammar") -> Constraint:

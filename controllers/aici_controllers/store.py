@@ -100,7 +100,9 @@ class Store:
             return self.registry.resolve(name)
         except NotFoundError as error:
             near = difflib.get_close_matches(name, [tag.tag for tag in self.tags()], n=1)
-            raise NotFoundError(error.message, hint=f"did you mean {near[0]}?" if near else error.hint) from error
+            hint = f"did you mean {near[0]}?" if near else error.hint
+            cli_hint = f"{hint} `aici ctrl list` lists the controllers" if near else error.cli_hint
+            raise NotFoundError(error.message, hint=hint, cli_hint=cli_hint) from error
 
     def read(self, name: str) -> bytes:
         module_id = self.resolve(name)

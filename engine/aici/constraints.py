@@ -22,9 +22,15 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 """A conversation: each message has a `role` and a `content`."""
-Language: TypeAlias = Literal["javascript", "python", "steps"]
+Language: TypeAlias = Literal["javascript", "js", "python", "py", "steps"]
 
-_GUESTS: Final[Mapping[Language, str]] = {"javascript": "jsctrl", "python": "pyctrl", "steps": "declctrl"}
+_GUESTS: Final[Mapping[Language, str]] = {
+    "javascript": "jsctrl",
+    "js": "jsctrl",
+    "python": "pyctrl",
+    "py": "pyctrl",
+    "steps": "declctrl",
+}
 MAX_WASM_BYTES: Final = 128 << 20
 MAX_TEXT_BYTES: Final = 4 << 20
 
@@ -180,8 +186,8 @@ def script(program: str | Path, language: Language | None = None) -> Constraint[
     """Return the constraint that a program controls the text: JavaScript, Python (MicroPython), or JSON steps.
 
     `program` is a file (as a Path, or a string with the suffix), with the language told by .js, .mjs, .py or .json,
-    or the text of a program together with `language`: `"javascript"`, `"python"` or `"steps"`. A script may run without
-    a prompt.
+    or the text of a program together with `language`: `"javascript"` or `"js"`, `"python"` or `"py"`, or
+    `"steps"`. A script may run without a prompt.
 
     >>> steps = '{"steps": [{"Fixed": {"text": {"String": {"str": "Hello"}}}}]}'
     >>> llm.generate("", aici.script(steps, "steps")).text
@@ -192,7 +198,10 @@ def script(program: str | Path, language: Language | None = None) -> Constraint[
         text = _read(Path(program), "the script")
         guest = catalog.SCRIPT_GUESTS[suffix]
     elif language is None:
-        raise UsageError("the language of the script is not known", hint="give language=, or a .js, .py or .json file")
+        raise UsageError(
+            "the language of the script is not known",
+            hint=f"give a .js, .py or .json file, or language=: one of {', '.join(_GUESTS)}",
+        )
     elif language not in _GUESTS:
         raise UsageError(f"language {language!r} is not known", hint=f"use one of {', '.join(_GUESTS)}")
     else:

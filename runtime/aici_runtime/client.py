@@ -408,7 +408,7 @@ def _data(response: Mapping[str, Any]) -> Any:
     text, hint = response["error"], response.get("hint", "")
     kind = class_of(response.get("code", ""))
     if kind is not AiciError:
-        raise kind(text, hint=hint)
+        raise kind(text, hint=hint, cli_hint=response.get("cli_hint", ""))
     raise AiciError(f"the controller runtime refused a command: {text}", hint=hint)
 
 

@@ -14,9 +14,10 @@ class Quota:
     total: int
     per_user: int
 
-    def check(self, total: int, of_user: int, *, hint: str) -> None:
+    def check(self, total: int, of_user: int, *, hint: str, cli_hint: str = "") -> None:
         """Raise QuotaError if an amount, including the addition, exceeds the quota."""
         if of_user > self.per_user:
-            raise QuotaError(f"too many {self.what} for one user ({self.flag}-per-user: {self.per_user})", hint=hint)
+            message = f"too many {self.what} for one user ({self.flag}-per-user: {self.per_user})"
+            raise QuotaError(message, hint=hint, cli_hint=cli_hint)
         if total > self.total:
-            raise QuotaError(f"too many {self.what} ({self.flag}: {self.total})", hint=hint)
+            raise QuotaError(f"too many {self.what} ({self.flag}: {self.total})", hint=hint, cli_hint=cli_hint)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aici_base.errors import UsageError
+from aici_base.errors import NotFoundError, UsageError
 from aici_cli.constraint import Flags, constraint_from
 
 
@@ -103,3 +103,22 @@ def test_invalid_schemas_and_texts(flags: Flags, said: str) -> None:
     with pytest.raises(UsageError) as error:
         constraint_from(flags)
     assert said in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [(r"(a)\1", "rewrite the pattern without it"), ("a$b", "match the whole output"), ("a(", "")],
+)
+def test_the_hint_for_a_refused_regex_fits_the_problem(pattern: str, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        constraint_from(Flags(regex=pattern))
+    assert hint in error.value.hint
+    assert bool(hint) == bool(error.value.hint)
+
+
+@pytest.mark.parametrize(("name", "near"), [("regx", "did you mean regex?"), ("zzzz", "")])
+def test_an_unknown_controller_names_the_list(name: str, near: str) -> None:
+    with pytest.raises(NotFoundError, match="no controller is called") as error:
+        constraint_from(Flags(controller=name))
+    assert near in error.value.hint_for("cli")
+    assert "aici ctrl list" in error.value.hint_for("cli")

@@ -36,9 +36,16 @@ def test_prompts_are_no_scripts(prompt: str | None) -> None:
 
 
 def test_a_missing_script_is_no_prompt() -> None:
-    with pytest.raises(NotFoundError, match=r"no script answer\.js"):
+    with pytest.raises(NotFoundError, match=r"no file answer\.js"):
         script_from("answer.js", None, is_free=True)
     done = aici("run", "answer.js")
     assert done.returncode == 2
-    assert "--prompt" in done.stderr
+    assert "--prompt answer.js" in done.stderr
     assert aici("run", "--prompt", "a", "b").returncode == 2
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_a_folder_is_no_prompt(is_free: bool, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder") as error:
+        script_from(str(tmp_path), None, is_free=is_free)
+    assert f"--prompt {tmp_path}" in error.value.hint_for("cli")

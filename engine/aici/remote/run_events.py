@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from aici.errors import AiciError, ControllerError
+from aici.errors import AiciError
 from aici_base.ids import TokenId
+from aici_engine.control.guest_errors import guest_error
 from aici_engine.events import (
     AcceptedEvent,
     BacktrackEvent,
@@ -95,7 +96,7 @@ class _Fork:
     def end(self, usage: Usage, timings: Timings) -> FinishEvent:
         """`usage` and `timings` are totals of the run."""
         reason = FinishReason(self._last["finish_reason"])
-        error = ControllerError(self._error) if reason is FinishReason.FAIL else None
+        error = guest_error(self._error) if reason is FinishReason.FAIL else None
         return self.finish(reason, usage, timings, stop=self._last.get("stop"), error=error)
 
     def finish(

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_base.ids import SeqId, TokenId
+from aici_engine.control.guest_errors import guest_error
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
@@ -349,7 +350,7 @@ class GuestSession:
         else:
             self._output.controlled(seq, result.logs, result.storage)
             if result.error:
-                error = ControllerError(_plain_text(result.error))
+                error = guest_error(result.error)
         if error is not None:
             seq.end(FinishReason.FAIL, error)
         return error is None
@@ -360,9 +361,4 @@ def _stopped(seq: Sequence) -> FinishReason:
 
 
 def _plain(error: BaseException | None) -> BaseException | None:
-    return ControllerError(_plain_text(error.message), hint=error.hint) if isinstance(error, ControllerError) else error
-
-
-def _plain_text(error: str) -> str:
-    """Remove the runtime's mark of a guest that ended itself; the mark stays in the log."""
-    return error.removesuffix("*** aici_host_stop()").rstrip()
+    return guest_error(error.message, hint=error.hint) if isinstance(error, ControllerError) else error

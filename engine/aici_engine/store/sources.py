@@ -48,7 +48,10 @@ def fetch_from_hub(repo: str, revision: str | None, *, fetch: bool) -> Path:
 
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES, local_files_only=not fetch))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as err:
+    except LocalEntryNotFoundError as err:
+        # The client's text is a traceback in a sentence, with an advice about an argument of the client.
+        raise SourceError("the hub cannot be reached" if fetch else "not in the hub client's cache") from err
+    except (HfHubHTTPError, HFValidationError, OSError) as err:
         raise SourceError((str(err).strip() or repr(err)).splitlines()[0]) from err
 
 

@@ -65,7 +65,14 @@ def answer(request: ChannelRequest, handle: Callable[[ChannelRequest], bytes]) -
         return ok(request, handle(request))
     except AiciError as error:
         is_user_error = isinstance(error, UsageError | ControllerError)
-        return failure(request.rid, error.message, is_user_error=is_user_error, code=error.code, hint=error.hint)
+        return failure(
+            request.rid,
+            error.message,
+            is_user_error=is_user_error,
+            code=error.code,
+            hint=error.hint,
+            cli_hint=error.cli_hint,
+        )
     except RequestError as error:
         return failure(request.rid, str(error), is_user_error=False)
 
@@ -76,12 +83,16 @@ def ok(request: ChannelRequest, data: bytes) -> bytes:
     return b'{"type":"ok","data":%b%b}' % (data, rid)
 
 
-def failure(rid: str | None, error: str, *, is_user_error: bool, code: str = "", hint: str = "") -> bytes:
-    """Return an error response. The fields `code` and `hint` are extensions for our client; other engines
+def failure(
+    rid: str | None, error: str, *, is_user_error: bool, code: str = "", hint: str = "", cli_hint: str = ""
+) -> bytes:
+    """Return an error response. The fields `code`, `hint` and `cli_hint` are extensions for our client; other engines
     ignore them."""
     response: dict[str, object] = {"type": "error", "error": error, "is_user_error": is_user_error}
     if code:
         response |= {"code": code, "hint": hint}
+        if cli_hint:
+            response["cli_hint"] = cli_hint
     if rid is not None:
         response["$rid"] = rid
     return orjson.dumps(response)

@@ -26,8 +26,11 @@ def compile_module(source: Path, target: Path, timeout_s: float = TIMEOUT_S) -> 
             # process.
             child.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
-            hint = "make it smaller, or raise --wasm-max-compile-time"
-            raise UsageError(f"compiling the module took more than {timeout_s:g} s", hint=hint) from error
+            raise UsageError(
+                f"compiling the module took more than {timeout_s:g} s",
+                hint="make the module smaller",
+                cli_hint="make the module smaller, or raise --wasm-max-compile-time of aici rt",
+            ) from error
         finally:
             child.kill()
         if child.returncode == 0 and target.is_file():
@@ -35,4 +38,4 @@ def compile_module(source: Path, target: Path, timeout_s: float = TIMEOUT_S) -> 
         reason = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
         if child.returncode != NO_CONTROLLER:
             raise UnavailableError(f"cannot compile the module: {reason or f'exit status {child.returncode}'}")
-        raise UsageError(reason, hint="`aici ctrl build` makes controllers")
+        raise UsageError(reason, hint="build the module with the SDK", cli_hint="`aici ctrl build` makes controllers")

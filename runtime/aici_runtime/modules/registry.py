@@ -22,7 +22,8 @@ from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo
 
 _NO_QUOTA = Quota("modules", "", sys.maxsize, sys.maxsize)
-_QUOTA_HINT = "remove controllers no longer needed: aici ctrl rm"
+_QUOTA_HINT = "remove controllers no longer needed"
+_QUOTA_CLI_HINT = f"{_QUOTA_HINT}: aici ctrl rm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +105,9 @@ class Registry:
         """Raise QuotaError if another module of `size_bytes` exceeds a quota."""
         modules = self.modules()
         own = [module for module in modules if module.created_by == auth.user]
-        self._module_quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT)
+        self._module_quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
         total, of_user = (size_bytes + sum(m.wasm_size + (m.compiled_size or 0) for m in ms) for ms in (modules, own))
-        self._stored_quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT)
+        self._stored_quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
 
     def compiled(self, module_id: str) -> Path:
         """Return the file with the compiled code; compile the module first if the file is missing."""
@@ -258,7 +259,11 @@ class Registry:
 
     def _refuse_if_restricted(self) -> None:
         if self._restricted:
-            raise UsageError("module upload disabled", hint="the runtime was started with --restricted")
+            raise UsageError(
+                "module upload disabled",
+                hint="use a controller that the runtime already has",
+                cli_hint="the runtime was started with --restricted",
+            )
 
 
 def _check_id(module_id: str) -> None:
@@ -272,8 +277,16 @@ def _check_owner(tag: str, auth: Auth) -> None:
 
 
 def _no_module(module_id: str) -> NotFoundError:
-    return NotFoundError(f"module {module_id} not found", hint="upload the module first")
+    return NotFoundError(
+        f"module {module_id} not found",
+        hint="upload the module first",
+        cli_hint="`aici ctrl list` lists the controllers",
+    )
 
 
 def _no_tag(tag: str) -> NotFoundError:
-    return NotFoundError(f"tag {tag} not found", hint="upload and tag a controller, or list the tags")
+    return NotFoundError(
+        f"tag {tag} not found",
+        hint="upload and tag a controller, or list the tags",
+        cli_hint="`aici ctrl list` lists the controllers, `aici ctrl upload` adds one",
+    )

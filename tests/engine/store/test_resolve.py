@@ -1,6 +1,9 @@
 """Names of models resolve to folders, or to an error that says what was tried."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,25 @@ def test_an_unknown_name_says_where_it_was_looked_for(empty_cache: Path) -> None
     assert str(empty_cache) in caught.value.message
     assert str(Path.cwd() / "nobody/nothing") in caught.value.message
     assert "hub repository nobody/nothing" in caught.value.message
+
+
+def test_a_hub_without_a_connection_is_said_in_words(empty_cache: Path) -> None:
+    code = """
+from aici_engine.store.resolve import resolve_model
+try:
+    resolve_model("nobody/nothing", fetch={fetch})
+except Exception as error:
+    print(error)
+"""
+    for fetch, said in ((True, "the hub cannot be reached"), (False, "not in the hub client's cache")):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code.format(fetch=fetch)],
+            env=os.environ | {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_HOME": str(empty_cache)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f"hub repository nobody/nothing: {said}\n" in done.stdout
 
 
 def test_without_fetching_the_default_model_must_be_there(empty_cache: Path) -> None:

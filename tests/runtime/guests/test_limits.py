@@ -129,7 +129,8 @@ class TestOfUsers:
             runtime.mk_module(wasm, user="ann")
         with pytest.raises(QuotaError, match=r"too many modules for one user \(--max-modules-per-user: 2\)") as refused:
             runtime.mk_module(modules[2], user="ann")
-        assert "aici ctrl rm" in refused.value.hint
+        assert "aici ctrl rm" in refused.value.hint_for("cli")
+        assert "aici" not in refused.value.hint_for("http")
         runtime.mk_module(modules[0], user="ann")  # exists already
         runtime.mk_module(modules[2], user="bob")
         with pytest.raises(QuotaError, match=r"too many modules \(--max-modules: 3\)"):
@@ -148,7 +149,8 @@ class TestOfUsers:
         runtime = start_runtime(cache_dir=tmp_path, extra_args=("--wasm-max-compile-time=1",))
         with pytest.raises(UsageError, match=r"compiling the module took more than 0\.001 s") as refused:
             runtime.mk_module(wat.plain())
-        assert "--wasm-max-compile-time" in refused.value.hint
+        assert "--wasm-max-compile-time" in refused.value.hint_for("cli")
+        assert "--" not in refused.value.hint_for("http")
         assert list((tmp_path / "modules").glob("*.wasm")) == []
 
 

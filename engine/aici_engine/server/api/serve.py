@@ -146,6 +146,8 @@ def _listen(config: ServerConfig) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         raise UsageError(
-            f"cannot listen on {config.host}:{config.port}: {error}", hint="--port 0 takes a free port"
+            f"cannot listen on {config.host}:{config.port}: {error}",
+            hint="port 0 takes a free port",
+            cli_hint="--port 0 takes a free port",
         ) from error
     return listener

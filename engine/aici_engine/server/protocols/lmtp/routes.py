@@ -46,7 +46,9 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
     @with_policy(RoutePolicy())
     async def lmtp(socket: WebSocket) -> None:
         if _is_foreign(socket, origins):
-            why = ForbiddenError("this web page may not connect", hint="--cors-origin lets it")
+            why = ForbiddenError(
+                "this web page may not connect", hint="the server's administrator can allow the origin of the page"
+            )
             return await socket.send_denial_response(response(OPENAI, why))
         return await Connection(socket, service, caller(socket)).serve()
 
