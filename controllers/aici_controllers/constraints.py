@@ -51,6 +51,7 @@ def _regex_hint(message: str) -> str:
 def grammar(text: str, *, name: str = "grammar") -> Constraint:
     """Return the constraint that the whole text is a sentence of the grammar. `name` stands in messages."""
     _check_size(text)
+    _check_unicode(text, "grammar")
     problems = check_grammar(text).problems
     if errors := [problem.show(name) for problem in problems if problem.severity == "error"]:
         raise UsageError("\n".join(errors), cli_hint="`aici grammar check` shows warnings too")
@@ -141,10 +142,7 @@ def script(guest: str, program: str) -> Constraint:
     _check_size(program, "script")
     if not program.strip():
         raise UsageError("the script is empty")
-    try:
-        program.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError("the script has half a surrogate pair, which is not a character") from error
+    _check_unicode(program, "script")
     return Constraint(guest, program)
 
 
@@ -152,6 +150,13 @@ def _check_size(argument: str, what: str = "constraint") -> None:
     """Refuse a large argument before the parser, which would take long, sees the argument."""
     if len(argument.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
         raise UsageError(f"the {what} is larger than {MAX_ARGUMENT_BYTES >> 20} MiB")
+
+
+def _check_unicode(argument: str, what: str) -> None:
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the {what} has half a surrogate pair, which is not a character") from error
 
 
 def _check_json(guest: str, argument: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from aici.async_stream import AsyncStream, in_own_thread, run_batch
-from aici.backend import Backend, Call, Cancel
+from aici.backend import Backend, Call, Cancel, check_messages, prompts_of
 from aici.chat import ChatResult
 from aici.chat import chat as run_chat
 from aici.constraints import UNCONSTRAINED, Constraint, Messages
@@ -116,7 +116,7 @@ class AsyncLLM:
         A cancelled task ends the requests.
         """
         params = sampling_params(sampling, options, constraint)
-        prompts = [prompt] if isinstance(prompt, str) else prompt
+        prompts = [prompt] if isinstance(prompt, str) else prompts_of(prompt)
         is_list = not isinstance(prompt, str)
         calls = [(text, Call(prompt=text, sampling=params, constraint=constraint, patient=is_list)) for text in prompts]
         shown = progress if is_list else False
@@ -187,6 +187,7 @@ class AsyncLLM:
         **options: Unpack[SamplingOptions],
     ) -> AsyncStream[Any]:
         """Return the events of the assistant's answer to a conversation. See `LLM.chat_stream`."""
+        check_messages(messages)
         return self._stream(messages, constraint, sampling_params(sampling, options, constraint))
 
     @overload

@@ -1,13 +1,15 @@
 """Backends run requests: an engine in this process (`local`) or a server (`remote`), with the same events."""
 
 import contextlib
+import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
 from aici.constraints import Constraint, Messages
-from aici.errors import AiciError
+from aici.errors import AiciError, UsageError, shown_type
 from aici.tools import FunctionTool
 from aici_engine.events import Event
 from aici_engine.sampling_params import SamplingParams
@@ -29,6 +31,15 @@ class Call:
     sampling: SamplingParams
     constraint: Constraint[Any] | None
     patient: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.prompt, str) or _are_tokens(self.prompt):
+            return
+        if not isinstance(self.prompt, list | tuple):
+            raise UsageError(
+                f"a prompt is a text, not {shown_type(self.prompt)}", hint="for a conversation, use chat or chat_stream"
+            )
+        check_messages(self.prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,38 @@ class ChatOutcome:
     finish_reason: Literal["stop", "length", "tool_calls"]
     prompt_tokens: int
     output_tokens: int
+
+
+@lru_cache(maxsize=8)
+def digest(wasm: bytes) -> str:
+    """Return the id of a module. Remembered for the same bytes: every request asks."""
+    return hashlib.sha256(wasm).hexdigest()
+
+
+def prompts_of(given: object) -> list[Any]:
+    """Return the prompts of an argument with several. Raise UsageError for a type that holds no prompts."""
+    if isinstance(given, bytes | bytearray | Mapping) or not isinstance(given, Iterable):
+        raise UsageError(f"a prompt is a text or a list of texts, not {shown_type(given)}")
+    return list(given)
+
+
+def check_messages(messages: object) -> None:
+    """Raise UsageError unless `messages` is a conversation: a sequence of mappings, not empty."""
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise UsageError(
+            f"messages are a list, not {shown_type(messages)}", hint='[{"role": "user", "content": "..."}]'
+        )
+    if not messages:
+        raise UsageError("there are no messages", hint="give at least one")
+    for message in messages:
+        if not isinstance(message, Mapping):
+            raise UsageError(
+                f"a message is a dict, not {shown_type(message)}", hint="a message has a role and a content"
+            )
+
+
+def _are_tokens(prompt: object) -> bool:
+    return isinstance(prompt, tuple) and bool(prompt) and all(isinstance(token, int) for token in prompt)
 
 
 class Cancel:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
-from aici.errors import NotFoundError, UsageError
+from aici.errors import NotFoundError, UsageError, shown_type
 from aici_controllers import catalog, constraints
 from aici_controllers.constraints import Constraint as ShippedConstraint
 from aici_runtime.modules.wasm_bytes import check_wasm
@@ -43,13 +43,13 @@ def _same(text: str) -> str:
 class Constraint(Generic[T_co]):
     """A controller and its argument, made by the functions of this module.
 
-    `controller` is the name, tag or id of a module, or a module: a .wasm file or bytes. `notes` are for the
+    `controller` is the name, tag or id of a module, or the bytes of a module. `notes` are for the
     user. `is_script` is True for a controller of programs, which need no prompt. `parse` turns a complete text into
     `Result.value`, and raises ValueError if the text is incomplete. `complete` says when a text is complete: always,
     when `parse` takes the text, or when the controller stopped.
     """
 
-    controller: str | Path | bytes
+    controller: str | bytes
     argument: str
     notes: tuple[str, ...] = ()
     is_script: bool = False
@@ -84,7 +84,7 @@ def regex(pattern: str) -> Constraint[str]:
     >>> llm.generate("Two digits: ", aici.regex(r"\d\d")).text.isdigit()
     True
     """
-    return _shipped(constraints.regex(pattern), _same)
+    return _shipped(constraints.regex(_text(pattern, "a pattern")), _same)
 
 
 def grammar(source: str | Path, *, name: str | None = None) -> Constraint[str]:
@@ -96,7 +96,8 @@ def grammar(source: str | Path, *, name: str | None = None) -> Constraint[str]:
     >>> llm.generate("A JSON list of numbers: ", aici.grammar("json"), max_tokens=8).text != ""
     True
     """
-    if isinstance(source, str):
+    if not isinstance(source, Path):
+        _text(source, "a grammar")
         if name is not None or not (source.isidentifier() or source.endswith(".y")):
             return _shipped(constraints.grammar(source, name=name or "grammar"), _same)
         source = catalog.grammar_path(source) if source.isidentifier() else Path(source)
@@ -140,6 +141,9 @@ def choice(*texts: str) -> Constraint[str]:
     True
     """
 
+    for each in texts:
+        _text(each, "a choice", hint="give each text as an argument: choice(*texts)")
+
     def parse(text: str) -> str:
         if text not in texts:
             raise ValueError("no choice")
@@ -155,7 +159,7 @@ def substring(text: str, *, end: str = "") -> Constraint[str]:
     >>> llm.generate("Quote: ", aici.substring(fact), max_tokens=5).text in fact
     True
     """
-    return _shipped(constraints.substring(text, end=end), _same)
+    return _shipped(constraints.substring(_text(text, "a source"), end=_text(end, "an end")), _same)
 
 
 def controller(module: str | Path | bytes, argument: object = "") -> Constraint[str]:
@@ -171,14 +175,18 @@ def controller(module: str | Path | bytes, argument: object = "") -> Constraint[
     text = argument if isinstance(argument, str) else _json(argument)
     if isinstance(module, str) and (module.endswith(".wasm") or "/" in module):
         module = Path(module)
-    is_script = module in catalog.SCRIPT_GUESTS.values()
+    is_script = isinstance(module, str) and module in catalog.SCRIPT_GUESTS.values()
     if isinstance(module, str) and module in catalog.guest_names():
         return _shipped(constraints.named(module, text), _same, is_script=is_script, complete="always")
     if isinstance(module, Path):
-        module = module.expanduser().absolute()
-        _check_wasm(_read_bytes(module, f"controller {module}", MAX_WASM_BYTES + 1), f"controller {module}")
+        # The content counts from here on: the file may change, or be a pipe.
+        name = f"controller {module}"
+        module = _read_bytes(module, name, MAX_WASM_BYTES + 1)
+        _check_wasm(module, name)
     elif isinstance(module, bytes):
         _check_wasm(module, "the controller")
+    elif not isinstance(module, str):
+        raise UsageError(f"a controller is a file, bytes or a name, not {shown_type(module)}")
     return Constraint(controller=module, argument=text, is_script=is_script, parse=_same, complete="always")
 
 
@@ -193,6 +201,8 @@ def script(program: str | Path, language: Language | None = None) -> Constraint[
     >>> llm.generate("", aici.script(steps, "steps")).text
     'Hello'
     """
+    if not isinstance(program, Path):
+        _text(program, "a program")
     suffix = os.path.splitext(program)[1] if isinstance(program, Path) or "\n" not in program else ""
     if language is None and suffix in catalog.SCRIPT_GUESTS:
         text = _read(Path(program), "the script")
@@ -210,12 +220,20 @@ def script(program: str | Path, language: Language | None = None) -> Constraint[
     return _shipped(constraints.script(guest, text), _same, is_script=True, complete="always")
 
 
+def _text(value: object, what: str, *, hint: str = "") -> str:
+    """Return an argument that is a text. Raise UsageError for another type."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is a text, not {shown_type(value)}", hint=hint)
+    return value
+
+
 def _read_bytes(path: Path, what: str, num_bytes: int) -> bytes:
     try:
         with path.expanduser().open("rb") as file:
             return file.read(num_bytes)
-    except OSError as error:
-        raise NotFoundError(f"{what} cannot be read: {path}: {error.strerror}") from error
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path; `~` of an unknown user
+        why = error.strerror if isinstance(error, OSError) else error
+        raise NotFoundError(f"{what} cannot be read: {path}: {why}") from error
 
 
 def _read(path: Path, what: str) -> str:

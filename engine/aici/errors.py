@@ -53,6 +53,11 @@ __all__ = [
 ]
 
 
+def shown_type(value: object) -> str:
+    """Return the name of the type of a wrong argument, for a message."""
+    return type(value).__name__
+
+
 class UnfinishedError(AiciError):
     """The text ended before the constraint was met, so the text has no value."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from aici.backend import Call
+from aici.backend import Call, check_messages, prompts_of
 from aici.batch import run_batch
 from aici.chat import ChatResult
 from aici.chat import chat as run_chat
@@ -31,7 +31,8 @@ class LLM:
     sequence in tokens, the number of sequences at a time, and the number of forks of a request. With `controllers`
     False no controller runtime starts, which saves some processes; a request with a constraint is a UsageError then.
 
-    A context manager; `close` ends all processes and threads. Any thread may call the methods.
+    A context manager; `close` ends all processes and threads. Any thread may call the methods. A forked process needs an LLM of its
+    own, unless the model is on a server.
 
     >>> with aici.LLM(max_context=512) as small:
     ...     text = small.generate("Hello", max_tokens=1).text
@@ -138,7 +139,10 @@ class LLM:
         params = sampling_params(sampling, options, constraint)
         kept = constraint or UNCONSTRAINED
         if not isinstance(prompt, str):
-            calls = [(text, Call(prompt=text, sampling=params, constraint=constraint, patient=True)) for text in prompt]
+            calls = [
+                (text, Call(prompt=text, sampling=params, constraint=constraint, patient=True))
+                for text in prompts_of(prompt)
+            ]
             return run_batch(self._backend, calls, kept, progress=progress)
         result = Stream(
             self._backend, Call(prompt=prompt, sampling=params, constraint=constraint), prompt, kept
@@ -222,6 +226,7 @@ class LLM:
         4
         """
         params = sampling_params(sampling, options, constraint)
+        check_messages(messages)
         call = Call(prompt=messages, sampling=params, constraint=constraint)
         return Stream(self._backend, call, messages, constraint or UNCONSTRAINED)
 

@@ -1,8 +1,8 @@
 """The engine in this process, and the controller runtime below."""
 
 import contextlib
-import hashlib
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink
+from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink, digest
 from aici.chat_stream import constrained_chat
 from aici.constraints import Constraint
 from aici.errors import UnavailableError, UsageError
@@ -71,7 +71,8 @@ class LocalBackend:
 
         with _with_extra():
             self._model_dir = model if isinstance(model, Path) else resolve_model(model, say=_say)
-        self._modules: dict[str | Path, str] = {}
+        self._modules: dict[str, str] = {}
+        self._pid = os.getpid()
         self._modules_lock = threading.Lock()
         self._store = Store()
         with contextlib.ExitStack() as stack:
@@ -93,13 +94,16 @@ class LocalBackend:
                 # The runtime closes first: a hanging runtime would keep the engine, and Ctrl-C, waiting.
                 stack.callback(self._runtime.close)
             # Without `close`, the last reference or the end of the interpreter closes.
-            self._close = weakref.finalize(self, _close, stack.pop_all())
+            self._close = weakref.finalize(self, _close, stack.pop_all(), self._pid)
 
     @property
     def model(self) -> str:
         return self._model_dir.name
 
     def start(self, call: Call, sink: Sink) -> Abort:
+        if os.getpid() != self._pid:
+            raise UsageError("this LLM belongs to the process that made the LLM", hint="make an LLM in each process")
+
         from aici_engine.request import Request
 
         request = Request(
@@ -157,27 +161,32 @@ class LocalBackend:
 
         return ControllerCall(self._module_id(constraint.controller), constraint.argument)
 
-    def _module_id(self, controller: str | Path | bytes) -> str:
-        key = hashlib.sha256(controller).hexdigest() if isinstance(controller, bytes) else controller
+    def _module_id(self, controller: str | bytes) -> str:
+        key = digest(controller) if isinstance(controller, bytes) else controller
         with self._modules_lock:
             if key not in self._modules:
                 self._modules[key] = self._bring(controller)
             return self._modules[key]
 
-    def _bring(self, controller: str | Path | bytes) -> str:
+    def _bring(self, controller: str | bytes) -> str:
         """Make sure that the runtime has a module, and return the id."""
         if self._runtime is None:
             raise UsageError("this LLM has no controller runtime", python_hint="leave out controllers=False")
         if isinstance(controller, str):
             if controller not in SHIPPED:
                 return self._store.resolve(controller)
-            controller = guest_path(controller)
+            return self._runtime.mk_module(guest_path(controller)).module_id
         return self._runtime.mk_module(controller).module_id
 
 
-def _close(stack: contextlib.ExitStack) -> None:
-    """Close engine and runtime, but not on a thread of the engine, where garbage may be collected."""
-    if threading.current_thread() is threading.main_thread():
+def _close(stack: contextlib.ExitStack, pid: int) -> None:
+    """Close engine and runtime, but not on a thread of the engine, where garbage may be collected.
+
+    A forked child of process `pid` closes nothing: engine and runtime are the parent's.
+    """
+    if os.getpid() != pid:
+        stack.pop_all()
+    elif threading.current_thread() is threading.main_thread():
         stack.close()
     else:
         closing = threading.Thread(target=stack.close)

@@ -41,7 +41,7 @@ def described(schema: object) -> Shape:
             document = writer.document(schema)
         except _NotPlainError as error:
             return _by_pydantic(schema, f"{error}, which only pydantic describes")
-        return Shape(json.dumps(document, ensure_ascii=False), lambda text: _build(schema, json.loads(text)))
+        return Shape(json.dumps(document, ensure_ascii=False), lambda text: _instance(schema, json.loads(text)))
     if not isinstance(schema, type) and typing.get_origin(schema) is None:
         raise UsageError(
             f"json_schema takes a schema or a class, not {type(schema).__name__}",
@@ -109,6 +109,13 @@ def _closed(schema: Any) -> Any:
     closed = {name: _closed(part) for name, part in schema.items()}
     is_object = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
     return {"additionalProperties": False} | closed if is_object else closed
+
+
+def _instance(record: Any, value: Any) -> Any:
+    try:
+        return _build(record, value)
+    except ValueError as error:  # of the class itself: the text is complete
+        raise UsageError(f"{_name(record)} refuses what its schema allows: {error}") from error
 
 
 class _NotPlainError(Exception):

@@ -1,13 +1,14 @@
 """Python functions as tools of a chat."""
 
+import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from aici.errors import UsageError
+from aici.errors import UsageError, shown_type
 from aici.schemas import build, function_schema
 
 ToolLike: TypeAlias = "Callable[..., Any] | Mapping[str, Any]"
@@ -62,6 +63,8 @@ class ToolCall:
 
 def tools_of(given: Sequence[ToolLike]) -> dict[str, FunctionTool]:
     """Return the tools by name. Raise UsageError for a wrong tool, and for two tools with the same name."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise UsageError(f"tools are a list of functions or dicts, not {shown_type(given)}", hint="tools=[...]")
     tools: dict[str, FunctionTool] = {}
     for each in given:
         tool = _described(each) if isinstance(each, Mapping) else _of_function(each)
@@ -84,11 +87,24 @@ def wire_form(tool: FunctionTool) -> dict[str, Any]:
 def _described(document: Mapping[str, Any]) -> FunctionTool:
     function = document.get("function", document)
     try:
-        return FunctionTool(function["name"], function.get("description") or "", function.get("parameters") or {})
+        name, description = function["name"], function.get("description") or ""
+        parameters = function.get("parameters") or {}
+        if not (isinstance(name, str) and isinstance(description, str) and isinstance(parameters, Mapping)):
+            raise TypeError("name and description are texts, parameters is a dict")
+        return FunctionTool(name, description, parameters)
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"a tool is not described: {error!r}", hint="give a function, or a dict with name and parameters"
         ) from error
+
+
+def _annotated(function: Callable[..., Any]) -> Any:
+    """Return where the annotations of a callable's parameters stand."""
+    if isinstance(function, functools.partial):
+        return _annotated(function.func)
+    if isinstance(function, type):
+        return function.__init__  # type: ignore[misc]  # only read
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _of_function(function: Callable[..., Any]) -> FunctionTool:
@@ -96,11 +112,15 @@ def _of_function(function: Callable[..., Any]) -> FunctionTool:
         raise UsageError(f"a tool is a function or a dict, not {type(function).__name__}")
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        hints = typing.get_type_hints(function, include_extras=True)
+        signature = inspect.signature(function)
+    except ValueError as error:
+        raise UsageError(f"{name} has no signature that Python knows", hint="write a function around it") from error
+    try:
+        hints = typing.get_type_hints(_annotated(function), include_extras=True)
     except (NameError, TypeError) as error:
         raise UsageError(f"a type in the signature of {name} is not known: {error}") from error
     parameters: dict[str, tuple[object, bool]] = {}
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature.parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UsageError(f"{name} takes {parameter}, which no tool can have", hint="give every parameter a name")
         parameters[parameter.name] = hints.get(parameter.name, Any), parameter.default is parameter.empty

@@ -142,7 +142,10 @@ class Parameter:
         if self._takes(value):
             return
         name = name or self.name
-        shown = self._shown(value)
+        try:
+            shown = self._shown(value)
+        except ValueError:  # an int of more digits than Python writes
+            shown = "a number of thousands of digits"
         shown = shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}..."
         raise UsageError(f"{name} is {shown}", hint=f"{name} must be {self.wanted or self._range()}", param=name)
 
@@ -152,7 +155,7 @@ class Parameter:
         if value is None:
             return self.optional
         if self.kind == "number":
-            return isinstance(value, _NUMBERS) and math.isfinite(value) and self._is_within(value)
+            return isinstance(value, _NUMBERS) and _is_finite(value) and self._is_within(value)
         if self.kind == "whole number":
             return isinstance(value, int) and self._is_within(value)
         if self.kind == "flag":
@@ -195,6 +198,13 @@ class Parameter:
         if self.kind == "whole number":
             return f"a whole number {span}".rstrip()
         return span or "a number"
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the range of float
+        return False
 
 
 def range_in_words(ge: float | None, gt: float | None, le: float | None, lt: float | None) -> str:

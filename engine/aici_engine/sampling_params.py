@@ -6,7 +6,7 @@ TypedDict; a test compares the two), and the code of the sampler that honours it
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, TypedDict
 
@@ -277,8 +277,8 @@ def from_options(options: Mapping[str, Any], *, base: SamplingParams | None = No
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PARAMETERS)}"
             raise UsageError(f"there is no sampling parameter {name}", hint=hint, param=name)
     fields = dict(options)
-    if "stop" in fields:
-        fields["stop"] = (fields["stop"],) if isinstance(fields["stop"], str) else tuple(fields["stop"])
+    if isinstance(stop := fields.get("stop"), Iterable):
+        fields["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
     return replace(base or SamplingParams(), **fields)
 
 

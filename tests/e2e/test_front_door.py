@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 import aici
+from aici_controllers.catalog import guest_path
 from tests.support.processes import alive, descendants, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -131,3 +133,27 @@ def test_ctrl_c_ends_everything(with_context: bool) -> None:
     assert process.returncode == -signal.SIGINT
     assert errors.endswith("KeyboardInterrupt\n")
     assert wait_until(lambda: not alive(below), 20)
+
+
+def test_a_forked_child_leaves_the_model_of_its_parent_alone() -> None:
+    code = (
+        "import aici, os, sys\n"
+        "llm = aici.LLM(max_context=256)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: llm.generate('a')\n"
+        "    except aici.UsageError as error: print(error, flush=True)\n"
+        "    sys.exit(0)\n"
+        "print(os.waitpid(child, 0)[1], flush=True)\n"
+        "print(llm.generate('a', aici.regex('[0-9]')).text.isdigit())\n"
+    )
+    ran = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "this LLM belongs to the process that made the LLM\n0\nTrue\n"
+
+
+def test_a_module_file_that_changes_is_another_controller(llm: aici.LLM, tmp_path: Path) -> None:
+    file = tmp_path / "a.wasm"
+    file.write_bytes(guest_path("regex").read_bytes())
+    assert llm.generate(PROMPT, aici.controller(file, "ab")).text == "ab"
+    file.write_bytes(guest_path("choices").read_bytes())
+    assert llm.generate(PROMPT, aici.controller(file, '["cd"]')).text == "cd"

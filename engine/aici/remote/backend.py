@@ -1,14 +1,12 @@
 """Requests on a server, as a backend of the front door."""
 
-import hashlib
 import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink
+from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink, digest
 from aici.chat_stream import constrained_chat
 from aici.constraints import Constraint
 from aici.errors import AiciError, ControllerError, NotFoundError, QuotaError, RateLimitError, UnavailableError
@@ -97,8 +95,7 @@ def _named(constraint: Constraint[Any] | None) -> tuple[str, bytes | None]:
     controller = constraint.controller
     if isinstance(controller, str):
         return controller, None
-    wasm = controller.read_bytes() if isinstance(controller, Path) else controller
-    return hashlib.sha256(wasm).hexdigest(), wasm
+    return digest(controller), controller
 
 
 class _Uploads:
@@ -110,7 +107,7 @@ class _Uploads:
         self._lock = threading.Lock()
 
     def bring(self, wasm: bytes) -> None:
-        module_id = hashlib.sha256(wasm).hexdigest()
+        module_id = digest(wasm)
         with self._lock:
             if module_id not in self._done:
                 self._controllers.upload(wasm)

@@ -38,8 +38,13 @@ _BY_STATUS: Final[Mapping[int, type[AiciError]]] = {
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
     """Return the address of `/v1`, and the headers for the key behind `#key=`."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        parts.netloc.encode("idna")
+        is_plain = parts.path.isascii() and " " not in parts.path
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UsageError(f"{url!r} is no server's address: {error}", hint=f"give one like {DEFAULT_URL}") from error
+    if not is_plain or parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url} is no server's address", hint=f"give one like {DEFAULT_URL}")
     path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
     key = urllib.parse.parse_qs(parts.fragment).get("key")
@@ -47,6 +52,8 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
 
 
 def key_headers(key: str) -> dict[str, str]:
+    if not (isinstance(key, str) and key.isascii() and key.isprintable()):
+        raise UsageError("the API key is no line of ASCII", hint="is the key complete, and nothing else in it?")
     return {"Authorization": f"Bearer {key}", "api-key": key}
 
 
@@ -157,6 +164,8 @@ def encode(request: Mapping[str, object]) -> bytes:
         return json.dumps(request, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"the text is not valid Unicode: {error}") from error
+    except (TypeError, RecursionError) as error:
+        raise UsageError(f"the request is not JSON: {error}") from error
 
 
 def quote(name: str) -> str:
@@ -173,7 +182,7 @@ def _error(response: http.client.HTTPResponse, body: bytes) -> AiciError:
         message, hint, codes = told["message"], told.get("hint") or "", (told.get("code"), told.get("type"))
     except (ValueError, KeyError, AttributeError):
         message, hint = body.decode(errors="replace").strip() or f"HTTP status {response.status}", ""
-    message = message.removeprefix(_START_FAILED)
+    message = str(message).removeprefix(_START_FAILED)
     known = (kind for kind in (class_of(str(code)) for code in codes) if kind is not AiciError)
     kind = next(known, _BY_STATUS.get(response.status, AiciError))
     if issubclass(kind, UnauthorizedError):

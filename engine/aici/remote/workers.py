@@ -1,5 +1,6 @@
 """Threads that run work in order of arrival."""
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -10,12 +11,18 @@ class Workers:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._num_threads = 0
         self._num_idle = 0
 
     def submit(self, work: Callable[[], None]) -> None:
+        if os.getpid() != self._pid:
+            self._begin()  # a forked child has no thread of the parent's
         with self._lock:
             if self._num_idle:
                 self._num_idle -= 1
