@@ -31,8 +31,8 @@ class LLM:
     sequence in tokens, the number of sequences at a time, and the number of forks of a request. With `controllers`
     False no controller runtime starts, which saves some processes; a request with a constraint is a UsageError then.
 
-    A context manager; `close` ends all processes and threads. Any thread may call the methods. A forked process needs an LLM of its
-    own, unless the model is on a server.
+    A context manager; `close` ends all processes and threads. Any thread may call the methods. A forked process
+    needs an LLM of its own, unless the model is on a server.
 
     >>> with aici.LLM(max_context=512) as small:
     ...     text = small.generate("Hello", max_tokens=1).text

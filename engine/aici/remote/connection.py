@@ -23,6 +23,8 @@ from aici_base.errors import DEFAULT_RETRY_AFTER_S, class_of
 
 DEFAULT_URL: Final = "http://127.0.0.1:4242"
 _CONNECT_S: Final = 10.0
+_MAX_RETRY_AFTER_S: Final = 86400.0
+"""Beyond some centuries, waiting raises OverflowError."""
 _START_FAILED: Final = "While executing instantiate:\n"
 """The beginning of AICI REST's message about a controller that fails to start."""
 NOT_THERE: Final = "is `aici serve` running there? The server answers once the model is loaded"
@@ -194,7 +196,7 @@ def _error(response: http.client.HTTPResponse, body: bytes) -> AiciError:
         )
     if issubclass(kind, RateLimitError):
         after = response.headers["Retry-After"] or ""
-        after_s = float(after) if after.isdecimal() else DEFAULT_RETRY_AFTER_S
+        after_s = min(float(after), _MAX_RETRY_AFTER_S) if after.isdecimal() else DEFAULT_RETRY_AFTER_S
         return kind(message, hint=hint or f"try again in {after_s:g} s", retry_after_s=after_s)
     return kind(message, hint=hint)
 
