@@ -16,7 +16,8 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ class Reader:
                 json.loads(block.text)
             case "toml":
                 tomllib.loads(block.text)
-            case "rust" if block.title and (cargo := shutil.which("cargo")):
+            case "rust" if block.title and (cargo := _cargo()):
                 crate = (self._folder / block.title).parents[1]
                 target = f"--target-dir={self._folder / 'target'}"
                 self._run([cargo, "check", "--offline", target, f"--manifest-path={crate / 'Cargo.toml'}"], str(block))
@@ -116,8 +117,8 @@ class Reader:
         if "--port" in options:
             del options[options.index("--port") : options.index("--port") + 2]
         if options:
-            os.chdir(self._folder)
-            self._server = self._stack.enter_context(serving(*options))
+            with chdir(self._folder):
+                self._server = self._stack.enter_context(serving(*options))
 
     def _python(self, block: Block) -> None:
         self._printed = self._run(
@@ -141,6 +142,13 @@ class Reader:
             f"{what}: {done.returncode}\n{done.stdout}"
         )
         return done.stdout
+
+
+@cache
+def _cargo() -> str | None:
+    """Return the path of cargo, or None without a toolchain: rustup's `cargo` may have none to call."""
+    cargo = shutil.which("cargo")
+    return cargo if cargo and subprocess.run([cargo, "--version"], capture_output=True).returncode == 0 else None
 
 
 def compare(printed: str, shown: str, what: str) -> None:

@@ -88,8 +88,9 @@ def test_what_is_nowhere(places: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["/no/such", "./such", "~/such"])
 def test_a_path_is_not_taken_for_a_repository(places: Path, name: str) -> None:
-    with pytest.raises(NotFoundError, match=f"no tokenizer at {name}$"):
+    with pytest.raises(NotFoundError) as caught:
         find(name, places)
+    assert caught.value.message == f"no tokenizer at {name}"
 
 
 @pytest.mark.parametrize("size", [tokenizer.BYTE_LEVEL_SIZE, tokenizer.BYTE_LEVEL_SIZE + 200])
