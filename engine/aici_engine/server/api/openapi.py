@@ -17,7 +17,7 @@ def router(app: FastAPI, policies: RoutePolicies) -> APIRouter:
     routes = APIRouter()
     made: list[dict[str, Any]] = []
 
-    @routes.get("/openapi.json", include_in_schema=False)
+    @routes.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
     @with_policy(RoutePolicy())
     async def openapi() -> JSONResponse:
         if not made:

@@ -1,8 +1,10 @@
 """The OpenAPI document against the application: requests allowed by the document, and invalid requests."""
 
+import asyncio
 import os
 from collections.abc import Iterable
 
+import httpx2 as httpx
 import pytest
 import schemathesis
 from fastapi import FastAPI
@@ -70,3 +72,11 @@ def test_a_good_answer_is_as_documented(app: FastAPI, path: str) -> None:
         body = GOOD[path] | ({"stream": stream} if path != "/v1/run" else {})
         case = schemathesis.openapi.from_asgi("/openapi.json", app)[path]["POST"].Case(body=body)
         assert case.call_and_validate(checks=CHECKS).status_code == 200
+
+
+def test_head_of_the_document(app: FastAPI) -> None:
+    async def main() -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://it") as http:
+            return (await http.head("/openapi.json")).status_code
+
+    assert asyncio.run(main()) == 200
