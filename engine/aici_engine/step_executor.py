@@ -10,18 +10,17 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import KVStorage
-from aici_engine.cache.view import KVCacheView
 from aici_engine.control.session import GuestAnswer, GuestSession, NewFork
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.live_sequences import LiveSequences
-from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows
 from aici_engine.sample.sampler import Sampler
 from aici_engine.scheduler import Scheduler, StepPlan
 from aici_engine.sequences.sequence import Sequence
+from aici_engine.step_input import Chunk
 
 _log = logging.getLogger(__name__)
 
@@ -116,9 +115,9 @@ class StepExecutor:
         for seq, num_tokens, samples in plan.chunks:
             start = seq.progress.num_computed
             end = start + num_tokens
-            view = KVCacheView(self._storage, self._cache.page_table(seq.seq_id), end)
+            pages = self._cache.page_table(seq.seq_id)
             num_logits = max(int(samples), num_rows(seq, end))
-            chunks.append(Chunk(view, seq.transcript.tokens[start:end], start, num_logits))
+            chunks.append(Chunk(seq.seq_id, seq.transcript.tokens[start:end], start, pages, num_logits))
         return chunks
 
     def _read_answers(self) -> dict[SeqId, GuestAnswer]:

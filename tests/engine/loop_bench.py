@@ -17,13 +17,13 @@ from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent
 from aici_engine.loop import Loop
-from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler, Sampler
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence as EngineSequence
+from aici_engine.step_input import Chunk
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
 SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}

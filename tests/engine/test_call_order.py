@@ -16,11 +16,11 @@ import torch
 from aici_engine.cache.storage import KVStorage
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent, ForkEvent, TokenEvent
-from aici_engine.model.batch import Chunk
 from aici_engine.request import ControllerCall
 from aici_engine.sample.sampler import RowToSample
 from aici_engine.scheduler import StepPlan
 from aici_engine.sequences.sequence import Sequence as EngineSequence
+from aici_engine.step_input import Chunk
 from tests.engine.loop_bench import LoopBench, TableModel, host_sampler
 from tests.engine.programs import Program
 from tests.engine.support import ScriptedRuntime, encode

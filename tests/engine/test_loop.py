@@ -9,12 +9,12 @@ import torch
 from aici_engine.cache.storage import KVStorage
 from aici_engine.config import SamplingParams
 from aici_engine.events import ScoreEvent
-from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
 from aici_engine.request import ControllerCall
 from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.sampler import Sampler
 from aici_engine.sample.torch_pipeline import TensorMasks
+from aici_engine.step_input import Chunk
 from tests.engine.loop_bench import SIZES, LoopBench, TableModel, host_sampler
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import VOCAB_SIZE, ScriptedRuntime

@@ -8,26 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
-from aici_base.ids import TokenId
-from aici_engine.cache.view import KVCacheView, KVRows
+from aici_engine.cache.view import KVRows, kv_rows
 from aici_engine.device_copy import copy_to_device
-
-
-class Chunk(NamedTuple):
-    """Tokens of one sequence that a step computes: positions `start` to `view.total_len - 1`.
-
-    The step returns logits for the last `num_logits` tokens of the chunk.
-    """
-
-    view: KVCacheView
-    tokens: Sequence[TokenId]
-    start: int
-    num_logits: int
+from aici_engine.step_input import Chunk
 
 
 @dataclass(slots=True)
@@ -115,15 +103,16 @@ class StepBatch:
     requested logits, in the order of `chunks`. `decodes` and `chunks`, or `pages`, are built on first use.
     """
 
-    def __init__(self, chunks: Sequence[Chunk], device: torch.device) -> None:
+    def __init__(self, chunks: Sequence[Chunk], page_size: int, device: torch.device) -> None:
         """`chunks` must not be empty, and every chunk must have a token."""
-        order = sorted(range(len(chunks)), key=lambda i: (len(chunks[i].tokens) > 1, chunks[i].view.total_len))
+        order = sorted(range(len(chunks)), key=lambda i: (len(chunks[i].tokens) > 1, chunks[i].end))
         self._sorted = [chunks[i] for i in order]
         self._firsts = np.array(list(accumulate((len(chunk.tokens) for chunk in self._sorted), initial=0)))
+        self._page_size = page_size
         self._device = device
         ids = np.concatenate([np.fromiter(chunk.tokens, np.int64, len(chunk.tokens)) for chunk in self._sorted])
-        positions = np.concatenate([np.arange(chunk.start, chunk.view.total_len) for chunk in self._sorted])
-        writes = np.concatenate([chunk.view.kv_rows(chunk.start) for chunk in self._sorted])
+        positions = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in self._sorted])
+        writes = np.concatenate([self._rows(chunk, chunk.start) for chunk in self._sorted])
         ends = dict(zip(order, self._firsts[1:].tolist(), strict=True))
         rows = [row for i, chunk in enumerate(chunks) for row in range(ends[i] - chunk.num_logits, ends[i])]
         self.input_ids = copy_to_device(ids, device)[None]
@@ -133,12 +122,12 @@ class StepBatch:
 
     @cached_property
     def _kv_rows(self) -> list[KVRows]:
-        return [chunk.view.kv_rows() for chunk in self._sorted]
+        return [self._rows(chunk) for chunk in self._sorted]
 
     @cached_property
     def decodes(self) -> list[DecodeGroup]:
         groups = []
-        for group in _similar([len(kv_rows) for kv_rows in self._kv_rows[: self._num_decodes]]):
+        for group in _similar([len(rows) for rows in self._kv_rows[: self._num_decodes]]):
             lens = np.array([len(self._kv_rows[i]) for i in group], np.int64)
             table = np.empty((len(group), lens.max()), np.int64)
             for row, i in zip(table, group, strict=True):
@@ -161,11 +150,11 @@ class StepBatch:
 
     @cached_property
     def pages(self) -> Pages:
-        lens = np.array([chunk.view.total_len for chunk in self._sorted], np.int32)
-        num_pages = [len(chunk.view.pages) for chunk in self._sorted]
+        lens = np.array([chunk.end for chunk in self._sorted], np.int32)
+        num_pages = [len(chunk.pages) for chunk in self._sorted]
         table = np.empty((len(self._sorted), max(num_pages)), np.int32)
         for row, chunk, num in zip(table, self._sorted, num_pages, strict=True):
-            row[:num] = chunk.view.pages
+            row[:num] = chunk.pages
             row[num:] = row[0]
         return Pages(
             query_starts=self._upload(self._firsts.astype(np.int32)),
@@ -179,6 +168,9 @@ class StepBatch:
     @property
     def _num_decodes(self) -> int:
         return sum(len(chunk.tokens) == 1 for chunk in self._sorted)
+
+    def _rows(self, chunk: Chunk, start: int = 0) -> KVRows:
+        return kv_rows(chunk.pages, self._page_size, start, chunk.end)
 
     def _upload(self, array: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> torch.Tensor:
         return copy_to_device(array, self._device)

@@ -15,7 +15,8 @@ import torch
 
 from aici_engine.cache.ids import PageId
 from aici_engine.device_copy import copy_to_device
-from aici_engine.model.batch import Chunk, Pages
+from aici_engine.model.batch import Pages
+from aici_engine.step_input import Chunk
 
 MAX_SIZE: Final = 256
 """Sequences. In larger batches, launching kernels is not the bottleneck."""
@@ -61,9 +62,9 @@ class PaddedBatch:
         kv_rows[:], lens[:] = self._spare * self._page_size, 1
         table = np.full((self._size, self._max_pages), self._spare, np.int32)
         for i, chunk in enumerate(chunks):
-            pages = chunk.view.pages[: chunk.start // self._page_size + 1]
+            pages = chunk.pages[: chunk.start // self._page_size + 1]
             table[i, : len(pages)] = pages
-            ids[i], positions[i], lens[i] = chunk.tokens[0], chunk.start, chunk.view.total_len
+            ids[i], positions[i], lens[i] = chunk.tokens[0], chunk.start, chunk.end
             kv_rows[i] = pages[-1] * self._page_size + chunk.start % self._page_size
         starts = np.concatenate([[0], lens.cumsum()])
         numbers = np.concatenate([rows.reshape(-1), starts, table.reshape(-1)]).astype(np.int32)

@@ -11,8 +11,9 @@ from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model import cuda_graphs, flash_attention
 from aici_engine.model.attention import AttentionKernel, StepContext
-from aici_engine.model.batch import Chunk, StepBatch
+from aici_engine.model.batch import StepBatch
 from aici_engine.model.cuda_graphs import PaddedBatch, Record, RecordedSteps
+from aici_engine.step_input import Chunk
 
 
 class HuggingFaceModel:
@@ -73,7 +74,7 @@ class HuggingFaceModel:
     def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         recorded = self._steps.get(id(storage))
         logits = None if recorded is None else recorded(chunks)
-        return self._run(storage, StepBatch(chunks, self.device)) if logits is None else logits
+        return self._run(storage, StepBatch(chunks, storage.page_size, self.device)) if logits is None else logits
 
     def _run(self, storage: KVStorage, batch: StepBatch | PaddedBatch) -> torch.Tensor:
         output = self.module(

@@ -7,7 +7,7 @@ import torch
 
 from aici_base.ids import TokenId
 from aici_engine.cache.storage import KVStorage, LayerShape
-from aici_engine.model.batch import Chunk
+from aici_engine.step_input import Chunk
 
 
 class Model(Protocol):

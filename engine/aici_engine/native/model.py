@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from aici_engine.cache.storage import KVStorage, LayerShape
-from aici_engine.model.batch import Chunk
 from aici_engine.native.bindings import CBatch, CDecoder, CLayer, CMatrix, CStorage, Format
 from aici_engine.native.matrix_layout import matrix
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.paged_attention import CACHE_FORMATS
 from aici_engine.native.thread_pool import ThreadPool
+from aici_engine.step_input import Chunk
 
 FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
 _NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp", "query_norm", "key_norm")
@@ -77,9 +77,9 @@ class NativeModel:
 
     def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         first = _starts(len(chunk.tokens) for chunk in chunks)
-        page_at = _starts(len(chunk.view.pages) for chunk in chunks)
+        page_at = _starts(len(chunk.pages) for chunk in chunks)
         tokens = np.fromiter(itertools.chain.from_iterable(chunk.tokens for chunk in chunks), np.int32, first[-1])
-        pages = np.fromiter(itertools.chain.from_iterable(chunk.view.pages for chunk in chunks), np.int32, page_at[-1])
+        pages = np.fromiter(itertools.chain.from_iterable(chunk.pages for chunk in chunks), np.int32, page_at[-1])
         start = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
         rows = np.fromiter(_logit_rows(chunks, first[1:]), np.int32)
         arrays = (tokens, first, start, page_at, pages, rows)

@@ -17,6 +17,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cache.storage import KVStorage
+from aici_engine.cache.view import KVRows, kv_rows
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.control.runtime import NoRuntime
 from aici_engine.control.session import GuestSession
@@ -24,7 +25,6 @@ from aici_engine.engine import Engine
 from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
-from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall, Request
@@ -32,6 +32,7 @@ from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence as EngineSequence
+from aici_engine.step_input import Chunk
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
@@ -63,13 +64,16 @@ class ReadingModel(Model):
         keys = self._keys.reshape(-1, self._page_size)
         keys[target] = keys[source]
 
+    def _rows(self, chunk: Chunk) -> KVRows:
+        return kv_rows(chunk.pages, self._page_size, 0, chunk.end)
+
     def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
         for chunk in chunks:
-            self._keys[chunk.view.kv_rows()[chunk.start :]] = chunk.tokens
+            self._keys[self._rows(chunk)[chunk.start :]] = chunk.tokens
             self.num_computed += len(chunk.tokens)
         rows = []
         for chunk in chunks:
-            tokens = self._keys[chunk.view.kv_rows()].tolist()
+            tokens = self._keys[self._rows(chunk)].tolist()
             for end in range(len(tokens) - chunk.num_logits, len(tokens)):
                 row = torch.zeros(VOCAB_SIZE)
                 row[next_token(tokens[: end + 1])] = 9.0

@@ -5,11 +5,10 @@ import torch
 
 from aici_base.ids import SeqId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.view import KVCacheView
-from aici_engine.model.batch import Chunk
 from aici_engine.model.cuda_graphs import Record, Run, record
 from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.load import adopt
+from aici_engine.step_input import Chunk
 from tests.engine.model.test_flash_attention import GPU, Reference, with_kernel
 from tests.engine.model.test_models import LENGTHS, NEAR, PAGE_SIZE, Runner, build, sequences
 
@@ -103,8 +102,7 @@ def test_on_a_gpu_a_replayed_step_gives_what_a_launched_one_gives() -> None:
         runs = with_kernel(model, varlen_attn, page_size=256, record=by)
         storage, rows = runs.make_storage(num_pages=3, page_size=256), []
         for start, end in ((0, 20), (20, 21), (21, 22), (22, 23)):
-            views = [KVCacheView(storage, [PageId(i)], end) for i in range(3)]
-            chunks = [Chunk(view, sequences()[3][start + i : end + i], start, 1) for i, view in enumerate(views)]
+            chunks = [Chunk(SeqId(i), sequences()[3][start + i : end + i], start, [PageId(i)], 1) for i in range(3)]
             rows.append(runs.forward(storage, chunks).clone())
         return torch.cat(rows)
 

@@ -15,15 +15,14 @@ from torch.nn.attention.varlen import varlen_attn
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import LayerShape
-from aici_engine.cache.view import KVCacheView
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.model import flash_attention
-from aici_engine.model.batch import Chunk
 from aici_engine.model.cuda_graphs import Record, Run
 from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.load import adopt
 from aici_engine.request import Request
+from aici_engine.step_input import Chunk
 from tests.engine.model.test_models import NEAR, PAGE_SIZE, Runner, build, sequences
 from tests.engine.support import encode
 
@@ -135,8 +134,10 @@ def test_a_step_asks_a_device_for_nothing_and_stays_there(family: str, page_size
     storage = paged.make_storage(num_pages=40, page_size=page_size)
 
     def step(*ends: tuple[int, int]) -> torch.Size:
-        views = [(start, KVCacheView(storage, [PageId(i), PageId(20 + i)], end)) for i, (start, end) in enumerate(ends)]
-        chunks = [Chunk(view, sequences()[3][start : view.total_len], start, 1) for start, view in views]
+        chunks = [
+            Chunk(SeqId(i), sequences()[3][start:end], start, [PageId(i), PageId(20 + i)], 1)
+            for i, (start, end) in enumerate(ends)
+        ]
         logits = paged.forward(storage, chunks)
         assert logits.device == NOWHERE
         assert logits.dtype == torch.float32

@@ -15,8 +15,6 @@ import transformers as tf
 from aici_base.errors import UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.view import KVCacheView
-from aici_engine.model.batch import Chunk
 from aici_engine.model.interface import Model
 from aici_engine.model.load import adopt, load_model
 from aici_engine.native.backend import unsupported_reason
@@ -26,6 +24,7 @@ from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.native.thread_pool import ThreadPool
+from aici_engine.step_input import Chunk
 
 SMALL: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -142,8 +141,7 @@ class Runner:
             if not self.cache.holds(seq_id):
                 self.cache.add(seq_id)
             assert self.cache.reserve(seq_id, end)
-            view = KVCacheView(self.storage, self.cache.page_table(seq_id), end)
-            chunks.append(Chunk(view, tokens[start:end], start, 1))
+            chunks.append(Chunk(seq_id, tokens[start:end], start, self.cache.page_table(seq_id), 1))
         logits = self.model.forward(self.storage, chunks)
         for seq_id, tokens, _, end in work:
             self.cache.advance(seq_id, tokens, end)

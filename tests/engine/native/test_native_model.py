@@ -11,10 +11,8 @@ import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aici_base.ids import TokenId
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.view import KVCacheView
-from aici_engine.model.batch import Chunk
 from aici_engine.model.load import adopt
 from aici_engine.native import library
 from aici_engine.native.backend import unsupported_reason
@@ -23,6 +21,7 @@ from aici_engine.native.cpu_levels import features, levels
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.thread_pool import ThreadPool
+from aici_engine.step_input import Chunk
 
 ABLE = [level.name for level in levels() if level.needs <= features()]
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
@@ -118,8 +117,8 @@ class Runner:
         chunks = []
         for i, count in counts.items():
             start, end = self.done[i], self.done[i] + count
-            view = KVCacheView(self.storage, self.pages[i][: -(-end // PAGE_SIZE)], end)
-            chunks.append(Chunk(view, self.sequences[i].tokens[start:end], start, count))
+            pages = self.pages[i][: -(-end // PAGE_SIZE)]
+            chunks.append(Chunk(SeqId(i), self.sequences[i].tokens[start:end], start, pages, count))
             self.done[i] = end
         rows = iter(self.model.forward(self.storage, chunks).clone())
         for i, count in counts.items():

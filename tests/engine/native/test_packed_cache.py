@@ -11,17 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from aici_base.ids import TokenId
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.view import KVCacheView
 from aici_engine.config import Dtype, EngineConfig
-from aici_engine.model.batch import Chunk
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.quantize import dequantize, is_grouped, quantize_int4
 from aici_engine.native import packed_cache
 from aici_engine.native.backend import make_model
 from aici_engine.native.bindings import Format
 from aici_engine.native.model import NativeModel
+from aici_engine.step_input import Chunk
 from tests.engine.native.test_native_model import ABLE, module_of
 
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
@@ -39,8 +38,8 @@ def logits(folder: Path, dtype: Dtype) -> torch.Tensor:
     assert isinstance(model, NativeModel)
     storage = model.make_storage(num_pages=2, page_size=16)
     tokens = [TokenId(token) for token in range(3, 20)]
-    view = KVCacheView(storage, [PageId(1), PageId(0)], len(tokens))
-    return model.forward(storage, [Chunk(view, tokens, 0, len(tokens))]).clone()
+    pages = [PageId(1), PageId(0)]
+    return model.forward(storage, [Chunk(SeqId(1), tokens, 0, pages, len(tokens))]).clone()
 
 
 def files(folder: Path) -> list[str]:

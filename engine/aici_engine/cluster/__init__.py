@@ -1,0 +1,1 @@
+"""One model over several machines: a pipeline of stages, each a range of layers in a process of its own."""

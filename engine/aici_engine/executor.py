@@ -1,0 +1,50 @@
+"""The seam between the engine's loop and the place where the model runs."""
+
+from typing import Protocol
+
+import torch
+
+from aici_base.errors import UnavailableError
+from aici_base.ids import TokenId
+from aici_engine.step_input import StepInput
+
+
+class StateLostError(UnavailableError):
+    """The executor has lost the keys and values of all pages, and may get an empty cache back (`Executor.restore`)."""
+
+
+class PendingStep(Protocol):
+    """A forward pass that has begun."""
+
+    def logits(self) -> torch.Tensor:
+        """Wait for the pass, and return logits (R, vocab_size) in f32: `num_logits` rows per chunk, in their order.
+
+        Call once. The caller may overwrite the rows; the next call of any pending step invalidates them. Raises
+        StateLostError if all pages are lost, and another AiciError if only this step failed.
+        """
+
+
+class Executor(Protocol):
+    """Owns the storage of the keys and values, and computes steps in the order of `begin`.
+
+    `depth`: steps worth having in flight; 1 where the computing is in this process. With depth 1, `begin` computes.
+    """
+
+    depth: int
+    vocab_size: int
+    context: int
+    eos_tokens: frozenset[TokenId]
+    num_pages: int
+    page_size: int
+    device: torch.device
+
+    def begin(self, step: StepInput) -> PendingStep:
+        """Start a forward pass. Raises as `PendingStep.logits` does."""
+
+    def restore(self, wait_s: float) -> bool:
+        """After StateLostError: wait at most `wait_s` seconds for an empty cache. Return whether there is one.
+
+        Steps that were in flight are gone. Call again until the answer is True.
+        """
+
+    def close(self) -> None: ...

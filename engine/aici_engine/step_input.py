@@ -1,0 +1,45 @@
+"""A step as plain data: what an executor computes. Holds no tensors, no sequences and no storage."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aici_base.ids import SeqId, TokenId
+from aici_engine.cache.ids import PageId
+
+
+class Chunk(NamedTuple):
+    """Tokens of one sequence that a step computes: positions `start` to `start + len(tokens) - 1`.
+
+    `pages`: the page table of the sequence, complete for these positions. The list belongs to the cache and is valid
+    until the next change of the cache; an executor that keeps the pages longer copies them. The step returns logits for
+    the last `num_logits` tokens of the chunk.
+    """
+
+    seq_id: SeqId
+    tokens: Sequence[TokenId]
+    start: int
+    pages: Sequence[PageId]
+    num_logits: int
+
+    @property
+    def end(self) -> int:
+        """The number of tokens of the sequence after the step."""
+        return self.start + len(self.tokens)
+
+
+class PageCopy(NamedTuple):
+    """Copy the keys and values of page `source` to page `target`, in all layers."""
+
+    source: PageId
+    target: PageId
+
+
+class StepInput(NamedTuple):
+    """One forward pass. An executor first makes `copies`, in order, then computes `chunks`.
+
+    `forgotten`: sequences without pages since the last step; executors that mirror page tables drop them.
+    """
+
+    chunks: Sequence[Chunk]
+    copies: Sequence[PageCopy] = ()
+    forgotten: Sequence[SeqId] = ()
