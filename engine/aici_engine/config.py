@@ -42,6 +42,13 @@ class EngineConfig:
     pass, and the model does not wait for the controller. If the controller then forces a token after all, a forward
     pass is lost: about the time that twelve steps without a wait save.
 
+    `stages`: addresses `tcp://HOST:PORT#KEY` of the stages of a pipeline (`aici stage`), in the order of the layers;
+    without addresses the whole model runs in this process. `cuts`: the first layer after every stage; this process
+    computes the layers from the last cut on. Without cuts, the layers are divided by the memory of the machines.
+    `token_file`: the file with the token of the cluster; `None` takes `cluster-token` in the folder of settings.
+    `depth`: the most steps in flight; `None` takes the number of stages + 1. `replay_timeout_s`: if a stage is lost,
+    requests wait this many seconds for the stage to come back, and are then computed anew; later they fail.
+
     Raises UsageError for a value out of range, or values that exclude each other.
     """
 
@@ -58,6 +65,11 @@ class EngineConfig:
     num_threads: int | None = None
     prefix_cache: bool = True
     calm_rounds: int = 12
+    stages: tuple[str, ...] = ()
+    cuts: tuple[int, ...] = ()
+    token_file: Path | None = None
+    depth: int | None = None
+    replay_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -77,6 +89,7 @@ class EngineConfig:
             "max_context",
             "num_threads",
             "calm_rounds",
+            "depth",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -99,3 +112,17 @@ class EngineConfig:
                 f"max_batch_tokens ({self.max_batch_tokens}) must exceed max_num_seqs ({self.max_num_seqs})",
                 hint="raise max_batch_tokens: prompts need room beside the decoding sequences",
             )
+        self._check_pipeline()
+
+    def _check_pipeline(self) -> None:
+        if self.cuts and len(self.cuts) != len(self.stages):
+            raise UsageError(
+                f"there are {len(self.cuts)} cuts for {len(self.stages)} stages",
+                hint="give one cut per stage: the number of the first layer after the stage",
+            )
+        if list(self.cuts) != sorted(self.cuts) or any(cut < 0 for cut in self.cuts):
+            raise UsageError(f"cuts must be layers in ascending order, not {','.join(map(str, self.cuts))}")
+        if len(set(self.stages)) < len(self.stages):
+            raise UsageError("a stage is listed twice", hint="start one `aici stage` for every address")
+        if not 0.0 < self.replay_timeout_s < float("inf"):
+            raise UsageError(f"replay_timeout_s must be above 0, not {self.replay_timeout_s}")
