@@ -1,0 +1,187 @@
+"""A child process that is started again whenever it ends."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from aici_runtime import process
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 10.0
+_CALM_S = 30.0
+"""After a life of this length, the next start does not wait."""
+_LAST_LINES = 20
+_READ_BYTES = 1 << 16
+
+
+class KeptProcess:
+    """Starts a command, reads its standard output until a line says that the process is ready, and starts it again when
+    it ends.
+
+    The owner has a loop: wait until a descriptor of `fds` is readable or `deadline` is over, then call `advance`.
+    Nothing else blocks or takes time. `is_ready` looks at each line of standard output and returns the text that
+    `answer` holds from then on, or None. A process that is not ready after `ready_timeout_s` seconds is killed.
+    `may_start`: return False to put a start off for a moment, for example because a server cannot be reached.
+
+    The child is the leader of a process group, and the kernel kills the child when the owner's thread ends.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        is_ready: Callable[[str], str | None],
+        ready_timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        may_start: Callable[[], bool] = lambda: True,
+        quiet: bool = False,
+    ) -> None:
+        self.command = list(command)
+        self.answer: str | None = None
+        self.num_starts = 0
+        self._is_ready = is_ready
+        self._ready_timeout_s = ready_timeout_s
+        self._environment = None if environment is None else {**os.environ, **environment}
+        self._may_start = may_start
+        self._quiet = quiet
+        self._pause_s = 0.0
+        self._start_at: float | None = time.monotonic()
+        self._started_at = 0.0
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._pidfd = self._output = -1
+        self._unread = b""
+        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None between two lives."""
+        return None if self._popen is None else self._popen.pid
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last start."""
+        return time.monotonic() - self._started_at if self.num_starts else 0.0
+
+    @property
+    def fds(self) -> list[int]:
+        return [fd for fd in (self._pidfd, self._output) if fd >= 0]
+
+    @property
+    def deadline(self) -> float | None:
+        """The time (`time.monotonic`) at which `advance` has something to do, or None."""
+        if self._popen is None:
+            return self._start_at
+        return None if self.answer is not None else self._started_at + self._ready_timeout_s
+
+    def last_words(self) -> str:
+        """Return the last lines of the output."""
+        return "\n".join(self._lines)
+
+    def advance(self) -> None:
+        """Read output, notice an end or a deadline, and start the process if it is time."""
+        self._read()
+        if self._popen is not None and process.has_ended(self._pidfd):
+            self._forget()
+        now = time.monotonic()
+        if self._popen is None:
+            if self._start_at is not None and now >= self._start_at:
+                if self._may_start():
+                    self._start()
+                else:
+                    self._put_off(now)
+        elif self.answer is None and now >= self._started_at + self._ready_timeout_s:
+            self._lines.append(f"not ready after {self._ready_timeout_s:g} s")
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the process and its group. The process is started again."""
+        if self._popen is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)  # not reaped yet: the number cannot belong to a stranger
+
+    def end(self, grace_s: float = 0.0) -> None:
+        """End the process for good: SIGTERM and `grace_s` seconds, then SIGKILL for the whole group."""
+        self._start_at = None
+        if self._popen is None:
+            return
+        if grace_s:
+            process.kill(self._pidfd, signal.SIGTERM)
+            deadline = time.monotonic() + grace_s
+            while not process.has_ended(self._pidfd, 0.05) and time.monotonic() < deadline:
+                self._read()  # a full pipe would hold the process up
+        self.kill()
+        self._popen.wait()
+        self._forget()
+        self._start_at = None
+
+    def _start(self) -> None:
+        parent = os.getpid()
+        self._popen = subprocess.Popen(
+            self.command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if self._quiet else None,
+            process_group=0,
+            preexec_fn=lambda: process.die_with_parent(parent),
+        )
+        assert self._popen.stdout is not None
+        self._pidfd = os.pidfd_open(self._popen.pid)
+        self._output = self._popen.stdout.fileno()
+        os.set_blocking(self._output, False)
+        self._started_at = time.monotonic()
+        self._unread = b""
+        self._lines.clear()
+        self.num_starts += 1
+
+    def _read(self) -> None:
+        while self._output >= 0:
+            try:
+                data = os.read(self._output, _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_output()
+                return
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            for line in lines:
+                self._take(line.decode(errors="replace"))
+
+    def _take(self, line: str) -> None:
+        self._lines.append(line)
+        if self.answer is None:
+            self.answer = self._is_ready(line)
+        elif not self._quiet:
+            print(line, file=sys.stderr)  # noqa: T201  a child's output is not this process's result
+
+    def _forget(self) -> None:
+        """Reap the process and plan the next start."""
+        assert self._popen is not None
+        self._read()
+        self.kill()  # the rest of the group
+        self._popen.wait()
+        self._close_output()
+        os.close(self._pidfd)
+        self._popen, self._pidfd, self.answer = None, -1, None
+        now = time.monotonic()
+        if now - self._started_at >= _CALM_S:
+            self._pause_s = 0.0
+            self._start_at = now
+        else:
+            self._put_off(now)
+
+    def _put_off(self, now: float) -> None:
+        self._start_at = now + self._pause_s
+        self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+
+    def _close_output(self) -> None:
+        if self._output >= 0:
+            assert self._popen is not None
+            assert self._popen.stdout is not None
+            self._popen.stdout.close()
+            self._output = -1
