@@ -6,7 +6,7 @@ here. To run a family on the C decoder:
 1. Add the prefix of the transformers class (`Llama` for `LlamaForCausalLM`) to `FAMILIES` below.
 2. If the modules have other names than Llama's, map them as `gpt2_names.py` does, in `from_transformers.text_decoder`.
 3. If the family computes something new, add a field to `DecoderConfig` (`from_transformers.py`), fill the field in
-   `extract`, and add the same field to `CDecoder` (`bindings.py`), to `_SAME_NAMES` (`model.py`) and to `aici_decoder`
+   `extract`, and add the same field to `CDecoder` (`bindings.py`), to `_SAME_NAMES` (`stage.py`) and to `aici_decoder`
    (`src/decoder.c`). A new RoPE type with fixed frequencies needs only a name in `_ROPE_TYPES`.
 4. If GGUF metadata needs completion, add the keys to `_KEYS` in `store/gguf_config.py`.
 5. Tests: a tiny configuration in `FAMILIES` and the name in `NATIVE` of `tests/engine/model/test_models.py` compare the
@@ -33,7 +33,7 @@ from aici_engine.native.from_transformers import activation_of, text_decoder
 from aici_engine.native.library import load
 from aici_engine.native.linear import linears, use_integers
 from aici_engine.native.matrix_layout import LANES
-from aici_engine.native.model import FORMATS, NativeModel
+from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.paged_attention import MAX_HEAD_DIM, PagedKernel, fits
 from aici_engine.native.thread_pool import ThreadPool
@@ -47,6 +47,7 @@ FAMILIES: Final = frozenset(
 ) | {"Gemma3ForConditionalGeneration", "GPT2LMHeadModel"}
 _ROPE_TYPES: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
 """RoPE types with frequencies that do not depend on the sequence. For longrope this holds within the served context."""
+FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
 _LOSSLESS: Final = 1e-4
 """Largest relative error of a matrix that counts as lossless. Packing weights again loses less if the weights were
 stored in the same format; rounding other weights loses a hundred times as much."""

@@ -131,14 +131,16 @@ def declare(library: ctypes.CDLL) -> None:
     library.aici_linear.restype = None
     library.aici_decoder_memory.argtypes = [POINTER(CDecoder), c_int32]
     library.aici_decoder_memory.restype = c_size_t
-    library.aici_decoder_step.argtypes = [
+    library.aici_decoder_stage.argtypes = [
         c_void_p,
         POINTER(CDecoder),
         POINTER(CStorage),
         POINTER(CBatch),
         c_void_p,
         c_void_p,
+        c_void_p,
+        c_void_p,
     ]
-    library.aici_decoder_step.restype = None
+    library.aici_decoder_stage.restype = None
     library.aici_attend.argtypes = [c_void_p, POINTER(CAttention)]
     library.aici_attend.restype = None

@@ -12,6 +12,7 @@ import torch
 
 from aici_base.ids import TokenId
 from aici_engine.model.huggingface import HuggingFaceModel
+from aici_engine.model.stage_model import LayerRange
 from aici_engine.native import gpt2_names
 from aici_engine.native.bindings import Format
 from aici_engine.native.matrix_layout import LANES, pack
@@ -33,12 +34,14 @@ _ACTIVATIONS: Final = (Activation(1.0, 0.0), Activation(1.5957691216, 0.07135481
 class DecoderConfig:
     """The configuration of the C decoder. `aici_decoder` in `src/decoder.c` explains the fields with the same names.
 
-    `weight_format`: of the layers. `head_dim`: numbers per attention head. `rotary_dim`: how many of them RoPE rotates.
-    `windows`, `ropes`: per layer, the sliding window (0: none) and the index of the rotary embedding. `rope_scales`:
-    per rotary embedding. `name`, `vocab_size`, `context`, `eos_tokens`: see `Model`.
+    `part`: the layers that the weights are for. `weight_format`: of the layers. `head_dim`: numbers per attention head.
+    `rotary_dim`: how many of them RoPE rotates. `windows`, `ropes`: per layer of `part`, the sliding window (0: none)
+    and the index of the rotary embedding. `rope_scales`: per rotary embedding. `name`, `vocab_size`, `context`,
+    `eos_tokens`: see `Model`.
     """
 
     name: str
+    part: LayerRange
     weight_format: Format
     hidden_size: int
     intermediate_size: int
@@ -87,6 +90,7 @@ def extract(model: HuggingFaceModel, weights: Format) -> tuple[DecoderConfig, di
     embedding_scale = float(getattr(embedding, "embed_scale", 1.0)) * getattr(config, "embedding_multiplier", 1.0)
     decoder_config = DecoderConfig(
         name=model.name,
+        part=LayerRange(0, len(decoder.layers), embedding=True, head=True),
         weight_format=weights,
         hidden_size=config.hidden_size,
         intermediate_size=decoder.layers[0].mlp.down_proj.weight.shape[1],

@@ -15,6 +15,7 @@ import torch
 
 from aici_base.cache_files import write_atomically
 from aici_engine.model.huggingface import HuggingFaceModel
+from aici_engine.model.stage_model import LayerRange
 from aici_engine.native import from_transformers
 from aici_engine.native.bindings import Format
 from aici_engine.native.from_transformers import DecoderConfig
@@ -70,7 +71,8 @@ class PackedWeights:
         if size != len(memory) or checksum != zlib.crc32(text):
             raise ValueError(f"{path} is damaged")
         description = json.loads(text)
-        config = description["config"] | {"weight_format": Format(description["config"]["weight_format"])}
+        config = description["config"]
+        config |= {"weight_format": Format(config["weight_format"]), "part": LayerRange(**config["part"])}
         return cls(DecoderConfig(**config), _views(memory, description["tensors"]), memory)
 
     def parts(self, name: str) -> dict[str, torch.Tensor]:

@@ -1,8 +1,9 @@
-/* One step of a decoder (Llama and its relatives, GPT-2): from token ids to logits. Differences between model families
-   are data in `aici_decoder` and `aici_layer`. Constant factors were folded into the weights when the weights were
-   packed (`../from_transformers.py`). */
+/* One step of a decoder (Llama and its relatives, GPT-2): from token ids to logits, or the part of a stage. Differences
+   between model families are data in `aici_decoder` and `aici_layer`. Constant factors were folded into the weights when
+   the weights were packed (`../from_transformers.py`). */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attention.h"
 #include "linear.h"
@@ -31,7 +32,7 @@ typedef struct {
   const float *rope_scales;             /* (num_ropes): factor of cosines and sines */
   const float *norm;                    /* (hidden_size), or (2, hidden_size) with layer_norm, as in every layer */
   aici_matrix embedding, positions, head; /* positions: learned, added to the embedding; null values: none */
-  const aici_layer *layers;
+  const aici_layer *layers;             /* those of the stage */
 } aici_decoder;
 
 typedef struct {
@@ -43,6 +44,8 @@ typedef struct {
   const aici_decoder *model;
   const aici_storage *storage;
   const aici_batch *batch;
+  const char *before;                   /* states of the layers before, or null */
+  int has_head;
   float *logits;                        /* (num_logits, rows of the head) */
   int32_t *positions;                   /* (tokens): position of each token in its sequence */
   int32_t *kv_rows;                  /* (tokens): where the token's keys go: page * page_size + offset */
@@ -170,6 +173,11 @@ static void embed(const step *s, range tokens) {
   }
 }
 
+static void take_states(const step *s, range tokens) {
+  const size_t row = (size_t)s->model->hidden_size, first = (size_t)tokens.first * row;
+  memcpy(s->states + first, s->before + first * sizeof(float), (size_t)(tokens.last - tokens.first) * row * sizeof(float));
+}
+
 static void softcap_logits(const step *s, range lanes) {
   const float softcap = s->model->logit_softcap;
   float *logits = s->logits + (size_t)lanes.first * LANES;
@@ -182,8 +190,9 @@ static void run(aici_pool *pool, int thread, void *argument) {
   const aici_batch *batch = s->batch;
   const int count = batch->num_tokens, threads = pool_size(pool);
   const range own = share(count, thread, threads);
-  embed(s, own);
-  angles(s, own);
+  if (s->before) take_states(s, own);
+  else embed(s, own);
+  if (m->num_layers) angles(s, own);
   const int attended = m->num_heads * m->head_dim;
   activations from_attention = s->hidden_input;
   from_attention.columns = attended;
@@ -212,6 +221,7 @@ static void run(aici_pool *pool, int thread, void *argument) {
     pool_barrier(pool);
     add_projection(pool, s, &layer->down, &s->mlp_input, layer->after_mlp, own);
   }
+  if (!s->has_head) return;
   pool_barrier(pool);
   /* Only the requested rows pass the head. */
   float normal[m->hidden_size];
@@ -242,16 +252,22 @@ AICI_EXPORT size_t aici_decoder_memory(const aici_decoder *m, int32_t num_tokens
          activations_size(num_tokens, m->intermediate_size);
 }
 
-/* `memory`: aici_decoder_memory bytes, aligned to 64; scratch, free to reuse after the call. The caller guarantees:
-   token ids are rows of the embedding; each chunk has pages for all positions; num_logits is at most num_tokens. */
-AICI_EXPORT void aici_decoder_step(aici_pool *pool, const aici_decoder *m, const aici_storage *storage,
-                                   const aici_batch *batch, char *memory, float *logits) {
+/* One step of a stage: all layers of a model, or a part of them, perhaps none.
+   `before`: (tokens, hidden_size) floats at any address, the states of the layers before; null: tokens are embedded.
+   `after`: (tokens, hidden_size), takes the states of the last layer, and the head is left out; null: `logits` are
+   computed. `memory`: aici_decoder_memory bytes, aligned to 64; scratch, free to reuse after the call. The caller
+   guarantees: token ids are rows of the embedding; each chunk has pages for all positions; num_logits is at most
+   num_tokens. Without layers, a batch with `before` needs no chunks. */
+AICI_EXPORT void aici_decoder_stage(aici_pool *pool, const aici_decoder *m, const aici_storage *storage,
+                                    const aici_batch *batch, char *memory, const void *before, float *after,
+                                    float *logits) {
   const size_t n = (size_t)batch->num_tokens;
   const int attended = m->num_heads * m->head_dim, wide = attended > m->hidden_size ? attended : m->hidden_size;
-  step s = {.model = m, .storage = storage, .batch = batch, .logits = logits};
+  step s = {.model = m, .storage = storage, .batch = batch, .before = before, .has_head = !after, .logits = logits};
   s.positions = carve(&memory, n * 4);
   s.kv_rows = carve(&memory, n * 4);
   s.states = carve(&memory, n * (size_t)m->hidden_size * 4);
+  if (after) s.states = after;
   s.qkv = carve(&memory, n * (size_t)qkv_size(m) * 4);
   s.attended = carve(&memory, n * (size_t)attended * 4);
   s.mlp = carve(&memory, n * (size_t)gate_up_size(m) * 4);

@@ -1,0 +1,156 @@
+"""The C decoder as a `StageModel`."""
+
+import ctypes
+import itertools
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import torch
+
+from aici_engine.cache.storage import KVStorage, LayerShape
+from aici_engine.model.stage_model import StageModel
+from aici_engine.native.bindings import CBatch, CDecoder, CLayer, CMatrix, CStorage, Format
+from aici_engine.native.matrix_layout import matrix
+from aici_engine.native.packed_weights import PackedWeights
+from aici_engine.native.paged_attention import CACHE_FORMATS
+from aici_engine.native.thread_pool import ThreadPool
+from aici_engine.step_input import Chunk
+
+_NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp", "query_norm", "key_norm")
+_SAME_NAMES: Final = (
+    *("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "rotary_dim"),
+    *("joint_qk_norms", "layer_norm", "gated_mlp"),
+    *("norm_eps", "embedding_scale", "query_scale", "attention_softcap", "logit_softcap"),
+)
+"""Fields with the same name and meaning in DecoderConfig and CDecoder."""
+
+
+class NativeStage(StageModel):
+    """A range of layers whose whole step runs in C, on the CPU.
+
+    Invariant: a row of logits depends, to the last bit, only on the tokens of its sequence. Other sequences of the
+    batch, the split into chunks and into stages, the number of threads and the CPU level have no effect.
+
+    With f32 weights, all numbers are f32. Otherwise attention multiplies bf16 numbers; sums below 2^-126 may be 0 at
+    one level and not at another. Inputs of matrices are bf16, or for integer weights bytes in groups of 32 with a
+    scale. States between layers are f32 in all formats.
+    """
+
+    states_dtype = torch.float32
+    device = torch.device("cpu")
+
+    def __init__(self, packed: PackedWeights, pool: ThreadPool) -> None:
+        config = packed.config
+        self.part = config.part
+        self.hidden_size = config.hidden_size
+        self.vocab_size = config.vocab_size
+        self.dtype = torch.float32 if config.weight_format is Format.F32 else torch.bfloat16
+        self.layers = [LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)] * len(config.windows)
+        self._packed = packed
+        self._c = _structure(packed)
+        self._storages: weakref.WeakKeyDictionary[KVStorage, CStorage] = weakref.WeakKeyDictionary()
+        self._result = torch.empty(0, 0)
+        self._pool = pool
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights. A step reads all of them, except an untied embedding."""
+        return len(self._packed.memory)
+
+    @property
+    def token_bytes(self) -> int:
+        return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
+
+    def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
+        """Allocate the KV cache. Pages are in the usual order; the layout inside a page is private to the kernels."""
+        storage = KVStorage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
+        pointers = ctypes.c_void_p * len(self.layers)
+        self._storages[storage] = CStorage(
+            pointers(*(tensor.data_ptr() for tensor in storage.keys)),
+            pointers(*(tensor.data_ptr() for tensor in storage.values)),
+            CACHE_FORMATS[self.dtype],
+            page_size,
+        )
+        return storage
+
+    def run(self, storage: KVStorage, chunks: Sequence[Chunk], states: torch.Tensor | None) -> torch.Tensor:
+        """See StageModel. `states`: f32, contiguous, at any address."""
+        part = self.part
+        first = _starts(len(chunk.tokens) for chunk in chunks)
+        page_at = _starts(len(chunk.pages) for chunk in chunks)
+        ids = itertools.chain.from_iterable(chunk.tokens for chunk in chunks) if part.embedding else ()
+        tokens = np.fromiter(ids, np.int32, first[-1] if part.embedding else 0)
+        pages = np.fromiter(itertools.chain.from_iterable(chunk.pages for chunk in chunks), np.int32, page_at[-1])
+        start = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
+        rows, num_tokens = np.fromiter(_logit_rows(chunks, first[1:]), np.int32), int(first[-1])
+        if states is not None and not part.num_layers:  # The head alone: `states` has only the rows with logits.
+            num_tokens, chunks, rows = len(states), (), np.arange(len(states), dtype=np.int32)
+        arrays = (tokens, first, start, page_at, pages, rows)
+        batch = CBatch(num_tokens, len(chunks), len(rows), *(array.ctypes.data for array in arrays))
+        result = self._result_for(len(rows) if part.head else num_tokens)
+        library = self._pool.library
+        library.aici_decoder_stage(
+            self._pool.pointer,
+            self._c,
+            self._storages[storage],
+            batch,
+            self._pool.scratch(library.aici_decoder_memory(self._c, num_tokens)),
+            None if states is None else states.data_ptr(),
+            None if part.head else result.data_ptr(),
+            result.data_ptr() if part.head else None,
+        )
+        return result[:, : self.vocab_size] if part.head else result
+
+    def _result_for(self, num_rows: int) -> torch.Tensor:
+        """Reuse memory between steps: fresh memory would cost more than sampling."""
+        if len(self._result) < num_rows:
+            self._result = torch.empty(num_rows, self._c.head.rows if self.part.head else self.hidden_size)
+        return self._result[:num_rows]
+
+
+def _structure(packed: PackedWeights) -> CDecoder:
+    """Build the C structure. Its pointers refer to `packed`, which must outlive the structure."""
+    config, tensors = packed.config, packed.tensors
+
+    def vector(name: str) -> int | None:
+        return tensors[name].data_ptr() if name in tensors else None
+
+    def whole(name: str, form: Format) -> CMatrix:
+        parts = packed.parts(name)
+        return matrix(parts, form) if parts else CMatrix()
+
+    layers = [
+        CLayer(
+            **{name: vector(f"layers.{i}.{name}") for name in _NORMS},
+            **{name: whole(f"layers.{i}.{name}", config.weight_format) for name in ("qkv", "out", "gate_up", "down")},
+            window=window,
+            rope=rope,
+        )
+        for i, (window, rope) in enumerate(zip(config.windows, config.ropes, strict=True), config.part.first)
+    ]
+    return CDecoder(
+        num_layers=len(layers),
+        **{name: getattr(config, name) for name in _SAME_NAMES},
+        num_ropes=len(config.rope_scales),
+        activation_linear=config.activation[0],
+        activation_cubic=config.activation[1],
+        inv_freqs=vector("inv_freqs"),
+        rope_scales=vector("rope_scales"),
+        norm=vector("norm"),
+        embedding=whole("embedding" if packed.parts("embedding") else "head", config.embedding_format),
+        positions=whole("positions", Format.F32),
+        head=whole("head", config.embedding_format),
+        layers=(CLayer * len(layers))(*layers),
+    )
+
+
+def _starts(lens: Iterator[int]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """Return the start of every item in a concatenation, followed by the total length."""
+    return np.array(list(itertools.accumulate(lens, initial=0)), np.int32)
+
+
+def _logit_rows(chunks: Sequence[Chunk], ends: Iterable[int]) -> Iterator[int]:
+    for chunk, end in zip(chunks, ends, strict=True):
+        yield from range(end - chunk.num_logits, end)
