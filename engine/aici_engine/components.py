@@ -17,6 +17,8 @@ from aici_engine.config import EngineConfig
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
+from aici_engine.executor import Executor
+from aici_engine.local_executor import LocalExecutor
 from aici_engine.loop import Loop
 from aici_engine.model.compute_device import ComputeDevice, choose_device
 from aici_engine.model_files import read_settings, read_tokenizer
@@ -66,20 +68,18 @@ def build_components(
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     compute = choose_device(config, has_gpu=torch.cuda.is_available())
-    model = make_model(config, compute)
+    executor = make_executor(config, compute)
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
     tokenizer = read_tokenizer(path)
-    if runtime.vocab_size > model.vocab_size:
+    if runtime.vocab_size > executor.vocab_size:
         raise UsageError(
-            f"the controllers' vocabulary has {runtime.vocab_size} tokens, the model only {model.vocab_size}",
+            f"the controllers' vocabulary has {runtime.vocab_size} tokens, the model only {executor.vocab_size}",
             hint="start the runtime with the tokenizer of the model",
         )
-    context = min(model.context, config.max_context or model.context)
-    num_pages = config.num_pages or _num_pages(config, compute, model, context)
-    storage = model.make_storage(num_pages=num_pages, page_size=compute.page_size)
-    cache = KVCache(num_pages=num_pages, page_size=compute.page_size, copier=storage, prefix_cache=config.prefix_cache)
-    eos_tokens = model.eos_tokens or frozenset({vocabulary.eos_token})
+    num_pages, page_size = executor.num_pages, executor.page_size
+    cache = KVCache(num_pages=num_pages, page_size=page_size, prefix_cache=config.prefix_cache)
+    eos_tokens = executor.eos_tokens or frozenset({vocabulary.eos_token})
     if runtime.vocab_size:
         eos_tokens |= {runtime.eos_token}
     output = EventOutput(vocabulary.token_bytes, on_step)
@@ -89,8 +89,7 @@ def build_components(
         return SeqId(next(ids))
 
     loop = Loop(
-        model=model,
-        storage=storage,
+        executor=executor,
         cache=cache,
         scheduler=Scheduler(
             cache,
@@ -101,25 +100,25 @@ def build_components(
         session=GuestSession(
             runtime,
             output,
-            num_logits=model.vocab_size,
+            num_logits=executor.vocab_size,
             max_guests=min(config.max_num_seqs + _GUESTS_AHEAD, _MOST_GUESTS),
             eos_tokens=eos_tokens,
             new_id=new_id,
             calm_rounds=config.calm_rounds,
         ),
-        sampler=_sampler(runtime, eos_tokens, model.vocab_size, compute),
+        sampler=_sampler(runtime, eos_tokens, executor.vocab_size, executor.device),
         output=output,
         eos_tokens=eos_tokens,
         eos_for_guests=runtime.eos_token,
         kept_eos=_space(vocabulary.token_bytes),
     )
-    max_len = min(context, num_pages * compute.page_size)
+    max_len = min(_context(config, executor.context), num_pages * page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
-    return EngineComponents(loop, cache, tokenizer, new_id, model.vocab_size, max_len, eos_tokens, start_token)
+    return EngineComponents(loop, cache, tokenizer, new_id, executor.vocab_size, max_len, eos_tokens, start_token)
 
 
 def _sampler(
-    runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, compute: ComputeDevice
+    runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, device: torch.device
 ) -> Sampler[Any]:
     library = load()
     native = None if library is None else NativeSampling(library, num_logits)
@@ -131,22 +130,34 @@ def _sampler(
         close=None if native is None else native.mask,
     )
     sampler = HostSampler(masks) if native is None else HostSampler(masks, native.choose, native.log_softmax)
-    if compute.on_cpu:
+    if device.type == "cpu":
         return sampler
     there = TensorMasks(
         vocab_size=runtime.vocab_size,
         eos_token=runtime.eos_token,
         all_eos=eos_tokens,
         num_logits=num_logits,
-        device=compute.device,
+        device=device,
     )
-    return DeviceSampler(sampler, there, compute.device)
+    return DeviceSampler(sampler, there, device)
 
 
-def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model", context: int) -> int:
+def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:
+    """Load the model. Raises UsageError if the folder cannot be served."""
+    model = make_model(config, compute)
+    num_pages = config.num_pages or _num_pages(config, compute, model)
+    return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size)
+
+
+def _context(config: EngineConfig, context: int) -> int:
+    """Return the positions to serve of a model with `context` positions."""
+    return min(context, config.max_context or context)
+
+
+def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model") -> int:
     page_bytes = model.token_bytes * compute.page_size
     affordable = int(config.memory_fraction * compute.free_bytes() / page_bytes)
-    useful = config.max_num_seqs * -(-context // compute.page_size)
+    useful = config.max_num_seqs * -(-_context(config, model.context) // compute.page_size)
     return max(1, min(affordable, useful))
 
 

@@ -1,5 +1,6 @@
 """The seam between the engine's loop and the place where the model runs."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -19,8 +20,9 @@ class PendingStep(Protocol):
     def logits(self) -> torch.Tensor:
         """Wait for the pass, and return logits (R, vocab_size) in f32: `num_logits` rows per chunk, in their order.
 
-        Call once. The caller may overwrite the rows; the next call of any pending step invalidates them. Raises
-        StateLostError if all pages are lost, and another AiciError if only this step failed.
+        Call once, in the order of `Executor.begin`. The caller may overwrite the rows; the next call of any pending
+        step invalidates them. Raises StateLostError if all pages are lost, and another AiciError if only this step
+        failed; the contents of pages that this step or a later step wrote are undefined then.
         """
 
 
@@ -28,6 +30,7 @@ class Executor(Protocol):
     """Owns the storage of the keys and values, and computes steps in the order of `begin`.
 
     `depth`: steps worth having in flight; 1 where the computing is in this process. With depth 1, `begin` computes.
+    `num_pages` and `page_size` never change.
     """
 
     depth: int
@@ -39,12 +42,23 @@ class Executor(Protocol):
     device: torch.device
 
     def begin(self, step: StepInput) -> PendingStep:
-        """Start a forward pass. Raises as `PendingStep.logits` does."""
+        """Start a forward pass.
+
+        Raises StateLostError if all pages are lost. After another error nothing of the step is computed, and only this
+        step has failed; its `copies` and `forgotten` are not repeated.
+        """
+
+    def watch(self, on_lost: Callable[[StateLostError], None]) -> None:
+        """From now on, call `on_lost`, on any thread, if the state is lost while no step is in flight.
+
+        A step in flight raises the error instead. An executor that cannot lose its state never calls.
+        """
 
     def restore(self, wait_s: float) -> bool:
         """After StateLostError: wait at most `wait_s` seconds for an empty cache. Return whether there is one.
 
-        Steps that were in flight are gone. Call again until the answer is True.
+        Steps that were in flight are gone: nobody asks for their logits, and no sequence is known. Call again until
+        the answer is True.
         """
 
     def close(self) -> None: ...

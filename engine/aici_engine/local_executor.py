@@ -1,8 +1,10 @@
 """The executor of a model in this process."""
 
+from collections.abc import Callable
+
 import torch
 
-from aici_engine.executor import Executor
+from aici_engine.executor import Executor, StateLostError
 from aici_engine.model.interface import Model
 from aici_engine.step_input import StepInput
 
@@ -37,7 +39,10 @@ class LocalExecutor(Executor):
             self._storage.copy_page(*copy)
         return ComputedStep(self._model.forward(self._storage, step.chunks))
 
+    def watch(self, on_lost: Callable[[StateLostError], None]) -> None:
+        """A model in this process never loses its state."""
+
     def restore(self, wait_s: float) -> bool:  # noqa: ARG002 nothing to wait for
-        return True  # A model in this process never loses its state.
+        return True
 
     def close(self) -> None: ...

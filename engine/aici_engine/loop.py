@@ -1,4 +1,4 @@
-"""The engine's thread: read commands, then plan, execute and commit a step, again and again.
+"""The engine's thread: read commands, then plan, compute and commit a step, again and again.
 
 All changes of sequences happen on the engine's thread; other threads only put commands into the inbox. Any module may
 mark a sequence to end, and `LiveSequences.finish_ended` ends the marked sequences.
@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any
 from aici_base.errors import AiciError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.storage import KVStorage
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
+from aici_engine.executor import Executor
+from aici_engine.flight import FlightRunner
 from aici_engine.live_sequences import LiveSequences
-from aici_engine.model.interface import Model
 from aici_engine.profile import Profile
 from aici_engine.sample.sampler import Sampler
 from aici_engine.scheduler import Scheduler, StepPlan
 from aici_engine.sequences.progress import Phase
 from aici_engine.sequences.sequence import Sequence
 from aici_engine.step_committer import StepCommitter
-from aici_engine.step_executor import StepExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +39,15 @@ _log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Owns the inbox. `fatal`: the error that ended the engine, or `None`. The EOS tokens: see `StepCommitter`."""
+    """Owns the inbox and the executor. `fatal`: the error that ended the engine, or `None`.
+
+    The EOS tokens: see `StepCommitter`.
+    """
 
     def __init__(
         self,
         *,
-        model: Model,
-        storage: KVStorage,
+        executor: Executor,
         cache: KVCache,
         scheduler: Scheduler,
         session: GuestSession,
@@ -61,9 +62,9 @@ class Loop:
         self._output = output
         self._live = LiveSequences(scheduler, session, output)
         self.profile = Profile()
-        self._executor = StepExecutor(
-            model=model,
-            storage=storage,
+        self._executor = executor
+        self._runner = FlightRunner(
+            executor=executor,
             cache=cache,
             scheduler=scheduler,
             session=session,
@@ -82,7 +83,7 @@ class Loop:
             eos_tokens=eos_tokens,
             eos_for_guests=eos_for_guests,
             kept_eos=kept_eos,
-            max_fuel=FUEL_PER_CONTEXT * model.context,
+            max_fuel=FUEL_PER_CONTEXT * executor.context,
         )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
@@ -147,6 +148,7 @@ class Loop:
             self._inbox.get()()
         self._live.end_all(FinishReason.ABORT)
         self._live.talk(self._session.round, [])
+        self._executor.close()
 
     def _read_inbox(self) -> None:
         """Run all commands. Without live sequences, wait for a command.
@@ -174,8 +176,8 @@ class Loop:
             self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
             return
         self._wait_s = 0.0
-        result = self._executor.execute(plan)
-        self._committer.commit(plan, result)
+        flight = self._runner.begin(plan)
+        self._committer.commit(self._runner.finish(flight))
 
     def _plan(self) -> StepPlan:
         """Admit waiting sequences, ask the guests in a round, and decide what to compute."""

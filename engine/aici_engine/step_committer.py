@@ -10,12 +10,12 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.control.session import GuestAnswer, GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason, TokenScore
+from aici_engine.flight import FlightResult
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.profile import Profile
 from aici_engine.sample.sampler import RowToSample, Sampler
-from aici_engine.scheduler import Scheduler, StepPlan
+from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence
-from aici_engine.step_executor import StepResult
 
 
 class _Candidate(NamedTuple):
@@ -65,11 +65,11 @@ class StepCommitter:
         self._max_fuel = max_fuel
         self.tokens_generated = 0
 
-    def commit(self, plan: StepPlan, result: StepResult) -> None:
-        """Append to the sequences of the plan and their new forks. An error ends its own sequence only."""
-        candidates = self._candidates(plan, result)
+    def commit(self, result: FlightResult) -> None:
+        """Append to the sequences of the flight and their new forks. An error ends its own sequence only."""
+        candidates = self._candidates(result)
         self._profile.lap("commit")
-        tokens = self._sample(plan, result, candidates)
+        tokens = self._sample(result, candidates)
         self._profile.lap("sample")
         for candidate in candidates:
             seq = candidate.seq
@@ -78,10 +78,10 @@ class StepCommitter:
         self._live.finish_ended()
         self._profile.lap("commit")
 
-    def _candidates(self, plan: StepPlan, result: StepResult) -> list[_Candidate]:
+    def _candidates(self, result: FlightResult) -> list[_Candidate]:
         """Give new forks the pages of their parents, score prompts, and return the sequences ready for a token."""
         candidates = []
-        for chunk, rows in zip(plan.chunks, result.rows, strict=False):
+        for chunk, rows in zip(result.plan.chunks, result.rows, strict=False):
             family = result.family(chunk.seq) if result.new_forks else [chunk.seq]
             for fork in family[1:]:
                 self._scheduler.fork(chunk.seq, fork)
@@ -96,15 +96,13 @@ class StepCommitter:
                         candidates.append(_Candidate(seq, row, answer))
         return candidates
 
-    def _sample(
-        self, plan: StepPlan, result: StepResult, candidates: list[_Candidate]
-    ) -> dict[SeqId, TokenScore | AiciError]:
+    def _sample(self, result: FlightResult, candidates: list[_Candidate]) -> dict[SeqId, TokenScore | AiciError]:
         """Sample the candidates in need of a token. Return tokens and errors by sequence."""
         began = time.monotonic()
         wanted = [candidate.to_sample for candidate in candidates if candidate.wants_token()]
         tokens = self._sampler.sample_batch(wanted)
         if result.rows:
-            self._scheduler.record_time(plan, result.forward_s + time.monotonic() - began)
+            self._scheduler.record_time(result.plan, result.forward_s + time.monotonic() - began)
         return {row.seq.seq_id: token for row, token in zip(wanted, tokens, strict=True)}
 
     def _score(self, seq: Sequence, rows: list[Any]) -> None:

@@ -35,9 +35,10 @@ class PageCopy(NamedTuple):
 
 
 class StepInput(NamedTuple):
-    """One forward pass. An executor first makes `copies`, in order, then computes `chunks`.
+    """One forward pass. An executor first drops `forgotten`, then makes `copies`, in order, then computes `chunks`.
 
-    `forgotten`: sequences without pages since the last step; executors that mirror page tables drop them.
+    `forgotten`: sequences that gave up their page tables since the last step; for executors that mirror page tables. A
+    chunk of the same step may begin a new page table for such a sequence.
     """
 
     chunks: Sequence[Chunk]

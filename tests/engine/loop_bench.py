@@ -1,4 +1,4 @@
-"""A loop on a thread of its own, with fakes for the model, the tensors and the controller runtime."""
+"""A loop on a thread of its own, with fakes for the executor and the controller runtime."""
 
 import itertools
 import queue
@@ -6,43 +6,22 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from aici_base.ids import SeqId
-from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.storage import KVStorage
 from aici_engine.config import SamplingParams
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent
+from aici_engine.executor import Executor
 from aici_engine.loop import Loop
-from aici_engine.model.interface import Model
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler, Sampler
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence as EngineSequence
-from aici_engine.step_input import Chunk
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
 SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}
-
-
-class NoTensors:
-    def copy_page(self, source: PageId, target: PageId) -> None: ...
-
-
-class TableModel(Model):
-    """A model with logits by the last token alone."""
-
-    def __init__(self) -> None:
-        self.context = 256
-        self._table = 3 * torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
-
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
-        last = [token for chunk in chunks if chunk.num_logits for token in chunk.tokens[-chunk.num_logits :]]
-        return self._table[last].clone()
 
 
 def host_sampler() -> HostSampler:
@@ -61,25 +40,23 @@ class LoopBench:
 
     def __init__(
         self,
-        model: Model,
+        executor: Executor,
         runtime: ScriptedRuntime,
         sampler: Sampler[Any],
         *,
-        num_pages: int = 64,
         max_num_seqs: int = 8,
         max_batch_tokens: int = 32,
         calm_rounds: int = 8,
         wrap: Callable[[str, Any], Any] = as_it_is,
     ) -> None:
         self.runtime = runtime
-        self.cache = KVCache(num_pages=num_pages, page_size=4, copier=NoTensors())
+        self.cache = KVCache(num_pages=executor.num_pages, page_size=executor.page_size)
         cache = wrap("cache", self.cache)
         output = wrap("output", EventOutput([bytes([byte]) for byte in range(256)]))
         ids = itertools.count(100)
         eos_tokens = frozenset({EOS})
         self.loop = Loop(
-            model=wrap("model", model),
-            storage=KVStorage([], num_pages=num_pages, page_size=4, dtype=torch.float32, device=torch.device("cpu")),
+            executor=wrap("executor", executor),
             cache=cache,
             scheduler=wrap(
                 "scheduler",
@@ -117,7 +94,7 @@ class LoopBench:
                 "prompt": encode("Hello"),
                 "sampling": SamplingParams(),
                 "controller": None,
-                "limit": min(100, 4 * self.cache.num_pages),
+                "limit": min(100, self.cache.page_size * self.cache.num_pages),
                 "submitted_at": 0.0,
             }
             self.loop.submit(EngineSequence(SeqId(1 + number), sink=events.put, **(usual | request)))

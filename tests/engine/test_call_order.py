@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from aici_engine.cache.storage import KVStorage
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent, ForkEvent, TokenEvent
 from aici_engine.request import ControllerCall
 from aici_engine.sample.sampler import RowToSample
 from aici_engine.scheduler import StepPlan
 from aici_engine.sequences.sequence import Sequence as EngineSequence
-from aici_engine.step_input import Chunk
-from tests.engine.loop_bench import LoopBench, TableModel, host_sampler
+from aici_engine.step_input import Chunk, StepInput
+from tests.engine.loop_bench import LoopBench, host_sampler
+from tests.engine.null_executor import NullExecutor
 from tests.engine.programs import Program
 from tests.engine.support import ScriptedRuntime, encode
 
 RECORDING = Path(__file__).with_name("call_order.txt")
 RECORDED = {
-    "model": {"forward"},
+    "executor": {"begin"},
     "session": {"start", "drop", "round", "ask", "answers", "sampled", "splice"},
     "runtime": {"instantiate", "discard", "send_turn", "recv_turn", "mask_rows"},
     "scheduler": {"add", "remove", "admit", "fork", "decide", "record_time"},
@@ -63,13 +63,15 @@ def shown(value: Any) -> str:
         return f"s{value.seq_id}"
     if isinstance(value, Chunk):
         return f"[{value.start}:{value.start + len(value.tokens)} x{value.num_logits}]"
+    if isinstance(value, StepInput):
+        return shown(value.chunks) + (f" copies={shown(value.copies)}" if value.copies else "")
     if isinstance(value, StepPlan):
         return f"preempted={value.preempted} " + shown(value.chunks)
     if isinstance(value, RowToSample):
         return f"s{value.seq.seq_id}{'' if value.bits is None else ' masked'}{' shared' if value.shared else ''}"
     if isinstance(value, np.ndarray | torch.Tensor):
         return f"{tuple(value.shape)}"
-    if isinstance(value, float | KVStorage) or callable(value):
+    if isinstance(value, float) or callable(value):
         return ""
     if isinstance(value, list) and len(value) > 6 and isinstance(value[0], int):
         return f"{len(value)} tokens"
@@ -118,10 +120,9 @@ def mixed_run() -> tuple[list[str], list[list[Event]]]:
         {"limit": 5, "score_from": 0, "sampling": SamplingParams(logprobs=0, max_tokens=0)},
     ]
     bench = LoopBench(
-        TableModel(),
+        NullExecutor(num_pages=22),
         ReadyRuntime({"program": Program}),
         host_sampler(),
-        num_pages=22,
         max_num_seqs=4,
         max_batch_tokens=14,
         calm_rounds=3,

@@ -1,36 +1,34 @@
 """The loop with fakes around."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from aici_engine.cache.storage import KVStorage
 from aici_engine.config import SamplingParams
 from aici_engine.events import ScoreEvent
-from aici_engine.model.interface import Model
 from aici_engine.request import ControllerCall
 from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.sampler import Sampler
 from aici_engine.sample.torch_pipeline import TensorMasks
-from aici_engine.step_input import Chunk
-from tests.engine.loop_bench import SIZES, LoopBench, TableModel, host_sampler
+from aici_engine.step_input import StepInput
+from tests.engine.loop_bench import SIZES, LoopBench, host_sampler
+from tests.engine.null_executor import NullExecutor, NullStep
 from tests.engine.programs import Program, by_fork
-from tests.engine.support import VOCAB_SIZE, ScriptedRuntime
+from tests.engine.support import ScriptedRuntime
 
 
-class FailingModel(Model):
-    """Gives all tokens the same logit, and fails in a step with a new fork in `runtime`."""
+class FailingExecutor(NullExecutor):
+    """Fails in a step with a new fork in `runtime`."""
 
     def __init__(self, runtime: ScriptedRuntime) -> None:
-        self.context = 256
+        super().__init__()
         self._runtime = runtime
 
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def begin(self, step: StepInput) -> NullStep:
         if any(op.clone_id for op in self._runtime.asked_for_masks):
             raise RuntimeError("no memory")
-        return torch.zeros(sum(chunk.num_logits for chunk in chunks), VOCAB_SIZE)
+        return super().begin(step)
 
 
 def device_sampler() -> DeviceSampler:
@@ -42,7 +40,7 @@ def device_sampler() -> DeviceSampler:
 def test_when_the_model_fails_in_a_fork_all_of_it_fails() -> None:
     runtime = ScriptedRuntime({"program": Program})
     program = [("say", "a"), ("fork", [[("say", "b")]] * 3)]
-    [seen] = LoopBench(FailingModel(runtime), runtime, host_sampler()).run(
+    [seen] = LoopBench(FailingExecutor(runtime), runtime, host_sampler()).run(
         [{"controller": ControllerCall("program", program)}]
     )
     forks = by_fork(seen)
@@ -63,7 +61,7 @@ def test_sampling_where_the_logits_are_changes_nothing() -> None:
     ]
 
     def told(sampler: Sampler[Any]) -> list[list[Any]]:
-        bench = LoopBench(TableModel(), ScriptedRuntime({"program": Program}), sampler)
+        bench = LoopBench(NullExecutor(), ScriptedRuntime({"program": Program}), sampler)
         return [
             [
                 (fork.end.reason, fork.end.text, fork.end.tokens, str(fork.end.error))

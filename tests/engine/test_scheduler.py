@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aici_base.ids import SeqId, TokenId
-from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import SamplingParams
 from aici_engine.prefill_budget import PrefillBudget
@@ -19,14 +18,10 @@ from aici_engine.sequences.sequence import Sequence
 PAGE_SIZE = 4
 
 
-class NoTensors:
-    def copy_page(self, source: PageId, target: PageId) -> None: ...
-
-
 def make(
     num_pages: int, max_num_seqs: int, max_batch_tokens: int, prefill_budget: PrefillBudget | None = None
 ) -> tuple[Scheduler, KVCache]:
-    cache = KVCache(num_pages=num_pages, page_size=PAGE_SIZE, copier=NoTensors())
+    cache = KVCache(num_pages=num_pages, page_size=PAGE_SIZE)
     return Scheduler(
         cache,
         max_num_seqs=max_num_seqs,

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
@@ -13,25 +12,24 @@ from aici_engine.cache.prefix_cache import Key, PrefixNode
 Tokens = Sequence[TokenId]
 
 
-class PageCopier(Protocol):
-    def copy_page(self, source: PageId, target: PageId) -> None: ...
-
-
 class KVCache:
     """The pages of all sequences. Used by the engine's thread alone.
 
     `num_cached` of a sequence is the number of tokens with valid keys and values. Pages may be reserved beyond
     `num_cached`; their contents are garbage there. With `prefix_cache`, a complete page is found by its tokens and all
     tokens before. A page that no sequence holds is found too, until the room is needed.
+
+    The cache touches no tensor. The next step makes the copies of `take_copies` before the step writes anything.
     """
 
-    def __init__(self, *, num_pages: int, page_size: int, copier: PageCopier, prefix_cache: bool = True) -> None:
+    def __init__(self, *, num_pages: int, page_size: int, prefix_cache: bool = True) -> None:
         self.page_size = page_size
         self.num_pages = num_pages
         self._pool = PagePool(num_pages)
         self._tables = PageTables()
-        self._copier = copier
         self._prefix_cache = prefix_cache
+        self._copies: list[tuple[PageId, PageId]] = []
+        self._forgotten: list[SeqId] = []
 
     @property
     def num_free_pages(self) -> int:
@@ -122,7 +120,7 @@ class KVCache:
             return False
         for i in copied:
             [copy] = self._pool.take(1)
-            self._copier.copy_page(table.pages[i], copy)
+            self._copies.append((table.pages[i], copy))
             self._pool.release([table.pages[i]])
             table.pages[i] = copy
         for page in table.pages[table.num_cached // self.page_size :]:
@@ -175,6 +173,19 @@ class KVCache:
         admission."""
         if seq_id in self._tables:
             self._pool.release(self._tables.remove(seq_id).pages)
+            self._forgotten.append(seq_id)
+
+    # News for the executor.
+
+    def take_copies(self) -> list[tuple[PageId, PageId]]:
+        """Return the pages to copy since the last call, as (source, target), in order."""
+        copies, self._copies = self._copies, []
+        return copies
+
+    def take_forgotten(self) -> list[SeqId]:
+        """Return the sequences freed since the last call. A freed sequence may be back: it has a new page table."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the books balance. For tests and after failures."""

@@ -35,9 +35,7 @@ class CacheMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.memory = Memory()
-        self.cache = KVCache(
-            num_pages=NUM_PAGES, page_size=PAGE_SIZE, copier=self.memory, prefix_cache=self.prefix_cache
-        )
+        self.cache = KVCache(num_pages=NUM_PAGES, page_size=PAGE_SIZE, prefix_cache=self.prefix_cache)
         self.tokens: dict[SeqId, list[TokenId]] = {}
         self.computed: dict[SeqId, int] = {}
         self.salts: dict[SeqId, str | None] = {}
@@ -75,6 +73,8 @@ class CacheMachine(RuleBasedStateMachine):
             return False
         # A page copied away from preempted sequences has no holder afterwards, so a page may become free.
         assert free - missing <= self.cache.num_free_pages <= free - missing + 1
+        for copy in self.cache.take_copies():
+            self.memory.copy_page(*copy)
         table = self.cache.page_table(seq_id)
         for at in range(start, end):
             value = (self.salts[seq_id], tuple(tokens[: at + 1]))
@@ -190,7 +190,7 @@ TestWithoutPrefixes.settings = settings(max_examples=20, stateful_step_count=40,
 
 
 def cache_of(num_pages: int) -> KVCache:
-    return KVCache(num_pages=num_pages, page_size=PAGE_SIZE, copier=Memory())
+    return KVCache(num_pages=num_pages, page_size=PAGE_SIZE)
 
 
 def begin(cache: KVCache, seq_id: int, tokens: list[int], salt: str | None = None) -> int:

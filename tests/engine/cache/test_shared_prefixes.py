@@ -9,15 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 import torch
 
 from aici_base.ids import SeqId, TokenId
-from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.cache.storage import KVStorage
-from aici_engine.cache.view import KVRows, kv_rows
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.control.runtime import NoRuntime
 from aici_engine.control.session import GuestSession
@@ -25,14 +21,13 @@ from aici_engine.engine import Engine
 from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
-from aici_engine.model.interface import Model
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall, Request
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence as EngineSequence
-from aici_engine.step_input import Chunk
+from tests.engine.null_executor import NullExecutor
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
@@ -51,42 +46,19 @@ def continued(prompt: Sequence[int], num_tokens: int) -> list[int]:
     return tokens[len(prompt) :]
 
 
-class ReadingModel(Model):
-    """A model whose keys are the tokens. The next token depends on the keys in the sequence's pages."""
-
-    def __init__(self, num_pages: int, page_size: int) -> None:
-        self.context = 4096
-        self.num_computed = 0
-        self._page_size = page_size
-        self._keys = np.full(num_pages * page_size, -1)
-
-    def copy_page(self, source: PageId, target: PageId) -> None:
-        keys = self._keys.reshape(-1, self._page_size)
-        keys[target] = keys[source]
-
-    def _rows(self, chunk: Chunk) -> KVRows:
-        return kv_rows(chunk.pages, self._page_size, 0, chunk.end)
-
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
-        for chunk in chunks:
-            self._keys[self._rows(chunk)[chunk.start :]] = chunk.tokens
-            self.num_computed += len(chunk.tokens)
-        rows = []
-        for chunk in chunks:
-            tokens = self._keys[self._rows(chunk)].tolist()
-            for end in range(len(tokens) - chunk.num_logits, len(tokens)):
-                row = torch.zeros(VOCAB_SIZE)
-                row[next_token(tokens[: end + 1])] = 9.0
-                rows.append(row)
-        return torch.stack(rows) if rows else torch.zeros(0, VOCAB_SIZE)
+def likely(tokens: Sequence[int]) -> torch.Tensor:
+    """Return the logits after `tokens`: the next token is the likeliest."""
+    row = torch.zeros(VOCAB_SIZE)
+    row[next_token(tokens)] = 9.0
+    return row
 
 
 class Bench:
     """The components of an engine. A batch of requests has a loop of its own, and all requests arrive together."""
 
     def __init__(self, num_pages: int, page_size: int, *, prefix_cache: bool = True, max_num_seqs: int = 32) -> None:
-        self.model = ReadingModel(num_pages, page_size)
-        self.cache = KVCache(num_pages=num_pages, page_size=page_size, copier=self.model, prefix_cache=prefix_cache)
+        self.executor = NullExecutor(num_pages=num_pages, page_size=page_size, row=likely)
+        self.cache = KVCache(num_pages=num_pages, page_size=page_size, prefix_cache=prefix_cache)
         self.scheduler = Scheduler(
             self.cache, max_num_seqs=max_num_seqs, max_batch_tokens=256, prefill_budget=PrefillBudget(None)
         )
@@ -125,10 +97,8 @@ class Bench:
 
     def _loop(self) -> Loop:
         output = EventOutput([bytes([byte]) for byte in range(NUM_BYTES)], self._look)
-        pages = {"num_pages": self.cache.num_pages, "page_size": self.cache.page_size}
         return Loop(
-            model=self.model,
-            storage=KVStorage([], **pages, dtype=torch.float32, device=torch.device("cpu")),
+            executor=self.executor,
             cache=self.cache,
             scheduler=self.scheduler,
             session=GuestSession(NoRuntime(), output, num_logits=VOCAB_SIZE, max_guests=8, eos_tokens=frozenset({EOS}),
@@ -165,13 +135,13 @@ def test_a_turn_of_a_chat_computes_what_is_new() -> None:
     bench = Bench(100, 16)
     question = words(1, 200)
     [first] = bench.ask([question], 50)
-    assert (bench.model.num_computed, first.usage.cached_tokens) == (249, 0)
+    assert (bench.executor.num_computed, first.usage.cached_tokens) == (249, 0)
     said = [*question, *(token.token_id for token in first.tokens)]
-    bench.model.num_computed = 0
+    bench.executor.num_computed = 0
     [second] = bench.ask([[*said, *words(2, 30)]], 10)
     # Of 249 tokens, 240 are in complete pages.
     assert second.usage.cached_tokens == 240
-    assert bench.model.num_computed == 280 + 9 - 240
+    assert bench.executor.num_computed == 280 + 9 - 240
 
 
 @pytest.mark.parametrize("prefix_cache", [True, False])
@@ -183,11 +153,11 @@ def test_a_system_prompt_of_many_requests_at_once_is_there_once(prefix_cache: bo
     # The 1,000 common tokens have 62 complete pages; the 59 further tokens of a sequence need at most 5.
     if prefix_cache:
         assert cached == [0] + [992] * 31
-        assert bench.model.num_computed == 992 + 32 * (8 + 20 + 39)
+        assert bench.executor.num_computed == 992 + 32 * (8 + 20 + 39)
         assert 62 + 32 * 3 < bench.peak <= 62 + 32 * 5
     else:
         assert cached == [0] * 32
-        assert bench.model.num_computed == 32 * 1059
+        assert bench.executor.num_computed == 32 * 1059
         assert bench.peak > 62 + 32 * 5
 
 

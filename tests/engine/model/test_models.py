@@ -130,7 +130,7 @@ class Runner:
         self.storage = model.make_storage(num_pages=64, page_size=PAGE_SIZE)
         for tensor in (*self.storage.keys, *self.storage.values):
             tensor.fill_(float("nan"))  # Rows that were never written must not be read.
-        self.cache = KVCache(num_pages=64, page_size=PAGE_SIZE, copier=self.storage)
+        self.cache = KVCache(num_pages=64, page_size=PAGE_SIZE)
         # Page 0 stays NaN: another sequence owns the page.
         self.cache.add(SeqId(999))
         self.cache.reserve(SeqId(999), 1)
@@ -142,6 +142,8 @@ class Runner:
                 self.cache.add(seq_id)
             assert self.cache.reserve(seq_id, end)
             chunks.append(Chunk(seq_id, tokens[start:end], start, self.cache.page_table(seq_id), 1))
+        for copy in self.cache.take_copies():
+            self.storage.copy_page(*copy)
         logits = self.model.forward(self.storage, chunks)
         for seq_id, tokens, _, end in work:
             self.cache.advance(seq_id, tokens, end)
