@@ -106,6 +106,7 @@ class StepBatch:
     def __init__(self, chunks: Sequence[Chunk], page_size: int, device: torch.device) -> None:
         """`chunks` must not be empty, and every chunk must have a token."""
         order = sorted(range(len(chunks)), key=lambda i: (len(chunks[i].tokens) > 1, chunks[i].end))
+        self._order = order
         self._sorted = [chunks[i] for i in order]
         self._firsts = np.array(list(accumulate((len(chunk.tokens) for chunk in self._sorted), initial=0)))
         self._page_size = page_size
@@ -119,6 +120,15 @@ class StepBatch:
         self.position_ids = copy_to_device(positions, device)[None]
         self.write_rows = copy_to_device(writes, device)
         self.logit_rows = copy_to_device(np.array(rows, np.int64), device)
+
+    @cached_property
+    def chunk_order(self) -> torch.Tensor:
+        """(T,): for every token of the batch, its index when the tokens stand in the order of the chunks."""
+        lens = np.diff(self._firsts)
+        places = np.argsort(self._order)  # of the chunks, among the sorted chunks
+        starts = np.empty_like(lens)
+        starts[places] = np.cumsum(lens[places]) - lens[places]
+        return self._upload(np.concatenate([np.arange(s, s + n) for s, n in zip(starts, lens, strict=True)]))
 
     @cached_property
     def _kv_rows(self) -> list[KVRows]:

@@ -2,9 +2,9 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import transformers
@@ -19,7 +19,10 @@ from aici_engine.model.attention import AttentionKernel
 from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model_files import read_settings
 
-_one_at_a_time = threading.Lock()
+_ALIGNED: Final = 64
+"""Bytes. Memory that torch allocates begins at a multiple of this number."""
+
+ONE_AT_A_TIME = threading.Lock()
 """Loading is serialized: transformers changes torch's default dtype and its own verbosity for the whole process."""
 
 
@@ -30,12 +33,12 @@ def load_model(
 
     Raises UsageError if the folder holds no decoder, or a decoder that paged attention cannot serve.
     """
-    _register()
+    register()
     for name in ("config.json", "generation_config.json"):  # an error of transformers would not name the file
         read_settings(folder / name)
     # Any: the annotations miss that `output_loading_info` makes the result a pair.
     auto: Any = transformers.AutoModelForCausalLM
-    with _one_at_a_time, _quiet():
+    with ONE_AT_A_TIME, quiet():
         try:
             module, report = auto.from_pretrained(
                 folder,
@@ -47,17 +50,10 @@ def load_model(
                 ignore_mismatched_sizes=True,  # mismatches are reported, and refused below by name
                 output_loading_info=True,
             )
-            eos_tokens = _eos_tokens(folder, module.config)
+            eos_tokens = eos_tokens_of(read_settings(folder / "generation_config.json"), module.config)
         except Exception as error:  # transformers raises many types for a broken folder
             raise UsageError(f"{folder} cannot be loaded as a model: {error}") from error
-    # Transformers fills missing tensors with random numbers.
-    lost = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
-    if lost:
-        raise UsageError(
-            f"{folder} cannot be loaded as a model: {len(lost)} tensors are missing or have the wrong shape, "
-            f"{lost[0]} among them",
-            hint="the download may be incomplete, or config.json is another model's",
-        )
+    check_complete(report, str(folder))
     return adopt(module.eval(), eos_tokens=eos_tokens, device=device, kernel=kernel)
 
 
@@ -72,13 +68,16 @@ def adopt(
 
     `device`: move the model there; None leaves the model where it is. Raises UsageError as `load_model` does.
     """
-    _register()
+    register()
     config = module.config.get_text_config(decoder=True)
     name = type(module).__name__
     if module.config.is_encoder_decoder:
         raise UsageError(f"{name} cannot run on this engine: it has an encoder")
-    context = _context(config)
-    layers = _probe(module, name=name, context=context, config=config)
+    context = context_of(config)
+    layers = probed(
+        module,
+        probe.Probe(module, name=name, num_layers=config.num_hidden_layers, context=context, config=config.to_dict()),
+    )
     if not layers:
         raise UsageError(f"{name} cannot run on this engine: it has no layers")
     return HuggingFaceModel(
@@ -86,29 +85,49 @@ def adopt(
         layers=layers,
         vocab_size=config.vocab_size,
         context=context,
-        # Old configurations say -1 for no token.
-        eos_tokens=frozenset(token for token in eos_tokens if 0 <= token < config.vocab_size),
+        eos_tokens=in_vocabulary(eos_tokens, config.vocab_size),
         name=name,
         kernel=kernel,
     )
 
 
-def _probe(module: Any, *, name: str, context: int, config: Any) -> list[LayerShape]:
-    with _quiet():
+def align(module: Any) -> None:
+    """Move weights that begin anywhere in a mapped file to memory of their own, in place.
+
+    The last bits of a matrix product depend on the alignment of the weights, so without this a model would compute
+    other bits than its stages.
+    """
+    for tensor in {id(each): each for each in (*module.parameters(), *module.buffers())}.values():
+        if tensor.data_ptr() % _ALIGNED:
+            tensor.data = tensor.data.clone()
+
+
+def check_complete(report: Mapping[str, Any], model: str) -> None:
+    """Raise UsageError if tensors are missing: transformers fills them with random numbers."""
+    lost = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
+    if lost:
+        raise UsageError(
+            f"{model} cannot be loaded as a model: {len(lost)} tensors are missing or have the wrong shape, "
+            f"{lost[0]} among them",
+            hint="the download may be incomplete, or config.json is another model's",
+        )
+
+
+def probed(module: Any, probing: probe.Probe) -> list[LayerShape]:
+    """Run the probe of `module`, then connect the module to paged attention."""
+    with quiet():
         module.set_attn_implementation(probe.IMPLEMENTATION)
     try:
-        return probe.Probe(
-            module, name=name, num_layers=config.num_hidden_layers, context=context, config=config.to_dict()
-        ).run()
+        return probing.run()
     except (TypeError, AttributeError) as error:
         # A forward with another signature: without position_ids, or without keywords for the layers.
-        raise UsageError(f"{name} cannot run on this engine: {error}") from error
+        raise UsageError(f"{type(module).__name__} cannot run on this engine: {error}") from error
     finally:
-        with _quiet():
+        with quiet():
             module.set_attn_implementation(attention.IMPLEMENTATION)
 
 
-def _context(config: Any) -> int:
+def context_of(config: Any) -> int:
     limit = int(getattr(config, "max_position_embeddings", 0) or 2048)
     rope = getattr(config, "rope_parameters", None) or {}
     # Beyond the original context, longrope chooses its frequencies by the longest sequence of the batch, which would
@@ -118,10 +137,9 @@ def _context(config: Any) -> int:
     return limit
 
 
-def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
+def eos_tokens_of(generation_config: Mapping[str, Any], config: Any) -> frozenset[TokenId]:
     """All end-of-sequence tokens: generation_config.json may name several, config.json names one."""
-    path = folder / "generation_config.json"
-    ids = read_settings(path).get("eos_token_id")
+    ids = generation_config.get("eos_token_id")
     if ids is None:
         ids = getattr(config, "eos_token_id", None)
     if ids is None:
@@ -129,7 +147,12 @@ def _eos_tokens(folder: Path, config: Any) -> frozenset[TokenId]:
     return frozenset(TokenId(int(i)) for i in (ids if isinstance(ids, list) else [ids]))
 
 
-def _register() -> None:
+def in_vocabulary(tokens: frozenset[TokenId], vocab_size: int) -> frozenset[TokenId]:
+    """Without tokens outside of the vocabulary: old configurations say -1 for no token."""
+    return frozenset(token for token in tokens if 0 <= token < vocab_size)
+
+
+def register() -> None:
     """Register our functions with transformers. The registry is process-wide; the functions are stateless, and
     registering twice is harmless."""
     transformers.AttentionInterface.register(attention.IMPLEMENTATION, attention.paged_attention)
@@ -138,7 +161,7 @@ def _register() -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     level = transformers_logging.get_verbosity()
     bar = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()

@@ -30,23 +30,32 @@ class Probe:
     """Collects the attention calls of one forward pass. `layers[layer_idx]` is complete after `run`."""
 
     def __init__(
-        self, model: torch.nn.Module, *, name: str, num_layers: int, context: int, config: dict[str, Any]
+        self,
+        model: Callable[..., object],
+        *,
+        name: str,
+        num_layers: int,
+        context: int,
+        config: dict[str, Any],
+        inputs: dict[str, torch.Tensor] | None = None,
     ) -> None:
+        """`model`: the module, or a function with the keywords of its `forward`. `inputs`: two tokens in another form
+        than ids."""
         self.layers: dict[int, LayerShape] = {}
         self._model = model
         self._name = name
         self._num_layers = num_layers
         self._context = context
         self._config = config
+        self._inputs = {"input_ids": torch.zeros(1, 2, dtype=torch.long)} if inputs is None else inputs
 
     def run(self) -> list[LayerShape]:
         """Return the shapes of all layers.
 
         Raises UsageError with the model's name if paged attention cannot serve the model.
         """
-        ids = torch.zeros(1, 2, dtype=torch.long)
         with torch.inference_mode():
-            self._model(input_ids=ids, position_ids=torch.arange(2)[None], use_cache=False, aici=self)
+            self._model(**self._inputs, position_ids=torch.arange(2)[None], use_cache=False, aici=self)
         if sorted(self.layers) != list(range(self._num_layers)):
             missing = self._num_layers - len(self.layers)
             raise self._refusal(f"{missing} of its {self._num_layers} layers bypass transformers' attention interface")

@@ -69,7 +69,7 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
     ):
         return NativeModel(packed, pool)
     # Imported here: transformers takes as long to import as torch, and cached packed weights do not need it.
-    from aici_engine.model.load import load_model
+    from aici_engine.model.load import align, load_model
 
     dtype = _stored_dtype(config.model_dir) if config.dtype == "auto" else config.dtype
     kernel = None if pool is None else PagedKernel(pool)
@@ -78,6 +78,7 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
         return model
     if kernel is None or pool is None:
         _log.info("torch runs the model: no native kernels for this processor")
+        align(model.module)
         if config.dtype in ("int8", "int4"):
             round_weights(model.module, bits=8 if config.dtype == "int8" else 4)
         return model
@@ -88,6 +89,7 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
         packed_cache.save(packed, config.model_dir, config.dtype)
         return NativeModel(packed, pool)
     _log.info("the native kernels run only parts of the model: %s", why)
+    align(model.module)
     if weights in (Format.INT8, Format.INT4):
         use_integers(model.module, weights, pool)
         if compute.page_size % kernel.page_size == 0 and all(map(kernel.serves, model.layers)):

@@ -1,0 +1,157 @@
+"""Where a model's configuration and tensors come from, one tensor at a time."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import torch
+
+from aici_base.errors import UsageError
+from aici_engine.model_files import read_settings
+
+_HINT: Final = "the download may be incomplete: fetch it again"
+_MAX_HEADER: Final = 100_000_000
+"""Bytes; the limit of the safetensors library."""
+DTYPES: Final[Mapping[str, torch.dtype]] = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+"""The number types of safetensors by their names in the format."""
+
+
+class TensorInfo(NamedTuple):
+    """`dtype`: a key of `DTYPES`. The shape may be empty: one number."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+class TensorSource(Protocol):
+    """The files of a model: `config` is config.json, `generation_config` is generation_config.json or empty.
+
+    `tensors`: names and shapes of all tensors that the source has. Nothing of their content is in memory.
+    """
+
+    config: Mapping[str, Any]
+    generation_config: Mapping[str, Any]
+    tensors: Mapping[str, TensorInfo]
+
+    def read(self, name: str) -> torch.Tensor:
+        """Read one tensor into memory of its own, and nothing else of the model.
+
+        Raises KeyError for a name that is not in `tensors`, UsageError if the content cannot be read.
+        """
+
+
+class _Place(NamedTuple):
+    path: Path
+    start: int
+
+
+class FolderSource(TensorSource):
+    """A model folder in Hugging Face layout, with safetensors files. A GGUF file is converted to such a folder first.
+
+        >>> source = FolderSource(folder)
+        >>> source.tensors["model.norm.weight"]
+        TensorInfo(dtype='F32', shape=(64,))
+        >>> source.read("model.norm.weight").shape
+        torch.Size([64])
+
+    A read copies the bytes of one tensor from the file to new memory. The file is not mapped: a mapped file that
+    somebody replaces would end the process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read the headers of all safetensors files. Raises UsageError for a file that is missing or damaged."""
+        self.folder = folder
+        self.config = read_settings(folder / "config.json")
+        self.generation_config = read_settings(folder / "generation_config.json")
+        self.tensors: dict[str, TensorInfo] = {}
+        self._places: dict[str, _Place] = {}
+        for path in _files(folder):
+            for name, (info, start) in read_header(path).items():
+                self.tensors[name], self._places[name] = info, _Place(path, start)
+
+    def read(self, name: str) -> torch.Tensor:
+        path, start = self._places[name]
+        return read_tensor(path, self.tensors[name], start)
+
+    def file_of(self, name: str) -> Path:
+        """Return the file that holds the tensor `name`."""
+        return self._places[name].path
+
+
+def read_header(path: Path) -> dict[str, tuple[TensorInfo, int]]:
+    """Return the tensors of a safetensors file by name, each with the position of its first byte in the file.
+
+    Format: the length of the header in 8 bytes (little endian), the header in JSON, then the bytes of the tensors.
+    Raises UsageError for another file.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= min(size - 8, _MAX_HEADER):
+                raise ValueError(f"the header cannot have {length} bytes")
+            header = json.loads(file.read(length))
+        found = {}
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            info = TensorInfo(entry["dtype"], tuple(int(n) for n in entry["shape"]))
+            first, last = entry["data_offsets"]
+            if last - first != info.nbytes or not 0 <= first <= last <= size - 8 - length:
+                raise ValueError(f"the bytes of {name} are not where the header says")
+            found[name] = info, 8 + length + int(first)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read as safetensors: {error!r}", hint=_HINT) from error
+    return found
+
+
+def read_tensor(path: Path, info: TensorInfo, start: int) -> torch.Tensor:
+    """Read the bytes of one tensor, from position `start` of the file. Raises UsageError if the file is too short."""
+    content = torch.empty(info.nbytes, dtype=torch.uint8)
+    if info.nbytes:
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(start)
+                view, done = content.numpy().data, 0
+                while done < len(view):
+                    count = file.readinto(view[done:])  # at most 2 GiB a call
+                    if not count:
+                        raise EOFError("the file ends too early")
+                    done += count
+        except (OSError, EOFError) as error:
+            raise UsageError(f"{path} cannot be read: {error}", hint=_HINT) from error
+    return content.view(DTYPES[info.dtype]).view(info.shape)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files that hold the weights: as transformers, one file, else the files of the index."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        return [whole]
+    places = read_settings(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise UsageError(f"{folder} has no weights in safetensors files", hint=_HINT)
+    names = sorted({str(name) for name in places.values()})
+    if any(Path(name).name != name for name in names):
+        raise UsageError(f"{index} names files outside the folder", hint=_HINT)
+    return [folder / name for name in names]
