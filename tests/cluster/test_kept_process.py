@@ -24,7 +24,7 @@ def _ready(line: str) -> str | None:
 @contextlib.contextmanager
 def kept(program: str, **given: object) -> Iterator[KeptProcess]:
     process = KeptProcess(
-        [sys.executable, "-c", program], is_ready=_ready, **{"ready_timeout_s": 30.0, "quiet": True, **given}
+        [sys.executable, "-c", program], listen=_ready, **{"ready_timeout_s": 30.0, "quiet": True, **given}
     )
     try:
         yield process
@@ -58,6 +58,16 @@ def test_a_killed_process_is_started_again() -> None:
         process.kill()
         turn(process, lambda: process.answer not in (None, first))
         assert process.num_starts == 2
+
+
+def test_every_life_hears_the_latest_line() -> None:
+    with kept("for line in open(0): print('ready', line.strip(), flush=True)") as process:
+        process.tell("a")
+        turn(process, lambda: process.answer == "a")
+        process.tell("b")
+        turn(process, lambda: process.answer == "b")
+        process.kill()
+        turn(process, lambda: process.num_starts == 2 and process.answer == "b")
 
 
 def test_a_process_that_ends_at_once_is_started_later_each_time() -> None:
@@ -105,7 +115,7 @@ def test_the_child_ends_with_its_owner(number: signal.Signals) -> None:
         "import sys, time\n"
         "from aici_engine.cluster.kept_process import KeptProcess\n"
         "p = KeptProcess([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(60)'],"
-        " is_ready=lambda line: line, ready_timeout_s=30)\n"
+        " listen=lambda line: line, ready_timeout_s=30)\n"
         "while p.answer is None: p.advance(); time.sleep(0.01)\n"
         "print(p.pid, flush=True)\n"
         "time.sleep(60)\n"

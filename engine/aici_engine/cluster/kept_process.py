@@ -24,9 +24,10 @@ class KeptProcess:
     it ends.
 
     The owner has a loop: wait until a descriptor of `fds` is readable or `deadline` is over, then call `advance`.
-    Nothing else blocks or takes time. `is_ready` looks at each line of standard output and returns the text that
-    `answer` holds from then on, or None. A process that is not ready after `ready_timeout_s` seconds is killed.
-    `may_start`: return False to put a start off for a moment, for example because a server cannot be reached.
+    Nothing else blocks or takes time. `listen` gets each line of standard output. If `listen` returns a text, the
+    process is ready, and `answer` holds the latest text; other lines go to standard error unless `quiet` is set. A
+    process that is not ready after `ready_timeout_s` seconds is killed. `may_start`: return False to put a start off
+    for a moment, for example because a server cannot be reached.
 
     The child is the leader of a process group, and the kernel kills the child when the owner's thread ends.
     """
@@ -35,7 +36,7 @@ class KeptProcess:
         self,
         command: Sequence[str],
         *,
-        is_ready: Callable[[str], str | None],
+        listen: Callable[[str], str | None],
         ready_timeout_s: float,
         environment: Mapping[str, str] | None = None,
         may_start: Callable[[], bool] = lambda: True,
@@ -44,11 +45,12 @@ class KeptProcess:
         self.command = list(command)
         self.answer: str | None = None
         self.num_starts = 0
-        self._is_ready = is_ready
+        self._listen = listen
         self._ready_timeout_s = ready_timeout_s
         self._environment = None if environment is None else {**os.environ, **environment}
         self._may_start = may_start
         self._quiet = quiet
+        self._told: str | None = None
         self._pause_s = 0.0
         self._start_at: float | None = time.monotonic()
         self._started_at = 0.0
@@ -98,6 +100,11 @@ class KeptProcess:
             self._lines.append(f"not ready after {self._ready_timeout_s:g} s")
             self.kill()
 
+    def tell(self, line: str) -> None:
+        """Write a line to standard input of this life and, as the first line, of each later life."""
+        self._told = line
+        self._write()
+
     def kill(self) -> None:
         """Kill the process and its group. The process is started again."""
         if self._popen is not None:
@@ -124,7 +131,7 @@ class KeptProcess:
         self._popen = subprocess.Popen(
             self.command,
             env=self._environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if self._quiet else None,
             process_group=0,
@@ -138,6 +145,14 @@ class KeptProcess:
         self._unread = b""
         self._lines.clear()
         self.num_starts += 1
+        self._write()
+
+    def _write(self) -> None:
+        """Write the line of `tell`. A pipe holds 64 KiB, so that a short line never waits for the reader."""
+        if self._popen is not None and self._told is not None:
+            assert self._popen.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._popen.stdin.fileno(), self._told.encode() + b"\n")
 
     def _read(self) -> None:
         while self._output >= 0:
@@ -154,8 +169,9 @@ class KeptProcess:
 
     def _take(self, line: str) -> None:
         self._lines.append(line)
-        if self.answer is None:
-            self.answer = self._is_ready(line)
+        answer = self._listen(line)
+        if answer is not None:
+            self.answer = answer
         elif not self._quiet:
             print(line, file=sys.stderr)  # noqa: T201  a child's output is not this process's result
 
@@ -166,6 +182,8 @@ class KeptProcess:
         self.kill()  # the rest of the group
         self._popen.wait()
         self._close_output()
+        assert self._popen.stdin is not None
+        self._popen.stdin.close()
         os.close(self._pidfd)
         self._popen, self._pidfd, self.answer = None, -1, None
         now = time.monotonic()
