@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from aici_base.errors import AiciError, UsageError, class_of
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
+from aici_engine.failure import Failure as Failure
 
 
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
@@ -40,28 +40,6 @@ class EngineCall(Struct, frozen=True, array_like=True, tag="call"):
 
     call: int
     method: str
-
-
-class Failure(Struct, frozen=True, array_like=True):
-    """An AiciError as it travels between the processes."""
-
-    code: str
-    message: str
-    hint: str = ""
-    param: str = ""
-
-    @classmethod
-    def of(cls, error: BaseException) -> "Failure":
-        if isinstance(error, AiciError):
-            param = error.param if isinstance(error, UsageError) else ""
-            return cls(error.code, error.message, error.hint_for("http"), param)
-        return cls(AiciError.code, f"the engine failed: {error!r}")
-
-    def error(self) -> AiciError:
-        error = class_of(self.code)(self.message, hint=self.hint)
-        if isinstance(error, UsageError):
-            error.param = self.param
-        return error
 
 
 class EngineInfo(Struct, frozen=True, array_like=True):

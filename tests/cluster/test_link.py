@@ -1,0 +1,190 @@
+"""Links between two ends in this process: real sockets, real encryption."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from aici_base.errors import UnavailableError, UnreachableError, UsageError
+from aici_engine.cluster import frames
+from aici_engine.cluster.address import StageAddress
+from aici_engine.cluster.frames import Attach, Attached, Detach, FromStage, StepStates, ToStage
+from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
+from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
+from aici_engine.cluster.token import ClusterToken
+
+ANY_PORT = StageAddress("127.0.0.1", 0)
+ATTACH = Attach(7, 0, 1, "", 10, 16, 512, 100, True)
+
+
+class Ends:
+    """A server and the links to it, closed at the end of a test."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+        self.token = ClusterToken.new()
+
+    def group(self, *, role: str = "driver", insecure: bool = False, token: ClusterToken | None = None) -> LinkGroup:
+        return self.stack.enter_context(
+            LinkGroup(token or self.token, role=role, name="the " + role, insecure=insecure)
+        )
+
+    def server(
+        self, listen: StageAddress = ANY_PORT, *, insecure: bool = False, keys: KeyPair | None = None
+    ) -> StageServer[ToStage]:
+        group = self.group(role="stage", insecure=insecure)
+        return StageServer(group, listen, frames.decode_to_stage, max_body_bytes=64 << 20, keys=keys)
+
+    def link(self, address: StageAddress, *, group: LinkGroup | None = None, **options: object) -> StageLink[FromStage]:
+        return StageLink(group or self.group(), address, frames.decode_from_stage, max_body_bytes=64 << 20, **options)
+
+    def joined(self, **options: bool) -> tuple[StageServer[ToStage], Peer, StageLink[FromStage]]:
+        server = self.server(**options)
+        link = self.link(server.address, group=self.group(**options))
+        return server, meet(server, link), link
+
+
+def meet(server: StageServer[ToStage], link: StageLink[FromStage]) -> Peer:
+    event = server.receive(5)
+    assert isinstance(event, PeerJoined)
+    link.wait_ready()
+    return event.peer
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    with ExitStack() as stack:
+        yield Ends(stack)
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+@pytest.mark.parametrize("size", [0, 1, frames.PIECE_BYTES - 12, frames.PIECE_BYTES, 3 * frames.PIECE_BYTES + 5])
+def test_frames_arrive_whole_and_in_order(ends: Ends, size: int, insecure: bool) -> None:
+    server, peer, link = ends.joined(insecure=insecure)
+    assert (peer.role, peer.name, link.peer_name) == ("driver", "the driver", "the stage")
+    body = os.urandom(size)
+    link.send(ATTACH, body)
+    link.send(Detach(7))
+    assert server.receive(5) == PeerFrame(peer, ATTACH, bytearray(body))
+    assert server.receive(5) == PeerFrame(peer, Detach(7), bytearray())
+    server.send(peer, Attached(7, 0), body)
+    server.send(peer, StepStates(7, 1, [(0, 1, 2)]))
+    assert link.receive(5) == (Attached(7, 0), bytearray(body))
+    assert link.receive(5) == (StepStates(7, 1, [(0, 1, 2)]), bytearray())
+    assert link.receive(0) is None
+    assert server.receive(0) is None
+
+
+def test_ipv6(ends: Ends) -> None:
+    server = ends.server(StageAddress("::1", 0))
+    assert str(server.address).startswith("tcp://[::1]:")
+    meet(server, ends.link(StageAddress.parse(str(server.address))))
+
+
+def test_a_link_that_is_closed_is_lost_for_the_server(ends: Ends) -> None:
+    server, peer, link = ends.joined()
+    link.send(Detach(1))
+    link.close()
+    assert server.receive(5) == PeerFrame(peer, Detach(1), bytearray())
+    assert server.receive(5) == PeerLost(peer)
+    server.send(peer, Attached(1, 0))  # no error
+
+
+def test_a_server_that_is_closed_is_lost_for_the_link(ends: Ends) -> None:
+    lost: list[LinkLostError] = []
+    server = ends.server()
+    link = ends.link(server.address, on_lost=lost.append)
+    peer = meet(server, link)
+    server.send(peer, Attached(1, 0))
+    assert link.receive(5) == (Attached(1, 0), bytearray())
+    server.close()
+    began = time.monotonic()
+    with pytest.raises(LinkLostError, match="is lost"):
+        link.receive(5)
+    assert time.monotonic() - began < 1
+    assert lost == [link.lost]
+    with pytest.raises(LinkLostError, match="is lost"):
+        link.send(Detach(1))
+
+
+def test_wait_and_wake(ends: Ends) -> None:
+    server, peer, link = ends.joined()
+    group = link._group
+    assert not group.wait(0.01)
+    threading.Timer(0.05, group.wake).start()
+    assert group.wait(5)
+    assert not group.wait(0)
+    server.send(peer, Attached(1, 0))
+    assert group.wait(5)
+    assert link.receive(0) is not None
+    server.close()
+    assert group.wait(5)
+
+
+def why(ends: Ends, address: StageAddress, **options: object) -> str:
+    link = ends.link(address, **options)
+    with pytest.raises(LinkLostError) as error:
+        link.wait_ready(5)
+    return str(error.value)
+
+
+def test_another_token(ends: Ends) -> None:
+    server = ends.server()
+    group = ends.group(token=ClusterToken.new())
+    assert why(ends, server.address, group=group).endswith("refused this driver: the cluster tokens differ")
+    assert server.receive(0.1) is None
+
+
+def test_another_token_without_encryption(ends: Ends) -> None:
+    server = ends.server(insecure=True)
+    link = ends.link(server.address, group=ends.group(token=ClusterToken.new(), insecure=True))
+    assert server.receive(0.2) is None
+    with pytest.raises(LinkLostError, match="of cluster"):
+        link.wait_ready(5)
+
+
+def test_another_key(ends: Ends) -> None:
+    server = ends.server()
+    assert "has another key" in why(ends, server.address._replace(key=KeyPair.new().public))
+    assert server.receive(0.1) is None
+
+
+def test_nobody_listens(ends: Ends) -> None:
+    server = ends.server()
+    server.close()
+    assert why(ends, server.address).endswith("Connection refused")
+
+
+def test_encryption_on_one_side_only(ends: Ends) -> None:
+    server = ends.server()
+    plain = ends.group(insecure=True)
+    with pytest.raises(UsageError) as error:
+        ends.link(server.address, group=plain)
+    assert "--insecure" in error.value.hint
+    assert "does not answer as a stage" in why(ends, server.address._replace(key=None), group=plain)
+
+
+def test_keys_that_are_given_stay(ends: Ends) -> None:
+    keys = KeyPair.new()
+    assert ends.server(keys=keys).address.key == keys.public
+
+
+def test_addresses_in_public_need_encryption(ends: Ends) -> None:
+    group = ends.group(insecure=True)
+    for host in ("8.8.8.8", "0.0.0.0", "2001:4860:4860::8888"):
+        with pytest.raises(UsageError, match="private network"):
+            ends.link(StageAddress(host, 1), group=group)
+
+
+def test_an_address_that_is_taken(ends: Ends) -> None:
+    server = ends.server()
+    with pytest.raises(UnavailableError, match="in use"):
+        ends.server(server.address)
+
+
+def test_an_unknown_host(ends: Ends) -> None:
+    with pytest.raises(UnreachableError, match="nowhere"):
+        ends.link(StageAddress("nowhere.invalid", 1))
