@@ -1,28 +1,13 @@
 """A range of a decoder's layers: one stage of a pipeline."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from aici_engine.cache.storage import KVStorage, LayerShape
+from aici_engine.model.layer_range import LayerRange as LayerRange
 from aici_engine.step_input import Chunk
-
-
-@dataclass(frozen=True, slots=True)
-class LayerRange:
-    """Layers `first` to `last` - 1, with the embedding before or the final norm and the head after, if the range has
-    these. The range of layers may be empty."""
-
-    first: int
-    last: int
-    embedding: bool
-    head: bool
-
-    @property
-    def num_layers(self) -> int:
-        return self.last - self.first
 
 
 class StageModel(Protocol):

@@ -38,6 +38,20 @@ def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -
     return {name: part.contiguous() for name, part in parts.items()}
 
 
+def blank(rows: int, columns: int, form: Format) -> dict[str, torch.Tensor]:
+    """Return a packed matrix of zero bytes, without the work of packing. `rows`, `columns`: multiples of 16 and 32."""
+    panels, groups = rows // LANES, columns // GROUP
+    if form is Format.F32:
+        return {"values": torch.zeros(panels, columns, LANES)}
+    if form is Format.BF16:
+        return {"values": torch.zeros(panels, columns // 2, LANES, 2, dtype=torch.bfloat16)}
+    vectors = {name: torch.zeros(panels, groups, LANES, dtype=torch.float16) for name in ("scales", "minimums")}
+    values = torch.zeros(panels, groups, 8, LANES, 4, dtype=torch.uint8)
+    if form is Format.INT8:
+        return {"values": values, "scales": vectors["scales"]}
+    return {"values": values[:, :, 0::2].contiguous(), **vectors}
+
+
 def matrix(parts: Mapping[str, torch.Tensor], form: Format) -> CMatrix:
     """Build the C structure. Its pointers refer to `parts`, which must outlive the structure."""
     values = parts["values"]

@@ -1,0 +1,144 @@
+"""What a machine says of itself: memory, speed, device."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aici_engine.cache.memory import available_bytes
+from aici_engine.cluster.headers import WEIGHT_BYTES
+from aici_engine.cluster.plan import NodeInfo
+from aici_engine.config import Dtype
+from aici_engine.model.layer_range import LayerRange
+
+if TYPE_CHECKING:
+    from aici_engine.native.thread_pool import ThreadPool
+
+PROCESS_BYTES: Final = 350 << 20
+"""Memory of a stage's process beside weights, pages and scratch memory: Python, torch, sockets."""
+DEFAULT_FRACTION: Final = 0.8
+_COLUMNS: Final = 2048
+_LARGE: Final = 96 << 20
+"""Bytes of the matrix that measures the memory rate: more than the caches of most processors hold."""
+_SMALL: Final = 1 << 20
+_ROWS: Final = 16
+_LEAST_S: Final = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDescription:
+    """`free_bytes`: memory that the machine and its container leave. `budget_bytes`: the part of it for weights, pages
+    and scratch memory of a stage. `bytes_per_s`, `flops_per_s`: see `NodeInfo`. `level`: of the kernels; empty without
+    kernels. `num_cores`: that this process may use.
+    """
+
+    free_bytes: int
+    budget_bytes: int
+    bytes_per_s: float
+    flops_per_s: Mapping[Dtype, float]
+    device: str
+    num_cores: int
+    num_threads: int
+    level: str
+
+    def node_info(self, name: str, *, rtt_s: float = 0.0, held: tuple[LayerRange, ...] = ()) -> NodeInfo:
+        """Return what the planner needs."""
+        return NodeInfo(
+            name=name,
+            budget_bytes=self.budget_bytes,
+            bytes_per_s=self.bytes_per_s,
+            flops_per_s=self.flops_per_s,
+            rtt_s=rtt_s,
+            held=held,
+        )
+
+
+def describe_node(
+    *, fraction: float = DEFAULT_FRACTION, memory_bytes: int | None = None, num_threads: int | None = None
+) -> NodeDescription:
+    """Measure this machine; takes about 0.3 s, with the threads of the kernels.
+
+    `fraction`: of the free memory, for a stage and its process. `memory_bytes`: instead of the free memory, never more
+    than is free. `num_threads`: of the kernels; None leaves the choice to torch.
+    """
+    import torch
+
+    from aici_engine.native import library
+    from aici_engine.native.thread_pool import ThreadPool
+
+    threads = num_threads or torch.get_num_threads()
+    free = available_bytes()
+    native = library.describe()
+    if native.library is None:
+        bytes_per_s, flops_per_s = _torch_rates()
+    else:
+        pool = ThreadPool(native.library, threads)
+        bytes_per_s = _bytes_per_s(pool)
+        flops_per_s = {dtype: _flops_per_s(pool, dtype) for dtype in WEIGHT_BYTES}
+    return NodeDescription(
+        free_bytes=free,
+        budget_bytes=budget(free, fraction=fraction, memory_bytes=memory_bytes),
+        bytes_per_s=bytes_per_s,
+        flops_per_s=flops_per_s,
+        device="cpu",
+        num_cores=len(os.sched_getaffinity(0)),
+        num_threads=threads,
+        level=native.level,
+    )
+
+
+def budget(free_bytes: int, *, fraction: float = DEFAULT_FRACTION, memory_bytes: int | None = None) -> int:
+    """Return the bytes for weights, pages and scratch memory of a stage."""
+    share = int(free_bytes * fraction) if memory_bytes is None else min(memory_bytes, free_bytes)
+    return max(0, share - PROCESS_BYTES)
+
+
+def _bytes_per_s(pool: "ThreadPool") -> float:
+    """Return the rate at which the kernels read int8 weights for one token."""
+    return _rate(pool, "int8", num_bytes=_LARGE, rows=1) * WEIGHT_BYTES["int8"]
+
+
+def _flops_per_s(pool: "ThreadPool", dtype: Dtype) -> float:
+    """Return the rate of a matrix in the caches for a batch of tokens."""
+    return _rate(pool, dtype, num_bytes=_SMALL, rows=_ROWS) * 2 * _ROWS
+
+
+def _rate(pool: "ThreadPool", dtype: Dtype, *, num_bytes: int, rows: int) -> float:
+    """Return weights per second of a product of `rows` tokens, the best of several."""
+    import torch
+
+    from aici_engine.native.matrix_layout import blank, matrix
+    from aici_engine.native.model import FORMATS
+
+    num_rows = max(16, int(num_bytes / _COLUMNS / WEIGHT_BYTES[dtype]) // 16 * 16)
+    parts = blank(num_rows, _COLUMNS, FORMATS[dtype])
+    c = matrix(parts, FORMATS[dtype])
+    tokens, out = torch.ones(rows, _COLUMNS), torch.empty(rows, num_rows)
+    memory = pool.scratch(pool.library.aici_linear_memory(c, rows))
+    best, began = float("inf"), time.perf_counter()
+    while time.perf_counter() - began < _LEAST_S:
+        start = time.perf_counter()
+        pool.library.aici_linear(pool.pointer, c, tokens.data_ptr(), rows, memory, out.data_ptr())
+        best = min(best, time.perf_counter() - start)
+    del parts  # `c` refers to its memory
+    return num_rows * _COLUMNS / best
+
+
+def _torch_rates() -> tuple[float, dict[Dtype, float]]:
+    """Return the rates of torch in f32, for machines without kernels. Every format is computed in f32 there."""
+    import torch
+
+    weight = torch.ones(_LARGE // 4 // _COLUMNS, _COLUMNS)
+    tokens = torch.ones(_ROWS, _COLUMNS)
+
+    def best(rows: int) -> float:
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            torch.nn.functional.linear(tokens[:rows], weight)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    flops = 2 * _ROWS * weight.numel() / best(_ROWS)
+    return weight.nbytes / best(1), dict.fromkeys(WEIGHT_BYTES, flops)
