@@ -14,7 +14,7 @@ from aici_base.errors import UsageError
 from aici_engine.cluster.headers import WEIGHT_BYTES, ModelSizes
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import choose_device
-from aici_engine.model.layer_range import LayerRange
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.native.backend import make_model
 from aici_engine.native.model import NativeModel
 from tests.engine.model.test_models import build

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from aici_base.errors import UsageError
 from aici_engine.cluster.headers import ModelSizes, PartSize
 from aici_engine.cluster.plan import NodeInfo, PipelinePlan, PlanRequest, make_plan
-from aici_engine.model.layer_range import LayerRange
+from aici_engine.model.stage_range import LayerRange
 
 MB = 1_000_000
 

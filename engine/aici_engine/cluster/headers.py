@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 from aici_base.errors import UsageError
 from aici_base.tokenizer.gguf import INCOMPLETE, read_header
 from aici_engine.config import Dtype
-from aici_engine.model.layer_range import LayerRange
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.model_files import read_settings
 
 WEIGHT_BYTES: Final[Mapping[Dtype, float]] = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0625, "int4": 0.625}
@@ -138,7 +138,7 @@ class ModelSizes:
     def _of_folder(cls, folder: Path) -> Self:
         config = read_settings(folder / "config.json")
         tensors: dict[str, TensorShape] = {}
-        for file in sorted(folder.glob("*.safetensors")):
+        for file in _files(folder):
             tensors |= _safetensors_header(file)
         name = next(iter(config.get("architectures") or ()), "") or str(config.get("model_type", ""))
         stored = config.get("dtype", config.get("torch_dtype"))
@@ -248,6 +248,15 @@ def _part(names: Iterable[str], tensors: Mapping[str, TensorShape]) -> PartSize:
 def _end_dtype(dtype: Dtype) -> Dtype:
     """Return the format of embedding and head: int8 beside int4 layers."""
     return "int8" if dtype == "int4" else dtype
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files with the weights: one file, else the files of the index, else all."""
+    if (whole := folder / "model.safetensors").is_file():
+        return [whole]
+    places = read_settings(folder / "model.safetensors.index.json").get("weight_map")
+    names = {str(name) for name in places.values()} if isinstance(places, dict) else set()
+    return sorted(folder / Path(name).name for name in names) or sorted(folder.glob("*.safetensors"))
 
 
 def _safetensors_header(path: Path) -> dict[str, TensorShape]:

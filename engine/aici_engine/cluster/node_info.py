@@ -10,7 +10,7 @@ from aici_engine.cache.memory import available_bytes
 from aici_engine.cluster.headers import WEIGHT_BYTES
 from aici_engine.cluster.plan import NodeInfo
 from aici_engine.config import Dtype
-from aici_engine.model.layer_range import LayerRange
+from aici_engine.model.stage_range import LayerRange
 
 if TYPE_CHECKING:
     from aici_engine.native.thread_pool import ThreadPool
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PROCESS_BYTES: Final = 350 << 20
 """Memory of a stage's process beside weights, pages and scratch memory: Python, torch, sockets."""
 DEFAULT_FRACTION: Final = 0.8
+_FORMATS: Final[Mapping[Dtype, str]] = {"float32": "F32", "bfloat16": "BF16", "int8": "INT8", "int4": "INT4"}
 _COLUMNS: Final = 2048
 _LARGE: Final = 96 << 20
 """Bytes of the matrix that measures the memory rate: more than the caches of most processors hold."""
@@ -108,12 +109,13 @@ def _rate(pool: "ThreadPool", dtype: Dtype, *, num_bytes: int, rows: int) -> flo
     """Return weights per second of a product of `rows` tokens, the best of several."""
     import torch
 
+    from aici_engine.native.bindings import Format
     from aici_engine.native.matrix_layout import blank, matrix
-    from aici_engine.native.model import FORMATS
 
     num_rows = max(16, int(num_bytes / _COLUMNS / WEIGHT_BYTES[dtype]) // 16 * 16)
-    parts = blank(num_rows, _COLUMNS, FORMATS[dtype])
-    c = matrix(parts, FORMATS[dtype])
+    form = Format[_FORMATS[dtype]]
+    parts = blank(num_rows, _COLUMNS, form)
+    c = matrix(parts, form)
     tokens, out = torch.ones(rows, _COLUMNS), torch.empty(rows, num_rows)
     memory = pool.scratch(pool.library.aici_linear_memory(c, rows))
     best, began = float("inf"), time.perf_counter()

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from aici_base.errors import UsageError
 from aici_engine.cluster.headers import ModelSizes
 from aici_engine.config import Dtype
-from aici_engine.model.layer_range import LayerRange
+from aici_engine.model.stage_range import LayerRange
 
 HOP_S: Final = 0.0006
 """The time of a hop between two stages beside the network: messages, and waking the threads."""

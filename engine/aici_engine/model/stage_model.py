@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 
 from aici_engine.cache.storage import KVStorage, LayerShape
-from aici_engine.model.layer_range import LayerRange as LayerRange
+from aici_engine.model.stage_range import LayerRange as LayerRange
 from aici_engine.step_input import Chunk
 
 
