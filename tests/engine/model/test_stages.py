@@ -60,7 +60,7 @@ def steps() -> list[list[tuple[int, int, int]]]:
 
 
 def batches() -> list[list[Chunk]]:
-    cache, prompts, found = KVCache(num_pages=64, page_size=PAGE_SIZE, copier=Copier()), sequences(), []
+    cache, prompts, found = KVCache(num_pages=64, page_size=PAGE_SIZE), sequences(), []
     for i in range(len(prompts)):
         cache.add(SeqId(i))
     for number, work in enumerate(steps()):
@@ -74,11 +74,6 @@ def batches() -> list[list[Chunk]]:
             chunks[0] = chunks[0]._replace(num_logits=1)
         found.append(chunks)
     return found
-
-
-class Copier:
-    def copy_page(self, source: object, target: object) -> None:
-        raise AssertionError("no forks here")
 
 
 def run_stages(stages: Sequence[HuggingFaceStage]) -> list[torch.Tensor]:
