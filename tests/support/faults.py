@@ -1,0 +1,105 @@
+"""What can happen to a stage of a pipeline, and how it is mended. Needs a Pipeline with relays."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.pipelines import Pipeline, StageRun
+from tests.support.processes import command, descendants
+
+LOST = r"computed anew"
+"""A line of the log of the driver, which has lost a stage."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`hurt` and `mend` take the stage that it happens to."""
+
+    name: str
+    hurt: Callable[[StageRun], None]
+    mend: Callable[[StageRun], None]
+
+
+def _kill(stage: StageRun) -> None:
+    stage.process.kill()
+    stage.process.wait(10)
+
+
+def _stall(stage: StageRun) -> None:
+    assert stage.relay is not None
+    stage.relay.stall()
+
+
+def _resume(stage: StageRun) -> None:
+    assert stage.relay is not None
+    stage.relay.resume(lost=True)
+
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("kill -9", _kill, lambda stage: stage.start()),
+        Fault("link down", lambda stage: stage.machine.unplug(), lambda stage: stage.machine.plug()),
+        Fault("half-open", _stall, _resume),
+        Fault(
+            "SIGSTOP",
+            lambda stage: stage.process.signal(signal.SIGSTOP),
+            lambda stage: stage.process.signal(signal.SIGCONT),
+        ),
+    )
+}
+
+
+def noticed_after(pipeline: Pipeline, moment: float, timeout_s: float) -> float:
+    """Wait for the line of the driver's log that a stage is lost; return the seconds since `moment`."""
+    return pipeline.server.said.wait(LOST, timeout_s, since=moment)[0] - moment
+
+
+def was_noticed(pipeline: Pipeline, since: float) -> bool:
+    return pipeline.server.said.first(LOST, since=since) is not None
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a process holds: to be compared before and after."""
+
+    fds: int
+    threads: int
+    resident_bytes: int
+
+
+def holdings(pid: int) -> Holdings:
+    status = Path(f"/proc/{pid}/status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    fds = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return Holdings(fds, int(fields["Threads"]), int(fields["VmRSS"].split()[0]) << 10)
+
+
+def named(pipeline: Pipeline, name: str) -> list[int]:
+    """The ids of the server's processes with this short name: `aici-engine`, `aicirt`, `aicirt-seq`, ..."""
+    return sorted(pid for pid in descendants(pipeline.server.process.pid) if command(pid) == name)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process's threads so far, from the scheduler's own clock (nanoseconds)."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def settle(pipeline: Pipeline, timeout_s: float = 30) -> dict[str, float]:
+    """Wait until the server holds no request, page or guest; return what it still holds after the time, or nothing."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        stats = pipeline.server.stats()
+        held = {
+            name: stats[name] for name in ("active_requests", "waiting_requests", "admitted_sequences", "cache_usage")
+        }
+        held["guests"] = len(named(pipeline, "aicirt-seq"))
+        held = {name: value for name, value in held.items() if value}
+        if not held or time.monotonic() > deadline:
+            return held
+        time.sleep(0.05)
