@@ -1,9 +1,11 @@
 """Machines for tests of the cluster."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from tests.cluster.link_ends import Ends
 from tests.support import netns
 
 
@@ -14,3 +16,10 @@ def network() -> Iterator[netns.Network]:
         pytest.skip(reason)
     with netns.Network() as network:
         yield network
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """Groups of links, closed at the end of the test."""
+    with ExitStack() as stack:
+        yield Ends(stack)

@@ -1,63 +1,20 @@
-"""Links between two ends in this process: real sockets, real encryption."""
+"""Links between two ends in this process."""
 
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from aici_base.errors import UnavailableError, UnreachableError, UsageError
 from aici_engine.cluster import frames
 from aici_engine.cluster.address import StageAddress
-from aici_engine.cluster.frames import Attach, Attached, Detach, FromStage, StepStates, ToStage
-from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
-from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
+from aici_engine.cluster.frames import Attached, Detach, StepStates
+from aici_engine.cluster.link import LinkLostError
+from aici_engine.cluster.link_server import KeyPair, PeerFrame, PeerLost
 from aici_engine.cluster.token import ClusterToken
-
-ANY_PORT = StageAddress("127.0.0.1", 0)
-ATTACH = Attach(7, 0, 1, "", 10, 16, 512, 100, True)
-
-
-class Ends:
-    """A server and the links to it, closed at the end of a test."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.token = ClusterToken.new()
-
-    def group(self, *, role: str = "driver", insecure: bool = False, token: ClusterToken | None = None) -> LinkGroup:
-        return self.stack.enter_context(
-            LinkGroup(token or self.token, role=role, name="the " + role, insecure=insecure)
-        )
-
-    def server(
-        self, listen: StageAddress = ANY_PORT, *, insecure: bool = False, keys: KeyPair | None = None
-    ) -> StageServer[ToStage]:
-        group = self.group(role="stage", insecure=insecure)
-        return StageServer(group, listen, frames.decode_to_stage, max_body_bytes=64 << 20, keys=keys)
-
-    def link(self, address: StageAddress, *, group: LinkGroup | None = None, **options: object) -> StageLink[FromStage]:
-        return StageLink(group or self.group(), address, frames.decode_from_stage, max_body_bytes=64 << 20, **options)
-
-    def joined(self, **options: bool) -> tuple[StageServer[ToStage], Peer, StageLink[FromStage]]:
-        server = self.server(**options)
-        link = self.link(server.address, group=self.group(**options))
-        return server, meet(server, link), link
-
-
-def meet(server: StageServer[ToStage], link: StageLink[FromStage]) -> Peer:
-    event = server.receive(5)
-    assert isinstance(event, PeerJoined)
-    link.wait_ready()
-    return event.peer
-
-
-@pytest.fixture
-def ends() -> Iterator[Ends]:
-    with ExitStack() as stack:
-        yield Ends(stack)
+from tests.cluster.link_ends import ATTACH, Ends, meet
+from tests.support.processes import wait_until
 
 
 @pytest.mark.parametrize("insecure", [False, True])
@@ -105,7 +62,7 @@ def test_a_server_that_is_closed_is_lost_for_the_link(ends: Ends) -> None:
     with pytest.raises(LinkLostError, match="is lost"):
         link.receive(5)
     assert time.monotonic() - began < 1
-    assert lost == [link.lost]
+    assert wait_until(lambda: lost == [link.lost], 5)
     with pytest.raises(LinkLostError, match="is lost"):
         link.send(Detach(1))
 

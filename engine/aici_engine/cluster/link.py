@@ -325,9 +325,9 @@ class StageLink(Generic[Message]):
             if self.lost is not None:
                 return self.lost
             self.lost = why
-        os.eventfd_write(self._lost_fd, 1)
         if self._on_lost is not None:
             self._on_lost(why)
+        os.eventfd_write(self._lost_fd, 1)
         return why
 
     def _watch(self, monitor: "zmq.Socket[bytes]") -> None:

@@ -43,7 +43,8 @@ class ClusterToken:
     def read(cls, path: Path) -> Self:
         """Read a token file. Raises NotFoundError without a file, and UsageError if others may read the file."""
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with path.open("rb") as file:
+                mode, text = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(100)
         except FileNotFoundError:
             raise NotFoundError(
                 f"there is no cluster token at {path}",
@@ -51,14 +52,11 @@ class ClusterToken:
             ) from None
         except OSError as error:
             raise UsageError(f"the cluster token at {path} cannot be read: {error.strerror}") from error
-        with open(fd, "rb") as file:
-            mode = stat.S_IMODE(os.fstat(fd).st_mode)
-            if mode & 0o077:
-                raise UsageError(
-                    f"others may read the cluster token at {path} (mode {mode:04o})",
-                    hint=f"chmod 600 {path}; if others may have read the token, make a new one",
-                )
-            text = file.read(100)
+        if mode & 0o077:
+            raise UsageError(
+                f"others may read the cluster token at {path} (mode {mode:04o})",
+                hint=f"chmod 600 {path}; if others may have read the token, make a new one",
+            )
         if not _TEXT.fullmatch(text):
             raise UsageError(
                 f"{path} is not a cluster token", hint="the file has 64 hexadecimal digits: copy the file again"
