@@ -74,6 +74,33 @@ class TensorDigest(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     sha256: Digest
 
 
+class HeldRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A range of layers in a stage's memory. The fields mean the same as in LoadStage."""
+
+    model: Digest
+    first: Count
+    last: Count
+    embedding: bool
+    head: bool
+    dtype: Name
+
+
+class StageFacts(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="facts"):
+    """What a stage is, and holds; the first message to a driver.
+
+    `pid`: of its process. `cpu_level`: of the kernels; empty if torch computes alone. `device`: "cpu" or "cuda".
+    `memory_bytes`: for weights, keys and values. `epoch`: the latest epoch that the stage has seen.
+    """
+
+    pid: Count
+    cpu_level: Name
+    device: Name
+    num_threads: Count
+    memory_bytes: Number
+    epoch: Number
+    held: HeldRange | None = None
+
+
 class LoadStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="load"):
     """Load layers `first` to `last` - 1 of a model. Answered by NeedTensors, if tensors are missing, then StageLoaded.
 
@@ -190,7 +217,9 @@ class StepFrame(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     order of the chunks' tokens.
 
     `number` counts from 1 in each epoch. `copies`: (source, target) pages, to be copied in order before the chunks are
-    computed. `forgotten`: sequences whose page tables are dropped first. `times`: of the stages so far.
+    computed. `forgotten`: sequences whose page tables are dropped first. `times`: of the stages so far. `failure`: a
+    stage has failed to compute the step. The body is empty then, and the other stages follow the copies and the page
+    tables alone.
     """
 
     epoch: Number
@@ -199,6 +228,7 @@ class StepFrame(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     copies: list[tuple[Count, Count]]
     chunks: Annotated[list[ChunkFrame], Meta(max_length=MAX_CHUNKS)]
     times: Annotated[list[StageTimes], Meta(max_length=1024)] = []
+    failure: Failure | None = None
 
 
 class StepStates(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="states"):
@@ -228,7 +258,7 @@ class StageLost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 ToStage: TypeAlias = LoadStage | TensorPiece | Attach | Detach | StepFrame
 FromStage: TypeAlias = (
-    Refused | NeedTensors | PiecesTaken | StageLoaded | Attached | StepStates | StepFailed | StageLost
+    Refused | StageFacts | NeedTensors | PiecesTaken | StageLoaded | Attached | StepStates | StepFailed | StageLost
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -349,7 +379,8 @@ def check_step(step: StepFrame, body: Buffer, limits: StepLimits, num_held: Call
     num_tokens = sum(chunk.count for chunk in step.chunks)
     view = memoryview(body).cast("B")
     _require(1 <= num_tokens <= limits.max_batch_tokens, "step has {} tokens", num_tokens)
-    _require(len(view) == num_tokens * limits.token_bytes, "step of {} tokens has {} bytes", num_tokens, len(view))
+    num_bytes = 0 if step.failure is not None else num_tokens * limits.token_bytes
+    _require(len(view) == num_bytes, "step of {} tokens has {} bytes", num_tokens, len(view))
     _require(len(step.times) < limits.num_stages, "step has passed {} stages", len(step.times))
     forgotten = set(step.forgotten)
     seen = set()
@@ -366,7 +397,7 @@ def check_step(step: StepFrame, body: Buffer, limits: StepLimits, num_held: Call
     _require(len(step.copies) <= limits.num_pages, "step copies {} pages", len(step.copies))
     for copy in step.copies:
         _require(max(copy) < limits.num_pages, "copied page {} is out of range", max(copy))
-    if limits.vocab_size is not None:
+    if limits.vocab_size is not None and num_bytes:
         ids = view.cast("i")
         _require(min(ids) >= 0 and max(ids) < limits.vocab_size, "token id {} is out of range", max(ids))
 

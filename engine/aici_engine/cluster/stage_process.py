@@ -1,0 +1,152 @@
+"""The process of a stage: one port, one driver at a time, one thread that computes."""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Final
+
+from aici_base.errors import InUseError
+from aici_engine.cluster.address import StageAddress
+from aici_engine.cluster.frames import (
+    Buffer,
+    FromStage,
+    Refused,
+    StageFacts,
+    StepFrame,
+    ToStage,
+    decode_to_stage,
+    decoder,
+)
+from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
+from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
+from aici_engine.cluster.stage import Stage, StagePorts, WeightsLoader
+from aici_engine.failure import Failure
+
+_PIECE_BYTES: Final = 8 << 20
+_decode_refused: Final[Callable[[Buffer], Refused]] = decoder(Refused)
+
+_log = logging.getLogger(__name__)
+
+
+class StageProcess(StagePorts):
+    """Listens for a driver and for the stage before, and feeds a `Stage`. A context manager.
+
+    `facts`: what the driver is told; the epoch and the held range are filled in here. `keys`: see StageServer. Call
+    `run` on the thread of the constructor; `stop` from any thread or a signal handler.
+    """
+
+    def __init__(
+        self,
+        links: LinkGroup,
+        listen: StageAddress,
+        loader: WeightsLoader,
+        facts: StageFacts,
+        *,
+        keys: KeyPair | None = None,
+    ) -> None:
+        """Takes over `links`. Raises as StageServer."""
+        self._links = links
+        self._facts = facts
+        self._stage = Stage(self, loader, memory_bytes=facts.memory_bytes)
+        self._server: StageServer[ToStage] = StageServer(
+            links, listen, decode_to_stage, max_body_bytes=_PIECE_BYTES, keys=keys
+        )
+        self._driver: Peer | None = None
+        self._next: StageLink[Refused] | None = None
+        self._next_is_new = False
+        self._stopping = False
+
+    @property
+    def address(self) -> StageAddress:
+        """Where the stage listens, with its key."""
+        return self._server.address
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        while not self._stopping:
+            self._serve_peers()
+            self._watch_next()
+            self._links.wait()
+
+    def stop(self) -> None:
+        """Let `run` return, after the step that is being computed."""
+        self._stopping = True
+        self._links.wake()
+
+    def close(self) -> None:
+        self._links.close()
+
+    def __enter__(self) -> "StageProcess":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # Peers.
+
+    def _serve_peers(self) -> None:
+        while not self._stopping and (event := self._server.receive(0)) is not None:
+            match event:
+                case PeerJoined(peer) if peer.role == "driver":
+                    self._driver_joined(peer)
+                case PeerFrame(peer, message, body):
+                    if peer is self._driver or (peer.role == "stage" and isinstance(message, StepFrame)):
+                        self._stage.receive(message, body)
+                        self._server.max_body_bytes = max(_PIECE_BYTES, self._stage.max_body_bytes)
+                        self._watch_next()
+                case PeerLost(peer) if peer is self._driver:
+                    _log.info("the driver %s is gone", peer.name)
+                    self._driver = None
+                    self._stage.detach()
+
+    def _driver_joined(self, peer: Peer) -> None:
+        if self._driver is not None and self._driver.name != peer.name:
+            busy = InUseError(
+                f"the stage serves another driver, {self._driver.name}",
+                hint="end that driver first, or start another stage",
+            )
+            self._server.send(peer, Refused(Failure.of(busy)))
+            return
+        _log.info("the driver %s is here", peer.name)
+        self._stage.detach()
+        self._driver = peer
+        self._server.send(peer, self._stage.describe(self._facts))
+
+    # The next stage.
+
+    def _watch_next(self) -> None:
+        if self._next is None:
+            return
+        try:
+            if self._next_is_new:
+                self._next_is_new = False
+                self._next.wait_ready()
+                self._stage.next_connected()
+            elif (received := self._next.receive(0)) is not None:
+                raise LinkLostError(received.message.failure.message)
+        except LinkLostError as error:
+            self._stage.next_lost(error)
+
+    # Ports.
+
+    def to_driver(self, message: FromStage, body: Buffer = b"") -> None:
+        if self._driver is not None:
+            self._server.send(self._driver, message, body)
+
+    def to_next(self, message: StepFrame, body: Buffer) -> None:
+        if self._next is not None:
+            self._next.send(message, body)
+
+    def connect_next(self, address: str) -> None:
+        self._next = StageLink(self._links, StageAddress.parse(address), _decode_refused, max_body_bytes=0)
+        self._next_is_new = True
+
+    def disconnect_next(self) -> None:
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+
+
+def process_facts(*, cpu_level: str, device: str, num_threads: int, memory_bytes: int) -> StageFacts:
+    """Return the facts of this process."""
+    return StageFacts(os.getpid(), cpu_level, device, num_threads, memory_bytes, epoch=0)
