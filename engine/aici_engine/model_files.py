@@ -36,3 +36,12 @@ def read_tokenizer(path: Path) -> "Tokenizer":
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def file_states(folder: Path) -> list[tuple[str, int, int]]:
+    """Return names, sizes and modification times (ns) of the settings and weights in `folder`.
+
+    They identify the content: hashing gigabytes on every start would take seconds.
+    """
+    files = sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")])
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import torch
 
 from aici_base.errors import UsageError
-from aici_engine.model_files import read_settings
+from aici_engine.model_files import file_states, read_settings
 
 _HINT: Final = "the download may be incomplete: fetch it again"
 _MAX_HEADER: Final = 100_000_000
@@ -53,6 +53,10 @@ class TensorSource(Protocol):
     generation_config: Mapping[str, Any]
     tensors: Mapping[str, TensorInfo]
 
+    @property
+    def identity(self) -> str:
+        """Identifies configuration and content of all tensors: another content has another identity."""
+
     def read(self, name: str) -> torch.Tensor:
         """Read one tensor into memory of its own, and nothing else of the model.
 
@@ -88,6 +92,11 @@ class FolderSource(TensorSource):
         for path in _files(folder):
             for name, (info, start) in read_header(path).items():
                 self.tensors[name], self._places[name] = info, _Place(path, start)
+
+    @property
+    def identity(self) -> str:
+        """The path of the folder, with sizes and modification times of its files."""
+        return f"{self.folder.resolve()} {file_states(self.folder)}"
 
     def read(self, name: str) -> torch.Tensor:
         path, start = self._places[name]

@@ -3,11 +3,11 @@
 Adding a model family. Any decoder whose attention goes through transformers' AttentionInterface runs without a change
 here. To run a family on the C decoder:
 
-1. Add the prefix of the transformers class (`Llama` for `LlamaForCausalLM`) to `FAMILIES` below.
+1. Add the prefix of the transformers class (`Llama` for `LlamaForCausalLM`) to `FAMILIES` in `supported.py`.
 2. If the modules have other names than Llama's, map them as `gpt2_names.py` does, in `from_transformers.text_decoder`.
 3. If the family computes something new, add a field to `DecoderConfig` (`from_transformers.py`), fill the field in
    `extract`, and add the same field to `CDecoder` (`bindings.py`), to `_SAME_NAMES` (`stage.py`) and to `aici_decoder`
-   (`src/decoder.c`). A new RoPE type with fixed frequencies needs only a name in `_ROPE_TYPES`.
+   (`src/decoder.c`). A new RoPE type with fixed frequencies needs only a name in `_ROPE_TYPES` (`supported.py`).
 4. If GGUF metadata needs completion, add the keys to `_KEYS` in `store/gguf_config.py`.
 5. Tests: a tiny configuration in `FAMILIES` and the name in `NATIVE` of `tests/engine/model/test_models.py` compare the
    logits with transformers. Variants (biases, windows, softcaps) go to `FAMILIES` of
@@ -15,7 +15,6 @@ here. To run a family on the C decoder:
 """
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,31 +22,21 @@ import torch
 
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
-from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.interface import Model
 from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8, round_weights
 from aici_engine.model_files import read_settings
 from aici_engine.native import packed_cache
 from aici_engine.native.bindings import Format
-from aici_engine.native.from_transformers import activation_of, text_decoder
+from aici_engine.native.from_transformers import FORMATS
 from aici_engine.native.library import load
 from aici_engine.native.linear import linears, use_integers
 from aici_engine.native.matrix_layout import LANES
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
-from aici_engine.native.paged_attention import MAX_HEAD_DIM, PagedKernel, fits
+from aici_engine.native.paged_attention import PagedKernel
+from aici_engine.native.supported import unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
 
-FAMILIES: Final = frozenset(
-    f"{name}ForCausalLM"
-    for name in (
-        *("Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma", "Gemma2", "Gemma3"),
-        *("Granite", "SmolLM3", "Olmo2", "Olmo3"),
-    )
-) | {"Gemma3ForConditionalGeneration", "GPT2LMHeadModel"}
-_ROPE_TYPES: Final = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
-"""RoPE types with frequencies that do not depend on the sequence. For longrope this holds within the served context."""
-FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
 _LOSSLESS: Final = 1e-4
 """Largest relative error of a matrix that counts as lossless. Packing weights again loses less if the weights were
 stored in the same format; rounding other weights loses a hundred times as much."""
@@ -95,35 +84,6 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
         if compute.page_size % kernel.page_size == 0 and all(map(kernel.serves, model.layers)):
             model.dtype = torch.bfloat16  # number type of the cache, as in NativeModel
     return model
-
-
-def unsupported_reason(model: HuggingFaceModel, *, page_size: int) -> str | None:
-    """Why the C decoder cannot run the model, or None."""
-    if model.name not in FAMILIES:
-        return f"the native decoder does not support {model.name}"
-    decoder, first = text_decoder(model.module), model.layers[0]
-    config = decoder.config
-    kinds = decoder.rotary_emb.rope_type if hasattr(decoder, "rotary_emb") else "default"
-    if unknown := {*(kinds.values() if isinstance(kinds, dict) else [kinds])} - _ROPE_TYPES:
-        return f"the native decoder does not support the RoPE type {', '.join(sorted(unknown))}"
-    if activation_of(decoder.layers[0].mlp) is None:
-        return "the native decoder supports only the activations SiLU and GELU (tanh)"
-    if first.has_sinks or any(replace(layer, window=first.window) != first for layer in model.layers):
-        return "the native decoder does not support attention sinks, or layers that differ in more than the window"
-    if not fits(first.key_dim) or first.key_dim != first.value_dim:
-        return f"head_dim is {first.key_dim}: the kernels need a multiple of {LANES} up to {MAX_HEAD_DIM}"
-    if any(
-        n % 32
-        for n in (
-            config.hidden_size,
-            decoder.layers[0].mlp.down_proj.weight.shape[1],
-            config.num_attention_heads * first.key_dim,
-        )
-    ):
-        return "hidden size, intermediate size and attention size must be multiples of 32"
-    if page_size % LANES:
-        return f"page_size is {page_size}: the kernels need a multiple of {LANES}"
-    return None
 
 
 def _stored_dtype(folder: Path) -> Dtype:

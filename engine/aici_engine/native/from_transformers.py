@@ -4,18 +4,23 @@ Transformers writes the differences between families as code; here the differenc
 folded into the weights. `backend.py` says how to add a family.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 import torch
 
+from aici_base.errors import UsageError
 from aici_base.ids import TokenId
+from aici_engine.cache.storage import LayerShape
 from aici_engine.model.huggingface import HuggingFaceModel
-from aici_engine.model.stage_model import LayerRange
+from aici_engine.model.huggingface_stage import HuggingFaceStage
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.native import gpt2_names
 from aici_engine.native.bindings import Format
 from aici_engine.native.matrix_layout import LANES, pack
+
+FORMATS: Final = {"float32": Format.F32, "bfloat16": Format.BF16, "int8": Format.INT8, "int4": Format.INT4}
 
 
 class Activation(NamedTuple):
@@ -30,41 +35,41 @@ _ACTIVATIONS: Final = (Activation(1.0, 0.0), Activation(1.5957691216, 0.07135481
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
     """The configuration of the C decoder. `aici_decoder` in `src/decoder.c` explains the fields with the same names.
 
     `part`: the layers that the weights are for. `weight_format`: of the layers. `head_dim`: numbers per attention head.
-    `rotary_dim`: how many of them RoPE rotates. `windows`, `ropes`: per layer of `part`, the sliding window (0: none)
-    and the index of the rotary embedding. `rope_scales`: per rotary embedding. `name`, `vocab_size`, `context`,
-    `eos_tokens`: see `Model`.
+    `rotary_dim`: how many of them RoPE rotates. `windows`, `rope_scales`: per layer of `part`, the sliding window
+    (0: none) and the factor of cosines and sines. `name`, `vocab_size`: see `Model`. `context`, `eos_tokens`: see
+    `Model`; only whole models know them. Fields with a default describe what a range may lack.
     """
 
     name: str
     part: LayerRange
     weight_format: Format
     hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rotary_dim: int
-    windows: list[int]
-    ropes: list[int]
-    rope_scales: list[float]
-    joint_qk_norms: bool
-    layer_norm: bool
-    gated_mlp: bool
-    norm_eps: float
-    embedding_scale: float
-    query_scale: float
-    activation: list[float]
-    attention_softcap: float
-    logit_softcap: float
     vocab_size: int
-    context: int
-    eos_tokens: list[TokenId]
     tied_embeddings: bool
+    logit_softcap: float
+    intermediate_size: int = 0
+    num_heads: int = 0
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    rotary_dim: int = 0
+    windows: list[int] = field(default_factory=list)
+    rope_scales: list[float] = field(default_factory=list)
+    joint_qk_norms: bool = False
+    gated_mlp: bool = False
+    query_scale: float = 0.0
+    activation_linear: float = 0.0
+    activation_cubic: float = 0.0
+    attention_softcap: float = 0.0
+    layer_norm: bool = False
+    norm_eps: float = 0.0
+    embedding_scale: float = 0.0
+    context: int = 0
+    eos_tokens: list[TokenId] = field(default_factory=list)
 
     @property
     def embedding_format(self) -> Format:
@@ -75,59 +80,110 @@ class DecoderConfig:
         return Format.INT8 if self.weight_format is Format.INT4 else self.weight_format
 
 
-def extract(model: HuggingFaceModel, weights: Format) -> tuple[DecoderConfig, dict[str, torch.Tensor]]:
-    """Return the configuration and the named tensors of a model without `unsupported_reason`.
+def join(configs: Sequence[DecoderConfig], part: LayerRange) -> DecoderConfig:
+    """Return the configuration of `part` from those of its sections, in the order of their layers.
 
-    A packed matrix contributes several tensors (`layers.0.qkv.values`, `layers.0.qkv.scales`, ...).
+    Raises UsageError if two layers differ in more than window and RoPE.
+    """
+    joined: dict[str, Any] = {"part": part}
+    for name in (each.name for each in fields(DecoderConfig) if each.name != "part"):
+        values = [getattr(config, name) for config in configs]
+        if name in ("windows", "rope_scales"):
+            joined[name] = [value for of_section in values for value in of_section]
+            continue
+        known = [value for value in values if value]  # other sections lack it
+        if any(value != known[0] for value in known):
+            raise UsageError(f"the native decoder does not support {configs[0].name}: its layers differ in {name}")
+        joined[name] = (known or values)[0]
+    return DecoderConfig(**joined)
+
+
+def extract(
+    model: HuggingFaceStage, weights: Format, part: LayerRange
+) -> tuple[DecoderConfig, dict[str, torch.Tensor]]:
+    """Return the configuration and the named tensors of `part`, a range inside of `model.part`. `model` has no
+    `unsupported_reason`.
+
+    A packed matrix contributes several tensors (`layers.0.qkv.values`, `layers.0.qkv.scales`, ...). Layers have their
+    numbers in the whole model. With tied embeddings, the matrix has the name of the head.
     """
     decoder = text_decoder(model.module)
-    config, head, embedding, first = decoder.config, model.module.lm_head.weight, decoder.embed_tokens, model.layers[0]
-    ropes, of_layers = _ropes(decoder)
-    activation = activation_of(decoder.layers[0].mlp)
-    assert activation is not None
-    # Granite scales the output of attention and MLP. Dividing the hidden states by the scale is equivalent.
-    branch_scale = getattr(config, "residual_multiplier", 1.0)
-    embedding_scale = float(getattr(embedding, "embed_scale", 1.0)) * getattr(config, "embedding_multiplier", 1.0)
+    first = model.part.first
+    numbers = range(part.first - first, part.last - first)
+    config = decoder.config
+    is_tied = bool(model.module.config.get_text_config(decoder=True).tie_word_embeddings)
+    ropes = [_rope(decoder, i) for i in numbers]
+    known: dict[str, Any] = {}
+    if numbers:
+        known |= _of_layers(decoder, model.layers[numbers[0]], ropes[0], numbers[0])
+    if part.head:
+        known |= _of_norms(config, decoder.norm)
+    if part.embedding:
+        known |= {"embedding_scale": _embedding_scale(config, decoder.embed_tokens)}
+    if isinstance(model, HuggingFaceModel):
+        known |= {"context": model.context, "eos_tokens": sorted(model.eos_tokens)}
     decoder_config = DecoderConfig(
         name=model.name,
-        part=LayerRange(0, len(decoder.layers), embedding=True, head=True),
+        part=part,
         weight_format=weights,
         hidden_size=config.hidden_size,
-        intermediate_size=decoder.layers[0].mlp.down_proj.weight.shape[1],
-        num_heads=config.num_attention_heads,
-        num_kv_heads=first.num_kv_heads,
-        head_dim=first.key_dim,
-        rotary_dim=2 * len(ropes[0][0]),
-        windows=[layer.window for layer in model.layers],
-        ropes=of_layers,
-        rope_scales=[scale for _, scale in ropes],
-        joint_qk_norms=_has_joint_qk_norms(decoder.layers[0].self_attn, first.key_dim),
-        layer_norm=isinstance(decoder.norm, torch.nn.LayerNorm),
-        gated_mlp=_is_gated(decoder.layers[0].mlp),
-        norm_eps=_epsilon(decoder.norm) / branch_scale**2,
-        embedding_scale=embedding_scale / branch_scale,
-        query_scale=first.scale,
-        activation=list(activation),
-        attention_softcap=first.cap,
-        logit_softcap=getattr(config, "final_logit_softcapping", None) or 0.0,
         vocab_size=model.vocab_size,
-        context=model.context,
-        eos_tokens=sorted(model.eos_tokens),
-        tied_embeddings=embedding.weight is head,
+        tied_embeddings=is_tied,
+        logit_softcap=getattr(config, "final_logit_softcapping", None) or 0.0,
+        windows=[model.layers[i].window for i in numbers],
+        rope_scales=[scale for _, scale in ropes],
+        **known,
     )
-    tensors = {
-        "inv_freqs": torch.tensor([inv_freqs for inv_freqs, _ in ropes]),
-        "rope_scales": torch.tensor(decoder_config.rope_scales),
-        "norm": _norm(decoder.norm) / getattr(config, "logits_scaling", 1.0),
-    }
-    for i, layer in enumerate(decoder.layers):
-        tensors |= {f"layers.{i}.{name}": tensor for name, tensor in _layer(layer, weights).items()}
-    if hasattr(decoder, "embed_positions"):
+    tensors: dict[str, torch.Tensor] = {}
+    for i, (inv_freqs, _) in zip(numbers, ropes, strict=True):
+        tensors[f"layers.{first + i}.inv_freqs"] = torch.tensor(inv_freqs)
+        packed = _layer(decoder.layers[i], weights)
+        tensors |= {f"layers.{first + i}.{name}": tensor for name, tensor in packed.items()}
+    if part.head:
+        tensors["norm"] = _norm(decoder.norm) / getattr(config, "logits_scaling", 1.0)
+    if part.embedding and hasattr(decoder, "embed_positions"):
         tensors |= _named("positions", pack(decoder.embed_positions.weight, Format.F32))
-    tensors |= _named("head", pack(head, decoder_config.embedding_format))
-    if not decoder_config.tied_embeddings:
-        tensors |= _named("embedding", pack(embedding.weight, decoder_config.embedding_format))
+    if part.head or (part.embedding and is_tied):
+        tensors |= _named("head", pack(model.module.lm_head.weight, decoder_config.embedding_format))
+    if part.embedding and not is_tied:
+        tensors |= _named("embedding", pack(decoder.embed_tokens.weight, decoder_config.embedding_format))
     return decoder_config, tensors
+
+
+def _of_layers(decoder: Any, shape: LayerShape, rope: "Rope", first: int) -> dict[str, Any]:
+    """Return the fields in which all layers agree. `shape`, `rope`: of layer `first`."""
+    layer = decoder.layers[first]
+    activation = activation_of(layer.mlp)
+    assert activation is not None
+    return {
+        "intermediate_size": layer.mlp.down_proj.weight.shape[1],
+        "num_heads": decoder.config.num_attention_heads,
+        "num_kv_heads": shape.num_kv_heads,
+        "head_dim": shape.key_dim,
+        "rotary_dim": 2 * len(rope[0]),
+        "joint_qk_norms": _has_joint_qk_norms(layer.self_attn, shape.key_dim),
+        "gated_mlp": _is_gated(layer.mlp),
+        "query_scale": shape.scale,
+        "activation_linear": activation.linear,
+        "activation_cubic": activation.cubic,
+        "attention_softcap": shape.cap,
+    } | _of_norms(decoder.config, next(iter(_norms(layer).values())))
+
+
+def _of_norms(config: Any, norm: Any) -> dict[str, Any]:
+    """Return the fields in which all norms agree."""
+    is_layer_norm = isinstance(norm, torch.nn.LayerNorm)
+    return {"layer_norm": is_layer_norm, "norm_eps": _epsilon(norm) / _branch_scale(config) ** 2}
+
+
+def _embedding_scale(config: Any, embedding: Any) -> float:
+    scale = float(getattr(embedding, "embed_scale", 1.0)) * getattr(config, "embedding_multiplier", 1.0)
+    return float(scale / _branch_scale(config))
+
+
+def _branch_scale(config: Any) -> float:
+    """Granite scales the output of attention and MLP. Dividing the hidden states by the scale is equivalent."""
+    return float(getattr(config, "residual_multiplier", 1.0))
 
 
 def text_decoder(module: Any) -> Any:
@@ -197,7 +253,8 @@ def _norm(norm: Any) -> torch.Tensor:
     weight: torch.Tensor = norm.weight.detach().float()
     if isinstance(norm, torch.nn.LayerNorm):
         return torch.cat([weight, torch.zeros_like(weight) if norm.bias is None else norm.bias.float()])
-    offset: torch.Tensor = norm(torch.ones_like(weight)) - weight
+    # `forward` leaves out the hook by which states enter a stage.
+    offset: torch.Tensor = norm.forward(torch.ones_like(weight)) - weight
     return weight + offset.mean().round()
 
 
@@ -211,13 +268,6 @@ def _has_joint_qk_norms(attention: Any, head_dim: int) -> bool:
 
 Rope = tuple[tuple[float, ...], float]
 """Inverse frequencies, and the factor of cosines and sines."""
-
-
-def _ropes(decoder: Any) -> tuple[list[Rope], list[int]]:
-    """Return the distinct rotary embeddings, and for every layer the index of its embedding."""
-    found: dict[Rope, int] = {}
-    of_layers = [found.setdefault(_rope(decoder, i), len(found)) for i in range(len(decoder.layers))]
-    return list(found), of_layers
 
 
 def _rope(decoder: Any, layer: int) -> Rope:

@@ -1,4 +1,4 @@
-"""Packed weights in the cache folder.
+"""Packed weights in the cache folder: a file for a model, or for a stage a file per layer.
 
 Packing integers takes seconds; reading packed weights takes a tenth of a second.
 """
@@ -8,14 +8,18 @@ import hashlib
 import logging
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import UnavailableError
 from aici_controllers.object_cache import digest
 from aici_engine.config import Dtype
+from aici_engine.model.stage_range import LayerRange
+from aici_engine.model.tensor_source import TensorSource
+from aici_engine.model_files import file_states
 from aici_engine.native.bindings import Format
-from aici_engine.native.packed_weights import PackedWeights
+from aici_engine.native.packed_weights import Description, PackedWeights
 
 _ABANDONED_S = 3600
 _UNUSED_S = 30 * 24 * 3600
@@ -30,7 +34,7 @@ def load(folder: Path, dtype: Dtype) -> PackedWeights | None:
     """
     path = _path(folder, dtype)
     try:
-        packed = PackedWeights.read(path)
+        packed = PackedWeights.read([path])
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -54,28 +58,58 @@ def save(packed: PackedWeights, folder: Path, dtype: Dtype) -> None:
     except UnavailableError as error:
         _log.info("packed weights are not cached: %s", error)
         return
-    for other in path.parent.iterdir():
+    remove_unused(kept=[path], prefix=_prefix(folder, dtype))
+
+
+def section_path(source: TensorSource, section: LayerRange, dtype: Dtype) -> Path:
+    """Return the file for the packed weights of one layer, or of embedding and head.
+
+    Another name follows from a change of the model or of our packing code.
+    """
+    ends = "-".join(["embedding"] * section.embedding + ["head"] * section.head)
+    return _folder() / f"stage-{_state(source.identity)}-{dtype}-{ends or section.first}.bin"
+
+
+def is_sound(path: Path) -> bool:
+    """Whether a file of packed weights can be read. Marks the file as used."""
+    try:
+        Description.read(path)
+        os.utime(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def remove_unused(*, kept: Iterable[Path], prefix: str | None = None) -> None:
+    """Delete files unused for a month, and all files with `prefix` that are not `kept`."""
+    kept = {*kept}
+    for path in _folder().iterdir():
         with contextlib.suppress(OSError):
-            if other != path and _is_waste(other, _prefix(folder, dtype)):
-                other.unlink()
+            if path not in kept and _is_waste(path, prefix):
+                path.unlink()
 
 
-def _is_waste(path: Path, prefix: str) -> bool:
+def _is_waste(path: Path, prefix: str | None) -> bool:
     """Whether the file belongs to an older state of the folder, or was unused for a month."""
     age_s = time.time() - path.stat().st_mtime
     if path.suffix == ".tmp":  # another process may be writing the file
         return age_s > _ABANDONED_S
-    return path.name.startswith(prefix) or age_s > _UNUSED_S
+    return (prefix is not None and path.name.startswith(prefix)) or age_s > _UNUSED_S
 
 
 def _path(folder: Path, dtype: Dtype) -> Path:
-    files = sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")])
-    # Size and modification time identify the content: hashing gigabytes on every start would take seconds.
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return _folder() / f"{_prefix(folder, dtype)}{_state(str(file_states(folder)))}.bin"
+
+
+def _folder() -> Path:
+    return default_cache_dir() / "packed"
+
+
+def _state(model: str) -> str:
+    """A name for the state of a model and of our packing code."""
     engine = Path(__file__).parents[1]
     code = sorted(path for part in ("model", "native") for path in (engine / part).glob("*.py"))
-    state = hashlib.sha256(f"{stats} {digest(code, engine)}".encode()).hexdigest()
-    return default_cache_dir() / "packed" / f"{_prefix(folder, dtype)}{state[:16]}.bin"
+    return hashlib.sha256(f"{model} {digest(code, engine)}".encode()).hexdigest()[:16]
 
 
 def _prefix(folder: Path, dtype: Dtype) -> str:

@@ -1,21 +1,23 @@
-"""The weights of a model in the layout of the kernels, in one block of memory. A file has the same content."""
+"""The weights of a model, or of a range of its layers, in the layout of the kernels: one block of memory, or a file."""
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import mmap
+import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import torch
 
 from aici_base.cache_files import write_atomically
-from aici_engine.model.huggingface import HuggingFaceModel
-from aici_engine.model.stage_model import LayerRange
+from aici_engine.model.huggingface_stage import HuggingFaceStage
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.native import from_transformers
 from aici_engine.native.bindings import Format
 from aici_engine.native.from_transformers import DecoderConfig
@@ -24,6 +26,34 @@ _ALIGNED: Final = 64
 _TRAILER: Final = struct.Struct("<QQI")
 """The end of a file: length of the file, length of the JSON description before the trailer, CRC-32 of the description.
 """
+
+
+Layout = Mapping[str, tuple[str, list[int], int]]
+"""Of tensors by name: dtype, shape, and the first byte in the block."""
+
+
+class Description(NamedTuple):
+    """What a file of packed weights holds: `num_bytes` bytes of tensors."""
+
+    config: DecoderConfig
+    layout: Layout
+    num_bytes: int
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises OSError if the file cannot be read, ValueError if the file is damaged."""
+        with path.open("rb") as file:
+            file.seek(-_TRAILER.size, os.SEEK_END)
+            size, length, checksum = _TRAILER.unpack(file.read())
+            num_bytes = size - length - _TRAILER.size
+            file.seek(max(0, num_bytes))
+            text = file.read()[: -_TRAILER.size]
+        if size != path.stat().st_size or checksum != zlib.crc32(text):
+            raise ValueError(f"{path} is damaged")
+        description = json.loads(text)
+        config = description["config"]
+        config |= {"weight_format": Format(config["weight_format"]), "part": LayerRange(**config["part"])}
+        return cls(DecoderConfig(**config), description["tensors"], num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +65,54 @@ class PackedWeights:
     memory: mmap.mmap
 
     @classmethod
-    def of(cls, model: HuggingFaceModel, weights: Format) -> Self:
+    def of(cls, model: HuggingFaceStage, weights: Format) -> Self:
         """Pack a model without `unsupported_reason`. `weights`: the format of the layers."""
-        return cls._lay_out(*from_transformers.extract(model, weights))
+        return cls.lay_out(*from_transformers.extract(model, weights, model.part))
 
     @classmethod
-    def _lay_out(cls, config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Self:
+    def lay_out(cls, config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Self:
         """Move `tensors` into one block. The dictionary is emptied on the way, so that no weight is in memory twice."""
         layout, end = {}, 0
         for name, tensor in tensors.items():
             layout[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end)
             end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
-        text = json.dumps({"config": dataclasses.asdict(config), "tensors": layout}).encode()
-        memory = _memory(end + len(text) + _TRAILER.size)
-        memory[end:] = text + _TRAILER.pack(len(memory), len(text), zlib.crc32(text))
-        views = _views(memory, layout)
-        for name, view in views.items():
+        packed = cls._allocate(config, layout, end)
+        for name, view in packed.tensors.items():
             view.copy_(tensors.pop(name).detach())
-        return cls(config, views, memory)
+        return packed
 
     def write(self, path: Path) -> None:
         write_atomically(path, memoryview(self.memory))
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a file of `write`. Raises OSError if the file cannot be read, ValueError if the file is damaged.
+    def read(cls, paths: Sequence[Path], part: LayerRange | None = None) -> Self:
+        """Read files of `write` that make up `part`, in the order of their layers. `part` of one file is known.
 
-        The checksum covers the description. The weights are not checked, as in other model files.
+        Raises OSError if a file cannot be read, ValueError if a file is damaged. The checksum of a file covers its
+        description. The weights are not checked, as in other model files.
         """
-        with path.open("rb") as file:
-            memory = _memory(max(path.stat().st_size, _TRAILER.size))
-            file.readinto(memory)
-        size, length, checksum = _TRAILER.unpack(memory[-_TRAILER.size :])
-        text = memory[len(memory) - _TRAILER.size - length : -_TRAILER.size]
-        if size != len(memory) or checksum != zlib.crc32(text):
-            raise ValueError(f"{path} is damaged")
-        description = json.loads(text)
-        config = description["config"]
-        config |= {"weight_format": Format(config["weight_format"]), "part": LayerRange(**config["part"])}
-        return cls(DecoderConfig(**config), _views(memory, description["tensors"]), memory)
+        files = [Description.read(path) for path in paths]
+        starts = list(itertools.accumulate((file.num_bytes for file in files), initial=0))
+        layout = {
+            name: (dtype, shape, start + at)
+            for file, start in zip(files, starts, strict=False)
+            for name, (dtype, shape, at) in file.layout.items()
+        }
+        config = from_transformers.join([file.config for file in files], part or files[0].config.part)
+        packed = cls._allocate(config, layout, starts[-1])
+        for path, (start, end) in zip(paths, itertools.pairwise(starts), strict=True):
+            with path.open("rb") as file, memoryview(packed.memory)[start:end] as to:
+                if file.readinto(to) != end - start:
+                    raise ValueError(f"{path} is damaged")
+        return packed
+
+    @classmethod
+    def _allocate(cls, config: DecoderConfig, layout: "Layout", end: int) -> Self:
+        """Allocate a block for tensors of `end` bytes. The description of the content is at the end of the block."""
+        text = json.dumps({"config": dataclasses.asdict(config), "tensors": layout}).encode()
+        memory = _memory(end + len(text) + _TRAILER.size)
+        memory[end:] = text + _TRAILER.pack(len(memory), len(text), zlib.crc32(text))
+        return cls(config, _views(memory, layout), memory)
 
     def parts(self, name: str) -> dict[str, torch.Tensor]:
         """Return the tensors of the matrix `name`, by kind; empty if the model has no such matrix."""
@@ -93,7 +132,7 @@ def _memory(num_bytes: int) -> mmap.mmap:
     return memory
 
 
-def _views(memory: mmap.mmap, layout: Mapping[str, tuple[str, list[int], int]]) -> dict[str, torch.Tensor]:
+def _views(memory: mmap.mmap, layout: Layout) -> dict[str, torch.Tensor]:
     views = {}
     for name, (dtype, shape, at) in layout.items():
         kind: torch.dtype = getattr(torch, dtype)

@@ -22,7 +22,8 @@ _NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp
 _SAME_NAMES: Final = (
     *("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "rotary_dim"),
     *("joint_qk_norms", "layer_norm", "gated_mlp"),
-    *("norm_eps", "embedding_scale", "query_scale", "attention_softcap", "logit_softcap"),
+    *("norm_eps", "embedding_scale", "query_scale", "activation_linear", "activation_cubic"),
+    *("attention_softcap", "logit_softcap"),
 )
 """Fields with the same name and meaning in DecoderConfig and CDecoder."""
 
@@ -121,6 +122,13 @@ def _structure(packed: PackedWeights) -> CDecoder:
         parts = packed.parts(name)
         return matrix(parts, form) if parts else CMatrix()
 
+    # Layers with equal rotation share the angles that a step computes.
+    ropes: dict[tuple[tuple[float, ...], float], int] = {}
+    of_layers = [
+        ropes.setdefault((tuple(tensors[f"layers.{i}.inv_freqs"].tolist()), scale), len(ropes))
+        for i, scale in enumerate(config.rope_scales, config.part.first)
+    ]
+    inv_freqs = [number for numbers, _ in ropes for number in numbers]
     layers = [
         CLayer(
             **{name: vector(f"layers.{i}.{name}") for name in _NORMS},
@@ -128,16 +136,14 @@ def _structure(packed: PackedWeights) -> CDecoder:
             window=window,
             rope=rope,
         )
-        for i, (window, rope) in enumerate(zip(config.windows, config.ropes, strict=True), config.part.first)
+        for i, (window, rope) in enumerate(zip(config.windows, of_layers, strict=True), config.part.first)
     ]
     return CDecoder(
         num_layers=len(layers),
         **{name: getattr(config, name) for name in _SAME_NAMES},
-        num_ropes=len(config.rope_scales),
-        activation_linear=config.activation[0],
-        activation_cubic=config.activation[1],
-        inv_freqs=vector("inv_freqs"),
-        rope_scales=vector("rope_scales"),
+        num_ropes=len(ropes),
+        inv_freqs=(ctypes.c_float * len(inv_freqs))(*inv_freqs),
+        rope_scales=(ctypes.c_float * len(ropes))(*(scale for _, scale in ropes)),
         norm=vector("norm"),
         embedding=whole("embedding" if packed.parts("embedding") else "head", config.embedding_format),
         positions=whole("positions", Format.F32),

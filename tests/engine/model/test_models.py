@@ -17,12 +17,12 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.model.interface import Model
 from aici_engine.model.load import adopt, load_model
-from aici_engine.native.backend import unsupported_reason
 from aici_engine.native.bindings import Format
 from aici_engine.native.library import load
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.paged_attention import PagedKernel
+from aici_engine.native.supported import unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
 from aici_engine.step_input import Chunk
 

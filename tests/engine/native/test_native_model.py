@@ -15,11 +15,11 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.model.load import adopt
 from aici_engine.native import library
-from aici_engine.native.backend import unsupported_reason
 from aici_engine.native.bindings import Format
 from aici_engine.native.cpu_levels import features, levels
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
+from aici_engine.native.supported import unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
 from aici_engine.step_input import Chunk
 

@@ -13,7 +13,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.load import adopt, load_model
-from aici_engine.model.stage_model import LayerRange
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.native import library
 from aici_engine.native.bindings import Format
 from aici_engine.native.model import NativeModel
@@ -110,12 +110,12 @@ def ranges(num_layers: int, cuts: Sequence[int]) -> list[LayerRange]:
 def cut(packed: PackedWeights, part: LayerRange) -> PackedWeights:
     """Return the views of `packed` that `part` needs."""
     config, layers = packed.config, slice(part.first, part.last)
-    names = {"inv_freqs", "rope_scales", *(["norm"] if part.head else [])}
+    names = {"norm"} if part.head else set()
     kinds = ["head"] * (part.head or (config.tied_embeddings and part.embedding))
     kinds += ["embedding", "positions"] * part.embedding + [f"layers.{i}" for i in range(part.first, part.last)]
     names |= {name for name in packed.tensors for kind in kinds if name.startswith(f"{kind}.")}
     return PackedWeights(
-        replace(config, part=part, windows=config.windows[layers], ropes=config.ropes[layers]),
+        replace(config, part=part, windows=config.windows[layers], rope_scales=config.rope_scales[layers]),
         {name: packed.tensors[name] for name in names},
         packed.memory,
     )

@@ -130,7 +130,7 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
     model = make_model(EngineConfig(model_dir=tmp_path / "model"), ComputeDevice(torch.device("cpu"), 16))
     assert isinstance(model, NativeModel)
     [packed] = (tmp_path / "cache/packed").iterdir()
-    assert PackedWeights.read(packed).config.weight_format is Format.INT4
+    assert PackedWeights.read([packed]).config.weight_format is Format.INT4
     got, wanted = (
         Runner(each).step([(SeqId(1), prompt, 0, len(prompt))])[0]
         for each in (model, load_model(tmp_path / "model", dtype="float32"))
