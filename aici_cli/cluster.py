@@ -69,6 +69,25 @@ def plan(
         _print_plan(found, dtype, assumed=any(not each.flops_per_s for each in nodes))
 
 
+@app.command()
+def status(
+    server: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AICI_API_BASE",
+            help="The URL of the server, with a key behind #key= (default: http://127.0.0.1:4242).",
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and show every change.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, a line per change.")] = False,
+) -> None:
+    """Show the pipeline of a server: stages, ranges, epoch, pages, times, interruptions."""
+    from aici.remote.connection import DEFAULT_URL, Server
+    from aici_cli.cluster_status import show
+
+    show(Server(server or DEFAULT_URL), watch=watch, json=json)
+
+
 def parse_node(text: str) -> "NodeInfo":
     """Read `NAME=12GiB:25GB/s[:RTT][:FLOPs]`. The units tell the values apart. Raises UsageError."""
     from aici_engine.cluster.plan import NodeInfo

@@ -2,7 +2,7 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list" | "aici cluster" | "aici cluster plan") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list" | "aici cluster" | "aici cluster plan" | "aici cluster status") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
@@ -41,8 +41,9 @@ _aici() {
         "aici grammar check") words="--json --help" ;;
         "aici grammar accepts") words="--json --help" ;;
         "aici grammar list") words="--json --help" ;;
-        "aici cluster") words="plan --help" ;;
+        "aici cluster") words="plan status --help" ;;
         "aici cluster plan") words="--node --driver --dtype --context --sequences --json --help" ;;
+        "aici cluster status") words="--server --watch --json --help" ;;
     esac
     COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
 }

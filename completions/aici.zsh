@@ -5,7 +5,7 @@ _aici() {
     local -a next
     for ((i = 2; i < CURRENT; i++)); do
         case "$at ${words[i]}" in
-            ("aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list" | "aici cluster" | "aici cluster plan") at+=" ${words[i]}" ;;
+            ("aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list" | "aici cluster" | "aici cluster plan" | "aici cluster status") at+=" ${words[i]}" ;;
         esac
     done
     case "$at" in
@@ -44,8 +44,9 @@ _aici() {
         ("aici grammar check") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
         ("aici grammar accepts") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
         ("aici grammar list") next=('--json:Print JSON.' '--help:Show this message and exit.') ;;
-        ("aici cluster") next=('plan:Divide the layers of a model over machines, and print memory and expected speed. No machine is contacted.' '--help:Show this message and exit.') ;;
+        ("aici cluster") next=('plan:Divide the layers of a model over machines, and print memory and expected speed. No machine is contacted.' 'status:Show the pipeline of a server\: stages, ranges, epoch, pages, times, interruptions.' '--help:Show this message and exit.') ;;
         ("aici cluster plan") next=('--node:A machine\: NAME=12GiB\:25GB/s, and if known \:0.3ms (round trip to the driver) and \:200GFLOP/s. MEMORY is for weights and cache. Repeat per machine.' '--driver:The node with the server (default\: the last --node).' '--dtype:Format of the weights\: float32, bfloat16, int8, int4, or auto\: the smallest without loss.' '--context:Tokens of a request, prompt and answer together.' '--sequences:Requests at the same time.' '--json:Print JSON.' '--help:Show this message and exit.') ;;
+        ("aici cluster status") next=('--server:The URL of the server, with a key behind #key= (default\: http\://127.0.0.1\:4242).' '--watch:Go on, and show every change.' '--json:Print JSON; with --watch, a line per change.' '--help:Show this message and exit.') ;;
     esac
     _describe aici next || _files
 }

@@ -1,6 +1,7 @@
 """Pages of a single table: errors, metrics, sampling parameters."""
 
 import json
+from typing import Any
 
 from docs.generators.markdown import NOTE, table
 
@@ -40,7 +41,7 @@ def sampling_page() -> str:
     return NOTE.format(source="the table of sampling parameters") + f"# Sampling parameters\n\n{intro}\n{markdown()}"
 
 
-class _Zeros(dict[str, int]):
+class _Zeros(dict[str, Any]):
     """Every gauge, at 0."""
 
     def __contains__(self, name: object) -> bool:
@@ -55,9 +56,10 @@ def metrics_page() -> str:
 
     from aici_engine.server.telemetry.metrics import Metrics
 
-    page = Metrics().page(_Zeros()).decode()
+    page = Metrics().page(_Zeros(), _Zeros(stages=[], driver=_Zeros())).decode()
     families = [family for family in text_string_to_metric_families(page) if not family.name.endswith("_created")]
     labels = {"aici_http_requests": "method, route, status", "aici_sequences": "reason", "aici_tokens": "kind"}
+    labels |= {family.name: "stage, node" for family in families if family.name.startswith("aici_stage_")}
     rows = (
         [
             f"`{family.name}{'_total' * (family.type == 'counter')}`",

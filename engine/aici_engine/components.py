@@ -49,6 +49,7 @@ class EngineComponents:
     """The parts of an engine that `Engine` uses. `max_len`: the most tokens of a sequence."""
 
     loop: Loop
+    executor: Executor
     cache: KVCache
     tokenizer: Tokenizer
     new_id: Callable[[], SeqId]
@@ -114,7 +115,9 @@ def build_components(
     )
     max_len = min(_context(config, executor.context), num_pages * page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
-    return EngineComponents(loop, cache, tokenizer, new_id, executor.vocab_size, max_len, eos_tokens, start_token)
+    return EngineComponents(
+        loop, executor, cache, tokenizer, new_id, executor.vocab_size, max_len, eos_tokens, start_token
+    )
 
 
 def _sampler(

@@ -10,9 +10,9 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from typing import TYPE_CHECKING, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import TokenId
@@ -275,6 +275,10 @@ class Engine:
             num_preemptions=self._loop.num_preemptions,
             cached_tokens=self._loop.num_reused,
         )
+
+    def pipeline_status(self) -> Mapping[str, Any] | None:
+        """Return the state of the pipeline of stages as JSON values; None if this process runs the whole model."""
+        return self._components.executor.status()
 
     def check_alive(self) -> None:
         """Raise UnavailableError after `shutdown`, and the fatal error of an engine that has failed."""

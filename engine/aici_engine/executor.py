@@ -1,7 +1,7 @@
 """The seam between the engine's loop and the place where the model runs."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 
@@ -60,5 +60,12 @@ class Executor(Protocol):
         Steps that were in flight are gone: nobody asks for their logits, and no sequence is known. Call again until
         the answer is True.
         """
+
+    def status(self) -> Mapping[str, Any] | None:
+        """Return the state of a pipeline as JSON values, for operators; None if this process runs the whole model.
+
+        For any thread.
+        """
+        return None
 
     def close(self) -> None: ...

@@ -85,6 +85,7 @@ class FakeEngine:
     def __post_init__(self) -> None:
         self.client = EngineClient()
         self.client.connected(self, self.info)
+        self.calls.setdefault("cluster", None)
         self._ended: set[int] = set()
 
     def send(self, message: wire.ToEngine) -> None:

@@ -79,8 +79,19 @@ class Server:
         self._path = parts.path
         self.shown = base.removesuffix("/v1")
 
-    def send(self, method: str, path: str, body: bytes | None = None) -> "Exchange":
-        """Connect and send a request to `/v1` + `path`. Raise UnreachableError without a server at the address."""
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        for_operators: bool = False,
+        accept: str = "*/*",
+    ) -> "Exchange":
+        """Connect and send a request to `/v1` + `path`. Raise UnreachableError without a server at the address.
+
+        `for_operators`: the path is of an operator's route, beside `/v1`.
+        """
         connection = self._kind(self._host, self._port, timeout=_CONNECT_S)
         is_json = path != "/controllers"
         headers = {"Content-Type": "application/json" if is_json else "application/wasm"} if body is not None else {}
@@ -91,7 +102,8 @@ class Server:
             connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             exchange = Exchange(connection, self.shown)
             with _no_sigpipe():
-                connection.request(method, self._path + path, body, self._headers | headers)
+                base = self._path.removesuffix("/v1") if for_operators else self._path
+                connection.request(method, base + path, body, self._headers | headers | {"Accept": accept})
         except (BrokenPipeError, ConnectionResetError):
             pass  # the server has answered before the end of the request
         except OSError as error:
@@ -102,13 +114,21 @@ class Server:
         return exchange
 
     @contextlib.contextmanager
-    def json(self, method: str, path: str, body: bytes | None = None, *, cancel: Cancel | None = None) -> Iterator[Any]:
+    def json(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        cancel: Cancel | None = None,
+        for_operators: bool = False,
+    ) -> Iterator[Any]:
         """Give the JSON of the answer. A KeyError of the caller becomes an AiciError about the server.
 
         `cancel` breaks the exchange off.
         """
         with (
-            self.send(method, path, body) as exchange,
+            self.send(method, path, body, for_operators=for_operators) as exchange,
             (cancel or Cancel()).covering(exchange.break_off),
             exchange.read_errors(),
         ):

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from aici_engine.server.api import health, openapi
+from aici_engine.server.api import cluster, health, openapi
 from aici_engine.server.gateway import error_responses
 from aici_engine.server.gateway.access_log import AccessLog, AccessLogMiddleware, Observer
 from aici_engine.server.gateway.api_keys import Keys
@@ -57,6 +57,7 @@ def create_app(
     for router in (
         openapi.router(app, policies),
         health.router(service),
+        cluster.router(service),
         controllers.router(service),
         rest.router(service),
         openai.router(service),

@@ -46,10 +46,11 @@ def router(service: Service) -> APIRouter:
     @with_policy(replace(_STATISTICS, is_quiet=True))
     async def metrics() -> Response:
         """Return metrics in Prometheus's text format. Without an engine, the engine's figures are left out."""
-        stats = _of_server(service)
+        stats, pipeline = _of_server(service), None
         with contextlib.suppress(AiciError):
             stats |= await service.client.call("stats")
-        return Response(service.metrics.page(stats), media_type=CONTENT_TYPE_LATEST)
+            pipeline = await service.client.call("cluster")
+        return Response(service.metrics.page(stats, pipeline), media_type=CONTENT_TYPE_LATEST)
 
     return routes
 

@@ -99,6 +99,8 @@ class EngineServer:
     def _call(self, method: str) -> object:
         if method == "stats":
             return dict(self._engine.get_stats())
+        if method == "cluster":
+            return self._engine.pipeline_status()
         raise AiciError(f"the engine has no method {method}")
 
 

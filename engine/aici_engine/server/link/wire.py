@@ -36,7 +36,8 @@ class Abort(Struct, frozen=True, array_like=True, tag="abort"):
 
 
 class EngineCall(Struct, frozen=True, array_like=True, tag="call"):
-    """Ask the engine for data outside of any stream. `method`: "stats" is the only method."""
+    """Ask the engine for data outside of any stream. `method`: "stats", or "cluster": the state of the pipeline, None
+    without a pipeline."""
 
     call: int
     method: str

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -44,10 +45,15 @@ class Metrics:
     def watch(self) -> "StreamWatch":
         return StreamWatch(self, request_record.current.get())
 
-    def page(self, server: Mapping[str, int | float]) -> bytes:
-        """Return the metrics in Prometheus's text format. `server`: the values of the gauges."""
+    def page(self, server: Mapping[str, int | float], pipeline: Mapping[str, Any] | None = None) -> bytes:
+        """Return the metrics in Prometheus's text format.
+
+        `server`: the values of the gauges. `pipeline`: the state of the pipeline, if there is one.
+        """
         registry = CollectorRegistry()
         registry.register(_Server(server))
+        if pipeline is not None:
+            registry.register(_Pipeline(pipeline))
         return generate_latest(self.registry) + generate_latest(registry)
 
 
@@ -108,6 +114,52 @@ class _Server:
         )
 
 
+class _Pipeline:
+    """A collector of the state of a pipeline: of the whole, and of its stages. `node` of the driver is "driver"."""
+
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._status
+        yield GaugeMetricFamily(
+            "aici_pipeline_up", "1 while all stages are connected, else 0", value=status["state"] == "ready"
+        )
+        for name, (family, key, meaning) in _OF_PIPELINE.items():
+            yield family(f"aici_pipeline_{name}", meaning, value=status[key] or 0)
+        stages = [(str(i), stage["name"], stage) for i, stage in enumerate(status["stages"])]
+        if status["driver"] is not None:
+            stages.append((str(len(stages)), "driver", status["driver"]))
+        for name, (family, key, meaning) in _OF_STAGES.items():
+            made = family(f"aici_stage_{name}", meaning, labels=["stage", "node"])
+            for number, node, stage in stages:
+                if key in stage:
+                    made.add_metric([number, node], stage[key])
+            yield made
+        layers = GaugeMetricFamily("aici_stage_layers", "Layers of the stage", labels=["stage", "node"])
+        for number, node, stage in stages:
+            layers.add_metric([number, node], stage["last"] - stage["first"])
+        yield layers
+
+
+_OF_PIPELINE = {
+    "epoch": (GaugeMetricFamily, "epoch", "Number of the pipeline's life; every interruption begins a new one"),
+    "interruptions": (CounterMetricFamily, "interruptions", "Interruptions: a stage or a connection was lost"),
+    "pages": (GaugeMetricFamily, "num_pages", "KV pages, the same in every stage"),
+    "steps": (CounterMetricFamily, "num_steps", "Computed steps"),
+    "tokens": (CounterMetricFamily, "num_tokens", "Computed tokens of prompts and answers"),
+    "hop_seconds": (GaugeMetricFamily, "hop_s", "Mean seconds of a step that no stage computes: messages and network"),
+}
+_OF_STAGES = {
+    "computed_seconds": (CounterMetricFamily, "computed_s", "Time in which the stage computed"),
+    "waited_seconds": (
+        CounterMetricFamily,
+        "waited_s",
+        "Time in which the stage waited for a step, idle times left out",
+    ),
+    "weight_bytes": (GaugeMetricFamily, "weight_bytes", "Bytes of the stage's weights"),
+    "page_bytes": (GaugeMetricFamily, "page_bytes", "Bytes of a KV page in the stage"),
+}
 _GAUGES = {
     "engine_up": "1 while an engine is up, else 0",
     "admitted_sequences": "Sequences admitted and not ended",

@@ -28,7 +28,11 @@ def test_every_route_has_a_policy(policies: RoutePolicies) -> None:
     assert len(policies.routes) >= 20
     pages = [(route.path, policy) for route, policy in policies.routes if isinstance(route, Route)]
     assert {path for path, policy in pages if not policy.needs_key} == {"/", "/health", "/ready"}
-    assert {path for path, policy in pages if policy.needs_key and not policy.is_counted} == {"/stats", "/metrics"}
+    assert {path for path, policy in pages if policy.needs_key and not policy.is_counted} == {
+        "/stats",
+        "/metrics",
+        "/cluster",
+    }
     assert {path for path, policy in pages if policy.is_quiet} == {"/health", "/ready", "/metrics"}
     sockets = [policy for route, policy in policies.routes if not isinstance(route, Route)]
     assert sockets
