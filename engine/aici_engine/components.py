@@ -112,6 +112,7 @@ def build_components(
         eos_tokens=eos_tokens,
         eos_for_guests=runtime.eos_token,
         kept_eos=_space(vocabulary.token_bytes),
+        replay_timeout_s=config.replay_timeout_s,
     )
     max_len = min(_context(config, executor.context), num_pages * page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)

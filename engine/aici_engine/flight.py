@@ -1,9 +1,15 @@
-"""The second part of a step: the forward pass, while guests compute their masks."""
+"""The second part of a step: the forward pass, while guests compute their masks. A step in this part is a flight.
+
+Flights end in the order in which they began. The executor computes in the same order, so a flight may read what earlier
+flights have not written yet, pages may be freed and taken by others while a flight uses them, and only the logits are
+waited for.
+"""
 
 import itertools
 import logging
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 from aici_base.errors import AiciError
@@ -12,12 +18,13 @@ from aici_engine.cache.kvcache import KVCache
 from aici_engine.control.session import GuestAnswer, GuestSession, NewFork
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
-from aici_engine.executor import Executor, PendingStep
+from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows
 from aici_engine.sample.sampler import Sampler
 from aici_engine.scheduler import Scheduler, StepPlan
+from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_engine.step_input import Chunk, PageCopy, StepInput
 
@@ -28,19 +35,18 @@ _log = logging.getLogger(__name__)
 class Flight:
     """A step that has begun and not ended.
 
-    `pending`: the forward pass, or `None` if the pass failed to begin; then all sequences of the plan are marked to
-    end. `num_logits[i]`: rows of logits for chunk i of the plan. `begin_s`: seconds that the beginning of the pass took
-    on the engine's thread.
+    `held`: the requests with logits in the flight. `answers`: see `GuestSession.answers`; `None` before the guests'
+    answers are received. `pending`: the forward pass, or `None` if the pass failed to begin. `num_logits[i]`: rows of
+    logits for chunk i of the plan. `began_at`: by the monotonic clock.
     """
 
     plan: StepPlan
+    held: set[SequenceGroup]
     new_forks: list[NewFork]
-    num_logits: list[int]
+    began_at: float = 0.0
+    answers: dict[SeqId, GuestAnswer] | None = None
     pending: PendingStep | None = None
-    begin_s: float = 0.0
-
-    def sequences(self) -> list[Sequence]:
-        return [*(chunk.seq for chunk in self.plan.chunks), *(fork.child for fork in self.new_forks)]
+    num_logits: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +54,18 @@ class FlightResult:
     """The result of a flight's forward pass and guests, before sampling.
 
     `rows[i]`: the rows of logits for chunk i of the plan, in the sampler's form; a GPU may still compute the numbers.
-    `rows` is empty if the forward pass failed; then all sequences of the plan are marked to end. `answers`: see
-    `GuestSession.answers`. `forward_s`: seconds of the forward pass on the engine's thread.
+    `rows` is empty if the forward pass failed; then all sequences of the plan are marked to end. `spoiled`: the pass
+    failed after it had begun, so pages do not hold what the cache says. `answers`: see `GuestSession.answers`.
+    `began_at`: by the monotonic clock. `waited_s`: seconds that the engine waited for guests after the forward pass.
     """
 
     plan: StepPlan
     rows: list[list[Any]]
+    spoiled: bool
     answers: dict[SeqId, GuestAnswer]
     new_forks: list[NewFork]
-    forward_s: float
+    began_at: float
+    waited_s: float
 
     def family(self, seq: Sequence) -> list[Sequence]:
         """Return the sequence and its forks of this step. The family shares a row of logits."""
@@ -64,7 +73,7 @@ class FlightResult:
 
 
 class FlightRunner:
-    """Begins and finishes flights."""
+    """Owns the flights, oldest first. `len` is their number."""
 
     def __init__(
         self,
@@ -86,12 +95,29 @@ class FlightRunner:
         self._output = output
         self._live = live
         self._profile = profile
+        self._flights: deque[Flight] = deque()
 
-    def begin(self, plan: StepPlan) -> Flight:
-        """Ask the guests, and begin the forward pass."""
-        flight = Flight(plan, self._ask_guests(plan), [])
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def receive_answers(self) -> None:
+        """Receive the answers that guests owe. Call before any other message to the guests."""
+        # Only the newest flight's guests can owe an answer.
+        if self._flights and self._flights[-1].answers is None:
+            answers = self._read_answers()
+            self._flights[-1].answers = {seq_id: answer.copy() for seq_id, answer in answers.items()}
+
+    def begin(self, plan: StepPlan) -> None:
+        """Ask the guests, and begin the forward pass. Raises StateLostError, with the flight among the flights."""
+        held = {
+            seq.group for seq, num_tokens, samples in plan.chunks
+            if samples or num_rows(seq, seq.progress.num_computed + num_tokens)
+        }  # fmt: skip
+        self._live.held |= held
+        flight = Flight(plan, held, self._ask_guests(plan))
+        self._flights.append(flight)
         self._profile.lap("ask")
-        began = time.monotonic()
+        flight.began_at = time.monotonic()
         try:
             step = self._step_input(plan)
             self._profile.lap("batch")
@@ -100,20 +126,57 @@ class FlightRunner:
             self._profile.lap("forward")
             self._scheduler.advance(plan)
             self._profile.lap("commit")
+        except StateLostError:
+            raise
         except Exception as error:  # noqa: BLE001 the engine loop's: a failure costs the requests of this step
             self._fail(flight, error)
-        flight.begin_s = time.monotonic() - began
-        return flight
 
-    def finish(self, flight: Flight) -> FlightResult:
-        """Wait for the logits, then read the guests' answers."""
-        began = time.monotonic()
+    def finish(self) -> FlightResult:
+        """Wait for the logits of the oldest flight, then for the answers of its guests.
+
+        Raises StateLostError, with the flight among the flights.
+        """
+        flight = self._flights[0]
         rows = self._rows(flight)
-        forward_s = flight.begin_s + time.monotonic() - began
         self._profile.lap("forward")
-        answers = self._read_answers()
+        began = time.monotonic()
+        answers = self._read_answers() if flight.answers is None else flight.answers
+        waited_s = time.monotonic() - began
         self._profile.lap("answers")
-        return FlightResult(flight.plan, rows, answers, flight.new_forks, forward_s)
+        self._remove(flight)
+        spoiled = flight.pending is not None and not rows
+        return FlightResult(flight.plan, rows, spoiled, answers, flight.new_forks, flight.began_at, waited_s)
+
+    def abandon(self) -> None:
+        """Give up all flights. Their guests are heard, and their new forks run; no sequence gets a token."""
+        self.receive_answers()
+        for flight in list(self._flights):
+            for fork in flight.new_forks:
+                if fork.child.ending is None:
+                    self._scheduler.fork(fork.parent, fork.child)
+            self._session.keep(flight.answers or {})
+            self._remove(flight)
+
+    def drop(self) -> None:
+        """Forget all flights. All sequences must end now."""
+        self.receive_answers()
+        self._flights.clear()
+        self._live.held.clear()
+
+    def drain(self) -> None:
+        """Wait for the forward passes of all flights, which shall be abandoned. Raises StateLostError."""
+        for flight in self._flights:
+            if flight.pending is not None:
+                try:
+                    flight.pending.logits()
+                except StateLostError:
+                    raise
+                except Exception as error:  # noqa: BLE001 the engine loop's: its requests are computed anew
+                    _log.warning("an abandoned forward pass failed: %s", error)
+
+    def _remove(self, flight: Flight) -> None:
+        self._flights.popleft()
+        self._live.held -= flight.held
 
     def _ask_guests(self, plan: StepPlan) -> list[NewFork]:
         """Let guests begin to compute their masks. Return the new forks."""
@@ -144,13 +207,15 @@ class FlightRunner:
         try:
             rows = iter(self._sampler.rows(flight.pending.logits()))
             return [list(itertools.islice(rows, num_logits)) for num_logits in flight.num_logits]
+        except StateLostError:
+            raise
         except Exception as error:  # noqa: BLE001 the engine loop's: a failure costs the requests of this step
             self._fail(flight, error)
             return []
 
     def _fail(self, flight: Flight, error: Exception) -> None:
         _log.error("a forward pass failed", exc_info=error)
-        for seq in flight.sequences():
+        for seq in [*(chunk.seq for chunk in flight.plan.chunks), *(fork.child for fork in flight.new_forks)]:
             seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
 
     def _read_answers(self) -> dict[SeqId, GuestAnswer]:

@@ -1,7 +1,7 @@
 """The sequences of the engine until their end, and the policy for failures of the controller runtime."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aici_base.errors import AiciError, RuntimeDiedError
 from aici_base.ids import SeqId
@@ -12,6 +12,9 @@ from aici_engine.events import FinishReason
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence
 
+if TYPE_CHECKING:
+    from aici_engine.sequences.group import SequenceGroup
+
 _T = TypeVar("_T")
 
 
@@ -20,7 +23,8 @@ class LiveSequences:
 
     `Sequence.end` marks a sequence, and `finish_ended` ends marked sequences: pages are freed, the guest is dropped,
     and after the last sequence of a request the request has its one finish event. `runtime_error`: the death of the
-    controller runtime, or `None` while the runtime lives.
+    controller runtime, or `None` while the runtime lives. `held`: requests with logits in a flight (see `scheduler`).
+    A sequence of a held request ends after the flight: its guest is computing, and its forks need its pages.
     """
 
     def __init__(self, scheduler: Scheduler, session: GuestSession, output: EventOutput) -> None:
@@ -28,6 +32,7 @@ class LiveSequences:
         self._session = session
         self._output = output
         self._sequences: dict[SeqId, Sequence] = {}
+        self.held: set[SequenceGroup] = set()
         self.runtime_error: RuntimeDiedError | None = None
 
     def __len__(self) -> int:
@@ -51,8 +56,10 @@ class LiveSequences:
         self._output.flush()
 
     def finish_ended(self) -> None:
-        """End all marked sequences, forks before their parents."""
+        """End all marked sequences, except of held requests, forks before their parents."""
         for seq in [seq for seq in reversed(self._sequences.values()) if seq.ending is not None]:
+            if seq.group in self.held:
+                continue
             assert seq.ending is not None
             del self._sequences[seq.seq_id]
             self._scheduler.remove(seq)
@@ -89,6 +96,8 @@ class LiveSequences:
         self.runtime_error = error
         self._session.lost()
         self._fail_controlled(error)
+        # No guest computes any more, and all forks end.
+        self.held -= {seq.group for seq in self._sequences.values() if seq.controller is not None}
 
     def _fail_controlled(self, error: AiciError) -> None:
         for seq in self._sequences.values():

@@ -1,5 +1,7 @@
 """The engine's thread: read commands, then plan, compute and commit a step, again and again.
 
+The computing of several steps may overlap (see `flight`): the engine plans a step while earlier steps are computed.
+
 All changes of sequences happen on the engine's thread; other threads only put commands into the inbox. Any module may
 mark a sequence to end, and `LiveSequences.finish_ended` ends the marked sequences.
 """
@@ -16,10 +18,11 @@ from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
-from aici_engine.executor import Executor
+from aici_engine.executor import Executor, StateLostError
 from aici_engine.flight import FlightRunner
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.profile import Profile
+from aici_engine.recovery import Recovery
 from aici_engine.sample.sampler import Sampler
 from aici_engine.scheduler import Scheduler, StepPlan
 from aici_engine.sequences.progress import Phase
@@ -56,6 +59,7 @@ class Loop:
         eos_tokens: frozenset[TokenId],
         eos_for_guests: TokenId,
         kept_eos: TokenId | None,
+        replay_timeout_s: float = 30.0,
     ) -> None:
         self._scheduler = scheduler
         self._session = session
@@ -85,10 +89,14 @@ class Loop:
             kept_eos=kept_eos,
             max_fuel=FUEL_PER_CONTEXT * executor.context,
         )
+        self._recovery = Recovery(
+            executor=executor, runner=self._runner, scheduler=scheduler, live=self._live, timeout_s=replay_timeout_s
+        )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._wait_s = 0.0
         self.fatal: AiciError | None = None
+        executor.watch(lambda loss: self._inbox.put(lambda: self._lose_state(loss)))
 
     # From any thread.
 
@@ -134,7 +142,10 @@ class Loop:
         try:
             while not self._stopping:
                 self._read_inbox()
-                self._step()
+                if self._recovery.is_waiting:
+                    self._wait_for_cache()
+                else:
+                    self._step()
                 self._output.flush()
                 self.profile.lap("output")
                 self.profile.end()
@@ -143,6 +154,7 @@ class Loop:
             self.fatal = AiciError(f"the engine failed: {error!r}")
             # The error may have cut off a message to the runtime: no further message can be sent.
             self._session.lost()
+        self._runner.drop()
         while self.fatal is not None and not self._stopping:
             self._live.end_all(FinishReason.FAIL, self.fatal)
             self._inbox.get()()
@@ -151,12 +163,15 @@ class Loop:
         self._executor.close()
 
     def _read_inbox(self) -> None:
-        """Run all commands. Without live sequences, wait for a command.
+        """Run all commands. With nothing to compute and nothing to wait for, wait for a command.
 
         If all sequences are suspended, wait for a time, which doubles from step to step up to `_LONGEST_WAIT_S`.
         """
-        if not self._scheduler.running and not self._scheduler.waiting:
+        if self._runner or self._recovery.is_waiting:
+            pass
+        elif not self._scheduler.running and not self._scheduler.waiting:
             self._wait_s = 0.0
+            self._recovery.mark_progress()
             # Free the guests of ended sequences now, not when the next request comes.
             self._live.talk(self._session.round, [])
             self._live.finish_ended()
@@ -171,30 +186,55 @@ class Loop:
             self._inbox.get()()
 
     def _step(self) -> None:
-        plan = self._plan()
-        if not plan.chunks:
-            self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
+        """Begin flights up to the depth of the executor, and finish the oldest flight."""
+        try:
+            while len(self._runner) < self._executor.depth and self._begin_flight():
+                pass
+            if not self._runner:
+                self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
+                return
+            self._wait_s = 0.0
+            result = self._runner.finish()
+        except StateLostError as loss:
+            self._recovery.begin(loss)
             return
-        self._wait_s = 0.0
-        flight = self._runner.begin(plan)
-        self._committer.commit(self._runner.finish(flight))
+        self._committer.commit(result)
+        if result.spoiled:
+            self._recovery.replay()
+        else:
+            self._recovery.mark_progress()
+
+    def _begin_flight(self) -> bool:
+        """Return False if there is nothing to compute now."""
+        plan = self._plan()
+        if plan.chunks:
+            self._runner.begin(plan)
+        return bool(plan.chunks)
 
     def _plan(self) -> StepPlan:
         """Admit waiting sequences, ask the guests in a round, and decide what to compute."""
         lap = self.profile.lap
+        self._runner.receive_answers()
         self._live.finish_ended()
         lap("inbox")
-        self._scheduler.admit()
+        held = frozenset(self._live.held)
+        self._scheduler.admit(held)
+        put_off = self._scheduler.put_off(held, self._executor.depth)
         lap("admit")
-        self._live.talk(self._session.round, self._scheduler.running)
+        self._live.talk(lambda running: self._session.round(running, held | put_off), self._scheduler.running)
         self._live.finish_ended()
         lap("round")
         # Tokens that guests forced, and sequences that guests ended, need not wait for the forward pass.
         self._output.flush()
         lap("output")
-        plan = self._scheduler.decide()
+        plan = self._scheduler.decide(held, put_off)
         lap("decide")
         return plan
+
+    def _wait_for_cache(self) -> None:
+        self._live.finish_ended()
+        self._output.flush()
+        self._recovery.wait()
 
     # Commands.
 
@@ -202,6 +242,8 @@ class Loop:
         self._live.add(seq)
         if seq.room <= 0 and seq.sampler.prompt_scores is None:
             seq.end(FinishReason.LENGTH)
+        elif self._recovery.error is not None:
+            seq.end(FinishReason.FAIL, self._recovery.error)
         elif seq.controller is None:
             self._accept(seq)
         elif self._live.runtime_error is not None:
@@ -226,6 +268,10 @@ class Loop:
     def _accept(self, seq: Sequence) -> None:
         self._output.accepted(seq)
         self._scheduler.add(seq)
+
+    def _lose_state(self, loss: StateLostError) -> None:
+        if self.fatal is None:
+            self._recovery.begin(loss)
 
     def _stop(self) -> None:
         self._stopping = True

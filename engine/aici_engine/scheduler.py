@@ -20,17 +20,28 @@ Before a step, every sequence takes over the cached pages of its next tokens, co
 same sequence before a preemption. If the plan already has such a page as work of a different sequence, the sequence
 waits for the page. So requests with a common beginning that arrive together compute the beginning once. The page is
 computed in this very step, so the waiting ends.
+
+Several steps may be in flight: begun, and not finished. A request is *held* while a step in flight gives logits to one
+of its sequences: it is in no other step, and loses no pages. A prompt's chunk without logits holds nothing, so the next
+chunk goes into the next step. Decoding requests are spread evenly over the steps, whole requests at a time, because
+forks share variables and hear of each other's tokens in the order of their steps.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.prefill_budget import PrefillBudget
+from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.progress import Phase
 from aici_engine.sequences.sequence import Sequence
+
+Groups = AbstractSet[SequenceGroup]
+_NOBODY: Groups = frozenset()
 
 
 class PlannedChunk(NamedTuple):
@@ -52,7 +63,7 @@ class StepPlan:
 
 class Scheduler:
     """Owns the waiting and the running sequences, both oldest first, and their pages. Used by the engine's thread
-    alone.
+    alone. `held`: see above.
 
     `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `num_preemptions` and
     `num_reused` (prompt tokens that were in the cache) count since the engine started.
@@ -69,6 +80,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.num_preemptions = 0
         self.num_reused = 0
+        self._num_plans = 0
 
     def add(self, seq: Sequence) -> None:
         """The sequence waits for admission, behind older sequences and ahead of newer sequences."""
@@ -93,7 +105,7 @@ class Scheduler:
         if self._cache.holds(seq.seq_id) and seq.progress.num_computed < self._cache.num_cached(seq.seq_id):
             self._cache.truncate(seq.seq_id, seq.progress.num_computed)
 
-    def admit(self) -> None:
+    def admit(self, held: Groups = _NOBODY) -> None:
         """Move waiting sequences to running, oldest first.
 
         A sequence is admitted if the cache has pages for all its tokens, and fewer than `max_num_seqs` older sequences
@@ -108,7 +120,7 @@ class Scheduler:
             if bisect_left(active, seq.order, key=_order) >= self._max_num_seqs:
                 return
             need = self._num_needed(seq)
-            while need > self._cache.num_free_pages - promised and (victim := self._newest_suspended()):
+            while need > self._cache.num_free_pages - promised and (victim := self._newest_suspended(held)):
                 self._preempt(victim)
                 # The sequence may have counted on pages of the victim.
                 need = self._num_needed(seq)
@@ -127,14 +139,36 @@ class Scheduler:
         self._cache.fork(parent.seq_id, child.seq_id)
         self._run(child)
 
-    def decide(self) -> StepPlan:
+    def put_off(self, held: Groups, depth: int) -> Groups:
+        """Return the requests that sit out the next step, so that `depth` steps in flight decode about equally much.
+
+        The requests that have waited longest for a step do not sit out.
+        """
+        if depth == 1:
+            return _NOBODY
+        active = [seq for seq in self.running if not seq.suspended]
+        decodes = Counter(seq.group for seq in active if seq.num_pending == 1 and seq.group not in held)
+        last_plan = {group: max(seq.progress.last_plan for seq in group.members) for group in decodes}
+        room = -(-len(active) // depth)
+        put_off = set()
+        for group in sorted(decodes, key=lambda group: last_plan[group]):
+            if room <= 0:
+                put_off.add(group)
+            room -= decodes[group]
+        return put_off
+
+    def decide(self, held: Groups = _NOBODY, put_off: Groups = _NOBODY) -> StepPlan:
         """Return the plan of a step, and reserve the pages for its tokens.
 
-        Suspended sequences compute nothing. Forks and sequences that woke may exceed `max_num_seqs`: then the newest
-        sequences compute nothing.
+        Suspended sequences compute nothing, nor do requests of `held` and `put_off`. Forks and sequences that woke may
+        exceed `max_num_seqs`: then the newest sequences compute nothing.
         """
         plan = StepPlan()
-        active = [seq for seq in self.running if not seq.guest.suspended][: self._max_num_seqs]
+        self._num_plans += 1
+        active = [seq for seq in self.running if not seq.guest.suspended]
+        if held or put_off:
+            active = [seq for seq in active if seq.group not in held and seq.group not in put_off]
+        del active[self._max_num_seqs :]
         for seq in active:
             if seq.num_pending > 1:
                 self._reuse(seq)
@@ -142,18 +176,19 @@ class Scheduler:
         for seq in active:
             num_tokens = shares.get(seq.seq_id, 0)
             # An older sequence may have taken the pages just now.
-            if num_tokens and seq.progress.phase is Phase.RUNNING and self._make_room(seq, num_tokens, plan):
+            if num_tokens and seq.progress.phase is Phase.RUNNING and self._make_room(seq, num_tokens, plan, held):
+                seq.progress.last_plan = self._num_plans
                 plan.chunks.append(PlannedChunk(seq, num_tokens, num_tokens == seq.num_pending))
         return plan
 
     def advance(self, plan: StepPlan) -> None:
-        """The forward pass of `plan` has written the keys and values of its tokens."""
+        """The forward pass of `plan` has begun: for all later steps, the keys and values of its tokens are written."""
         for seq, num_tokens, _ in plan.chunks:
             seq.progress.num_computed += num_tokens
             self._cache.advance(seq.seq_id, seq.transcript.tokens, seq.progress.num_computed)
 
     def record_time(self, plan: StepPlan, time_s: float) -> None:
-        """The forward pass and the sampling of `plan` took `time_s` seconds."""
+        """The forward pass and the sampling of `plan` took `time_s` seconds, not counting the steps before."""
         decodes = sum(chunk.num_tokens == 1 for chunk in plan.chunks)
         others = sum(chunk.num_tokens for chunk in plan.chunks) - decodes
         self._prefill_budget.record_step(time_s, num_decodes=decodes, num_others=others)
@@ -177,18 +212,33 @@ class Scheduler:
             budget -= more
         return shares
 
-    def _make_room(self, seq: Sequence, num_tokens: int, plan: StepPlan) -> bool:
+    def _make_room(self, seq: Sequence, num_tokens: int, plan: StepPlan, held: Groups) -> bool:
         while not self._cache.reserve(seq.seq_id, seq.progress.num_computed + num_tokens):
             # A suspended sequence, and the newest running sequence, are not in the plan yet: the plan stays valid.
-            victim = self._newest_suspended() or self.running[-1]
+            victim = self._newest_suspended(held) or next(s for s in reversed(self.running) if s.group not in held)
+            if victim is seq and held:
+                # Newer sequences may be held: they can be preempted once the steps in flight have ended.
+                return False
             self._preempt(victim)
             plan.preempted.append(victim.seq_id)
             if victim is seq:
                 return False
         return True
 
+    def restart(self) -> None:
+        """The contents of all pages are lost: running sequences wait for admission, to be computed anew.
+
+        No request may be held.
+        """
+        for seq in list(self.running):
+            self._give_up_pages(seq)
+        self._cache.clear()
+
     def _preempt(self, seq: Sequence) -> None:
         self.num_preemptions += 1
+        self._give_up_pages(seq)
+
+    def _give_up_pages(self, seq: Sequence) -> None:
         self.running.remove(seq)
         self._cache.free(seq.seq_id)
         seq.progress.num_lost = max(seq.progress.num_lost, seq.progress.num_computed)
@@ -212,8 +262,8 @@ class Scheduler:
         seq.clock.start()
         insort(self.running, seq, key=_order)
 
-    def _newest_suspended(self) -> Sequence | None:
-        return next((seq for seq in reversed(self.running) if seq.suspended), None)
+    def _newest_suspended(self, held: Groups) -> Sequence | None:
+        return next((seq for seq in reversed(self.running) if seq.suspended and seq.group not in held), None)
 
 
 def _order(seq: Sequence) -> tuple[float, SeqId, SeqId]:

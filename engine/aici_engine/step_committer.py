@@ -63,6 +63,7 @@ class StepCommitter:
         self._eos_for_guests = eos_for_guests
         self._kept_eos = kept_eos
         self._max_fuel = max_fuel
+        self._sampled_at = 0.0
         self.tokens_generated = 0
 
     def commit(self, result: FlightResult) -> None:
@@ -84,7 +85,8 @@ class StepCommitter:
         for chunk, rows in zip(result.plan.chunks, result.rows, strict=False):
             family = result.family(chunk.seq) if result.new_forks else [chunk.seq]
             for fork in family[1:]:
-                self._scheduler.fork(chunk.seq, fork)
+                if fork.ending is None:
+                    self._scheduler.fork(chunk.seq, fork)
             for seq in family:
                 if seq.ending is None and rows:
                     if seq.sampler.prompt_scores is not None:
@@ -98,11 +100,14 @@ class StepCommitter:
 
     def _sample(self, result: FlightResult, candidates: list[_Candidate]) -> dict[SeqId, TokenScore | AiciError]:
         """Sample the candidates in need of a token. Return tokens and errors by sequence."""
-        began = time.monotonic()
         wanted = [candidate.to_sample for candidate in candidates if candidate.wants_token()]
         tokens = self._sampler.sample_batch(wanted)
         if result.rows:
-            self._scheduler.record_time(result.plan, result.forward_s + time.monotonic() - began)
+            now = time.monotonic()
+            # Flights overlap: a flight's own time begins when the flight before has ended.
+            took_s = now - max(result.began_at, self._sampled_at) - result.waited_s
+            self._scheduler.record_time(result.plan, took_s)
+            self._sampled_at = now
         return {row.seq.seq_id: token for row, token in zip(wanted, tokens, strict=True)}
 
     def _score(self, seq: Sequence, rows: list[Any]) -> None:

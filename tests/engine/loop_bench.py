@@ -4,6 +4,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from aici_base.ids import SeqId
@@ -22,6 +23,19 @@ from aici_engine.sequences.sequence import Sequence as EngineSequence
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
 SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}
+
+
+class ReadyRuntime(ScriptedRuntime):
+    """Starts guests at once: the order of calls is the same in every run."""
+
+    def instantiate(self, *, req_id: str, prompt: Any, module_id: str, module_arg: Any, seed: int) -> "Future[None]":
+        guest = self.guests[module_id](module_arg)
+        guest.init_prompt(list(prompt))
+        self._started[req_id] = guest
+        self.all.append(guest)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
 
 
 def host_sampler() -> HostSampler:
@@ -47,9 +61,11 @@ class LoopBench:
         max_num_seqs: int = 8,
         max_batch_tokens: int = 32,
         calm_rounds: int = 8,
+        replay_timeout_s: float = 30.0,
         wrap: Callable[[str, Any], Any] = as_it_is,
     ) -> None:
         self.runtime = runtime
+        self.executor = executor
         self.cache = KVCache(num_pages=executor.num_pages, page_size=executor.page_size)
         cache = wrap("cache", self.cache)
         output = wrap("output", EventOutput([bytes([byte]) for byte in range(256)]))
@@ -84,6 +100,7 @@ class LoopBench:
             eos_tokens=eos_tokens,
             eos_for_guests=EOS,
             kept_eos=None,
+            replay_timeout_s=replay_timeout_s,
         )
 
     def run(self, requests: Sequence[dict[str, Any]]) -> list[list[Event]]:
@@ -108,6 +125,7 @@ class LoopBench:
             self.cache.check_integrity()
             assert self.cache.usage == 0.0
             assert not self.runtime.live
+            assert not self.loop._live.held
 
 
 def _until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:

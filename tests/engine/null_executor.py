@@ -1,17 +1,18 @@
 """An executor without tensors: a page is a list of tokens, and logits are a function of the tokens in the pages."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aici_base.ids import TokenId
 from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.step_input import StepInput
 from tests.engine.support import EOS, VOCAB_SIZE
 
 if TYPE_CHECKING:
-    from aici_base.ids import SeqId, TokenId
+    from aici_base.ids import SeqId
 
 Tokens = Sequence[int]
 TABLE = 3 * torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
@@ -60,15 +61,17 @@ class NullExecutor(Executor):
         self.device = torch.device("cpu")
         self.steps: list[StepInput] = []
         self.in_flight: deque[NullStep] = deque()
+        self.most_in_flight = 0
         self.num_computed = 0
         self.known: set[SeqId] = set()
+        self.on_lost: Callable[[StateLostError], None] | None = None
         self.closed = False
         self._row = row
-        self._pages: list[list[TokenId | None]] = []
+        self.pages: list[list[TokenId | None]] = []
         self.forget_all()
 
     def forget_all(self) -> None:
-        self._pages = [[None] * self.page_size for _ in range(self.num_pages)]
+        self.pages = [[None] * self.page_size for _ in range(self.num_pages)]
         self.known.clear()
         self.in_flight.clear()
 
@@ -78,6 +81,7 @@ class NullExecutor(Executor):
         pending = NullStep(self, step)
         self.steps.append(pending.step)
         self.in_flight.append(pending)
+        self.most_in_flight = max(self.most_in_flight, len(self.in_flight))
         return pending
 
     def compute(self, pending: NullStep) -> torch.Tensor:
@@ -86,24 +90,79 @@ class NullExecutor(Executor):
         step = pending.step
         self.known -= set(step.forgotten)
         for copy in step.copies:
-            self._pages[copy.target] = list(self._pages[copy.source])
+            self.pages[copy.target] = list(self.pages[copy.source])
         for chunk in step.chunks:
             self.known.add(chunk.seq_id)
             self.num_computed += len(chunk.tokens)
             for at, token in enumerate(chunk.tokens, chunk.start):
-                self._pages[chunk.pages[at // self.page_size]][at % self.page_size] = token
+                self.pages[chunk.pages[at // self.page_size]][at % self.page_size] = token
         rows = []
         for chunk in step.chunks:
-            tokens = [token for page in chunk.pages for token in self._pages[page]][: chunk.end]
+            tokens = [token for page in chunk.pages for token in self.pages[page]][: chunk.end]
             written = [token for token in tokens if token is not None]
             assert len(written) == chunk.end, "a page is read that was never written"
             rows += [self._row(written[:end]) for end in range(chunk.end - chunk.num_logits + 1, chunk.end + 1)]
         return torch.stack(rows) if rows else torch.zeros(0, VOCAB_SIZE)
 
-    def watch(self, on_lost: Callable[[StateLostError], None]) -> None: ...
+    def watch(self, on_lost: Callable[[StateLostError], None]) -> None:
+        self.on_lost = on_lost
 
     def restore(self, wait_s: float) -> bool:
         return True
 
     def close(self) -> None:
         self.closed = True
+
+
+class FaultyExecutor(NullExecutor):
+    """Fails as `faults` says: call number of `begin` and `logits` together -> kind of fault.
+
+    "begin", "logits": the step fails there. "lost": the state is lost; the next `polls` calls of `restore` are in vain.
+    "idle": the state is lost, and the loop is told. A function is called before the step.
+    """
+
+    def __init__(self, faults: Mapping[int, str | Callable[[], None]], *, polls: int = 2, **options: Any) -> None:
+        super().__init__(**options)
+        self.polls = polls
+        self._faults = faults
+        self._num_calls = 0
+        self._is_lost = False
+        self._polls_left = 0
+
+    def begin(self, step: StepInput) -> NullStep:
+        if self._fault() == "begin":
+            raise RuntimeError("no room")
+        return super().begin(step)
+
+    def compute(self, pending: NullStep) -> torch.Tensor:
+        if self._fault() == "logits":
+            assert self.in_flight.popleft() is pending
+            for chunk in pending.step.chunks:
+                for page in chunk.pages:
+                    self.pages[page] = [TokenId(299)] * self.page_size
+            raise RuntimeError("a wrong number")
+        return super().compute(pending)
+
+    def restore(self, wait_s: float) -> bool:
+        assert self._is_lost
+        self._polls_left -= 1
+        self._is_lost = self._polls_left >= 0
+        return not self._is_lost
+
+    def _fault(self) -> str:
+        """Return "begin", "logits" or nothing. Raises StateLostError."""
+        fault = self._faults.get(self._num_calls, "")
+        self._num_calls += 1
+        if self._is_lost:
+            raise StateLostError("stage 1 is gone")
+        if callable(fault):
+            fault()
+            return ""
+        if fault in ("lost", "idle"):
+            self.forget_all()
+            self._is_lost, self._polls_left = True, self.polls
+            loss = StateLostError("stage 1 is gone")
+            if fault == "idle" and self.on_lost is not None:
+                self.on_lost(loss)
+            raise loss
+        return fault

@@ -6,7 +6,6 @@ The recording stands in `call_order.txt`. Set `AICI_RECORD_CALLS=1` to write the
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ from aici_engine.sample.sampler import RowToSample
 from aici_engine.scheduler import StepPlan
 from aici_engine.sequences.sequence import Sequence as EngineSequence
 from aici_engine.step_input import Chunk, StepInput
-from tests.engine.loop_bench import LoopBench, host_sampler
+from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler
 from tests.engine.null_executor import NullExecutor
 from tests.engine.programs import Program
-from tests.engine.support import ScriptedRuntime, encode
+from tests.engine.support import encode
 
 RECORDING = Path(__file__).with_name("call_order.txt")
 RECORDED = {
@@ -71,7 +70,7 @@ def shown(value: Any) -> str:
         return f"s{value.seq.seq_id}{'' if value.bits is None else ' masked'}{' shared' if value.shared else ''}"
     if isinstance(value, np.ndarray | torch.Tensor):
         return f"{tuple(value.shape)}"
-    if isinstance(value, float) or callable(value):
+    if isinstance(value, float) or callable(value) or value == frozenset():
         return ""
     if isinstance(value, list) and len(value) > 6 and isinstance(value[0], int):
         return f"{len(value)} tokens"
@@ -80,19 +79,6 @@ def shown(value: Any) -> str:
     if isinstance(value, tuple):  # a NamedTuple
         return type(value).__name__ + "(" + ", ".join(map(shown, value)) + ")"
     return str(value)
-
-
-class ReadyRuntime(ScriptedRuntime):
-    """Starts guests at once: the order of calls is the same in every run."""
-
-    def instantiate(self, *, req_id: str, prompt: Any, module_id: str, module_arg: Any, seed: int) -> "Future[None]":
-        guest = self.guests[module_id](module_arg)
-        guest.init_prompt(list(prompt))
-        self._started[req_id] = guest
-        self.all.append(guest)
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
 
 
 def controlled(*steps: Any) -> ControllerCall:

@@ -175,6 +175,13 @@ class KVCache:
             self._pool.release(self._tables.remove(seq_id).pages)
             self._forgotten.append(seq_id)
 
+    def clear(self) -> None:
+        """The contents of all pages are lost: no page is found any more. No sequence may hold pages."""
+        if len(self._tables):
+            raise ValueError(f"{len(self._tables)} sequences hold pages")
+        self._pool = PagePool(self.num_pages)
+        self._copies.clear()
+
     # News for the executor.
 
     def take_copies(self) -> list[tuple[PageId, PageId]]:

@@ -8,6 +8,10 @@ A guest is *calm* after a number of rounds in which the guest only went on. No r
 the guest of appended tokens, and the guest computes its mask during the forward pass. If a calm guest wants more than
 to go on, its sequence is not sampled in this step, and the wish is carried out after the pass, as the next round would.
 
+Several steps may be in flight. `answers` of a step comes before the next `round`, because the runtime answers a message
+before the next message. A sequence that waits for a step's logits is *held*: its request is left out of rounds. If a
+step is lost, `keep` keeps its answers: a guest never computes twice for one token.
+
 The conversation follows the AICI runtime protocol with pre, mid and post callbacks. A failing guest ends its own
 sequence only.
 """
@@ -16,7 +20,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +33,7 @@ from aici_engine.control.guest_errors import guest_error
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
+from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
@@ -48,6 +54,10 @@ class GuestAnswer:
 
     splice: Splice | None
     bits: npt.NDArray[np.uint8]
+
+    def copy(self) -> "GuestAnswer":
+        """Return an answer with bits of its own."""
+        return replace(self, bits=self.bits.copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,10 @@ class GuestSession:
         """The calm guests of this step."""
         self._heard: set[SeqId] = set()
         """Guests wrongly taken for calm: the last `answers` had all that the next round would ask."""
+        self._kept: dict[SeqId, GuestAnswer] = {}
+        """Answers of lost steps, by sequence."""
+        self._used: dict[SeqId, GuestAnswer] = {}
+        """The kept answers that the next `answers` returns."""
         self._sent: _Sent | None = None
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
@@ -121,6 +135,8 @@ class GuestSession:
         if self._bound.pop(seq.seq_id, None) is not None:
             self._freed.append(seq.seq_id)
             self._calm.pop(seq.seq_id, None)
+            self._kept.pop(seq.seq_id, None)
+            self._heard.discard(seq.seq_id)
             self._posts = [op for op in self._posts if op.id != seq.seq_id]
         else:
             self._runtime.discard(seq.req_id)
@@ -162,16 +178,28 @@ class GuestSession:
         self._freed.clear()
         self._calm.clear()
         self._heard.clear()
+        self._kept.clear()
+        self._used.clear()
         self._sent = None
 
-    def round(self, running: Seq[Sequence]) -> None:
+    def round(self, running: Seq[Sequence], left_out: AbstractSet[SequenceGroup] = frozenset()) -> None:
         """Ask every guest, except calm guests, for post and pre. First bind the guests of new sequences in `running`.
 
-        Afterwards the sequences have their forced tokens, know whether they are suspended, and are marked if they end.
+        Requests of `left_out` are not asked, nor sequences with a kept answer. Afterwards the sequences have their
+        forced tokens, know whether they are suspended, and are marked if they end.
         """
         fresh = [seq for seq in running if seq.controller is not None and not seq.guest.bound]
-        others = {seq_id: seq for seq_id, seq in self._bound.items() if seq_id not in self._heard}
-        self._heard.clear()
+        others = self._bound
+        if left_out or self._kept:
+            fresh = [seq for seq in fresh if seq.group not in left_out]
+            others = {
+                seq_id: seq
+                for seq_id, seq in self._bound.items()
+                if seq.group not in left_out and seq_id not in self._kept
+            }
+        heard = self._heard & others.keys()
+        self._heard -= heard
+        others = {seq_id: seq for seq_id, seq in others.items() if seq_id not in heard}
         self._calm = {seq_id: seq for seq_id, seq in others.items() if self._is_calm(seq)}
         asked = {seq_id: seq for seq_id, seq in others.items() if seq_id not in self._calm}
         # Guests to be freed can wait for the message of `ask`.
@@ -182,8 +210,12 @@ class GuestSession:
     def ask(self, seqs: Seq[Sequence]) -> list[NewFork]:
         """Ask for the masks of `seqs`, which are about to be sampled. Return the forks of those that want to fork.
 
-        The forks are asked too. `answers` must follow, even if the forward pass fails.
+        The forks are asked too. A sequence with a kept answer is not asked again. `answers` must follow, even if the
+        forward pass fails.
         """
+        if self._kept:
+            self._used = {seq.seq_id: self._kept.pop(seq.seq_id) for seq in seqs if seq.seq_id in self._kept}
+            seqs = [seq for seq in seqs if seq.seq_id not in self._used]
         new = {seq.seq_id: [self._new_id() for _ in range(seq.guest.num_branches - 1)] for seq in seqs}
         if not (seqs or self._calm):
             return []
@@ -200,19 +232,21 @@ class GuestSession:
         return new_forks
 
     def answers(self) -> dict[SeqId, GuestAnswer]:
-        """Return the answers to the last `ask`, by sequence. Bits are valid until the next `round`.
+        """Return the answers to the last `ask`, by sequence. Bits are valid until the next message to the runtime.
 
         A sequence has no answer if its guest failed (the sequence is marked to end), or if its guest was taken for calm
         and wanted more than to go on. A fork refused by the runtime counts as failed; its id stays taken until freed.
         """
+        answers, self._used = self._used, {}
         if self._sent is None:
-            return {}
+            return answers
         sent, turn = self._receive()
-        answers: dict[SeqId, GuestAnswer] = {}
         if not sent.to_sample:
             return answers
         rows = np.frombuffer(self._runtime.mask_rows(len(sent.to_sample)), np.uint8).reshape(len(sent.to_sample), -1)
         for seq, bits in zip(sent.to_sample, rows, strict=True):
+            if seq.seq_id not in self._bound:
+                continue
             result = turn.mid.get(seq.seq_id)
             if result is None and seq.seq_id in sent.asked:
                 self._heard.add(seq.seq_id)
@@ -220,6 +254,10 @@ class GuestSession:
             if self._noted(seq, result) and result is not None:
                 answers[seq.seq_id] = GuestAnswer(result.result, bits)
         return answers
+
+    def keep(self, answers: Mapping[SeqId, GuestAnswer]) -> None:
+        """Keep the answers of a lost step, with bits of their own, until the sequences are asked again."""
+        self._kept |= {seq_id: answer for seq_id, answer in answers.items() if seq_id in self._bound}
 
     def _is_calm(self, seq: Sequence) -> bool:
         """Return whether the next round need not wait for the guest.
@@ -254,18 +292,20 @@ class GuestSession:
             seq.guest.bound = True
             seq.guest.calm_rounds = self._calm_rounds
         self._start_next()
+        # The sequence of a calm guest may have ended since the message was sent.
+        asked = {seq_id: seq for seq_id, seq in sent.asked.items() if seq_id in self._bound}
         # Most guests just go on. Such a guest has a mask in the answer, and no result of pre.
-        silent = {seq_id: seq for seq_id, seq in sent.asked.items() if seq_id in turn.mid and seq_id not in turn.pre}
+        silent = {seq_id: seq for seq_id, seq in asked.items() if seq_id in turn.mid and seq_id not in turn.pre}
         for seq in silent.values():
             seq.guest.num_calm += 1
         for op in sent.posts:
-            if op.id in silent:
+            if op.id in silent or op.id not in asked:
                 continue
-            seq = self._bound[op.id]
+            seq = asked[op.id]
             post = turn.post.get(op.id)
             if self._noted(seq, post) and post is not None and post.result is not None and post.result.stop:
                 seq.end(_stopped(seq))
-        seqs = [*(seq for seq_id, seq in sent.asked.items() if seq_id not in silent), *sent.fresh]
+        seqs = [*(seq for seq_id, seq in asked.items() if seq_id not in silent), *sent.fresh]
         for seq in seqs:
             pre = turn.pre.get(seq.seq_id)
             # A guest that stopped in post runs pre all the same; tokens forced by that pre are dropped.

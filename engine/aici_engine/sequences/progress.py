@@ -18,13 +18,15 @@ class CacheProgress:
     """Changed by `aici_engine.scheduler` alone, except by `forget_beyond`.
 
     `num_computed`: tokens with keys and values in the cache. `num_lost`: the largest `num_computed` at a preemption.
-    `num_reused`: prompt tokens found in the cache, computed for other sequences.
+    `num_reused`: prompt tokens found in the cache, computed for other sequences. `last_plan`: the number of the last
+    step with the sequence, counted by the scheduler.
     """
 
     phase: Phase
     num_computed: int = 0
     num_lost: int = 0
     num_reused: int = 0
+    last_plan: int = 0
 
     def fork(self) -> "CacheProgress":
         """Return a copy that has reused nothing."""

@@ -1,0 +1,96 @@
+"""Recovery after the executor has lost its pages: running sequences are computed anew, and their texts go on.
+
+Nothing that a client or a guest has heard changes: tokens stay, forks of lost flights live, and the answers of guests
+to lost flights are used for the flights that replace them.
+"""
+
+import logging
+import time
+from typing import Final
+
+from aici_base.errors import UnavailableError
+from aici_engine.events import FinishReason
+from aici_engine.executor import Executor, StateLostError
+from aici_engine.flight import FlightRunner
+from aici_engine.live_sequences import LiveSequences
+from aici_engine.scheduler import Scheduler
+
+_POLL_S: Final = 0.05
+"""Commands wait at most this long while the engine waits for the executor."""
+
+_log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Used by the engine's thread alone.
+
+    Requests wait for an empty cache for at most `timeout_s` since the last step that ended, and fail with
+    UnavailableError then. `error`: why new requests fail at once, or `None`.
+    """
+
+    def __init__(
+        self,
+        *,
+        executor: Executor,
+        runner: FlightRunner,
+        scheduler: Scheduler,
+        live: LiveSequences,
+        timeout_s: float,
+    ) -> None:
+        self._executor = executor
+        self._runner = runner
+        self._scheduler = scheduler
+        self._live = live
+        self._timeout_s = timeout_s
+        self._loss: StateLostError | None = None
+        self._lost_at: float | None = None
+        self.error: UnavailableError | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """There is no cache, so no step can begin."""
+        return self._loss is not None
+
+    def begin(self, loss: StateLostError) -> None:
+        """The executor has lost all pages: give up all flights."""
+        _log.warning("all running requests will be computed anew: %s", loss)
+        self._loss = loss
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+        self._start_anew()
+        self._check_time()
+
+    def replay(self) -> None:
+        """A flight failed after it had begun: give up the other flights, which may have read its pages."""
+        try:
+            self._runner.drain()
+        except StateLostError as loss:
+            self.begin(loss)
+        else:
+            self._start_anew()
+
+    def wait(self) -> None:
+        """Wait a moment for an empty cache. After the time limit, all requests fail; the waiting goes on."""
+        if self._executor.restore(_POLL_S):
+            self._loss = self.error = None
+        else:
+            self._check_time()
+
+    def mark_progress(self) -> None:
+        """A step has ended, or no sequence waits for a step: the next loss has the whole time limit."""
+        self._lost_at = None
+
+    def _start_anew(self) -> None:
+        self._runner.abandon()
+        self._scheduler.restart()
+
+    def _check_time(self) -> None:
+        assert self._loss is not None
+        assert self._lost_at is not None
+        if time.monotonic() - self._lost_at < self._timeout_s:
+            return
+        self.error = UnavailableError(
+            f"the model is not available: {self._loss}",
+            hint=self._loss.hint or f"try again later: nothing came back in {self._timeout_s:g} s",
+        )
+        self._live.end_all(FinishReason.FAIL, self.error)

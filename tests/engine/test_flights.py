@@ -1,0 +1,144 @@
+"""Several steps in flight: whatever the depth, clients and guests hear the same."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aici_base.ids import SeqId
+from aici_engine.config import SamplingParams
+from aici_engine.events import Event, FinishEvent, FinishReason, ScoreEvent
+from aici_engine.request import ControllerCall
+from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler
+from tests.engine.null_executor import FaultyExecutor, NullExecutor, by_all_tokens
+from tests.engine.programs import Program, by_fork
+from tests.engine.support import encode
+
+DEPTHS = (1, 2, 3)
+PROGRAMS: list[list[Any]] = [
+    [("any", 9), ("force", "forced"), ("any", 3)],
+    [("say", "ab"), ("back", 1, "xyz"), ("any", 2), ("back", 3, ""), ("any", 4)],
+    [("any", 3), ("fork", [[("any", 4)], [("say", "b"), ("back", 1, "cd")], [("idle", 2)]]), ("any", 2)],
+    [("fork", [[("wait", "x"), ("say", "w")], [("any", 6), ("set", "x", "1")], [("any", 2)]]), ("any", 5)],
+    [
+        ("any", 2),
+        ("fork", [[("any", 3), ("fork", [[("any", 2)], [("force", "!")]])], [("wait", "late"), ("any", 1)],
+                  [("any", 8), ("set", "late", "")]]),
+        ("say", "."),
+    ],
+    [("log", "begin"), ("any", 14), ("log", "end"), ("idle", 3), ("any", 1)],
+    [("say", "z"), ("fail", "on purpose")],
+    [("any", 2), ("wait", "never")],
+    [("any", 30)],
+]  # fmt: skip
+
+
+def requests() -> list[dict[str, Any]]:
+    """Return plain, scored and controlled requests; some begin alike."""
+    params = SamplingParams(seed=3, max_tokens=20, ignore_eos=True)
+    plain: list[dict[str, Any]] = [
+        {"prompt": encode("A plain prompt of some length, in several pages and chunks"), "sampling": params},
+        {"prompt": encode("A plain prompt of some other length"), "sampling": params, "priority": 1},
+        {"prompt": encode("A plain prompt"), "sampling": SamplingParams(seed=7, max_tokens=12), "salt": "s"},
+        {"sampling": SamplingParams(temperature=0.0, max_tokens=3, logprobs=2), "score_from": 1},
+        {
+            "prompt": encode("Scored from the middle on"),
+            "score_from": 9,
+            "limit": 25,
+            "sampling": SamplingParams(seed=1),
+        },
+    ]
+    free = SamplingParams(seed=5, max_tokens=40)
+    return plain + [{"sampling": free, "controller": ControllerCall("program", list(p))} for p in PROGRAMS]
+
+
+def outcome(events: list[Event]) -> dict[Any, Any]:
+    """Return what a client hears, by the place of a fork in the tree of forks. Cached tokens depend on timing."""
+    heard: dict[Any, Any] = {}
+    for told in by_fork(events).values():
+        assert told.end is not None
+        usage = told.end.usage
+        heard[told.lineage] = (
+            told.end.reason, told.stream, told.end.tokens, str(told.end.error), told.end.logs,
+            (usage.prompt_tokens, usage.sampled_tokens, usage.ff_tokens) if told.lineage else None,
+        )  # fmt: skip
+    end = events[-1]
+    assert isinstance(end, FinishEvent)
+    heard["usage"] = (end.usage.prompt_tokens, end.usage.sampled_tokens, end.usage.ff_tokens)
+    heard["scores"] = [event.scores for event in events if isinstance(event, ScoreEvent)]
+    return heard
+
+
+class Bench(LoopBench):
+    def __init__(self, executor: NullExecutor, **options: Any) -> None:
+        super().__init__(executor, ReadyRuntime({"program": Program}), host_sampler(), **({"calm_rounds": 3} | options))
+
+    def outcomes(self, asked: list[dict[str, Any]]) -> list[dict[Any, Any]]:
+        return [outcome(events) for events in self.run(asked)]
+
+    def guests(self) -> list[Any]:
+        """Return what every guest was told."""
+        assert isinstance(self.runtime, ReadyRuntime)
+        return sorted(repr((guest.argument, guest.told)) for guest in self.runtime.all)
+
+
+def executor(depth: int, num_pages: int = 400, **options: Any) -> NullExecutor:
+    return NullExecutor(depth=depth, num_pages=num_pages, row=by_all_tokens, **options)
+
+
+def reference(asked: list[dict[str, Any]]) -> tuple[list[dict[Any, Any]], list[Any]]:
+    """Return the outcomes, and what guests are told, with one flight at a time and pages for all."""
+    bench = Bench(executor(1))
+    return bench.outcomes(asked), bench.guests()
+
+
+def test_every_depth_gives_the_same_texts_and_tells_guests_the_same() -> None:
+    expected = reference(requests())
+    for depth in (2, 3):
+        bench = Bench(executor(depth))
+        assert (bench.outcomes(requests()), bench.guests()) == expected
+        assert isinstance(bench.executor, NullExecutor)
+        assert bench.executor.most_in_flight == depth
+
+
+def test_with_few_pages_too() -> None:
+    expected = reference(requests())
+    for depth in DEPTHS:
+        bench = Bench(executor(depth, num_pages=26), max_num_seqs=6)
+        assert (bench.outcomes(requests()), bench.guests()) == expected
+        assert bench.loop.num_preemptions
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), depth=st.integers(1, 3))
+def test_faults_cost_only_the_requests_of_a_failed_step(data: st.DataObject, depth: int) -> None:
+    """Losses change nothing. A failed or aborted request ends once; all others are as without faults."""
+    picked = data.draw(st.lists(st.sampled_from(range(len(requests()))), min_size=1, unique=True))
+    kinds = st.sampled_from(["begin", "logits", "lost", "lost", "idle", "abort"])
+    faults: dict[int, Any] = data.draw(st.dictionaries(st.integers(0, 120), kinds, max_size=8))
+    for at, kind in faults.items():
+        if kind == "abort":
+            seq_id = SeqId(data.draw(st.integers(1, len(picked))))
+            faults[at] = lambda seq_id=seq_id: bench.loop.abort(seq_id)
+    num_pages = data.draw(st.sampled_from([26, 40, 400]))
+    faulty = FaultyExecutor(
+        faults, polls=data.draw(st.integers(0, 3)), depth=depth, num_pages=num_pages, row=by_all_tokens
+    )
+    bench = Bench(
+        faulty,
+        max_num_seqs=data.draw(st.integers(1, 8)),
+        max_batch_tokens=data.draw(st.integers(9, 40)),
+        calm_rounds=data.draw(st.integers(1, 8)),
+    )
+    # A run appends to the prompts.
+    expected, guests = reference([requests()[i] for i in picked])
+    outcomes = bench.outcomes([requests()[i] for i in picked])
+    spoilt = {"begin", "logits"} & set(map(str, faults.values()))
+    costly = {FinishReason.FAIL} if spoilt else set[FinishReason]()
+    if any(callable(fault) for fault in faults.values()):
+        costly.add(FinishReason.ABORT)
+    for outcome, wanted in zip(outcomes, expected, strict=True):
+        # A fork that waits for a failed fork is in a deadlock.
+        assert outcome == wanted or costly & {each[0] for place, each in outcome.items() if isinstance(place, tuple)}
+    if outcomes == expected:
+        assert bench.guests() == guests
