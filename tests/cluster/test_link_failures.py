@@ -1,100 +1,183 @@
-"""Links between machines: how a lost peer is noticed, and that slow is not lost."""
+"""Links whose other end, or whose network, fails: processes, a relay, machines of their own."""
 
+import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aici_engine.cluster import frames
 from aici_engine.cluster.address import StageAddress
-from aici_engine.cluster.frames import Attach, Attached, FromStage
-from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
+from aici_engine.cluster.frames import Detach, StepStates
+from aici_engine.cluster.link import LinkLostError, StageLink
 from aici_engine.cluster.token import ClusterToken
-from tests.support.netns import Machine, Network
+from tests.cluster.link_ends import Ends
+from tests.support import netns
 from tests.support.relay import Relay
 
-ATTACH = Attach(7, 0, 1, "", 10, 16, 512, 100, True)
+_PEER = str(Path(__file__).with_name("link_peer.py"))
+_BODY = 2 << 20
 
 
-class Far:
-    """A peer in a machine, behind a relay in the same machine, and a link to it."""
-
-    def __init__(self, network: Network, stack: ExitStack) -> None:
-        self.machine: Machine = network.machine("far")
-        token = ClusterToken.new()
-        self.group = stack.enter_context(LinkGroup(token, role="driver", name="driver"))
-        argv = [sys.executable, "-m", "tests.support.link_echo", self.machine.address, token.secret.hex()]
-        self.process = self.machine.start(argv)
-        assert self.process.stdout is not None
-        self._address = StageAddress.parse(self.process.stdout.readline().strip())
-        relay = Relay(self._address.host, self._address.port, host=self.machine.address, start=self.machine.start)
-        self.relay = stack.enter_context(relay)
-        self.link = self.connect()
-
-    def connect(self) -> StageLink[FromStage]:
-        address = self._address._replace(port=self.relay.port)
-        link = StageLink(self.group, address, frames.decode_from_stage, max_body_bytes=64 << 20)
-        link.wait_ready(10)
-        return link
-
-    def round_trip(self, body: bytes, timeout_s: float = 20) -> float:
-        began = time.monotonic()
-        self.link.send(ATTACH, body)
-        assert self.link.receive(timeout_s) == (Attached(7, 0), bytearray(body))
-        return time.monotonic() - began
-
-    def lost_after(self) -> float:
-        """Wait until the link is lost; return the seconds."""
-        began = time.monotonic()
-        with pytest.raises(LinkLostError):
-            assert self.link.receive(10) is not None, "not lost"
-        return time.monotonic() - began
+@contextmanager
+def peer(role: str, token_file: Path, address: str, start: Callable[..., Any] = subprocess.Popen) -> Iterator[Any]:
+    text: dict[str, Any] = {"text": True, "bufsize": 1} if start is subprocess.Popen else {}
+    argv = [sys.executable, _PEER, role, str(token_file), address]
+    process = start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **text)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
 
 
 @pytest.fixture
-def far(network: Network) -> Iterator[Far]:
+def token_file(tmp_path: Path, ends: Ends) -> Path:
+    path = tmp_path / "token"
+    ends.token = ClusterToken.read_or_create(path)[0]
+    return path
+
+
+@pytest.fixture
+def stage(token_file: Path) -> Iterator[Any]:
+    """A stage in a process; `address` is where it listens."""
+    with peer("stage", token_file, "tcp://127.0.0.1:0") as process:
+        process.address = StageAddress.parse(process.stdout.readline().strip())
+        yield process
+
+
+def seconds_until_lost(link: StageLink[Any], timeout_s: float = 10) -> float:
+    began = time.monotonic()
+    with pytest.raises(LinkLostError, match="is lost"):  # noqa: PT012 frames that arrived before come first
+        while link.receive(timeout_s) is not None:
+            pass
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_killed_stage_is_noticed_at_once(ends: Ends, stage: Any, is_busy: bool) -> None:
+    link = ends.link(stage.address)
+    link.wait_ready()
+    if is_busy:
+        link.send(Detach(1), bytes(_BODY))
+    stage.kill()
+    assert seconds_until_lost(link) < 0.3
+
+
+def test_a_killed_driver_is_noticed_at_once(stage: Any, token_file: Path) -> None:
+    with peer("driver", token_file, str(stage.address)) as driver:
+        assert driver.stdout.readline() == "ready\n"
+        assert stage.stdout.readline() == "joined\n"
+        driver.kill()
+        began = time.monotonic()
+        assert stage.stdout.readline() == "lost\n"
+        assert time.monotonic() - began < 0.3
+
+
+def test_a_stage_that_stands_still_is_lost(ends: Ends, stage: Any) -> None:
+    link = ends.link(stage.address)
+    link.wait_ready()
+    stage.send_signal(signal.SIGSTOP)
+    assert 0.5 < seconds_until_lost(link) < 2
+
+
+def test_a_driver_that_stands_still_is_lost(stage: Any, token_file: Path) -> None:
+    with peer("driver", token_file, str(stage.address)) as driver:
+        assert driver.stdout.readline() == "ready\n"
+        assert stage.stdout.readline() == "joined\n"
+        driver.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        assert stage.stdout.readline() == "lost\n"
+        assert time.monotonic() - began < 6
+
+
+def test_half_open(ends: Ends, stage: Any) -> None:
+    """Nothing arrives any more, in either direction, and no connection is closed."""
+    with Relay("127.0.0.1", stage.address.port) as relay:
+        link = ends.link(stage.address._replace(port=relay.port))
+        link.wait_ready()
+        assert stage.stdout.readline() == "joined\n"
+        link.send(Detach(1), bytes(100))
+        assert link.receive(5) is not None
+        relay.stall()
+        assert 0.5 < seconds_until_lost(link) < 2
+        began = time.monotonic()
+        assert stage.stdout.readline() == "lost\n"
+        assert time.monotonic() - began < 6
+
+
+def test_a_new_link_after_a_loss(ends: Ends, stage: Any) -> None:
+    with Relay("127.0.0.1", stage.address.port) as relay:
+        address = stage.address._replace(port=relay.port)
+        link = ends.link(address)
+        link.wait_ready()
+        relay.cut()
+        assert seconds_until_lost(link) < 1
+        time.sleep(0.5)
+        assert relay.counts()["accepted"] == 1  # nothing connects by itself
+        link.close()
+        link = ends.link(address)
+        link.wait_ready()
+        link.send(Detach(1), b"x")
+        assert link.receive(5) == (StepStates(1, 1, []), bytearray(b"x"))
+
+
+def test_a_handshake_that_stands_still(ends: Ends, stage: Any) -> None:
+    with Relay("127.0.0.1", stage.address.port) as relay:
+        relay.stall()
+        link = ends.link(stage.address._replace(port=relay.port), connect_s=0.5)
+        with pytest.raises(LinkLostError, match="took the connection, and did not answer"):
+            link.wait_ready(5)
+
+
+def test_a_slow_link_is_not_lost(network: netns.Network, ends: Ends, token_file: Path) -> None:
+    """10 Mbit/s, and frames that take longer than the timeout: the pings get through between the pieces."""
+    machine = network.machine("a")
     with ExitStack() as stack:
-        yield Far(network, stack)
+        process = stack.enter_context(peer("stage", token_file, f"tcp://{machine.address}:0", machine.start))
+        address = StageAddress.parse(process.stdout.readline().strip())
+        machine.limit_rate(10_000_000)
+        link = ends.link(address)
+        link.wait_ready()
+        body = os.urandom(_BODY)
+        link.send(Detach(1), body)
+        received = link.receive(60)
+        assert received is not None
+        assert received.body == body
+        machine.unplug()
+        assert seconds_until_lost(link) < 2
 
 
-HURTS: dict[str, Callable[[Far], None]] = {
-    "kill -9": lambda far: far.process.kill(),
-    "power": lambda far: far.machine.crash(),
-    "half-open": lambda far: far.relay.stall(),
-    "stopped": lambda far: far.process.signal(signal.SIGSTOP),
-}
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("name", HURTS)
-def test_a_lost_peer_is_noticed_soon(far: Far, name: str) -> None:
-    assert far.round_trip(b"hello") < 5
-    HURTS[name](far)
-    # Heartbeats of 0.3 s and 0.9 s; a busy machine needs longer.
-    assert far.lost_after() < 5
+def test_idle_links_cost_nothing(stage: Any, token_file: Path) -> None:
+    with peer("driver", token_file, str(stage.address)) as driver:
+        assert driver.stdout.readline() == "ready\n"
+        before = cpu_seconds(stage.pid), cpu_seconds(driver.pid)
+        time.sleep(4)
+        after = cpu_seconds(stage.pid), cpu_seconds(driver.pid)
+    assert max(after[0] - before[0], after[1] - before[1]) <= 0.02  # two ticks of the clock: 0.5 % at most
 
 
-def test_after_a_cut_a_new_link_can_be_made(far: Far) -> None:
-    far.machine.unplug()
-    far.lost_after()
-    far.machine.plug()
-    far.link.close()
-    far.link = far.connect()
-    assert far.round_trip(b"hello") < 5
-
-
-def test_a_large_frame_on_a_slow_link_is_not_a_silence(far: Far) -> None:
-    """2 MB take 1.6 s each way at 10 Mbit/s, 20 ms away: longer than the heartbeats' timeout."""
-    far.machine.limit_rate(10_000_000)
-    far.relay.set(delay_s=0.02)
-    assert 1.6 < far.round_trip(bytes(2_000_000), timeout_s=30) < 30
-    assert far.link.lost is None
-
-
-def test_a_short_silence_is_not_a_loss(far: Far) -> None:
-    far.relay.stall()
-    time.sleep(0.4)
-    far.relay.resume()
-    assert far.round_trip(b"hello") < 5
+def test_closing_while_another_thread_wakes(ends: Ends) -> None:
+    for _ in range(20):
+        server, _, link = ends.joined()
+        group = link._group
+        waker = threading.Thread(target=lambda group=group: [group.wake() for _ in range(100)])
+        waker.start()
+        while group.wait(0.05):
+            pass
+        waker.join()
+        group.close()
+        server._group.close()

@@ -43,11 +43,12 @@ class LinkLostError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """How soon a silent peer counts as lost. Whoever connects decides, for both sides.
+    """How soon a silent peer counts as lost.
 
-    `interval_s`: between two pings. `timeout_s`: without an answer, or anything else, the connection is lost.
-    `send_buffer_bytes`: of the kernel. A ping waits behind this buffer, so the buffer must empty within the timeout on
-    the slowest link, and hold what is on its way on the fastest.
+    `interval_s`: between two pings. `timeout_s`: after a ping without an answer, or anything else, the connection is
+    lost.
+    `send_buffer_bytes`: of the kernel, which may give less (net.core.wmem_max). A ping waits behind this buffer, so the
+    buffer must empty within the timeout on the slowest link, and hold what is on its way on the fastest.
     """
 
     interval_s: float
@@ -215,10 +216,7 @@ class StageLink(Generic[Message]):
         self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
         self._socket.setsockopt(zmq.CONNECT_TIMEOUT, round(connect_s * 1000))
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, round(connect_s * 1000))
-        self._socket.setsockopt(zmq.HEARTBEAT_IVL, round(heartbeats.interval_s * 1000))
-        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(heartbeats.timeout_s * 1000))
-        self._socket.setsockopt(zmq.HEARTBEAT_TTL, round(heartbeats.timeout_s * 1000))
-        self._socket.setsockopt(zmq.SNDBUF, heartbeats.send_buffer_bytes)
+        set_heartbeats(self._socket, heartbeats)
         if (key := address.curve_key) is not None:
             self._socket.curve_serverkey = key
             self._socket.curve_publickey, self._socket.curve_secretkey = group.token.client_keys()
@@ -389,6 +387,12 @@ class StageLink(Generic[Message]):
         except OSError as error:
             why = error.strerror or "no answer"
         return LinkLostError(f"no connection to {self.address.endpoint}: {why}")
+
+
+def set_heartbeats(socket_: "zmq.Socket[bytes]", heartbeats: Heartbeats) -> None:
+    socket_.setsockopt(zmq.HEARTBEAT_IVL, round(heartbeats.interval_s * 1000))
+    socket_.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(heartbeats.timeout_s * 1000))
+    socket_.setsockopt(zmq.SNDBUF, heartbeats.send_buffer_bytes)
 
 
 def milliseconds_until(deadline: float | None) -> int | None:

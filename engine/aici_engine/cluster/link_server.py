@@ -19,7 +19,16 @@ from zmq.utils.monitor import recv_monitor_message
 from aici_base.errors import AiciError, UnavailableError
 from aici_engine.cluster import frames
 from aici_engine.cluster.address import StageAddress
-from aici_engine.cluster.link import CONNECT_S, LinkGroup, Message, milliseconds_until, monitor_of, set_up
+from aici_engine.cluster.link import (
+    CONNECT_S,
+    WAN,
+    LinkGroup,
+    Message,
+    milliseconds_until,
+    monitor_of,
+    set_heartbeats,
+    set_up,
+)
 
 _MAX_QUEUED_PIECES: Final = 4096
 _DOMAIN: Final = b"aici"
@@ -101,6 +110,7 @@ class StageServer(Generic[Message]):
         self._events: deque[PeerEvent[Message]] = deque()
         self._socket = group.context.socket(zmq.ROUTER)
         set_up(self._socket)
+        set_heartbeats(self._socket, WAN)  # whoever connects has a ping of its own, and notices sooner if it wants to
         self._socket.rcvhwm = _MAX_QUEUED_PIECES
         self._socket.router_mandatory = True
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, round(handshake_s * 1000))
