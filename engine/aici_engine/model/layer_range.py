@@ -126,6 +126,29 @@ def renumber(module: Any, part: LayerRange) -> Entrance | None:
     return Entrance(layers[0] if part.num_layers else norm_of(decoder))
 
 
+def different_layers(config: Any) -> tuple[int, ...]:
+    """Return the first layer of each type that the configuration of a decoder distinguishes, in order."""
+    lists = [kinds for key in (*_BY_LAYER, "no_rope_layers") if (kinds := getattr(config, key, None))]
+    first: dict[tuple[object, ...], int] = {}
+    for i in range(config.num_hidden_layers):
+        first.setdefault(tuple(kinds[i] for kinds in lists), i)
+    return tuple(first.values())
+
+
+def drop_unused_end(module: Any, part: LayerRange) -> None:
+    """Drop the second module of a tied pair at one end of the model, so that nobody packs its weights anew.
+
+    Call after loading: transformers ties weights that `cut` left in two modules.
+    """
+    if not part.head:
+        module.set_output_embeddings(None)
+    elif not part.embedding:
+        decoder = module.get_decoder()
+        for name, _ in list(decoder.named_children()):
+            if name in _EMBEDDINGS:
+                setattr(decoder, name, None)
+
+
 def layers_of(decoder: Any) -> Any:
     return _child(decoder, _LAYERS)
 

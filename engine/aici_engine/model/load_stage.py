@@ -35,7 +35,8 @@ from aici_engine.model.tensor_source import TensorSource
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What the configuration says about a whole model. `name`: of its class in transformers. `context`, `eos_tokens`:
-    see `Model`. `tied`: whether embedding and head share their weights."""
+    see `Model`. `tied`: embedding and head share their weights. `different_layers`: the first layer of each type.
+    """
 
     name: str
     num_layers: int
@@ -44,21 +45,22 @@ class ModelFacts:
     context: int
     eos_tokens: frozenset[TokenId]
     tied: bool
+    different_layers: tuple[int, ...]
 
 
 def describe(source: TensorSource) -> ModelFacts:
     """Return the facts of a model without reading a tensor. Raises UsageError if the configuration is no decoder's."""
-    with ONE_AT_A_TIME, quiet():
-        module = _skeleton(source)
-    config = module.config.get_text_config(decoder=True)
+    whole = _config(source)
+    config = whole.get_text_config(decoder=True)
     return ModelFacts(
-        name=type(module).__name__,
+        name=_class_of(whole).__name__,
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
         context=context_of(config),
-        eos_tokens=in_vocabulary(eos_tokens_of(source.generation_config, module.config), config.vocab_size),
+        eos_tokens=in_vocabulary(eos_tokens_of(source.generation_config, whole), config.vocab_size),
         tied=bool(config.tie_word_embeddings),
+        different_layers=layer_range.different_layers(config),
     )
 
 
@@ -96,8 +98,10 @@ def load_stage(
     tensors are missing, or if paged attention cannot serve the model.
     """
     register()
+    settings = _config(source)
+    whole = _class_of(settings)
+    layer_range.check(whole.__name__)
     with ONE_AT_A_TIME, quiet():
-        whole = type(_skeleton(source))
 
         def cut(self: Any, config: Any) -> None:
             whole.__init__(self, config)
@@ -108,10 +112,12 @@ def load_stage(
         try:
             module, report = ranged.from_pretrained(
                 None,
-                config=_config(source),
+                config=settings,
                 state_dict={name: _LazyTensor(source, name) for name in source.tensors},
                 dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,  # as in load_model
                 attn_implementation=probe.IMPLEMENTATION,
+                local_files_only=True,
+                trust_remote_code=False,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
@@ -158,18 +164,23 @@ def _config(source: TensorSource) -> Any:
     return transformers.CONFIG_MAPPING[kind].from_dict(dict(source.config))
 
 
+def _class_of(config: Any) -> Any:
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
+        raise UsageError(f"config.json describes no decoder: {config.model_type}")
+    found = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    return found[0] if isinstance(found, tuple) else found
+
+
 def _skeleton(source: TensorSource) -> Any:
     """Return the whole module without weights, on the device meta."""
+    register()
     config = _config(source)
-    auto: Any = transformers.AutoModelForCausalLM
+    layer_range.check(_class_of(config).__name__)
     try:
         with torch.device("meta"):
-            module = auto.from_config(config, attn_implementation=probe.IMPLEMENTATION)
+            return _class_of(config)._from_config(config, attn_implementation=probe.IMPLEMENTATION)
     except Exception as error:  # transformers raises many types for a broken configuration
         raise UsageError(f"config.json describes no decoder that can be loaded: {error}") from error
-    if module.config.is_encoder_decoder:
-        raise UsageError(f"{type(module).__name__} cannot run on this engine: it has an encoder")
-    return module
 
 
 def _probe_range(module: Any, part: LayerRange, entrance: Entrance | None, *, context: int) -> list[LayerShape]:

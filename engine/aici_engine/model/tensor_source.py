@@ -63,6 +63,9 @@ class TensorSource(Protocol):
         Raises KeyError for a name that is not in `tensors`, UsageError if the content cannot be read.
         """
 
+    def read_bytes(self, name: str, start: int, count: int) -> bytes:
+        """Read at most `count` bytes of one tensor, from its byte `start`. Raises as `read`."""
+
 
 class _Place(NamedTuple):
     path: Path
@@ -101,6 +104,10 @@ class FolderSource(TensorSource):
     def read(self, name: str) -> torch.Tensor:
         path, start = self._places[name]
         return read_tensor(path, self.tensors[name], start)
+
+    def read_bytes(self, name: str, start: int, count: int) -> bytes:
+        path, first = self._places[name]
+        return read_range(path, self.tensors[name], first, start, count)
 
     def file_of(self, name: str) -> Path:
         """Return the file that holds the tensor `name`."""
@@ -150,6 +157,22 @@ def read_tensor(path: Path, info: TensorInfo, start: int) -> torch.Tensor:
         except (OSError, EOFError) as error:
             raise UsageError(f"{path} cannot be read: {error}", hint=_HINT) from error
     return content.view(DTYPES[info.dtype]).view(info.shape)
+
+
+def read_range(path: Path, info: TensorInfo, first: int, start: int, count: int) -> bytes:
+    """Read `count` bytes from byte `start` of a tensor, but not beyond its end. `first`: its position in the file.
+
+    Raises UsageError if the file is too short.
+    """
+    count = max(0, min(count, info.nbytes - start))
+    try:
+        with path.open("rb", buffering=0) as file:
+            found = os.pread(file.fileno(), count, first + start)
+            if len(found) != count:
+                raise EOFError("the file ends too early")
+    except (OSError, EOFError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint=_HINT) from error
+    return found
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,0 +1,67 @@
+"""Stages of a folder against the model of the same folder, as the engine makes both."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+
+from aici_base.errors import UsageError
+from aici_engine.config import Dtype, EngineConfig
+from aici_engine.model.compute_device import ComputeDevice
+from aici_engine.model.load_stage import describe
+from aici_engine.model.quantize import round_weights
+from aici_engine.model.tensor_source import FolderSource
+from aici_engine.native.backend import decide, make_model, make_stage
+from aici_engine.native.supported import FAMILIES as NATIVE_CLASSES
+from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, build, falcon
+from tests.engine.model.test_stages import RecordedSource, ranges, run_stages, run_whole
+
+CPU = ComputeDevice(torch.device("cpu"), PAGE_SIZE)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stages_compute_the_bits_of_the_engines_model(family: str, dtype: Dtype, tmp_path: Path) -> None:
+    build(family).save_pretrained(tmp_path / "model")
+    config = EngineConfig(model_dir=tmp_path / "model", dtype=dtype, num_threads=2)
+    wanted = run_whole(make_model(config, CPU))
+    source = FolderSource(config.model_dir)
+    spec = decide(source, config, CPU)
+    assert (spec.backend == "native") == (describe(source).name in NATIVE_CLASSES and family != "llama-head-dim")
+    num_layers = describe(source).num_layers
+    for parts in (ranges(num_layers, [1]), ranges(num_layers, [1], empty_ends=True)):
+        got = run_stages([make_stage(source, part, spec) for part in parts])
+        for one, other in zip(wanted, got, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_the_number_format_of_float_weights_is_decided_by_one_layer(tmp_path: Path) -> None:
+    build("llama").save_pretrained(tmp_path / "model")
+    source = RecordedSource(tmp_path / "model")
+    spec = decide(source, EngineConfig(model_dir=source.folder), CPU)
+    assert spec.dtype == "float32"
+    assert {name.split(".")[2] for name in source.reads} == {"0"}
+
+
+@pytest.mark.parametrize(("bits", "dtype"), [(4, "int4"), (8, "int8")])
+def test_the_number_format_of_rounded_weights_needs_all_layers(bits: int, dtype: Dtype, tmp_path: Path) -> None:
+    module = build("llama")
+    round_weights(module, bits=bits)
+    module.save_pretrained(tmp_path / "model")
+    source = RecordedSource(tmp_path / "model")
+    assert decide(source, EngineConfig(model_dir=source.folder), CPU).dtype == dtype
+    assert {name.split(".")[2] for name in source.reads} == {"0", "1", "2", "3"}
+    assert max(len(list(group)) for _, group in itertools.groupby(source.reads)) == 1
+
+
+def test_a_family_without_a_proof_is_refused_by_name(tmp_path: Path) -> None:
+    falcon().save_pretrained(tmp_path / "model")
+    source = FolderSource(tmp_path / "model")
+    with pytest.raises(UsageError, match="FalconForCausalLM cannot run in stages: "):
+        decide(source, EngineConfig(model_dir=source.folder, dtype="bfloat16"), CPU)
