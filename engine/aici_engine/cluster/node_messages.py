@@ -1,0 +1,94 @@
+"""The messages between a driver and a node daemon.
+
+    driver -> node daemon     RunStage, KillStage, EndStage, NoteRange
+    node daemon -> driver     NodeReport, after the greeting, as the answer to each message, and after each change
+
+A daemon starts a stage by name alone: its command line, its models and its memory are the daemon's own.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
+
+from aici_engine.cluster import frames
+from aici_engine.cluster.frames import Buffer, Count, Digest, Name, Number, Refused
+
+_MAX_STAGES: Final = 64
+
+
+class RunStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="run"):
+    """Keep a stage for this pipeline from now on. A stage that runs already stays as it is, with its weights."""
+
+    pipeline: Name
+
+
+class KillStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="kill"):
+    """The stage at `address` does not answer: kill its process, and start another. Another address has no effect."""
+
+    pipeline: Name
+    address: Name
+
+
+class EndStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="end"):
+    """The pipeline does not need its stage on this node any more."""
+
+    pipeline: Name
+
+
+class HeldRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Layers `first` to `last` - 1 of a model, in a stage's memory. `key`: of the model, its format and its backend."""
+
+    key: Digest
+    first: Count
+    last: Count
+    embedding: bool
+
+
+class NoteRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="note"):
+    """The stage at `address` holds this range. A driver that comes later finds the range in the reports."""
+
+    pipeline: Name
+    address: Name
+    held: HeldRange
+
+
+class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`address`: of the stage; empty while it starts. `num_starts`: lives of the process so far. `age_s`: of this life.
+    `trouble`: the last words of a process that keeps ending."""
+
+    pipeline: Name
+    address: Name
+    pid: Count
+    num_starts: Count
+    age_s: float
+    held: HeldRange | None = None
+    trouble: Annotated[str, Meta(max_length=1 << 14)] = ""
+
+
+class NodeReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="node"):
+    """A machine, as `aici_engine.cluster.node_info` measures it, and its stages.
+
+    `is_leaving`: the machine is about to leave, and takes no new stages. `ray`: "off", "joining" or "joined".
+    """
+
+    name: Name
+    free_bytes: Number
+    budget_bytes: Number
+    bytes_per_s: float
+    flops_per_s: Mapping[str, float]
+    device: Name
+    num_cores: Count
+    num_threads: Count
+    level: Name
+    labels: Mapping[str, str]
+    is_leaving: bool
+    ray: Name
+    stages: Annotated[list[StageReport], Meta(max_length=_MAX_STAGES)]
+
+
+ToNode: TypeAlias = RunStage | KillStage | EndStage | NoteRange
+FromNode: TypeAlias = NodeReport | Refused
+
+decode_to_node: Final[Callable[[Buffer], ToNode]] = frames.decoder(ToNode)
+decode_from_node: Final[Callable[[Buffer], FromNode]] = frames.decoder(FromNode)
