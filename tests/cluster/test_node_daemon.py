@@ -19,7 +19,7 @@ from aici_engine.cluster.node_daemon import NodeDaemon, NodeSettings
 from aici_engine.cluster.node_links import NodeLinks, NodeView
 from aici_engine.cluster.node_messages import (
     EndStage,
-    HeldRange,
+    NotedRange,
     KillStage,
     NodeReport,
     NoteRange,
@@ -31,7 +31,7 @@ from tests.support.processes import alive, wait_until
 
 A_STAGE = "import os, time; print(f'tcp://127.0.0.1:{os.getpid() % 60000}#' + 'ab' * 32, flush=True); time.sleep(99)"
 TOKEN = ClusterToken.new()
-HELD = HeldRange(b"k" * 32, 0, 4, True)
+HELD = NotedRange(b"k" * 32, 0, 4, True)
 
 
 def machine(name: str, **given: object) -> NodeReport:

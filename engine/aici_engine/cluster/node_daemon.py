@@ -24,7 +24,7 @@ from aici_engine.cluster.link import LinkGroup
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
 from aici_engine.cluster.node_messages import (
     EndStage,
-    HeldRange,
+    NotedRange,
     KillStage,
     NodeReport,
     NoteRange,
@@ -60,7 +60,7 @@ class NodeSettings:
 @dataclass(slots=True)
 class _KeptStage:
     process: KeptProcess
-    held: HeldRange | None = None
+    held: NotedRange | None = None
     held_start: int = 0
     """The life of the process in which the range was noted."""
 

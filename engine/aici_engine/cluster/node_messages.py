@@ -36,7 +36,7 @@ class EndStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     pipeline: Name
 
 
-class HeldRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class NotedRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Layers `first` to `last` - 1 of a model, in a stage's memory. `key`: of the model, its format and its backend."""
 
     key: Digest
@@ -50,7 +50,7 @@ class NoteRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
     pipeline: Name
     address: Name
-    held: HeldRange
+    held: NotedRange
 
 
 class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     pid: Count
     num_starts: Count
     age_s: float
-    held: HeldRange | None = None
+    held: NotedRange | None = None
     trouble: Annotated[str, Meta(max_length=1 << 14)] = ""
 
 
