@@ -13,13 +13,13 @@ import pytest
 from aici_base.errors import AiciError, InUseError, UnreachableError
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.control_socket import ask
+from aici_engine.cluster.frames import HeldRange
 from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.members import Member, Members, RoomClaim, StaticMembers
 from aici_engine.cluster.node_daemon import NodeDaemon, NodeSettings
 from aici_engine.cluster.node_links import NodeLinks, NodeView
 from aici_engine.cluster.node_messages import (
     EndStage,
-    NotedRange,
     KillStage,
     NodeReport,
     NoteRange,
@@ -31,7 +31,7 @@ from tests.support.processes import alive, wait_until
 
 A_STAGE = "import os, time; print(f'tcp://127.0.0.1:{os.getpid() % 60000}#' + 'ab' * 32, flush=True); time.sleep(99)"
 TOKEN = ClusterToken.new()
-HELD = NotedRange(b"k" * 32, 0, 4, True)
+HELD = HeldRange(b"k" * 32, 0, 4, True, False, "int8")
 
 
 def machine(name: str, **given: object) -> NodeReport:

@@ -19,12 +19,12 @@ from aici_base.errors import AiciError
 from aici_engine.cluster import ray_labels, ray_start
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.control_socket import ControlServer
+from aici_engine.cluster.frames import HeldRange
 from aici_engine.cluster.kept_process import KeptProcess
 from aici_engine.cluster.link import LinkGroup
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
 from aici_engine.cluster.node_messages import (
     EndStage,
-    NotedRange,
     KillStage,
     NodeReport,
     NoteRange,
@@ -60,7 +60,7 @@ class NodeSettings:
 @dataclass(slots=True)
 class _KeptStage:
     process: KeptProcess
-    held: NotedRange | None = None
+    held: HeldRange | None = None
     held_start: int = 0
     """The life of the process in which the range was noted."""
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta, Struct
 
 from aici_engine.cluster import frames
-from aici_engine.cluster.frames import Buffer, Count, Digest, Name, Number, Refused
+from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, Refused
 
 _MAX_STAGES: Final = 64
 
@@ -36,21 +36,12 @@ class EndStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     pipeline: Name
 
 
-class NotedRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Layers `first` to `last` - 1 of a model, in a stage's memory. `key`: of the model, its format and its backend."""
-
-    key: Digest
-    first: Count
-    last: Count
-    embedding: bool
-
-
 class NoteRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="note"):
     """The stage at `address` holds this range. A driver that comes later finds the range in the reports."""
 
     pipeline: Name
     address: Name
-    held: NotedRange
+    held: HeldRange
 
 
 class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -62,7 +53,7 @@ class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     pid: Count
     num_starts: Count
     age_s: float
-    held: NotedRange | None = None
+    held: HeldRange | None = None
     trouble: Annotated[str, Meta(max_length=1 << 14)] = ""
 
 
