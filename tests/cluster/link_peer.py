@@ -1,4 +1,4 @@
-"""A process at one end of a link: link_peer.py stage TOKEN_FILE LISTEN, or link_peer.py driver TOKEN_FILE ADDRESS.
+"""A process at one end of a link: link_peer.py ROLE TOKEN_FILE ADDRESS, ROLE one of stage, insecure-stage, driver.
 
 A stage prints its address, "joined" and "lost", and answers each frame with its body. A driver prints "ready", then
 why the link is lost. Both end when stdin ends.
@@ -19,9 +19,8 @@ MAX_BODY = 64 << 20
 
 
 def main(role: str, token_file: str, address: str) -> None:
-    with LinkGroup(
-        ClusterToken.read(Path(token_file)), role="stage" if role == "stage" else "driver", name="a"
-    ) as group:
+    token, insecure = ClusterToken.read(Path(token_file)), role == "insecure-stage"
+    with LinkGroup(token, role="driver" if role == "driver" else "stage", name="a", insecure=insecure) as group:
         stopping = threading.Event()
 
         def stop() -> None:
@@ -30,7 +29,7 @@ def main(role: str, token_file: str, address: str) -> None:
             group.wake()
 
         threading.Thread(target=stop, daemon=True).start()
-        if role == "stage":
+        if role != "driver":
             serve(group, StageAddress.parse(address), stopping)
         else:
             drive(group, StageAddress.parse(address), stopping)

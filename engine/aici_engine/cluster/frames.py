@@ -204,7 +204,7 @@ class ChunkFrame(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     start: Count
     count: Annotated[int, Meta(ge=1, lt=1 << 31)]
     keep: Count
-    pages: list[Count]
+    pages: Annotated[list[Count], Meta(max_length=1 << 20)]
     num_logits: Count
 
 
@@ -225,7 +225,7 @@ class StepFrame(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     epoch: Number
     number: Number
     forgotten: Annotated[list[Number], Meta(max_length=MAX_CHUNKS)]
-    copies: list[tuple[Count, Count]]
+    copies: Annotated[list[tuple[Count, Count]], Meta(max_length=MAX_CHUNKS)]
     chunks: Annotated[list[ChunkFrame], Meta(max_length=MAX_CHUNKS)]
     times: Annotated[list[StageTimes], Meta(max_length=1024)] = []
     failure: Failure | None = None
