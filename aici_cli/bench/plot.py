@@ -79,6 +79,27 @@ def plot_serve(rows: Sequence[dict[str, Any]], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_cluster(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw over the number of requests, per number of machines: tokens per second, first token, between tokens."""
+    figure, axes = _figure(3, width=7, height=3.2)
+    for number, machines in enumerate(dict.fromkeys(row["machines"] for row in rows)):
+        for kind, style in (("plain", "o-"), ("regex", "o:")):
+            own = [row for row in rows if (row["machines"], row["kind"]) == (machines, kind)]
+            names = ("tokens_per_s", "first_token_p50_ms", "inter_token_p50_ms")
+            for axis, name in zip(axes, names, strict=True):
+                values = [row[name] for row in own]
+                label = f"{machines} machines, {kind}"
+                axis.plot([row["batch"] for row in own], values, style, color=f"C{number}", label=label, markersize=4)
+    titles = ("tokens a second", "ms to the first token, p50", "ms between tokens, p50")
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_xscale("log", base=2)
+        axis.set_ylabel(title)
+        axis.set_xlabel("requests at a time")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    _save(figure, path)
+
+
 def plot_engine(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw over the batch size: tokens per second of prefill and of decoding. Our engine is solid, peers are dashed."""
     figure, axes = _figure(2, width=8, height=4.5)

@@ -12,7 +12,7 @@ def pipeline_status(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     status = {
         "state": "ready", "trouble": "", "epoch": 3, "interruptions": 2, "depth": 2, "num_pages": 800, "page_size": 16,
-        "num_steps": 500, "num_tokens": 900, "hop_s": 0.0007, "stages": [stage],
+        "num_steps": 500, "num_tokens": 900, "hop_s": 0.0007, "num_hop_steps": 100, "stages": [stage],
         "driver": {"first": 17, "last": 30, "weight_bytes": 70_000_000, "page_bytes": 150_000, "computed_s": 2.0},
     }  # fmt: skip
     return status | changes

@@ -219,6 +219,7 @@ class PipelineExecutor(Executor):
             "num_steps": times.num_steps,
             "num_tokens": times.num_tokens,
             "hop_s": times.hop_s / times.num_hop_steps if times.num_hop_steps else None,
+            "num_hop_steps": times.num_hop_steps,
             "stages": [] if epoch is None else [self._stage_status(epoch, i) for i in range(len(epoch.stages))],
             "driver": None if epoch is None else self._driver_status(epoch),
         }
