@@ -2,7 +2,7 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list" | "aici cluster" | "aici cluster plan" | "aici cluster status") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench cluster" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list" | "aici cluster" | "aici cluster plan" | "aici cluster status") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
@@ -29,7 +29,8 @@ _aici() {
         "aici ctrl build") words="--out --json --help" ;;
         "aici ctrl test") words="--tokenizer --json --help" ;;
         "aici ctrl schema") words="--help" ;;
-        "aici bench") words="constraint ctrl engine masks quality rt serve --help" ;;
+        "aici bench") words="cluster constraint ctrl engine masks quality rt serve --help" ;;
+        "aici bench cluster") words="--nodes --batch --model --dtype --threads --num-tokens --rounds --links --recovery --quick --plot --json --help" ;;
         "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
         "aici bench ctrl") words="--rounds --steps --quick --model --json --help" ;;
         "aici bench engine") words="--model --random --dtype --kernels --peer --batch --device --threads --prompt-tokens --num-tokens --rounds --limit --quick --profile --prefix --plot --json --help" ;;

@@ -14,7 +14,9 @@ from aici_base.errors import UsageError
 from aici_engine.cluster.headers import WEIGHT_BYTES, ModelSizes
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import choose_device
+from aici_engine.model.load_stage import stage_tensors
 from aici_engine.model.stage_range import LayerRange
+from aici_engine.model.tensor_source import FolderSource
 from aici_engine.native.backend import make_model
 from aici_engine.native.model import NativeModel
 from tests.engine.model.test_models import build
@@ -121,6 +123,20 @@ def test_a_gguf_file_has_the_sizes_of_the_folder(
         assert getattr(from_file, each) == getattr(from_folder, each), each
     for part in (from_file.whole, LayerRange(0, 1, embedding=True, head=False)):
         assert from_file.weight_bytes(part, dtype) == from_folder.weight_bytes(part, dtype)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3-pictures", "gpt2", "gpt_neox", "gpt_oss", "mixtral", "phi3"])
+def test_a_range_needs_the_tensors_that_a_stage_loads(tmp_path: Path, family: str) -> None:
+    build(family).save_pretrained(tmp_path)
+    sizes, source = ModelSizes.of(tmp_path), FolderSource(tmp_path)
+    n = sizes.num_layers
+    for part in (
+        sizes.whole,
+        LayerRange(0, 1, True, False),
+        LayerRange(1, n, False, True),
+        LayerRange(n, n, False, True),
+    ):
+        assert sizes.tensors(part) == stage_tensors(source, part), part
 
 
 @pytest.mark.parametrize(

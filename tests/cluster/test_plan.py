@@ -24,6 +24,7 @@ def model(
         dtype="bfloat16",
         layers=(PartSize(layer, 0, ("layer",)),) * num_layers,
         embedding=PartSize(embedding, 0, ("embedding",)),
+        positions=PartSize(),
         head=PartSize(head or 0, 0, ("head",)),
         tied=head is None,
         kv_numbers=(kv,) * num_layers,

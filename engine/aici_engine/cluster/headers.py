@@ -60,15 +60,16 @@ class ModelSizes:
     """The sizes of a decoder's parts, as the engine holds them in memory.
 
     `dtype`: the meaning of `auto` as far as headers tell. A converted GGUF model is stored as f32, and `auto` may find
-    a smaller format without loss in the weights. `head`: includes the final norm; empty matrices if `tied`: the
-    embedding serves as head too. `kv_numbers`: numbers of the KV cache per token, for every layer. `context`, in
-    tokens: the limit of the model.
+    a smaller format without loss in the weights. `positions`: the embedding of positions, which most models lack.
+    `head`: includes the final norm; without matrices if `tied`: the embedding serves as head too. `kv_numbers`: numbers
+    of the KV cache per token, for every layer. `context`, in tokens: the limit of the model.
     """
 
     name: str
     dtype: Dtype
     layers: tuple[PartSize, ...]
     embedding: PartSize
+    positions: PartSize
     head: PartSize
     tied: bool
     kv_numbers: tuple[int, ...]
@@ -87,15 +88,11 @@ class ModelSizes:
 
     def weight_bytes(self, part: LayerRange, dtype: Dtype) -> int:
         """Return the bytes of the weights of `part`. A tied embedding is there once, also beside the head."""
-        ends = (self.embedding if part.embedding or (part.head and self.tied) else PartSize(), self._head(part))
-        end_bytes = sum(end.num_bytes(_end_dtype(dtype)) for end in ends)
-        return end_bytes + sum(layer.num_bytes(dtype) for layer in self.layers[part.first : part.last])
+        return self._num_bytes(self._ends(part), part, dtype)
 
     def read_bytes(self, part: LayerRange, dtype: Dtype) -> int:
         """Return the weight bytes that a decoding step reads: without the embedding, of which it reads single rows."""
-        as_head = self.embedding if part.head and self.tied else PartSize()
-        ends = sum(end.num_bytes(_end_dtype(dtype)) for end in (as_head, self._head(part)))
-        return ends + sum(layer.num_bytes(dtype) for layer in self.layers[part.first : part.last])
+        return self._num_bytes(self._ends(LayerRange(0, 0, embedding=False, head=part.head)), part, dtype)
 
     def flops(self, part: LayerRange) -> int:
         """Return the floating-point operations per token in matrices."""
@@ -118,13 +115,18 @@ class ModelSizes:
 
     def tensors(self, part: LayerRange) -> list[str]:
         """Return the names of the tensors that `part` needs, sorted."""
-        ends = [self.embedding.names if part.embedding or (part.head and self.tied) else (), self._head(part).names]
-        return sorted(
-            name for names in [*ends, *(self.layers[i].names for i in range(part.first, part.last))] for name in names
-        )
+        sizes = [*self._ends(part), *self.layers[part.first : part.last]]
+        return sorted(name for size in sizes for name in size.names)
 
-    def _head(self, part: LayerRange) -> PartSize:
-        return self.head if part.head else PartSize()
+    def _ends(self, part: LayerRange) -> list[PartSize]:
+        """Return the sizes of `part` beside the layers."""
+        ends = [self.positions] if part.embedding else []
+        ends += [self.embedding] if part.embedding or (part.head and self.tied) else []
+        return ends + ([self.head] if part.head else [])
+
+    def _num_bytes(self, ends: Iterable[PartSize], part: LayerRange, dtype: Dtype) -> int:
+        end_bytes = sum(end.num_bytes("int8" if dtype == "int4" else dtype) for end in ends)
+        return end_bytes + sum(layer.num_bytes(dtype) for layer in self.layers[part.first : part.last])
 
     @classmethod
     def of(cls, path: Path) -> Self:
@@ -169,14 +171,15 @@ class ModelSizes:
         tied: bool,
     ) -> Self:
         layers: dict[int, list[str]] = {}
-        ends: dict[bool, list[str]] = {False: [], True: []}
+        ends: dict[str, list[str]] = {"embedding": [], "positions": [], "head": []}
         for tensor in tensors:
             if _NO_WEIGHTS.search(tensor):
                 continue
             if found := _LAYER.search(tensor):
                 layers.setdefault(int(found[1]), []).append(tensor)
             else:
-                ends[not (_EMBEDDING.search(tensor) or _POSITIONS.search(tensor))].append(tensor)
+                is_embedding, is_positions = _EMBEDDING.search(tensor), _POSITIONS.search(tensor)
+                ends["positions" if is_positions else "embedding" if is_embedding else "head"].append(tensor)
         num_layers = settings.number("num_hidden_layers", "n_layer", "block_count") or len(layers)
         if not layers or sorted(layers) != list(range(num_layers)):
             raise UsageError(
@@ -185,20 +188,19 @@ class ModelSizes:
                 else f"{path} holds no layers of a decoder",
                 hint=INCOMPLETE if layers else "name a decoder: a model folder with *.safetensors, or a .gguf file",
             )
-        has_head = any(_HEAD.search(tensor) for tensor in ends[True])
-        if tied and has_head:  # the copy of the embedding is ignored
-            ends[True] = [tensor for tensor in ends[True] if not _HEAD.search(tensor)]
+        has_head = any(_HEAD.search(tensor) for tensor in ends["head"])
+        if tied:  # a copy of the embedding is ignored
+            ends["head"] = [tensor for tensor in ends["head"] if not _HEAD.search(tensor)]
         return cls(
             name=name,
             dtype=dtype,
             layers=tuple(_part(layers[i], tensors) for i in range(num_layers)),
-            embedding=_part(ends[False], tensors),
-            head=_part(ends[True], tensors),
+            **{end: _part(names, tensors) for end, names in ends.items()},
             tied=tied or not has_head,
             kv_numbers=settings.kv_numbers(num_layers),
             hidden_size=settings.number("hidden_size", "n_embd", "embedding_length"),
             intermediate_size=settings.intermediate_size,
-            vocab_size=max((tensors[name].shape[0] for name in ends[False] if not _POSITIONS.search(name)), default=0),
+            vocab_size=max((tensors[name].shape[0] for name in ends["embedding"]), default=0),
             context=settings.number("max_position_embeddings", "n_positions", "context_length") or 2048,
         )
 
@@ -243,11 +245,6 @@ def _part(names: Iterable[str], tensors: Mapping[str, TensorShape]) -> PartSize:
         shape = tensors[name].shape
         sizes[len(shape) > 1 and not _POSITIONS.search(name)] += math.prod(shape)
     return PartSize(sizes[True], sizes[False], names)
-
-
-def _end_dtype(dtype: Dtype) -> Dtype:
-    """Return the format of embedding and head: int8 beside int4 layers."""
-    return "int8" if dtype == "int4" else dtype
 
 
 def _files(folder: Path) -> list[Path]:
