@@ -32,6 +32,7 @@ from aici_engine.cluster.node_messages import (
     StageReport,
     ToNode,
     decode_to_node,
+    timeless,
 )
 from aici_engine.cluster.token import ClusterToken
 
@@ -186,11 +187,8 @@ class NodeDaemon:
 
     def _tell_changes(self) -> None:
         report = self._report()
-        timeless = msgspec.structs.replace(
-            report, stages=[msgspec.structs.replace(stage, age_s=0.0) for stage in report.stages]
-        )
-        if timeless != self._told:
-            self._told = timeless
+        if (told := timeless(report)) != self._told:
+            self._told = told
             for peer in self._peers:
                 self._server.send(peer, report)
 

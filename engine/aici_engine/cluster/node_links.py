@@ -12,7 +12,7 @@ from aici_base.errors import AiciError
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.members import Member, Members
-from aici_engine.cluster.node_messages import FromNode, NodeReport, ToNode, decode_from_node
+from aici_engine.cluster.node_messages import FromNode, NodeReport, ToNode, decode_from_node, timeless
 from aici_engine.cluster.token import ClusterToken
 
 _FIRST_PAUSE_S: Final = 0.1
@@ -215,6 +215,12 @@ class _NodeLink:
             while (received := link.receive(0)) is not None:
                 if not isinstance(received.message, NodeReport):
                     raise received.message.failure.error()
+                is_news = self.lost_at is not None or not _is_same(self.report, received.message)
                 self.report, self.lost_at, self.trouble = received.message, None, ""
-                self.changed()
+                if is_news:
+                    self.changed()
             group.wait(None)
+
+
+def _is_same(a: NodeReport | None, b: NodeReport) -> bool:
+    return a is not None and timeless(a) == timeless(b)

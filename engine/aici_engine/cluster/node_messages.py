@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from aici_engine.cluster import frames
 from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, Refused
@@ -83,3 +84,8 @@ FromNode: TypeAlias = NodeReport | Refused
 
 decode_to_node: Final[Callable[[Buffer], ToNode]] = frames.decoder(ToNode)
 decode_from_node: Final[Callable[[Buffer], FromNode]] = frames.decoder(FromNode)
+
+
+def timeless(report: NodeReport) -> NodeReport:
+    """Return the report without what changes all the time."""
+    return replace(report, stages=[replace(stage, age_s=0.0) for stage in report.stages])
