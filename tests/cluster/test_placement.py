@@ -29,6 +29,7 @@ SIZES = ModelSizes(
     layers=(PartSize(MB, 0, ("layer",)),) * 9,
     embedding=PartSize(MB, 0, ("embedding",)),
     head=PartSize(0, 0, ("head",)),
+    positions=PartSize(0, 0),
     tied=True,
     kv_numbers=(100,) * 9,
     hidden_size=1,
