@@ -70,6 +70,16 @@ def build_components(
         torch.set_num_threads(config.num_threads)
     compute = choose_device(config, has_gpu=torch.cuda.is_available())
     executor = make_executor(config, compute)
+    try:
+        return _connect(config, executor, runtime, on_step)
+    except BaseException:
+        executor.close()
+        raise
+
+
+def _connect(
+    config: EngineConfig, executor: Executor, runtime: ControllerRuntime, on_step: Callable[[], None] | None
+) -> EngineComponents:
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
     tokenizer = read_tokenizer(path)
@@ -97,6 +107,7 @@ def build_components(
             max_num_seqs=config.max_num_seqs,
             max_batch_tokens=config.max_batch_tokens,
             prefill_budget=PrefillBudget(config.prefill_slowdown),
+            depth=executor.depth,
         ),
         session=GuestSession(
             runtime,

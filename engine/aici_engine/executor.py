@@ -30,7 +30,7 @@ class Executor(Protocol):
     """Owns the storage of the keys and values, and computes steps in the order of `begin`.
 
     `depth`: steps worth having in flight; 1 where the computing is in this process. With depth 1, `begin` computes.
-    `num_pages` and `page_size` never change.
+    `depth`, `num_pages` and `page_size` never change.
     """
 
     depth: int

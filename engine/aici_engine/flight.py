@@ -9,6 +9,7 @@ import itertools
 import logging
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,9 @@ class Flight:
     answers: dict[SeqId, GuestAnswer] | None = None
     pending: PendingStep | None = None
     num_logits: list[int] = field(default_factory=list)
+
+    def sequences(self) -> list[Sequence]:
+        return [*(chunk.seq for chunk in self.plan.chunks), *(fork.child for fork in self.new_forks)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,11 @@ class FlightRunner:
 
     def __len__(self) -> int:
         return len(self._flights)
+
+    def sequences(self) -> Iterator[Sequence]:
+        """Yield the sequences in flight; a sequence may come more than once."""
+        for flight in self._flights:
+            yield from flight.sequences()
 
     def receive_answers(self) -> None:
         """Receive the answers that guests owe. Call before any other message to the guests."""
@@ -215,7 +224,7 @@ class FlightRunner:
 
     def _fail(self, flight: Flight, error: Exception) -> None:
         _log.error("a forward pass failed", exc_info=error)
-        for seq in [*(chunk.seq for chunk in flight.plan.chunks), *(fork.child for fork in flight.new_forks)]:
+        for seq in flight.sequences():
             seq.end(FinishReason.FAIL, AiciError(f"the model failed: {error}"))
 
     def _read_answers(self) -> dict[SeqId, GuestAnswer]:

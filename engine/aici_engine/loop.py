@@ -167,7 +167,7 @@ class Loop:
 
         If all sequences are suspended, wait for a time, which doubles from step to step up to `_LONGEST_WAIT_S`.
         """
-        if self._runner or self._recovery.is_waiting:
+        if len(self._runner) or self._recovery.is_waiting:
             pass
         elif not self._scheduler.running and not self._scheduler.waiting:
             self._wait_s = 0.0
@@ -190,7 +190,7 @@ class Loop:
         try:
             while len(self._runner) < self._executor.depth and self._begin_flight():
                 pass
-            if not self._runner:
+            if not len(self._runner):
                 self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
                 return
             self._wait_s = 0.0
@@ -219,7 +219,7 @@ class Loop:
         lap("inbox")
         held = frozenset(self._live.held)
         self._scheduler.admit(held)
-        put_off = self._scheduler.put_off(held, self._executor.depth)
+        put_off = self._scheduler.put_off(held)
         lap("admit")
         self._live.talk(lambda running: self._session.round(running, held | put_off), self._scheduler.running)
         self._live.finish_ended()
@@ -232,7 +232,10 @@ class Loop:
         return plan
 
     def _wait_for_cache(self) -> None:
+        """Sequences may end meanwhile. Their guests are freed at the latest when no sequence is left."""
         self._live.finish_ended()
+        if not len(self._live):
+            self._live.talk(self._session.round, [])
         self._output.flush()
         self._recovery.wait()
 
@@ -270,7 +273,8 @@ class Loop:
         self._scheduler.add(seq)
 
     def _lose_state(self, loss: StateLostError) -> None:
-        if self.fatal is None:
+        # Flights raise the loss themselves. The news may also be late, and the loss over: then little is lost.
+        if self.fatal is None and not len(self._runner) and not self._recovery.is_waiting:
             self._recovery.begin(loss)
 
     def _stop(self) -> None:

@@ -6,7 +6,8 @@ to lost flights are used for the flights that replace them.
 
 import logging
 import time
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aici_base.errors import UnavailableError
 from aici_engine.events import FinishReason
@@ -14,6 +15,10 @@ from aici_engine.executor import Executor, StateLostError
 from aici_engine.flight import FlightRunner
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.scheduler import Scheduler
+from aici_engine.sequences.sequence import Sequence
+
+if TYPE_CHECKING:
+    from aici_base.ids import SeqId
 
 _POLL_S: Final = 0.05
 """Commands wait at most this long while the engine waits for the executor."""
@@ -21,11 +26,19 @@ _POLL_S: Final = 0.05
 _log = logging.getLogger(__name__)
 
 
+class _Suspect(NamedTuple):
+    """A sequence that was in flight at a loss, with `num_tokens` tokens for the first time at `since`."""
+
+    num_tokens: int
+    since: float
+
+
 class Recovery:
     """Used by the engine's thread alone.
 
     Requests wait for an empty cache for at most `timeout_s` since the last step that ended, and fail with
-    UnavailableError then. `error`: why new requests fail at once, or `None`.
+    UnavailableError then. So does a request that is in flight at every loss and gets no token for `timeout_s`: the
+    request may be the cause. `error`: why new requests fail at once, or `None`.
     """
 
     def __init__(
@@ -44,6 +57,7 @@ class Recovery:
         self._timeout_s = timeout_s
         self._loss: StateLostError | None = None
         self._lost_at: float | None = None
+        self._suspects: dict[SeqId, _Suspect] = {}
         self.error: UnavailableError | None = None
 
     @property
@@ -57,6 +71,7 @@ class Recovery:
         self._loss = loss
         if self._lost_at is None:
             self._lost_at = time.monotonic()
+        self._fail_suspects(self._runner.sequences())
         self._start_anew()
         self._check_time()
 
@@ -84,13 +99,27 @@ class Recovery:
         self._runner.abandon()
         self._scheduler.restart()
 
-    def _check_time(self) -> None:
+    def _fail_suspects(self, in_flight: Iterable[Sequence]) -> None:
+        now = time.monotonic()
+        suspects: dict[SeqId, _Suspect] = {}
+        for seq in in_flight:
+            suspect = self._suspects.get(seq.seq_id)
+            if suspect is None or suspect.num_tokens != len(seq.tokens):
+                suspect = _Suspect(len(seq.tokens), now)
+            suspects[seq.seq_id] = suspect
+            if now - suspect.since >= self._timeout_s:
+                seq.end(FinishReason.FAIL, self._unavailable())
+        self._suspects = suspects
+
+    def _unavailable(self) -> UnavailableError:
         assert self._loss is not None
-        assert self._lost_at is not None
-        if time.monotonic() - self._lost_at < self._timeout_s:
-            return
-        self.error = UnavailableError(
+        return UnavailableError(
             f"the model is not available: {self._loss}",
-            hint=self._loss.hint or f"try again later: nothing came back in {self._timeout_s:g} s",
+            hint=self._loss.hint or f"try again later: requests waited {self._timeout_s:g} s",
         )
-        self._live.end_all(FinishReason.FAIL, self.error)
+
+    def _check_time(self) -> None:
+        assert self._lost_at is not None
+        if time.monotonic() - self._lost_at >= self._timeout_s:
+            self.error = self._unavailable()
+            self._live.end_all(FinishReason.FAIL, self.error)

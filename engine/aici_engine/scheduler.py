@@ -42,6 +42,11 @@ from aici_engine.sequences.sequence import Sequence
 
 Groups = AbstractSet[SequenceGroup]
 _NOBODY: Groups = frozenset()
+_LEAST_CHUNK = 128
+"""Tokens of prompts that a step of several in flight may compute in any case. Fewer tokens a step read the weights too
+often."""
+_CHUNKS_PER_STEP = 4
+"""If several steps are in flight, prompts are cut into this many chunks for each of them."""
 
 
 class PlannedChunk(NamedTuple):
@@ -65,17 +70,25 @@ class Scheduler:
     """Owns the waiting and the running sequences, both oldest first, and their pages. Used by the engine's thread
     alone. `held`: see above.
 
-    `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `num_preemptions` and
+    `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `depth`: steps in flight
+    at a time. `num_preemptions` and
     `num_reused` (prompt tokens that were in the cache) count since the engine started.
     """
 
     def __init__(
-        self, cache: KVCache, *, max_num_seqs: int, max_batch_tokens: int, prefill_budget: PrefillBudget
+        self,
+        cache: KVCache,
+        *,
+        max_num_seqs: int,
+        max_batch_tokens: int,
+        prefill_budget: PrefillBudget,
+        depth: int = 1,
     ) -> None:
         self._cache = cache
         self._prefill_budget = prefill_budget
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
+        self._depth = depth
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.num_preemptions = 0
@@ -139,17 +152,17 @@ class Scheduler:
         self._cache.fork(parent.seq_id, child.seq_id)
         self._run(child)
 
-    def put_off(self, held: Groups, depth: int) -> Groups:
-        """Return the requests that sit out the next step, so that `depth` steps in flight decode about equally much.
+    def put_off(self, held: Groups) -> Groups:
+        """Return the requests that sit out the next step, so that all steps in flight decode about equally much.
 
         The requests that have waited longest for a step do not sit out.
         """
-        if depth == 1:
+        if self._depth == 1:
             return _NOBODY
         active = [seq for seq in self.running if not seq.suspended]
         decodes = Counter(seq.group for seq in active if seq.num_pending == 1 and seq.group not in held)
         last_plan = {group: max(seq.progress.last_plan for seq in group.members) for group in decodes}
-        room = -(-len(active) // depth)
+        room = -(-len(active) // self._depth)
         put_off = set()
         for group in sorted(decodes, key=lambda group: last_plan[group]):
             if room <= 0:
@@ -172,7 +185,7 @@ class Scheduler:
         for seq in active:
             if seq.num_pending > 1:
                 self._reuse(seq)
-        shares = self._share(active)
+        shares = self._share(active, held)
         for seq in active:
             num_tokens = shares.get(seq.seq_id, 0)
             # An older sequence may have taken the pages just now.
@@ -193,13 +206,19 @@ class Scheduler:
         others = sum(chunk.num_tokens for chunk in plan.chunks) - decodes
         self._prefill_budget.record_step(time_s, num_decodes=decodes, num_others=others)
 
-    def _share(self, active: list[Sequence]) -> dict[SeqId, int]:
+    def _share(self, active: list[Sequence], held: Groups) -> dict[SeqId, int]:
         """Return the number of tokens to compute, by sequence."""
         shares = {seq.seq_id: 1 for seq in active if seq.num_pending == 1}
         late = [seq for seq in active if seq.num_pending > 1]
         budget = self._max_batch_tokens - len(shares)
-        if (most := self._prefill_budget.max_prompt_tokens(len(shares))) is not None:
+        # The decoding sequences of the steps before wait for a step of prompts alone.
+        num_decodes = len(shares) or sum(not seq.suspended for seq in self.running if seq.group in held)
+        if (most := self._prefill_budget.max_prompt_tokens(num_decodes)) is not None:
             budget = min(budget, most)
+        if self._depth > 1:
+            # A prompt computed in one step would keep one stage busy at a time.
+            num_pending = sum(seq.num_pending for seq in late)
+            budget = min(budget, max(_LEAST_CHUNK, -(-num_pending // (_CHUNKS_PER_STEP * self._depth))))
         begun: dict[object, Sequence] = {}
         # The oldest sequence stands in the list twice: it may take a part of the other half too.
         for turn, seq in enumerate([*late[:1], *sorted(late, key=lambda seq: seq.num_pending)]):

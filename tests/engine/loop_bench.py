@@ -5,7 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Self
 
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
@@ -47,7 +47,7 @@ def as_it_is(_name: str, part: Any) -> Any:
 
 
 class LoopBench:
-    """Run requests on a loop, then check that the cache and the runtime hold nothing.
+    """Run requests on a loop, in a context. At the end, check that the cache and the runtime hold nothing.
 
     `wrap(name, part)` returns a replacement for a part of the loop.
     """
@@ -65,6 +65,7 @@ class LoopBench:
         wrap: Callable[[str, Any], Any] = as_it_is,
     ) -> None:
         self.runtime = runtime
+        self._num_requests = 0
         self.executor = executor
         self.cache = KVCache(num_pages=executor.num_pages, page_size=executor.page_size)
         cache = wrap("cache", self.cache)
@@ -81,6 +82,7 @@ class LoopBench:
                     max_num_seqs=max_num_seqs,
                     max_batch_tokens=max_batch_tokens,
                     prefill_budget=PrefillBudget(None),
+                    depth=executor.depth,
                 ),
             ),
             session=wrap(
@@ -102,33 +104,42 @@ class LoopBench:
             kept_eos=None,
             replay_timeout_s=replay_timeout_s,
         )
+        self._thread = threading.Thread(target=self.loop.run)
 
     def run(self, requests: Sequence[dict[str, Any]]) -> list[list[Event]]:
         """Return the events by request, in the order of `requests`."""
-        told: list[queue.SimpleQueue[Event]] = [queue.SimpleQueue() for _ in requests]
-        for number, (request, events) in enumerate(zip(requests, told, strict=True)):
-            usual: Any = {
-                "prompt": encode("Hello"),
-                "sampling": SamplingParams(),
-                "controller": None,
-                "limit": min(100, self.cache.page_size * self.cache.num_pages),
-                "submitted_at": 0.0,
-            }
-            self.loop.submit(EngineSequence(SeqId(1 + number), sink=events.put, **(usual | request)))
-        thread = threading.Thread(target=self.loop.run)
-        thread.start()
-        try:
-            return [_until_end(events) for events in told]
-        finally:
-            self.loop.stop()
-            thread.join()
-            self.cache.check_integrity()
-            assert self.cache.usage == 0.0
-            assert not self.runtime.live
-            assert not self.loop._live.held
+        told = [self.submit(request) for request in requests]
+        with self:
+            return [until_end(events) for events in told]
+
+    def submit(self, request: dict[str, Any]) -> "queue.SimpleQueue[Event]":
+        """Return the events to come."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        usual: Any = {
+            "prompt": encode("Hello"),
+            "sampling": SamplingParams(),
+            "controller": None,
+            "limit": min(100, self.cache.page_size * self.cache.num_pages),
+            "submitted_at": 0.0,
+        }
+        self._num_requests += 1
+        self.loop.submit(EngineSequence(SeqId(self._num_requests), sink=events.put, **(usual | request)))
+        return events
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.loop.stop()
+        self._thread.join()
+        self.cache.check_integrity()
+        assert self.cache.usage == 0.0
+        assert not self.runtime.live or self.runtime.dies_at_round
+        assert not self.loop._live.held
 
 
-def _until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:
+def until_end(events: "queue.SimpleQueue[Event]") -> list[Event]:
     seen: list[Event] = []
     while not seen or not isinstance(seen[-1], FinishEvent):
         seen.append(events.get(timeout=10))

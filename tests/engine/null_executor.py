@@ -1,5 +1,7 @@
 """An executor without tensors: a page is a list of tokens, and logits are a function of the tokens in the pages."""
 
+import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -126,8 +128,8 @@ class FaultyExecutor(NullExecutor):
         self.polls = polls
         self._faults = faults
         self._num_calls = 0
-        self._is_lost = False
-        self._polls_left = 0
+        self.is_lost = False
+        self.polls_left = 0
 
     def begin(self, step: StepInput) -> NullStep:
         if self._fault() == "begin":
@@ -144,25 +146,37 @@ class FaultyExecutor(NullExecutor):
         return super().compute(pending)
 
     def restore(self, wait_s: float) -> bool:
-        assert self._is_lost
-        self._polls_left -= 1
-        self._is_lost = self._polls_left >= 0
-        return not self._is_lost
+        assert self.is_lost
+        self.polls_left -= 1
+        self.is_lost = self.polls_left >= 0
+        if self.is_lost:
+            time.sleep(min(wait_s, 0.001))
+        return not self.is_lost
+
+    def lose(self) -> None:
+        """Raises StateLostError."""
+        self.forget_all()
+        self.is_lost, self.polls_left = True, self.polls
+        raise StateLostError("stage 1 is gone")
+
+    def lose_idle(self) -> None:
+        """Lose the state while no step is in flight. Any thread may call this."""
+        with contextlib.suppress(StateLostError):
+            self.lose()
+        assert self.on_lost is not None
+        self.on_lost(StateLostError("stage 1 is gone"))
 
     def _fault(self) -> str:
         """Return "begin", "logits" or nothing. Raises StateLostError."""
         fault = self._faults.get(self._num_calls, "")
         self._num_calls += 1
-        if self._is_lost:
+        if self.is_lost:
             raise StateLostError("stage 1 is gone")
         if callable(fault):
             fault()
             return ""
+        if fault == "idle":
+            self.lose_idle()
         if fault in ("lost", "idle"):
-            self.forget_all()
-            self._is_lost, self._polls_left = True, self.polls
-            loss = StateLostError("stage 1 is gone")
-            if fault == "idle" and self.on_lost is not None:
-                self.on_lost(loss)
-            raise loss
+            self.lose()
         return fault

@@ -1,16 +1,19 @@
 """Several steps in flight: whatever the depth, clients and guests hear the same."""
 
+import time
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.errors import ControllerError, UnavailableError
 from aici_base.ids import SeqId
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent, FinishReason, ScoreEvent
 from aici_engine.request import ControllerCall
-from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler
-from tests.engine.null_executor import FaultyExecutor, NullExecutor, by_all_tokens
+from aici_engine.step_input import StepInput
+from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler, until_end
+from tests.engine.null_executor import FaultyExecutor, NullExecutor, NullStep, by_all_tokens
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import encode
 
@@ -71,15 +74,25 @@ def outcome(events: list[Event]) -> dict[Any, Any]:
 
 class Bench(LoopBench):
     def __init__(self, executor: NullExecutor, **options: Any) -> None:
-        super().__init__(executor, ReadyRuntime({"program": Program}), host_sampler(), **({"calm_rounds": 3} | options))
+        self._runtimes = [ReadyRuntime({"program": Program})]
+        super().__init__(executor, self._runtimes[0], host_sampler(), **({"calm_rounds": 3} | options))
 
     def outcomes(self, asked: list[dict[str, Any]]) -> list[dict[Any, Any]]:
         return [outcome(events) for events in self.run(asked)]
 
+    def replace_runtime(self) -> None:
+        self.runtime = ReadyRuntime({"program": Program})
+        self._runtimes.append(self.runtime)
+        self.loop.use_runtime(self.runtime)
+
+    def kill_runtime(self) -> None:
+        """The runtime dies in its next turn."""
+        self.runtime.dies_at_round = self.runtime.rounds + 1
+
     def guests(self) -> list[Any]:
         """Return what every guest was told."""
-        assert isinstance(self.runtime, ReadyRuntime)
-        return sorted(repr((guest.argument, guest.told)) for guest in self.runtime.all)
+        guests = [guest for runtime in self._runtimes for guest in runtime.all]
+        return sorted(repr((guest.argument, guest.told)) for guest in guests)
 
 
 def executor(depth: int, num_pages: int = 400, **options: Any) -> NullExecutor:
@@ -114,12 +127,16 @@ def test_with_few_pages_too() -> None:
 def test_faults_cost_only_the_requests_of_a_failed_step(data: st.DataObject, depth: int) -> None:
     """Losses change nothing. A failed or aborted request ends once; all others are as without faults."""
     picked = data.draw(st.lists(st.sampled_from(range(len(requests()))), min_size=1, unique=True))
-    kinds = st.sampled_from(["begin", "logits", "lost", "lost", "idle", "abort"])
+    kinds = st.sampled_from(["begin", "logits", "lost", "lost", "idle", "abort", "abort", "replace", "die"])
     faults: dict[int, Any] = data.draw(st.dictionaries(st.integers(0, 120), kinds, max_size=8))
     for at, kind in faults.items():
         if kind == "abort":
             seq_id = SeqId(data.draw(st.integers(1, len(picked))))
             faults[at] = lambda seq_id=seq_id: bench.loop.abort(seq_id)
+        elif kind == "replace":
+            faults[at] = lambda: bench.replace_runtime()
+        elif kind == "die":
+            faults[at] = lambda: bench.kill_runtime()
     num_pages = data.draw(st.sampled_from([26, 40, 400]))
     faulty = FaultyExecutor(
         faults, polls=data.draw(st.integers(0, 3)), depth=depth, num_pages=num_pages, row=by_all_tokens
@@ -136,9 +153,94 @@ def test_faults_cost_only_the_requests_of_a_failed_step(data: st.DataObject, dep
     spoilt = {"begin", "logits"} & set(map(str, faults.values()))
     costly = {FinishReason.FAIL} if spoilt else set[FinishReason]()
     if any(callable(fault) for fault in faults.values()):
-        costly.add(FinishReason.ABORT)
+        costly |= {FinishReason.ABORT, FinishReason.FAIL}
     for outcome, wanted in zip(outcomes, expected, strict=True):
         # A fork that waits for a failed fork is in a deadlock.
         assert outcome == wanted or costly & {each[0] for place, each in outcome.items() if isinstance(place, tuple)}
     if outcomes == expected:
         assert bench.guests() == guests
+
+
+def test_a_request_is_in_one_flight_and_flights_are_even() -> None:
+    """Of 12 decoding requests, a flight at depth 3 has 4; a prompt's chunks are in flight together."""
+    none = executor(3)
+    params = SamplingParams(seed=3, max_tokens=30, ignore_eos=True)
+    Bench(none, max_num_seqs=16).run([{"prompt": encode("abc"[: 1 + i % 3]), "sampling": params} for i in range(12)])
+    full = [step for step in none.steps if all(len(chunk.tokens) == 1 for chunk in step.chunks)]
+    assert {len(step.chunks) for step in full[6:36]} == {4}
+    assert not {chunk.seq_id for chunk in full[9].chunks} & {chunk.seq_id for chunk in full[10].chunks}
+    alone = executor(3)
+    Bench(alone).run([{"prompt": encode("x" * 90), "sampling": SamplingParams(seed=3, max_tokens=1)}])
+    assert alone.most_in_flight == 3
+
+
+def test_a_cache_that_does_not_come_back_fails_requests_in_time_and_new_ones_at_once() -> None:
+    for depth in DEPTHS:
+        faulty = FaultyExecutor({7: "lost"}, polls=10**9, depth=depth, num_pages=400, row=by_all_tokens)
+        bench = Bench(faulty, replay_timeout_s=0.2)
+        told = [bench.submit(request) for request in requests()]
+        began = time.monotonic()
+        with bench:
+            for events in told:
+                end = until_end(events)[-1]
+                assert isinstance(end, FinishEvent)
+                assert end.reason in (FinishReason.FAIL, FinishReason.STOP)
+                assert end.error is None or type(end.error) in (UnavailableError, ControllerError)
+            assert 0.1 < time.monotonic() - began < 5.0
+            assert not bench.runtime.live
+            [end] = until_end(bench.submit(requests()[0]))
+            assert isinstance(end, FinishEvent)
+            assert str(end.error) == "the model is not available: stage 1 is gone"
+            faulty.polls_left = 0
+            while bench.loop._recovery.error is not None:
+                time.sleep(0.01)
+            end = until_end(bench.submit(requests()[0]))[-1]
+            assert isinstance(end, FinishEvent)
+            assert end.reason is FinishReason.LENGTH
+
+
+def test_requests_that_wait_for_a_cache_are_aborted_at_once() -> None:
+    faulty = FaultyExecutor({7: "lost"}, polls=10**9, depth=2, num_pages=400, row=by_all_tokens)
+    bench = Bench(faulty)
+    told = [bench.submit(request) for request in requests()]
+    with bench:
+        while not bench.loop._recovery.is_waiting:
+            time.sleep(0.01)
+        for number, events in enumerate(told, 1):
+            bench.loop.abort(SeqId(number))
+            until_end(events)
+
+
+def test_a_request_that_kills_the_executor_each_time_fails_alone() -> None:
+    class Deadly(FaultyExecutor):
+        def begin(self, step: StepInput) -> NullStep:
+            if any(chunk.seq_id == 2 for chunk in step.chunks):
+                self.lose()
+            return super().begin(step)
+
+    deadly = Deadly({}, polls=1, depth=2, num_pages=400, row=by_all_tokens)
+    bench = Bench(deadly, replay_timeout_s=0.3)
+    params = SamplingParams(seed=3, max_tokens=8, ignore_eos=True)
+    first, second = (bench.submit({"prompt": encode(text), "sampling": params}) for text in ("x" * 60, "y"))
+    with bench:
+        end = until_end(second)[-1]
+        assert isinstance(end, FinishEvent)
+        assert type(end.error) is UnavailableError
+        until_end(first)
+        end = until_end(bench.submit({"sampling": params}))[-1]
+        assert isinstance(end, FinishEvent)
+        assert end.error is None
+
+
+def test_a_loss_while_nothing_runs_is_mended_before_the_next_request() -> None:
+    faulty = FaultyExecutor({}, polls=3, depth=2, num_pages=400, row=by_all_tokens)
+    with Bench(faulty) as bench:
+        before = until_end(bench.submit(requests()[0]))
+        faulty.lose_idle()
+        while faulty.is_lost:
+            time.sleep(0.01)
+        after = until_end(bench.submit(requests()[0]))
+    assert outcome(after) == outcome(before)
+    end = after[-1]
+    assert isinstance(end, FinishEvent)
+    assert end.usage.cached_tokens == 0
