@@ -103,3 +103,9 @@ def settle(pipeline: Pipeline, timeout_s: float = 30) -> dict[str, float]:
         if not held or time.monotonic() > deadline:
             return held
         time.sleep(0.05)
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Memory that a process allocated and holds, without pages of files."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) << 10

@@ -35,6 +35,7 @@ from aici_engine.native import packed_cache
 from aici_engine.native.from_transformers import FORMATS
 from aici_engine.native.library import load
 from aici_engine.native.linear import linears, use_integers
+from aici_engine.native.malloc import large_blocks_returned
 from aici_engine.native.matrix_layout import LANES
 from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
@@ -101,6 +102,7 @@ class StageSpec:
     num_threads: int | None = None
 
 
+@large_blocks_returned()
 def decide(source: TensorSource, config: EngineConfig, compute: ComputeDevice) -> StageSpec:
     """Choose the backend and the number format, once for all stages of a model.
 
@@ -123,6 +125,7 @@ def decide(source: TensorSource, config: EngineConfig, compute: ComputeDevice) -
     return StageSpec(dtype, backend, compute.device.type, compute.page_size, config.num_threads)
 
 
+@large_blocks_returned()
 def make_stage(source: TensorSource, part: LayerRange, spec: StageSpec) -> StageModel:
     """Load a range of layers. Of `source`, the tensors of `load_stage.stage_tensors` are read and no others.
 

@@ -16,7 +16,9 @@ def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -
     Returns the tensors of the packed matrix: `values`, and `scales`, `minimums` and `bias` if present.
     """
     columns = weight.shape[1]
-    weight = _whole(weight.detach().float())
+    weight = _whole(weight.detach())
+    if form is not Format.BF16:  # weights in bf16 need no room as floats
+        weight = weight.float()
     parts: dict[str, torch.Tensor] = {}
     if form is Format.INT8:
         codes, scales = quantize_int8(weight)
@@ -29,8 +31,8 @@ def pack(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -
         parts |= {"scales": _panels(scales), "minimums": _panels(minimums)}
     elif form is Format.BF16:
         # Smaller numbers become 0: processors with bf16 instructions flush subnormal numbers.
-        normal = weight.abs() >= torch.finfo(torch.bfloat16).tiny
-        parts["values"] = (weight * normal).bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
+        normal = weight.masked_fill(weight.abs() < torch.finfo(torch.bfloat16).tiny, 0)
+        parts["values"] = normal.bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
     else:
         parts["values"] = _panels(weight)
     if bias is not None:
@@ -63,7 +65,8 @@ def matrix(parts: Mapping[str, torch.Tensor], form: Format) -> CMatrix:
 
 def _whole(weight: torch.Tensor) -> torch.Tensor:
     """Pad with zeros to a multiple of sixteen rows."""
-    return torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % LANES))
+    missing = -len(weight) % LANES
+    return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
 
 
 def _panels(numbers: torch.Tensor) -> torch.Tensor:

@@ -41,12 +41,9 @@ def pack_stage(source: TensorSource, part: LayerRange, dtype: Dtype) -> PackedWe
             return _through_cache(source, part, sections, dtype)
         except (UnavailableError, OSError, ValueError) as error:
             _log.info("packed weights are not cached: %s", error)
-    configs: list[DecoderConfig] = []
-    tensors: dict[str, torch.Tensor] = {}
-    for _, config, of_section in _extract(source, sections, dtype):
-        configs.append(config)
-        tensors |= of_section
-    return PackedWeights.lay_out(from_transformers.join(configs, part), tensors)
+    # A block per section: weights that are not packed yet are few at all times.
+    extracted = _extract(source, sections, dtype)
+    return PackedWeights.joined([PackedWeights.lay_out(config, tensors) for _, config, tensors in extracted], part)
 
 
 def _through_cache(

@@ -1,4 +1,4 @@
-"""The weights of a model, or of a range of its layers, in the layout of the kernels: one block of memory, or a file."""
+"""The weights of a model, or of a range of its layers, in the layout of the kernels: blocks of memory, or a file."""
 
 import contextlib
 import dataclasses
@@ -58,11 +58,15 @@ class Description(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """`tensors`: views of `memory`, with the names of `from_transformers.extract`."""
+    """`tensors`: views of `blocks`, with the names of `from_transformers.extract`."""
 
     config: DecoderConfig
     tensors: Mapping[str, torch.Tensor]
-    memory: mmap.mmap
+    blocks: tuple[mmap.mmap, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(map(len, self.blocks))
 
     @classmethod
     def of(cls, model: HuggingFaceStage, weights: Format) -> Self:
@@ -81,8 +85,20 @@ class PackedWeights:
             view.copy_(tensors.pop(name).detach())
         return packed
 
+    @classmethod
+    def joined(cls, sections: Sequence[Self], part: LayerRange) -> Self:
+        """Return the weights of `part` from those of its sections, in the order of their layers. Nothing is copied.
+
+        Raises UsageError as `from_transformers.join` does.
+        """
+        config = from_transformers.join([section.config for section in sections], part)
+        tensors = {name: tensor for section in sections for name, tensor in section.tensors.items()}
+        return cls(config, tensors, tuple(block for section in sections for block in section.blocks))
+
     def write(self, path: Path) -> None:
-        write_atomically(path, memoryview(self.memory))
+        """Write weights that are in one block."""
+        [block] = self.blocks
+        write_atomically(path, memoryview(block))
 
     @classmethod
     def read(cls, paths: Sequence[Path], part: LayerRange | None = None) -> Self:
@@ -101,7 +117,7 @@ class PackedWeights:
         config = from_transformers.join([file.config for file in files], part or files[0].config.part)
         packed = cls._allocate(config, layout, starts[-1])
         for path, (start, end) in zip(paths, itertools.pairwise(starts), strict=True):
-            with path.open("rb") as file, memoryview(packed.memory)[start:end] as to:
+            with path.open("rb") as file, memoryview(packed.blocks[0])[start:end] as to:
                 if file.readinto(to) != end - start:
                     raise ValueError(f"{path} is damaged")
         return packed
@@ -112,7 +128,7 @@ class PackedWeights:
         text = json.dumps({"config": dataclasses.asdict(config), "tensors": layout}).encode()
         memory = _memory(end + len(text) + _TRAILER.size)
         memory[end:] = text + _TRAILER.pack(len(memory), len(text), zlib.crc32(text))
-        return cls(config, _views(memory, layout), memory)
+        return cls(config, _views(memory, layout), (memory,))
 
     def parts(self, name: str) -> dict[str, torch.Tensor]:
         """Return the tensors of the matrix `name`, by kind; empty if the model has no such matrix."""

@@ -58,7 +58,7 @@ class NativeStage(StageModel):
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights. A step reads all of them, except an untied embedding."""
-        return len(self._packed.memory)
+        return self._packed.num_bytes
 
     @property
     def token_bytes(self) -> int:

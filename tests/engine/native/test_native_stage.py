@@ -117,7 +117,7 @@ def cut(packed: PackedWeights, part: LayerRange) -> PackedWeights:
     return PackedWeights(
         replace(config, part=part, windows=config.windows[layers], rope_scales=config.rope_scales[layers]),
         {name: packed.tensors[name] for name in names},
-        packed.memory,
+        packed.blocks,
     )
 
 
