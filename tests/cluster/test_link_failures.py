@@ -1,4 +1,4 @@
-"""Links whose other end, or whose network, fails: processes, a relay, machines of their own."""
+"""Links whose other end fails, or a relay between the ends. Needs no root; see also test_links_between_machines.py."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from aici_engine.cluster.frames import Detach, StepStates
 from aici_engine.cluster.link import LinkLostError, StageLink
 from aici_engine.cluster.token import ClusterToken
 from tests.cluster.link_ends import Ends
-from tests.support import netns
 from tests.support.relay import Relay
 
 _PEER = str(Path(__file__).with_name("link_peer.py"))
@@ -136,24 +135,6 @@ def test_a_handshake_that_stands_still(ends: Ends, stage: Any) -> None:
         link = ends.link(stage.address._replace(port=relay.port), connect_s=0.5)
         with pytest.raises(LinkLostError, match="took the connection, and did not answer"):
             link.wait_ready(5)
-
-
-def test_a_slow_link_is_not_lost(network: netns.Network, ends: Ends, token_file: Path) -> None:
-    """10 Mbit/s, and frames that take longer than the timeout: the pings get through between the pieces."""
-    machine = network.machine("a")
-    with ExitStack() as stack:
-        process = stack.enter_context(peer("stage", token_file, f"tcp://{machine.address}:0", machine.start))
-        address = StageAddress.parse(process.stdout.readline().strip())
-        machine.limit_rate(10_000_000)
-        link = ends.link(address)
-        link.wait_ready()
-        body = os.urandom(_BODY)
-        link.send(Detach(1), body)
-        received = link.receive(60)
-        assert received is not None
-        assert received.body == body
-        machine.unplug()
-        assert seconds_until_lost(link) < 2
 
 
 def cpu_seconds(pid: int) -> float:
