@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from aici_cli import bench, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, serve
+from aici_cli import bench, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, serve, stage
 
 app = typer.Typer(
     name="aici",
@@ -37,6 +37,7 @@ def _root(
 
 app.command(name="run")(run.run)
 app.command(name="serve")(serve.serve)
+app.command(name="stage")(stage.stage)
 app.command(name="lmtp")(lmtp.lmtp)
 app.command(name="rt", **rt.PASS_THROUGH)(rt.rt)
 app.command(name="doctor")(doctor.doctor)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_base.errors import NotFoundError, UsageError
+from aici_cli.stage_flags import CUTS_HELP, DEPTH_HELP, STAGES_HELP, TOKEN_HELP, layer_cuts, stage_addresses
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ def serve(
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
+    stages: Annotated[str | None, typer.Option(metavar="ADDRESS,...", help=STAGES_HELP)] = None,
+    cuts: Annotated[str | None, typer.Option(metavar="LAYER,...", help=CUTS_HELP)] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help=DEPTH_HELP)] = None,
+    replay_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that requests wait for a lost stage, and are then continued.")
+    ] = 30.0,
+    token_file: Annotated[Path | None, typer.Option(help=TOKEN_HELP)] = None,
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="The origin of a web page that may call; repeat for more origins.")
     ] = None,
@@ -96,6 +104,11 @@ def serve(
             num_threads=threads,
             memory_fraction=memory_fraction,
             prefix_cache=prefix_cache,
+            stages=stage_addresses(stages),
+            cuts=layer_cuts(cuts),
+            token_file=token_file,
+            depth=depth,
+            replay_timeout_s=replay_timeout,
         ),
         name=name or model_dir.name,
         aliases=tuple(alias or ()),

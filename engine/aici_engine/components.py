@@ -158,7 +158,15 @@ def _sampler(
 
 
 def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:
-    """Load the model. Raises UsageError if the folder cannot be served."""
+    """Load the model, here or in stages.
+
+    Raises UsageError if the folder cannot be served, UnavailableError if a stage cannot be had.
+    """
+    if config.stages:
+        # Imported here: one process needs no sockets.
+        from aici_engine.cluster.driver import make_driver
+
+        return make_driver(config, compute)
     model = make_model(config, compute)
     num_pages = config.num_pages or _num_pages(config, compute, model)
     return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size)

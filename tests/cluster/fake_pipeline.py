@@ -1,29 +1,26 @@
 """Stages in threads, with real sockets and a fake model; and steps to run on them."""
 
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from random import Random
+from typing import Any
 
-from aici_base.errors import AiciError, UsageError
+from aici_base.errors import UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.assembly import Assembly, Budget, Conversation, DividedModel, Link, StagePlaces
 from aici_engine.cluster.frames import Buffer, FromStage, LoadStage, NeedTensors, TensorPiece
 from aici_engine.cluster.link import LinkGroup
-from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.pipeline import PipelineExecutor
 from aici_engine.cluster.stage import WeightsLoader
-from aici_engine.cluster.stage_process import StageProcess, process_facts
 from aici_engine.cluster.token import ClusterToken
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.step_input import Chunk, PageCopy, StepInput
 from tests.cluster.fake_model import HIDDEN_SIZE, VOCAB_SIZE, FakeStage
+from tests.support.stage_threads import stage_thread
 
 NUM_LAYERS, PAGE_SIZE = 6, 4
-ANY_PORT = StageAddress("127.0.0.1", 0)
 
 
 def load_frame(part: LayerRange) -> LoadStage:
@@ -74,39 +71,8 @@ class FakeLoader(WeightsLoader):
         return self.models[-1]
 
 
-@contextmanager
-def running_stage(
-    token: ClusterToken,
-    loader: WeightsLoader | None = None,
-    *,
-    listen: StageAddress = ANY_PORT,
-    keys: KeyPair | None = None,
-    memory_bytes: int = 1 << 20,
-) -> Iterator[StageAddress]:
-    """Run a stage in a thread. Leaving the context closes its port, as if the process had ended."""
-    made: Future[StageProcess] = Future()
-
-    def run() -> None:
-        links = LinkGroup(token, role="stage", name="a stage")
-        facts = process_facts(cpu_level="", device="cpu", num_threads=1, memory_bytes=memory_bytes)
-        try:
-            stage = StageProcess(links, listen, loader or FakeLoader(), facts, keys=keys)
-        except AiciError as error:
-            links.close()
-            made.set_exception(error)
-            return
-        with stage:
-            made.set_result(stage)
-            stage.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    stage = made.result()
-    try:
-        yield stage.address
-    finally:
-        stage.stop()
-        thread.join()
+def running_stage(token: ClusterToken, loader: WeightsLoader | None = None, **options: Any) -> Any:
+    return stage_thread(token, loader or FakeLoader(), **{"memory_bytes": 1 << 20, **options})
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def compare(pipeline: PipelineExecutor, steps: list[StepInput], *, depth: int) -
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-@pytest.mark.parametrize("cuts", [(2,), (6,), (0,), (2, 4), (0, 6), (3, 3, 5)])
+@pytest.mark.parametrize("cuts", [(2,), (6,), (0,), (2, 4), (0, 6), (0, 3, 5)])
 def test_logits_are_those_of_one_process(cuts: tuple[int, ...], depth: int) -> None:
     with running_pipeline(len(cuts), cuts=cuts, depth=depth) as pipeline:
         for seed in range(3):

@@ -10,6 +10,7 @@ from aici_engine.cluster.frames import (
     ChunkFrame,
     Detach,
     FromStage,
+    StageFacts,
     StageLoaded,
     StageLost,
     StepFailed,
@@ -18,7 +19,6 @@ from aici_engine.cluster.frames import (
 )
 from aici_engine.cluster.link import LinkLostError
 from aici_engine.cluster.stage import Stage, StagePorts
-from aici_engine.cluster.stage_process import process_facts
 from aici_engine.failure import Failure
 from aici_engine.model.stage_range import LayerRange
 from tests.cluster.fake_model import HIDDEN_SIZE
@@ -98,9 +98,7 @@ def test_a_range_that_is_loaded_already_is_not_loaded_again(setup: Setup) -> Non
     assert len(setup.loader.models) == 1
     setup.stage.receive(SECOND)
     assert len(setup.loader.models) == 2
-    assert (
-        setup.stage.describe(process_facts(cpu_level="", device="cpu", num_threads=1, memory_bytes=1)).held.first == 2
-    )
+    assert setup.stage.describe(StageFacts(1, "", "cpu", 1, 1, 0)).held.first == 2
 
 
 def test_a_failed_load_can_be_repeated(setup: Setup) -> None:

@@ -1,5 +1,6 @@
 """How a driver gets its stages together: connect, load, attach. The result is an epoch."""
 
+import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -268,9 +269,14 @@ def _checked(message: FromStage) -> FromStage:
 def _parts(places: StagePlaces, num_layers: int) -> list[LayerRange]:
     """Return the ranges of all stages, then the driver's."""
     count = len(places.addresses)
-    cuts = places.cuts or tuple(round(num_layers * (i + 1) / (count + 1)) for i in range(count))
+    cuts = places.cuts or tuple(math.ceil(num_layers * (i + 1) / (count + 1)) for i in range(count))
     if cuts[-1] > num_layers:
         raise UsageError(f"the model has {num_layers} layers: there is no cut after layer {cuts[-1]}")
+    if len(set(cuts)) < count:
+        raise UsageError(
+            f"a stage would have nothing to compute: {num_layers} layers, cuts at {','.join(map(str, cuts))}",
+            hint="use fewer stages, or other cuts",
+        )
     ranges = [
         LayerRange(first, last, embedding=i == 0, head=False) for i, (first, last) in enumerate(pairwise((0, *cuts)))
     ]

@@ -121,8 +121,9 @@ class PipelineExecutor(Executor):
         if isinstance(answer, StepFailed):
             raise answer.failure.error()
         near = epoch.near
-        states = states_of(body, near)  # empty if no token has logits and there are no layers here
-        logits = near.run(epoch.storage, sent.step.chunks, states)
+        states = states_of(body, near)
+        has_rows = len(states) > 0  # else there are no layers here, and no token has logits
+        logits = near.run(epoch.storage, sent.step.chunks, states) if has_rows else torch.empty(0, near.vocab_size)
         span = StepSpan(sent.num_tokens, sent.began, arrived, time.perf_counter(), sent.alone)
         self._times.add(span, answer.times)
         return logits

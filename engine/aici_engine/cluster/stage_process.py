@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aici_base.errors import InUseError
+from aici_engine.cache.memory import available_bytes
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.frames import (
     Buffer,
@@ -19,10 +20,12 @@ from aici_engine.cluster.frames import (
 )
 from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
+from aici_engine.cluster.node_info import budget
 from aici_engine.cluster.stage import Stage, StagePorts, WeightsLoader
+from aici_engine.cluster.tensor_transfer import TENSOR_PIECE_BYTES
 from aici_engine.failure import Failure
+from aici_engine.native import library
 
-_PIECE_BYTES: Final = 8 << 20
 _decode_refused: Final[Callable[[Buffer], Refused]] = decoder(Refused)
 
 _log = logging.getLogger(__name__)
@@ -49,7 +52,7 @@ class StageProcess(StagePorts):
         self._facts = facts
         self._stage = Stage(self, loader, memory_bytes=facts.memory_bytes)
         self._server: StageServer[ToStage] = StageServer(
-            links, listen, decode_to_stage, max_body_bytes=_PIECE_BYTES, keys=keys
+            links, listen, decode_to_stage, max_body_bytes=TENSOR_PIECE_BYTES, keys=keys
         )
         self._driver: Peer | None = None
         self._next: StageLink[Refused] | None = None
@@ -92,7 +95,7 @@ class StageProcess(StagePorts):
                 case PeerFrame(peer, message, body):
                     if peer is self._driver or (peer.role == "stage" and isinstance(message, StepFrame)):
                         self._stage.receive(message, body)
-                        self._server.max_body_bytes = max(_PIECE_BYTES, self._stage.max_body_bytes)
+                        self._server.max_body_bytes = max(TENSOR_PIECE_BYTES, self._stage.max_body_bytes)
                         self._watch_next()
                 case PeerLost(peer) if peer is self._driver:
                     _log.info("the driver %s is gone", peer.name)
@@ -147,6 +150,10 @@ class StageProcess(StagePorts):
             self._next = None
 
 
-def process_facts(*, cpu_level: str, device: str, num_threads: int, memory_bytes: int) -> StageFacts:
-    """Return the facts of this process."""
-    return StageFacts(os.getpid(), cpu_level, device, num_threads, memory_bytes, epoch=0)
+def own_facts(*, device: str, memory_bytes: int | None) -> StageFacts:
+    """Return the facts of this process. `memory_bytes`: `None` takes a share of what is free."""
+    import torch
+
+    free = available_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0]
+    memory = budget(free, memory_bytes=memory_bytes)
+    return StageFacts(os.getpid(), library.describe().level, device, torch.get_num_threads(), memory, epoch=0)

@@ -1,0 +1,103 @@
+"""Loads a range of layers at a stage: from the stage's own model folders, from its store of tensors, or sent by the
+driver."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from aici_base.errors import UsageError
+from aici_engine.cluster.frames import Buffer, FrameError, FromStage, LoadStage, TensorDigest, TensorPiece
+from aici_engine.cluster.stage import WeightsLoader
+from aici_engine.cluster.tensor_transfer import TensorReceiver
+from aici_engine.config import DTYPES
+from aici_engine.model.manifest import NamedDigest
+from aici_engine.model.stage_model import StageModel
+from aici_engine.model.stage_range import LayerRange
+from aici_engine.model.tensor_source import FolderSource, TensorInfo
+from aici_engine.model.tensor_store import GatheredSource, TensorStore
+from aici_engine.native.backend import StageSpec, make_stage
+
+_BACKENDS: Final = ("native", "torch")
+
+_log = logging.getLogger(__name__)
+
+
+class StageLoader(WeightsLoader):
+    """`folders`: models on this machine. `device`, `num_threads`: this machine's own choice; `None` takes the driver's
+    device, and torch's number of threads."""
+
+    def __init__(
+        self, folders: Sequence[Path], *, store: TensorStore, device: str | None = None, num_threads: int | None = None
+    ) -> None:
+        self.read_bytes = self.sent_bytes = 0
+        self._folders = folders
+        self._store = store
+        self._device = device
+        self._num_threads = num_threads
+        self._load: LoadStage | None = None
+        self._source: GatheredSource | None = None
+        self._receiver: TensorReceiver | None = None
+        self._rchar = 0
+
+    def begin(self, load: LoadStage) -> FromStage | None:
+        self._load, self._receiver = load, None
+        self._rchar, self.sent_bytes = _bytes_read(), 0
+        wanted = {tensor.name: _digest(tensor) for tensor in load.tensors}
+        folders = [FolderSource(folder) for folder in self._folders]
+        self._source = source = GatheredSource(_settings(load), {}, wanted, store=self._store, folders=folders)
+        if not source.missing:
+            return None
+        self._store.make_room(wanted.values())
+        names = set(source.missing)
+        missing = [tensor for tensor in load.tensors if tensor.name in names]
+        self.sent_bytes = sum(tensor.num_bytes for tensor in missing)
+        _log.info("%d tensors are not on this machine: the driver sends %d bytes", len(missing), self.sent_bytes)
+        self._receiver = TensorReceiver(missing, keep=self._keep, max_bytes=self.sent_bytes)
+        return self._receiver.request()
+
+    def take(self, piece: TensorPiece, body: Buffer) -> tuple[FromStage | None, bool]:
+        if self._receiver is None:
+            raise FrameError("the driver sends a tensor that nobody asked for")
+        answer = self._receiver.take(piece, body)
+        return answer, self._receiver.is_done
+
+    def finish(self) -> StageModel:
+        assert self._load is not None
+        assert self._source is not None
+        load, source = self._load, self._source
+        self._source = self._receiver = None
+        source.refresh()
+        part = LayerRange(load.first, load.last, embedding=load.embedding, head=load.head)
+        model = make_stage(source, part, self._spec(load))
+        self.read_bytes = _bytes_read() - self._rchar
+        return model
+
+    def _keep(self, tensor: TensorDigest, data: bytearray) -> None:
+        with self._store.receive(_digest(tensor)) as file:
+            file.write(memoryview(data))
+
+    def _spec(self, load: LoadStage) -> StageSpec:
+        if load.dtype not in DTYPES or load.dtype == "auto" or load.backend not in _BACKENDS:
+            raise UsageError(f"the driver asks for the format {load.dtype!r} on {load.backend!r}, which are not known")
+        device = self._device or load.device
+        return StageSpec(load.dtype, load.backend, device, load.page_size, self._num_threads)  # type: ignore[arg-type]
+
+
+def _digest(tensor: TensorDigest) -> NamedDigest:
+    return NamedDigest(TensorInfo(tensor.dtype, tensor.shape), tensor.sha256.hex())
+
+
+def _settings(load: LoadStage) -> dict[str, Any]:
+    try:
+        settings = msgspec.json.decode(load.config, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise FrameError(f"the model's configuration cannot be read: {error}") from None
+    return settings
+
+
+def _bytes_read() -> int:
+    """Return the bytes that this process has read from files and sockets so far."""
+    return int(Path("/proc/self/io").read_text().split(maxsplit=2)[1])
