@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.xdist_group("ray"),
 ]
 
+RAY_TOKEN = "a" * 64
 ADDRESS = "tcp://127.0.0.1:4300#a-key"
 
 
@@ -66,16 +67,18 @@ def free_address() -> str:
 
 def test_a_node_is_heard_of_and_missed(owner: Owner, tmp_path: Path) -> None:
     address = free_address()
-    with ray_start.RayFolder("a" * 64) as folder, ray_start.RayFolder("a" * 64) as node_folder:
+    with ray_start.RayFolder() as folder, ray_start.RayFolder() as node_folder:
         labels = ray_labels.to_labels("a", ADDRESS, {"room": "cellar"})
-        node = owner.add(ray_start.node(node_folder, head_address=address, host="127.0.0.1", mib=1000, labels=labels))
+        node = owner.add(
+            ray_start.node(node_folder, RAY_TOKEN, head_address=address, host="127.0.0.1", mib=1000, labels=labels)
+        )
         owner.until(lambda: node.deadline is not None)  # nobody listens yet: no start that would never end
         assert node.num_starts == 0
-        owner.add(ray_start.head(folder, address=address, state=tmp_path / "state"))
+        owner.add(ray_start.head(folder, RAY_TOKEN, address=address, state=tmp_path / "state"))
         owner.until(lambda: node.answer is not None)
 
         heard: list[float] = []
-        with contextlib.closing(RayMembers(address, folder.environment)) as members:
+        with contextlib.closing(RayMembers(address, RAY_TOKEN)) as members:
             members.notify(lambda: heard.append(time.monotonic()))
             owner.until(lambda: bool(members.current()))
             assert members.current() == [Member(name="a", address=ADDRESS)]

@@ -99,8 +99,7 @@ class NodeDaemon:
             self._control = stack.enter_context(ControlServer(settings.control, self._obey))
             self._ray: KeptProcess | None = None
             if settings.head is not None:
-                folder = stack.enter_context(ray_start.RayFolder(settings.token.mac(b"ray").hex()))
-                self._ray = self._join(folder, settings.head)
+                self._ray = self._join(stack.enter_context(ray_start.RayFolder()), settings.head)
             stack.callback(self._end_children)
             self._stack = stack.pop_all()
 
@@ -174,6 +173,7 @@ class NodeDaemon:
         machine = self._settings.machine
         return ray_start.node(
             folder,
+            self._settings.token.ray_token(),
             head_address=head,
             host=self.address.host,
             mib=machine.budget_bytes >> 20,

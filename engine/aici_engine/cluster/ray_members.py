@@ -5,7 +5,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -23,13 +23,13 @@ class RayMembers:
     If Ray is away, `current` keeps the last news. `is_connected`: whether the news is fresh.
     """
 
-    def __init__(self, head_address: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, head_address: str, ray_token: str) -> None:
         ray_start.check_installed()
         self._watcher = KeptProcess(
             [sys.executable, "-P", "-m", "aici_engine.cluster.ray_watcher", head_address],
             listen=lambda line: line if line.startswith("[") else None,
             ready_timeout_s=_READY_S,
-            environment=environment,
+            environment=ray_start.environment(ray_token),
             may_start=lambda: ray_start.can_connect(head_address),
             quiet=True,
         )

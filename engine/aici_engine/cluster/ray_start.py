@@ -5,6 +5,7 @@ processors (nothing is computed in Ray's own processes).
 """
 
 import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -14,12 +15,14 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from aici_base.errors import UnavailableError
 from aici_engine.cluster.kept_process import KeptProcess
 
 READY_S = 60.0
 _CONNECT_S = 1.0
+_PREFIX = "aici-ray-"
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 MIB_RESOURCE = "aici_mib"
 """The name of a node's memory among Ray's resources, in MiB."""
@@ -31,36 +34,49 @@ def check_installed() -> None:
         raise UnavailableError("ray is not installed", hint="pip install 'aici[cluster]'")
 
 
+def environment(ray_token: str) -> dict[str, str]:
+    """Return variables for a process that speaks to Ray. The token is derived from the cluster's token."""
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ray_token, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
 class RayFolder:
     """A private folder for the files of one machine's Ray, removed at the end. A context manager.
 
-    `environment`: variables for each process that speaks to Ray. The token that Ray asks for is derived from the
-    cluster's token, so that a person who finds Ray's file does not have the cluster's.
+    The folder of a process that was killed is removed when the next one is made.
     """
 
-    def __init__(self, ray_token: str) -> None:
+    def __init__(self) -> None:
+        _sweep()
         # Short: Ray adds up to 70 bytes, and the path of a Unix socket has at most 107.
-        self.path = Path(tempfile.mkdtemp(prefix="aici-ray-"))
-        token_file = self.path / "token"
-        token_file.touch(mode=0o600)
-        token_file.write_text(ray_token)
-        self.environment = {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token_file),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._fd)
 
-    def __enter__(self) -> "RayFolder":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
 
-def head(folder: RayFolder, *, address: str, state: Path) -> KeptProcess:
+def _sweep() -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        # OSError: removed meanwhile, locked by a living process, or of another user.
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(fd).st_uid == os.getuid():
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(fd)
+
+
+def head(folder: RayFolder, ray_token: str, *, address: str, state: Path) -> KeptProcess:
     """Return the process that keeps the head of a cluster at `address`, HOST:PORT.
 
     `state`: a folder for the list of nodes, so that the nodes stay when the head starts again.
@@ -68,10 +84,16 @@ def head(folder: RayFolder, *, address: str, state: Path) -> KeptProcess:
     host, _, port = address.rpartition(":")
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     stored = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(state)}
-    return _kept(["--head", f"--port={port}", f"--node-ip-address={host}", "--include-dashboard=false"], folder, stored)
+    return _kept(
+        ["--head", f"--port={port}", f"--node-ip-address={host}", "--include-dashboard=false"],
+        folder,
+        {**environment(ray_token), **stored},
+    )
 
 
-def node(folder: RayFolder, *, head_address: str, host: str, mib: int, labels: Mapping[str, str]) -> KeptProcess:
+def node(
+    folder: RayFolder, ray_token: str, *, head_address: str, host: str, mib: int, labels: Mapping[str, str]
+) -> KeptProcess:
     """Return the process that keeps this machine a node of the cluster whose head is at `head_address`, HOST:PORT."""
     pairs = ",".join(f"{key}={value}" for key, value in labels.items())
     flags = [
@@ -80,7 +102,7 @@ def node(folder: RayFolder, *, head_address: str, host: str, mib: int, labels: M
         f"--labels={pairs}",
         f"--resources={json.dumps({MIB_RESOURCE: mib})}",
     ]
-    return _kept(flags, folder, {}, head_address)
+    return _kept(flags, folder, environment(ray_token), head_address)
 
 
 def can_connect(address: str) -> bool:
@@ -92,7 +114,7 @@ def can_connect(address: str) -> bool:
 
 
 def _kept(
-    flags: list[str], folder: RayFolder, environment: Mapping[str, str], wait_for: str | None = None
+    flags: list[str], folder: RayFolder, variables: Mapping[str, str], wait_for: str | None = None
 ) -> KeptProcess:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     command += ["--include-log-monitor=false", f"--temp-dir={folder.path}"]
@@ -101,7 +123,7 @@ def _kept(
         command,
         listen=lambda line: "up" if "Ray runtime started" in line else None,
         ready_timeout_s=READY_S,
-        environment={**folder.environment, **environment, "PATH": os.environ.get("PATH", os.defpath)},
+        environment=variables,
         # `ray start` waits without an end for a head that does not listen.
         may_start=lambda: wait_for is None or can_connect(wait_for),
         quiet=True,
