@@ -56,8 +56,10 @@ def join(
     from aici_engine.cluster import ray_start
     from aici_engine.cluster.address import StageAddress
     from aici_engine.cluster.control_socket import socket_path
+    from aici_engine.cluster.key_file import read_or_create_keys
     from aici_engine.cluster.node_daemon import NodeDaemon, NodeSettings
-    from aici_engine.cluster.node_settings import default_name, host_towards, keys_of, measure
+    from aici_engine.cluster.node_info import PROCESS_BYTES
+    from aici_engine.cluster.node_settings import default_name, host_towards, key_file, measure
     from aici_engine.cluster.ray_labels import to_labels
     from aici_engine.cluster.token import ClusterToken, default_token_path
 
@@ -78,14 +80,14 @@ def join(
     machine = measure(name, memory_bytes=memory_bytes, num_threads=threads, labels=labels)
     settings = NodeSettings(
         listen=where,
-        keys=keys_of(name),
+        keys=read_or_create_keys(key_file(name)),
         token=token,
         machine=machine,
         stage_command=_stage_command(
             where.host,
             token_file=path,
             models=model or [],
-            memory_bytes=machine.budget_bytes,
+            memory_bytes=machine.budget_bytes + PROCESS_BYTES,
             threads=threads,
             name=name,
         ),

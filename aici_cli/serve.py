@@ -1,5 +1,6 @@
 """`aici serve`: one model for many clients."""
 
+import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -8,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_base.errors import NotFoundError, UsageError
+from aici_cli.sizes import parse_bytes
 from aici_cli.stage_flags import CUTS_HELP, DEPTH_HELP, STAGES_HELP, TOKEN_HELP, layer_cuts, stage_addresses
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_CLUSTER_PORT = 4243
+_FAR_AWAY = "192.0.2.1:9"  # nobody's address: the way there is the default route
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +74,29 @@ def serve(
         float, typer.Option(min=0.001, help="Seconds that requests wait for a lost stage, and are then continued.")
     ] = 30.0,
     token_file: Annotated[Path | None, typer.Option(help=TOKEN_HELP)] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Divide the model over the machines that join (`aici node join`).")
+    ] = False,
+    cluster_address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where machines join (default: this machine's address, port 4243)."),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS,...", help="Divide the model over these nodes, without Ray; `aici node join` prints them."
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="This machine's part in a cluster, such as 12GiB (default: 80 % of the free)."
+        ),
+    ] = None,
+    min_nodes: Annotated[int, typer.Option(min=1, help="Nodes to wait for before the model is divided.")] = 1,
+    replan_after: Annotated[
+        float, typer.Option(min=0, help="A node that is away for so many seconds loses its layers to others.")
+    ] = 60.0,
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="The origin of a web page that may call; repeat for more origins.")
     ] = None,
@@ -92,6 +120,9 @@ def serve(
     logs.set_up(level=log_level.upper(), log_format="json" if look == "json" else "text", process="api")
     _log.setLevel(logging.INFO)  # the server's address is printed at every level
     model_dir = resolve_model(model, say=lambda line: _log.info("%s", line))
+    if cluster_address is not None and not cluster:
+        raise UsageError("--cluster-address needs --cluster")
+    join_address = _join_address(cluster_address) if cluster else None
     config = ServerConfig(
         engine=EngineConfig(
             model_dir=model_dir,
@@ -109,6 +140,11 @@ def serve(
             token_file=token_file,
             depth=depth,
             replay_timeout_s=replay_timeout,
+            nodes=stage_addresses(nodes),
+            ray_address=join_address,
+            min_nodes=min_nodes,
+            replan_after_s=replan_after,
+            driver_bytes=None if memory is None else parse_bytes(memory, flag="--memory"),
         ),
         name=name or model_dir.name,
         aliases=tuple(alias or ()),
@@ -125,7 +161,35 @@ def serve(
         log_format="json" if look == "json" else "text",
     )
     _log.info("loading %s", config.name)
-    run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url))
+    with contextlib.ExitStack() as stack:
+        if join_address is not None:
+            _start_head(stack, join_address, token_file)
+        run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url))
+
+
+def _join_address(given: str | None) -> str:
+    """Return HOST:PORT of the cluster."""
+    from aici_engine.cluster.address import StageAddress
+    from aici_engine.cluster.node_settings import host_towards
+
+    if given is None:
+        return f"{host_towards(_FAR_AWAY)}:{_CLUSTER_PORT}"
+    StageAddress.parse(f"tcp://{given}")
+    return given
+
+
+def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | None) -> None:
+    """Start the cluster's Ray on this machine, and say how other machines join."""
+    from aici_engine.cluster.ray_head import RayHead
+    from aici_engine.cluster.token import ClusterToken, default_token_path
+
+    path = token_file or default_token_path()
+    token, is_new = ClusterToken.read_or_create(path)
+    if is_new:
+        _log.info("made a new cluster token: %s", path)
+    _log.info("starting Ray at %s", address)
+    stack.enter_context(RayHead(address, token)).wait_up()
+    _log.info("copy %s to the other machines; then, on each: aici node join %s --token-file FILE", path, address)
 
 
 def _modules(folder: Path | None) -> "Mapping[str, Path]":

@@ -167,6 +167,10 @@ def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:
         from aici_engine.cluster.driver import make_driver
 
         return make_driver(config, compute)
+    if config.nodes or config.ray_address is not None:
+        from aici_engine.cluster.cluster_driver import make_cluster_driver
+
+        return make_cluster_driver(config, compute)
     model = make_model(config, compute)
     num_pages = config.num_pages or _num_pages(config, compute, model)
     return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size)

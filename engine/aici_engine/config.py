@@ -49,6 +49,11 @@ class EngineConfig:
     `depth`: the most steps in flight; `None` takes the number of stages + 1. `replay_timeout_s`: if a stage is lost,
     requests wait this many seconds for the stage to come back, and are then computed anew; later they fail.
 
+    `nodes`: addresses `tcp://HOST:PORT#KEY` of node daemons (`aici node join`), over which the layers are divided by
+    memory and speed. `ray_address`: HOST:PORT of a cluster's Ray, which knows the nodes. `min_nodes`: the engine waits
+    for so many nodes before it divides the model. `replan_after_s`: a node that is away for so many seconds loses its
+    layers to others. `driver_bytes`: this machine's memory for layers and cache, if less than it has.
+
     Raises UsageError for a value out of range, or values that exclude each other.
     """
 
@@ -70,6 +75,11 @@ class EngineConfig:
     token_file: Path | None = None
     depth: int | None = None
     replay_timeout_s: float = 30.0
+    nodes: tuple[str, ...] = ()
+    ray_address: str | None = None
+    min_nodes: int = 1
+    replan_after_s: float = 60.0
+    driver_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -90,6 +100,7 @@ class EngineConfig:
             "num_threads",
             "calm_rounds",
             "depth",
+            "min_nodes",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -124,5 +135,13 @@ class EngineConfig:
             raise UsageError(f"cuts must be layers in ascending order, not {','.join(map(str, self.cuts))}")
         if len(set(self.stages)) < len(self.stages):
             raise UsageError("a stage is listed twice", hint="start one `aici stage` for every address")
+        if (bool(self.stages), bool(self.nodes), self.ray_address is not None).count(True) > 1:
+            raise UsageError(
+                "the places of the stages are given more than once",
+                hint="give stages, or nodes, or the address of a cluster",
+                cli_hint="give one of --stages, --nodes and --cluster",
+            )
+        if not 0.0 <= self.replan_after_s < float("inf"):
+            raise UsageError(f"replan_after_s must be 0 or more, not {self.replan_after_s}")
         if not 0.0 < self.replay_timeout_s < float("inf"):
             raise UsageError(f"replay_timeout_s must be above 0, not {self.replay_timeout_s}")

@@ -8,7 +8,7 @@ import torch
 from aici_engine.cluster.assembly import Conversation, DividedModel, Link
 from aici_engine.cluster.frames import FrameError, LoadStage, NeedTensors, PiecesTaken, TensorDigest
 from aici_engine.cluster.tensor_transfer import TensorSender
-from aici_engine.config import EngineConfig
+from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.load_stage import describe, stage_tensors
 from aici_engine.model.manifest import manifest, model_digest
@@ -35,7 +35,7 @@ class ModelOnDisk(DividedModel):
     def load_frame(self, part: LayerRange) -> LoadStage:
         spec = self._spec
         return LoadStage(
-            model=bytes.fromhex(self._digest),
+            model=self.digest,
             config=msgspec.json.encode(dict(self._source.config)),
             first=part.first,
             last=part.last,
@@ -62,9 +62,15 @@ class ModelOnDisk(DividedModel):
                 raise FrameError(f"{type(message).__name__} came while tensors were sent")
             sender.taken(message)
 
+    @property
+    def dtype(self) -> Dtype:
+        """The number format of the weights; never "auto"."""
+        return self._spec.dtype
+
     @cached_property
-    def _digest(self) -> str:
-        return model_digest(self._source)
+    def digest(self) -> bytes:
+        """The digest of the whole model."""
+        return bytes.fromhex(model_digest(self._source))
 
     def _digests(self, part: LayerRange) -> list[TensorDigest]:
         known = manifest(self._source, stage_tensors(self._source, part))

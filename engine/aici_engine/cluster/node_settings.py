@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
-from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.node_messages import NodeReport
 
 _MEASURE: Final = """
@@ -37,28 +36,9 @@ def measure(name: str, *, memory_bytes: int | None, num_threads: int | None, lab
     return NodeReport(name=name, labels=dict(labels), is_leaving=False, ray="off", stages=[], **found)
 
 
-def keys_of(name: str) -> KeyPair:
-    """Return the key pair of the node `name` of this user, which stays the same when the daemon is started again.
-
-    The secret is in `$XDG_STATE_HOME/aici/node-NAME.key`, mode 0600.
-    """
-    path = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "aici" / f"node-{name}.key"
-    try:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            new = path.with_suffix(f".{os.getpid()}")
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(b"".join(KeyPair.new()).hex().encode() + b"\n")
-            new.rename(path)
-        content = path.read_bytes()
-    except OSError as error:
-        raise UnavailableError(
-            f"the node's key cannot be kept in {path}: {error.strerror}", hint="set XDG_STATE_HOME"
-        ) from error
-    if not re.fullmatch(rb"[0-9a-f]{128}\n?", content):
-        raise UsageError(f"{path} is not a key of a node", hint="remove the file: the node makes a new one")
-    both = bytes.fromhex(content.decode())
-    return KeyPair(both[:32], both[32:])
+def key_file(name: str) -> Path:
+    """Return the file with the key pair of the node `name` of this user: the node keeps its address."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "aici" / f"node-{name}.key"
 
 
 def host_towards(address: str) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_engine.cluster.address import StageAddress
@@ -113,6 +113,33 @@ class ClusterPlacement:
             self._members.claim([])
         self._links.close()
         self._members.close()
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return the nodes as JSON values. For any thread."""
+        now = time.monotonic()
+        plan = self.plan
+        parts = {} if plan is None else {stage.node.name: stage.part for stage in _remote(plan)}
+        found = []
+        for view in self._links.nodes():
+            stage, part = self._stage(view), parts.get(view.name)
+            found.append(
+                {
+                    "name": view.name,
+                    "address": view.member.address.partition("#")[0],
+                    "state": _state(view),
+                    "away_s": 0.0 if view.lost_at is None else now - view.lost_at,
+                    "trouble": view.trouble,
+                    "rtt_s": view.rtt_s,
+                    "budget_bytes": 0 if view.report is None else view.report.budget_bytes,
+                    "bytes_per_s": 0.0 if view.report is None else view.report.bytes_per_s,
+                    "ray": "" if view.report is None else view.report.ray,
+                    "labels": {} if view.report is None else dict(view.report.labels),
+                    "first": None if part is None else part.first,
+                    "last": None if part is None else part.last,
+                    "stage_starts": 0 if stage is None else stage.num_starts,
+                }
+            )
+        return found
 
     # Planning.
 
@@ -258,6 +285,12 @@ class ClusterPlacement:
         rooms = [view.report.budget_bytes for view in self._links.nodes() if self._is_usable(view) and view.report]
         short = sizes.weight_bytes(sizes.whole, dtype) + pages - sum(rooms) - self._driver.budget_bytes
         self._members.claim([RoomClaim(name=None, mib=max(1, -(-short // _MIB)))])
+
+
+def _state(view: NodeView) -> str:
+    if view.lost_at is not None:
+        return "gone" if view.member.is_gone else "away"
+    return "leaving" if _is_leaving(view) else "ready"
 
 
 def _is_leaving(view: NodeView) -> bool:
