@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Self
 
 from aici_base.errors import AiciError
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.members import Member, Members
-from aici_engine.cluster.node_messages import FromNode, NodeReport, ToNode, decode_from_node, timeless
+from aici_engine.cluster.node_messages import AskReport, FromNode, NodeReport, ToNode, decode_from_node, timeless
 from aici_engine.cluster.token import ClusterToken
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
+_PINGS: Final = 5
+_REPORT_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -193,9 +196,15 @@ class _NodeLink:
         try:
             address = StageAddress.parse(self.member.address)
             link: StageLink[FromNode] = StageLink(group, address, decode_from_node, max_body_bytes=0)
-            begin = time.monotonic()
             link.wait_ready()
-            self.rtt_s = time.monotonic() - begin
+            _receive(link)  # the report that greets; the others are answers
+            times = [time.monotonic()]
+            for _ in range(_PINGS):
+                link.send(AskReport())
+                report = _receive(link)
+                times.append(time.monotonic())
+            self.rtt_s = min(after - before for before, after in pairwise(times))
+            self._take(report)
             self._serve(group, link)
         finally:
             with self._lock:
@@ -213,14 +222,24 @@ class _NodeLink:
                     link.receive(0)
                 return
             while (received := link.receive(0)) is not None:
-                if not isinstance(received.message, NodeReport):
-                    raise received.message.failure.error()
-                is_news = self.lost_at is not None or not _is_same(self.report, received.message)
-                self.report, self.lost_at, self.trouble = received.message, None, ""
-                if is_news:
-                    self.changed()
+                self._take(_checked(received.message))
             group.wait(None)
 
+    def _take(self, report: NodeReport) -> None:
+        is_news = self.lost_at is not None or self.report is None or timeless(self.report) != timeless(report)
+        self.report, self.lost_at, self.trouble = report, None, ""
+        if is_news:
+            self.changed()
 
-def _is_same(a: NodeReport | None, b: NodeReport) -> bool:
-    return a is not None and timeless(a) == timeless(b)
+
+def _receive(link: "StageLink[FromNode]") -> NodeReport:
+    received = link.receive(_REPORT_S)
+    if received is None:
+        raise LinkLostError(f"the node at {link.address.endpoint} does not answer")
+    return _checked(received.message)
+
+
+def _checked(message: FromNode) -> NodeReport:
+    if isinstance(message, NodeReport):
+        return message
+    raise message.failure.error()

@@ -1,6 +1,6 @@
 """The messages between a driver and a node daemon.
 
-    driver -> node daemon     RunStage, KillStage, EndStage, NoteRange
+    driver -> node daemon     AskReport, RunStage, KillStage, EndStage, NoteRange
     node daemon -> driver     NodeReport, after the greeting, as the answer to each message, and after each change
 
 A daemon starts a stage by name alone: its command line, its models and its memory are the daemon's own.
@@ -16,6 +16,10 @@ from aici_engine.cluster import frames
 from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, Refused
 
 _MAX_STAGES: Final = 64
+
+
+class AskReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ask"):
+    """Only ask for a NodeReport: measures the round trip."""
 
 
 class RunStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="run"):
@@ -79,7 +83,7 @@ class NodeReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     stages: Annotated[list[StageReport], Meta(max_length=_MAX_STAGES)]
 
 
-ToNode: TypeAlias = RunStage | KillStage | EndStage | NoteRange
+ToNode: TypeAlias = AskReport | RunStage | KillStage | EndStage | NoteRange
 FromNode: TypeAlias = NodeReport | Refused
 
 decode_to_node: Final[Callable[[Buffer], ToNode]] = frames.decoder(ToNode)
