@@ -20,7 +20,7 @@ class FakeStage:
     """All numbers are integers below `PRIME`, in f32. A layer adds to a token's state the sum of the keys of all tokens
     up to the token, in the order of their positions.
 
-    `fails_at`: a token that makes the computation fail. `num_runs` counts the steps.
+    `num_runs` counts the steps; number `fails_at_run` fails.
     """
 
     vocab_size = VOCAB_SIZE
@@ -32,10 +32,10 @@ class FakeStage:
     dtype = torch.float32
     device = torch.device("cpu")
 
-    def __init__(self, part: LayerRange, *, fails_at: int = -1) -> None:
+    def __init__(self, part: LayerRange, *, fails_at_run: int = 0) -> None:
         self.part = part
         self.layers = [SHAPE] * part.num_layers
-        self.fails_at = fails_at
+        self.fails_at_run = fails_at_run
         self.num_runs = 0
 
     @property
@@ -54,10 +54,10 @@ class FakeStage:
 
     def run(self, storage: KVStorage, chunks: Sequence[Chunk], states: torch.Tensor | None) -> torch.Tensor:
         self.num_runs += 1
+        if self.num_runs == self.fails_at_run:
+            raise ValueError("a fault of the model")
         if self.part.embedding:
             tokens = torch.tensor([float(token) for chunk in chunks for token in chunk.tokens])
-            if (tokens == self.fails_at).any():
-                raise ValueError(f"no embedding for token {self.fails_at}")
             states = torch.stack([tokens, tokens * 7 % PRIME, tokens * tokens % PRIME], dim=1)
         assert states is not None
         if self.part.head and not self.part.num_layers and not self.part.embedding:

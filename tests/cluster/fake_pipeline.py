@@ -52,10 +52,10 @@ class FakeLoader(WeightsLoader):
     read_bytes = 100
     sent_bytes = 0
 
-    def __init__(self, *, fails_at: int = -1) -> None:
+    def __init__(self, *, fails_at_run: int = 0) -> None:
         self.models: list[FakeStage] = []
         self.fails = False
-        self._fails_at = fails_at
+        self._fails_at_run = fails_at_run
 
     def begin(self, load: LoadStage) -> FromStage | None:
         if self.fails:
@@ -67,7 +67,7 @@ class FakeLoader(WeightsLoader):
         raise NotImplementedError
 
     def finish(self) -> FakeStage:
-        self.models.append(FakeStage(self._part, fails_at=self._fails_at))
+        self.models.append(FakeStage(self._part, fails_at_run=self._fails_at_run))
         return self.models[-1]
 
 
@@ -84,6 +84,7 @@ def running_driver(
     depth: int | None = None,
     num_pages: int | None = 40,
     name: str = "the driver",
+    patience_s: float = 0.0,
 ) -> Iterator[PipelineExecutor]:
     places = StagePlaces(tuple(addresses), None if cuts is None else tuple(cuts))
     driver = PipelineExecutor(
@@ -97,6 +98,7 @@ def running_driver(
             on_lost=on_lost,
         ),
         depth=depth,
+        patience_s=patience_s,
     )
     try:
         yield driver

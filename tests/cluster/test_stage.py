@@ -50,9 +50,9 @@ class Ports(StagePorts):
 
 
 class Setup:
-    def __init__(self, *, memory_bytes: int = 1 << 20, fails_at: int = -1) -> None:
+    def __init__(self, *, memory_bytes: int = 1 << 20, fails_at_run: int = 0) -> None:
         self.ports = Ports()
-        self.loader = FakeLoader(fails_at=fails_at)
+        self.loader = FakeLoader(fails_at_run=fails_at_run)
         self.stage = Stage(self.ports, self.loader, memory_bytes=memory_bytes)
 
     def attached(self, epoch: int = 1, *, next_stage: str = "") -> "Setup":
@@ -153,11 +153,11 @@ def test_a_step_of_an_earlier_epoch_is_dropped(setup: Setup) -> None:
 
 
 def test_a_failed_forward_pass_is_a_failure_of_its_step() -> None:
-    setup = Setup(fails_at=13).attached(next_stage="tcp://the-next:1")
-    setup.stage.receive(*step(1, [1, 13]))
+    setup = Setup(fails_at_run=1).attached(next_stage="tcp://the-next:1")
+    setup.stage.receive(*step(1, [1, 3]))
     [(failed, body)] = setup.ports.passed_on
     assert failed.failure is not None
-    assert "no embedding" in failed.failure.message
+    assert "a fault" in failed.failure.message
     assert body == b""
     setup.stage.receive(*step(2, [1, 2]))
     assert setup.ports.passed_on[1][0].failure is None

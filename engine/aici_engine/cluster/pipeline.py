@@ -22,7 +22,7 @@ from aici_engine.executor import Executor, StateLostError
 from aici_engine.step_input import StepInput
 
 _RETRY_S: Final = 0.2
-_START_S: Final = 3.0
+START_S: Final = 3.0
 """Stages that start at the same time as the driver, or that have not missed their last driver yet, get so long."""
 
 Made = TypeVar("Made")
@@ -53,8 +53,15 @@ class PipelineExecutor(Executor):
     the epoch is over, and `restore` begins the next one. Used by the engine's thread, except `status`.
     """
 
-    def __init__(self, make_assembly: Callable[[OnLinkLost], Assembly], *, depth: int | None = None) -> None:
+    def __init__(
+        self,
+        make_assembly: Callable[[OnLinkLost], Assembly],
+        *,
+        depth: int | None = None,
+        patience_s: float = START_S,
+    ) -> None:
         """`make_assembly` takes the function to call when a link is lost. `depth`: the number of stages + 1 by default.
+        `patience_s`: for stages that are not there yet.
 
         Raises AiciError if a stage cannot be had.
         """
@@ -68,7 +75,7 @@ class PipelineExecutor(Executor):
         self._trouble = ""
         self._assembly = assembly = make_assembly(self._link_lost)
         try:
-            self._epoch = epoch = _first_epoch(assembly)
+            self._epoch = epoch = _first_epoch(assembly, patience_s)
         except BaseException:
             assembly.close()
             raise
@@ -193,16 +200,25 @@ class PipelineExecutor(Executor):
         return self._epoch
 
     def _lose(self, why: AiciError) -> StateLostError:
+        """Note the loss; the first reason counts."""
+        if self._lost is not None:
+            return self._lost
         self._lost = StateLostError(f"the pipeline is interrupted: {why.message}", hint=why.hint)
         self._num_lost += 1
         self._trouble = why.message
-        self._flights.clear()
         return self._lost
 
     def _link_lost(self, error: LinkLostError) -> None:
         """Called on a thread of the link. The engine's thread sees the loss itself when it waits for a step."""
-        if self._epoch is not None and not self._flights and self._report is not None:
-            self._report(StateLostError(f"the pipeline is interrupted: {error.message}", hint=error.hint))
+        epoch = self._epoch
+        if (
+            epoch is None
+            or self._flights
+            or self._report is None
+            or all(link.lost is not error for link in epoch.links)
+        ):
+            return
+        self._report(self._lose(error))
 
     # For people.
 
@@ -256,9 +272,9 @@ class PipelineExecutor(Executor):
         }
 
 
-def _first_epoch(assembly: Assembly) -> Epoch:
+def _first_epoch(assembly: Assembly, patience_s: float) -> Epoch:
     """Assemble, and try again for a moment while a stage is not there."""
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             return assembly.assemble()

@@ -1,0 +1,175 @@
+"""A model in two stages and a server, as a user starts them, says what one process says; and goes on after deaths."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.support.cli import AICI
+from tests.support.model import default_model_dir
+from tests.support.pipelines import Outcome, ask, client, request, together
+from tests.support.server import Server, serving
+
+pytestmark = pytest.mark.e2e
+
+CUTS = (7, 18)
+REQUESTS = [
+    *(request(kind, number) for number, kind in enumerate(("plain", "greedy", "regex", "schema", "votes"))),
+    *(request(kind, number) for number, kind in enumerate(("schema", "plain", "regex"), 5)),
+]
+
+
+@dataclass
+class StageCommand:
+    """`aici stage`, which may be killed and started again at the same address."""
+
+    folder: Path
+    number: int
+    address: str = ""
+    process: subprocess.Popen[str] = field(init=False)
+
+    def start(self) -> "StageCommand":
+        listen = self.address.partition("#")[0] or "tcp://127.0.0.1:0"
+        files = ["--token-file", str(self.folder / "token"), "--key-file", str(self.folder / f"key{self.number}")]
+        command = [*AICI, "stage", "--listen", listen, "--model", str(default_model_dir()), "--threads", "1", *files]
+        log = (self.folder / f"stage{self.number}.log").open("a")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline().strip()
+        assert self.address in ("", first), f"{first}: {Path(log.name).read_text()}"
+        self.address = first
+        return self
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(30)
+
+    def num_read(self) -> int:
+        """Bytes that the process has read from files."""
+        return int(Path(f"/proc/{self.process.pid}/io").read_text().split()[1])
+
+
+@dataclass
+class StagedServer:
+    stages: list[StageCommand]
+    server: Server
+
+    def status(self) -> dict[str, Any]:
+        with urlopen(f"{self.server.url}/cluster", timeout=30) as answer:
+            pipeline: dict[str, Any] = json.load(answer)["pipeline"]
+        return pipeline
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedServer]:
+    folder = tmp_path_factory.mktemp("stages")
+    stages = [StageCommand(folder, number).start() for number in range(2)]
+    addresses = ",".join(stage.address for stage in stages)
+    flags = ["--stages", addresses, "--cuts", ",".join(map(str, CUTS)), "--token-file", str(folder / "token")]
+    with serving(*flags, "--threads", "1") as server:
+        yield StagedServer(stages, server)
+    assert [stage.end(signal.SIGTERM) for stage in stages] == [0, 0]
+
+
+@pytest.fixture(scope="module")
+def expected(server: Server) -> list[Outcome]:
+    """What one process says."""
+    outcomes = asyncio.run(together(server.url, REQUESTS))
+    assert [outcome.errors for outcome in outcomes] == [[]] * len(REQUESTS)
+    return outcomes
+
+
+def said(outcomes: list[Outcome]) -> list[object]:
+    return [outcome.said for outcome in outcomes]
+
+
+def test_texts_under_constraints_with_forks_and_seeds_are_those_of_one_process(
+    staged: StagedServer, expected: list[Outcome]
+) -> None:
+    outcomes = asyncio.run(together(staged.server.url, REQUESTS))
+    assert [outcome.errors for outcome in outcomes] == [[]] * len(REQUESTS)
+    assert said(outcomes) == said(expected)
+    assert [(stage["first"], stage["last"]) for stage in staged.status()["stages"]] == [(0, 7), (7, 18)]
+
+
+def test_a_chat_is_that_of_one_process(staged: StagedServer, server: Server) -> None:
+    assert chat(staged.server.url) == chat(server.url)
+
+
+def chat(url: str) -> str:
+    body = {
+        "model": default_model_dir().name,
+        "messages": [{"role": "user", "content": "Name three colours."}],
+        "max_tokens": 20,
+        "temperature": 0.7,
+        "seed": 3,
+    }
+    asked = Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(asked, timeout=60) as answer:
+        text: str = json.load(answer)["choices"][0]["message"]["content"]
+    return text
+
+
+def test_streams_go_on_after_a_killed_stage(staged: StagedServer, expected: list[Outcome]) -> None:
+    other = staged.stages[0].process.pid
+    outcomes = asyncio.run(during_all(staged, lambda: restart(staged.stages[1])))
+    assert [outcome.errors for outcome in outcomes] == [[]] * len(REQUESTS)
+    assert said(outcomes) == said(expected)
+    status = staged.status()
+    assert status["interruptions"] == 1
+    assert status["stages"][0]["pid"] == other
+
+
+async def during_all(staged: StagedServer, act: Any) -> list[Outcome]:
+    """Run all requests; when all have begun to answer, call `act`."""
+    outcomes = [Outcome() for _ in REQUESTS]
+    async with client(staged.server.url) as http:
+        running = [
+            asyncio.create_task(ask(http, body, into=outcome)) for body, outcome in zip(REQUESTS, outcomes, strict=True)
+        ]
+        while not all(len(outcome.times) > 1 or outcome.done for outcome in outcomes):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(act)
+        await asyncio.gather(*running)
+    return outcomes
+
+
+def restart(stage: StageCommand) -> None:
+    stage.end(signal.SIGKILL)
+    stage.start()
+
+
+def test_a_new_driver_finds_the_weights_where_they_were(staged: StagedServer, expected: list[Outcome]) -> None:
+    pids = [stage.process.pid for stage in staged.stages]
+    before = [stage.num_read() for stage in staged.stages]
+    os.kill(engine_pid(staged.server), signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # 503 while the engine starts
+            if staged.status()["epoch"]:
+                break
+        time.sleep(0.1)
+    [outcome] = asyncio.run(together(staged.server.url, REQUESTS[:1]))
+    assert outcome.said == expected[0].said
+    assert [stage["pid"] for stage in staged.status()["stages"]] == pids
+    read = [stage.num_read() - old for stage, old in zip(staged.stages, before, strict=True)]
+    assert max(read) < 100_000
+
+
+def engine_pid(server: Server) -> int:
+    """The engine process is the API process's child with that name."""
+    tasks = Path(f"/proc/{server.process.pid}/task").glob("*/children")
+    children = [int(pid) for task in tasks for pid in task.read_text().split()]
+    return next(pid for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == "aici-engine")
