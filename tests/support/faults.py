@@ -1,8 +1,9 @@
 """What can happen to a stage of a pipeline, and how it is mended. Needs a Pipeline with relays."""
 
+import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,3 +110,20 @@ def anonymous_bytes(pid: int) -> int:
     """Memory that a process allocated and holds, without pages of files."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(fields["RssAnon"].split()[0]) << 10
+
+
+def asked_twice(traces: Iterable[Path]) -> list[str]:
+    """Read recordings of a runtime (AICI_TRACE). Return the guests that were asked for a mask a second time before they
+    heard the token of the first, as `guest 5 of FILE`."""
+    twice = []
+    for trace in traces:
+        asked: set[int] = set()
+        for line in trace.read_text().splitlines():
+            command = json.loads(line)["cmd"] or {}
+            if command.get("op") != "turn_process":
+                continue
+            asked -= {op["id"] for op in command["post_ops"]} | set(command["freed"])
+            now = {op["id"] for op in command["ops"]}
+            twice += [f"guest {guest} of {trace.name}" for guest in asked & now]
+            asked |= now
+    return twice

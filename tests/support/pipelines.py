@@ -82,7 +82,7 @@ class StageRun:
         self.said = Lines(self.process.stderr)
         output = Lines(self.process.stdout)
         try:
-            _, match = output.wait(r"tcp://\S+#\S+", 60)
+            _, match = output.wait(r"tcp://\S+#\S+", 120)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.said.text()}") from None
         self.address = match[0]
@@ -102,7 +102,7 @@ class ServerRun:
         )
         self.said = Lines(self.process.stderr)
 
-    def wait_ready(self, timeout_s: float = 90) -> "ServerRun":
+    def wait_ready(self, timeout_s: float = 180) -> "ServerRun":
         self.url = self.said.wait(_STARTED.pattern, timeout_s)[1][1]
         return self
 
