@@ -33,6 +33,9 @@ def stage(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
     device: Annotated[Device, typer.Option(help="The computing device: cpu, cuda, or auto: the driver's.")] = "auto",
+    tp: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Tensor parallel: K processes of this machine share the heads.")
+    ] = 1,
     name: Annotated[str | None, typer.Option(help="The stage's name for people (default: the machine's name).")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No encryption: for private networks that are safe otherwise.")
@@ -74,7 +77,9 @@ def stage(
     token, is_new = ClusterToken.read_or_create(token_path)
     if is_new:
         say(f"made a new cluster token: {token_path}; copy the file to the other machines")
-    loader = StageLoader(folders, store=TensorStore(), device=None if device == "auto" else device, num_threads=threads)
+    loader = StageLoader(
+        folders, store=TensorStore(), device=None if device == "auto" else device, num_threads=threads, num_ranks=tp
+    )
     links = LinkGroup(token, role="stage", name=name or socket.gethostname(), insecure=insecure)
     facts = own_facts(memory_bytes=memory_bytes, device="cpu" if device == "auto" else device)
     keys = None if key_file is None else read_or_create_keys(key_file)

@@ -85,6 +85,7 @@ complete -c aici -n '__fish_seen_subcommand_from stage' -l key-file -d 'The stag
 complete -c aici -n '__fish_seen_subcommand_from stage' -l memory -d 'Memory for the stage, such as 12GiB (default: 80 % of the free).'
 complete -c aici -n '__fish_seen_subcommand_from stage' -l threads -d 'Threads of the model (default: torch’s choice).'
 complete -c aici -n '__fish_seen_subcommand_from stage' -l device -d 'The computing device: cpu, cuda, or auto: the driver’s.'
+complete -c aici -n '__fish_seen_subcommand_from stage' -l tp -d 'Tensor parallel: K processes of this machine share the heads.'
 complete -c aici -n '__fish_seen_subcommand_from stage' -l name -d 'The stage’s name for people (default: the machine’s name).'
 complete -c aici -n '__fish_seen_subcommand_from stage' -l insecure -d 'No encryption: for private networks that are safe otherwise.'
 complete -c aici -n '__fish_seen_subcommand_from stage' -l log-level -d 'DEBUG, INFO, WARNING or ERROR.'

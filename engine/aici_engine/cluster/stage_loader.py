@@ -11,6 +11,7 @@ import msgspec
 from aici_base.errors import UsageError
 from aici_engine.cluster.frames import Buffer, FrameError, FromStage, LoadStage, TensorDigest, TensorPiece
 from aici_engine.cluster.stage import WeightsLoader
+from aici_engine.cluster.tensor_group import TensorParallelStage
 from aici_engine.cluster.tensor_transfer import TensorReceiver
 from aici_engine.config import DTYPES
 from aici_engine.model.manifest import NamedDigest
@@ -27,16 +28,24 @@ _log = logging.getLogger(__name__)
 
 class StageLoader(WeightsLoader):
     """`folders`: models on this machine. `device`, `num_threads`: this machine's own choice; `None` takes the driver's
-    device, and torch's number of threads."""
+    device, and torch's number of threads. `num_ranks`: processes that share the heads of every layer."""
 
     def __init__(
-        self, folders: Sequence[Path], *, store: TensorStore, device: str | None = None, num_threads: int | None = None
+        self,
+        folders: Sequence[Path],
+        *,
+        store: TensorStore,
+        device: str | None = None,
+        num_threads: int | None = None,
+        num_ranks: int = 1,
     ) -> None:
         self.read_bytes = self.sent_bytes = 0
         self._folders = folders
         self._store = store
         self._device = device
         self._num_threads = num_threads
+        self._num_ranks = num_ranks
+        self._group: TensorParallelStage | None = None
         self._load: LoadStage | None = None
         self._source: GatheredSource | None = None
         self._receiver: TensorReceiver | None = None
@@ -71,9 +80,17 @@ class StageLoader(WeightsLoader):
         self._source = self._receiver = None
         source.refresh()
         part = LayerRange(load.first, load.last, embedding=load.embedding, head=load.head)
-        model = make_stage(source, part, self._spec(load))
+        model = self._make(source, part, self._spec(load))
         self.read_bytes = _bytes_read() - self._rchar
         return model
+
+    def _make(self, source: GatheredSource, part: LayerRange, spec: StageSpec) -> StageModel:
+        if self._num_ranks == 1:
+            return make_stage(source, part, spec)
+        if self._group is not None:
+            self._group.close()
+        self._group = TensorParallelStage(source, part, spec, num_ranks=self._num_ranks)
+        return self._group
 
     def _keep(self, tensor: TensorDigest, data: bytearray) -> None:
         with self._store.receive(_digest(tensor)) as file:

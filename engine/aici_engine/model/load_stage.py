@@ -13,7 +13,7 @@ from aici_base.errors import AiciError, UsageError
 from aici_base.ids import TokenId
 from aici_engine.cache.storage import LayerShape
 from aici_engine.config import Dtype
-from aici_engine.model import attention, layer_range, probe
+from aici_engine.model import attention, layer_range, probe, tensor_parallel
 from aici_engine.model.attention import AttentionKernel
 from aici_engine.model.huggingface_stage import HuggingFaceStage
 from aici_engine.model.layer_range import Entrance
@@ -84,6 +84,12 @@ def stage_tensors(source: TensorSource, part: LayerRange) -> list[str]:
     return sorted(filter(is_needed, source.tensors))
 
 
+def check_ranks(source: TensorSource, num_ranks: int) -> None:
+    """Raise UsageError if `load_stage` cannot divide the model over `num_ranks` processes. No tensor is read."""
+    with ONE_AT_A_TIME, quiet():
+        tensor_parallel.check(_skeleton(source), num_ranks)
+
+
 def load_stage(
     source: TensorSource,
     part: LayerRange,
@@ -91,10 +97,12 @@ def load_stage(
     dtype: Dtype,
     device: torch.device | None = None,
     kernel: AttentionKernel | None = None,
+    num_ranks: int = 1,
 ) -> HuggingFaceStage:
     """Load a range of layers: the tensors of `stage_tensors`, and nothing else, are read from `source`.
 
-    `device`, `kernel`: see `adopt` and HuggingFaceStage. Raises UsageError if the model cannot run in stages, if
+    `device`, `kernel`: see `adopt` and HuggingFaceStage. `num_ranks`: processes of the torch.distributed group, which
+    all make this call and get a share of the heads each. Raises UsageError if the model cannot run in stages, if
     tensors are missing, or if paged attention cannot serve the model.
     """
     register()
@@ -106,6 +114,8 @@ def load_stage(
         def cut(self: Any, config: Any) -> None:
             whole.__init__(self, config)
             layer_range.cut(self, part)
+            if num_ranks > 1:
+                tensor_parallel.divide(self, num_ranks, device or torch.device("cpu"))
 
         # A class of the same name: transformers looks up conversions of the weights by the name.
         ranged: Any = type(whole.__name__, (whole,), {"__init__": cut, "__module__": whole.__module__})
@@ -126,6 +136,7 @@ def load_stage(
         except Exception as error:  # transformers raises many types for a broken model
             raise UsageError(f"{whole.__name__} cannot be loaded: {error}") from error
     check_complete(report, whole.__name__)
+    tensor_parallel.keep_share(module)
     align(module)
     entrance = layer_range.renumber(module.eval(), part)
     config = module.config.get_text_config(decoder=True)
@@ -148,8 +159,11 @@ class _LazyTensor:
         self._source = source
         self._name = name
 
-    def __getitem__(self, everything: object) -> torch.Tensor:
-        return self._source.read(self._name)
+    def get_shape(self) -> list[int]:
+        return list(self._source.tensors[self._name].shape)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self._source.read(self._name)[index]
 
 
 def _config(source: TensorSource) -> Any:
