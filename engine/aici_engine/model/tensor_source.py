@@ -2,6 +2,7 @@
 
 import json
 import math
+import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any, Final, NamedTuple, Protocol
 import torch
 
 from aici_base.errors import UsageError
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.model_files import file_states, read_settings
 
 _HINT: Final = "the download may be incomplete: fetch it again"
 _MAX_HEADER: Final = 100_000_000
 """Bytes; the limit of the safetensors library."""
+_LARGE_BYTES: Final = 1 << 18
 DTYPES: Final[Mapping[str, torch.dtype]] = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -53,9 +56,12 @@ class TensorSource(Protocol):
     generation_config: Mapping[str, Any]
     tensors: Mapping[str, TensorInfo]
 
-    @property
-    def identity(self) -> str:
-        """Identifies configuration and content of all tensors: another content has another identity."""
+    def identity(self, section: LayerRange | None = None) -> str:
+        """Identify configuration and content of the tensors: another content has another identity.
+
+        `section`: one layer, or embedding and head without layers. Sources with other tensors beside the section's may
+        have the same identity. None: all tensors.
+        """
 
     def read(self, name: str) -> torch.Tensor:
         """Read one tensor into memory of its own, and nothing else of the model.
@@ -96,9 +102,8 @@ class FolderSource(TensorSource):
             for name, (info, start) in read_header(path).items():
                 self.tensors[name], self._places[name] = info, _Place(path, start)
 
-    @property
-    def identity(self) -> str:
-        """The path of the folder, with sizes and modification times of its files."""
+    def identity(self, section: LayerRange | None = None) -> str:  # noqa: ARG002 a file holds several layers
+        """Return the path of the folder, with sizes and modification times of its files."""
         return f"{self.folder.resolve()} {file_states(self.folder)}"
 
     def read(self, name: str) -> torch.Tensor:
@@ -143,7 +148,7 @@ def read_header(path: Path) -> dict[str, tuple[TensorInfo, int]]:
 
 def read_tensor(path: Path, info: TensorInfo, start: int) -> torch.Tensor:
     """Read the bytes of one tensor, from position `start` of the file. Raises UsageError if the file is too short."""
-    content = torch.empty(info.nbytes, dtype=torch.uint8)
+    content = _memory(info.nbytes)
     if info.nbytes:
         try:
             with path.open("rb", buffering=0) as file:
@@ -157,6 +162,14 @@ def read_tensor(path: Path, info: TensorInfo, start: int) -> torch.Tensor:
         except (OSError, EOFError) as error:
             raise UsageError(f"{path} cannot be read: {error}", hint=_HINT) from error
     return content.view(DTYPES[info.dtype]).view(info.shape)
+
+
+def _memory(num_bytes: int) -> torch.Tensor:
+    """Allocate memory for a tensor. A large tensor gets pages of its own, which go back to the system with the tensor;
+    torch's allocator would keep them for later."""
+    if num_bytes < _LARGE_BYTES:
+        return torch.empty(num_bytes, dtype=torch.uint8)
+    return torch.frombuffer(mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=torch.uint8)
 
 
 def read_range(path: Path, info: TensorInfo, first: int, start: int, count: int) -> bytes:

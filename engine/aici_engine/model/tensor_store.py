@@ -15,6 +15,7 @@ import torch
 from aici_base.cache_files import default_cache_dir, sync
 from aici_base.errors import UnavailableError, UsageError
 from aici_engine.model.manifest import NamedDigest, check_digest, manifest
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource, TensorInfo, TensorSource, read_range, read_tensor
 
 _ABANDONED_S: Final = 3600
@@ -176,9 +177,8 @@ class GatheredSource(TensorSource):
             name for name, each in self._wanted.items() if name not in self._folder_of and not self._store.has(each)
         ]
 
-    @property
-    def identity(self) -> str:
-        digests = sorted((name, each.sha256) for name, each in self._wanted.items())
+    def identity(self, section: LayerRange | None = None) -> str:
+        digests = sorted((name, each.sha256) for name, each in self._wanted.items() if belongs_by_name(name, section))
         return hashlib.sha256(json.dumps([dict(self.config), digests], sort_keys=True).encode()).hexdigest()
 
     def read(self, name: str) -> torch.Tensor:
@@ -190,6 +190,12 @@ class GatheredSource(TensorSource):
         if folder := self._folder_of.get(name):
             return folder.read_bytes(name, start, count)
         return read_range(self._store.path(self._wanted[name]), self.tensors[name], 0, start, count)
+
+
+def belongs_by_name(name: str, section: LayerRange | None) -> bool:
+    """Whether a tensor belongs to a section: its name has the number of the layer, or no number."""
+    numbers = [int(each) for each in name.split(".") if each.isdecimal()]
+    return section is None or (numbers[:1] == [section.first] if section.num_layers else not numbers)
 
 
 @contextlib.contextmanager

@@ -14,15 +14,18 @@ here. To run a family on the C decoder:
    `tests/engine/native/test_native_model.py`, GGUF files to `tests/engine/store/gguf_models.py`.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
 
+from aici_base.cache_files import default_cache_dir, write_atomically
 from aici_base.errors import UnavailableError
-from aici_engine.config import Dtype, EngineConfig
+from aici_engine.config import DTYPES, Dtype, EngineConfig
 from aici_engine.model import layer_range
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.huggingface_stage import HuggingFaceStage
@@ -117,7 +120,9 @@ def decide(source: TensorSource, config: EngineConfig, compute: ComputeDevice) -
     why = "the model runs on a GPU" if not compute.on_cpu else None if load() else "no kernels for this processor"
     if why is None:
         if config.dtype == "auto":
-            dtype = _smallest_lossless(lambda: _streamed_matrices(source, stored), stored)
+            dtype = _known_dtype(source) or _smallest_lossless(lambda: _streamed_matrices(source, stored), stored)
+            if dtype != stored:  # a format with loss is found out by the first layer
+                _remember_dtype(source, dtype)
         why = _unsupported_source(source, dtype, page_size=compute.page_size)
     if why is not None:
         _log.info("torch runs the stages: %s", why)
@@ -164,6 +169,24 @@ def _use_integers(stage: HuggingFaceStage, dtype: Dtype, pool: ThreadPool | None
     kernel = PagedKernel(pool)
     if page_size % kernel.page_size == 0 and all(map(kernel.serves, stage.layers)):
         stage.dtype = torch.bfloat16  # number type of the cache, as in NativeModel
+
+
+def _known_dtype(source: TensorSource) -> Dtype | None:
+    """Return what an earlier process found out about the same tensors: looking at all of them takes seconds."""
+    try:
+        found = _dtype_path(source).read_text()
+    except (OSError, ValueError):
+        return None
+    return next((dtype for dtype in DTYPES if dtype == found != "auto"), None)
+
+
+def _remember_dtype(source: TensorSource, dtype: Dtype) -> None:
+    with contextlib.suppress(UnavailableError):  # a cache folder that cannot be written costs time alone
+        write_atomically(_dtype_path(source), dtype.encode())
+
+
+def _dtype_path(source: TensorSource) -> Path:
+    return default_cache_dir() / "dtypes" / packed_cache.state_of(source.identity())
 
 
 def _streamed_matrices(source: TensorSource, dtype: Dtype) -> Iterator[torch.Tensor]:

@@ -67,7 +67,7 @@ def section_path(source: TensorSource, section: LayerRange, dtype: Dtype) -> Pat
     Another name follows from a change of the model or of our packing code.
     """
     ends = "-".join(["embedding"] * section.embedding + ["head"] * section.head)
-    return _folder() / f"stage-{_state(source.identity)}-{dtype}-{ends or section.first}.bin"
+    return _folder() / f"stage-{state_of(source.identity(section))}-{dtype}-{ends or section.first}.bin"
 
 
 def is_sound(path: Path) -> bool:
@@ -98,18 +98,18 @@ def _is_waste(path: Path, prefix: str | None) -> bool:
 
 
 def _path(folder: Path, dtype: Dtype) -> Path:
-    return _folder() / f"{_prefix(folder, dtype)}{_state(str(file_states(folder)))}.bin"
+    return _folder() / f"{_prefix(folder, dtype)}{state_of(str(file_states(folder)))}.bin"
 
 
 def _folder() -> Path:
     return default_cache_dir() / "packed"
 
 
-def _state(model: str) -> str:
+def state_of(identity: str) -> str:
     """A name for the state of a model and of our packing code."""
     engine = Path(__file__).parents[1]
     code = sorted(path for part in ("model", "native") for path in (engine / part).glob("*.py"))
-    return hashlib.sha256(f"{model} {digest(code, engine)}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{identity} {digest(code, engine)}".encode()).hexdigest()[:16]
 
 
 def _prefix(folder: Path, dtype: Dtype) -> str:

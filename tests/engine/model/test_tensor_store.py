@@ -17,8 +17,8 @@ from aici_engine.model.load_stage import load_stage, stage_tensors
 from aici_engine.model.manifest import NamedDigest, manifest, model_digest
 from aici_engine.model.stage_model import LayerRange
 from aici_engine.model.tensor_source import FolderSource, TensorInfo, read_header
-from aici_engine.model.tensor_store import GatheredSource, TensorStore
-from tests.engine.model.test_models import build
+from aici_engine.model.tensor_store import GatheredSource, TensorStore, belongs_by_name
+from tests.engine.model.test_models import FAMILIES, build
 from tests.engine.model.test_stages import ranges, run_stages
 
 
@@ -124,6 +124,28 @@ def test_tensors_of_a_folder_are_taken_by_name_and_content(source: FolderSource,
     for name in wanted:
         assert torch.equal(gathered.read(name), source.read(name))
         assert gathered.read_bytes(name, 5, 9) == source.read_bytes(name, 5, 9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tensors_of_a_layer_have_its_number_in_their_names(family: str, tmp_path: Path) -> None:
+    build(family).save_pretrained(tmp_path)
+    source = FolderSource(tmp_path)
+    for section in (LayerRange(1, 2, False, False), LayerRange(0, 0, True, False), LayerRange(0, 0, True, True)):
+        names = stage_tensors(source, section)
+        assert names
+        assert all(belongs_by_name(name, section) for name in names)
+
+
+def test_another_plan_does_not_change_the_identity_of_a_layer(source: FolderSource) -> None:
+    plans = [
+        GatheredSource(
+            source.config, {}, wanted_of(source, stage_tensors(source, LayerRange(*part))), store=TensorStore()
+        )
+        for part in ((0, 2, True, False), (1, 4, False, True))
+    ]
+    first, second = LayerRange(1, 2, False, False), LayerRange(2, 3, False, False)
+    assert plans[0].identity(first) == plans[1].identity(first) != plans[1].identity(second)
+    assert plans[0].identity() != plans[1].identity()
 
 
 @given(content=st.binary(max_size=300), cuts=st.lists(st.integers(0, 300)), damage=st.integers(0, 400))

@@ -1,6 +1,5 @@
 """Stages of a folder against the model of the same folder, as the engine makes both."""
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stages_compute_the_bits_of_the_engines_model(family: str, dtype: Dtype, tmp_path: Path) -> None:
     build(family).save_pretrained(tmp_path / "model")
@@ -55,9 +54,12 @@ def test_the_number_format_of_rounded_weights_needs_all_layers(bits: int, dtype:
     round_weights(module, bits=bits)
     module.save_pretrained(tmp_path / "model")
     source = RecordedSource(tmp_path / "model")
-    assert decide(source, EngineConfig(model_dir=source.folder), CPU).dtype == dtype
+    config = EngineConfig(model_dir=source.folder)
+    assert decide(source, config, CPU).dtype == dtype
     assert {name.split(".")[2] for name in source.reads} == {"0", "1", "2", "3"}
-    assert max(len(list(group)) for _, group in itertools.groupby(source.reads)) == 1
+    known = len(source.reads)
+    assert decide(source, config, CPU).dtype == dtype
+    assert {name.split(".")[2] for name in source.reads[known:]} == {"0"}  # the family is looked at, not the format
 
 
 def test_a_family_without_a_proof_is_refused_by_name(tmp_path: Path) -> None:
