@@ -99,8 +99,7 @@ class SocketSource(TensorSource):
         self._rank_0 = rank_0
         self._lock = threading.Lock()
 
-    @property
-    def identity(self) -> str:
+    def identity(self, section: LayerRange | None = None) -> str:
         raise NotImplementedError("shares are not cached")
 
     def read_bytes(self, name: str, start: int, count: int) -> bytes:
