@@ -127,7 +127,7 @@ class FaultyExecutor(NullExecutor):
         super().__init__(**options)
         self.polls = polls
         self._faults = faults
-        self._num_calls = 0
+        self.num_calls = 0
         self.is_lost = False
         self.polls_left = 0
 
@@ -168,8 +168,8 @@ class FaultyExecutor(NullExecutor):
 
     def _fault(self) -> str:
         """Return "begin", "logits" or nothing. Raises StateLostError."""
-        fault = self._faults.get(self._num_calls, "")
-        self._num_calls += 1
+        fault = self._faults.get(self.num_calls, "")
+        self.num_calls += 1
         if self.is_lost:
             raise StateLostError("stage 1 is gone")
         if callable(fault):

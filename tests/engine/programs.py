@@ -5,7 +5,7 @@ A program is a list of steps:
     ("any", n)          n free tokens, printable             ("back", n, text)    take n tokens back, then force
     ("idle", n)         n steps without a change             ("fork", programs)   one fork a program, then the rest
     ("set", name, v)    ("append", name, v)                  ("wait", name)       until the variable is set
-    ("log", text)       ("fail", text)
+    ("log", text)       ("fail", text)                    ("crash", text) fails in `mid`
 """
 
 from collections.abc import Sequence
@@ -60,6 +60,8 @@ class Program(Guest):
             return _data(rest[0])[:1]
         if kind == "any":
             return PRINTABLE
+        if kind == "crash":
+            return str(rest[0])
         if kind == "back":
             return Splice(rest[0] + 1, tuple(encode(rest[1])))
         # Change nothing in this step: remove the last token and force the same token.

@@ -130,7 +130,7 @@ class ScriptedRuntime:
         self._sent: tuple[list[PostOp], list[PreOp], list[SeqId], list[MidOp], list[SeqId]] | None = None
         self.guesses = self.misses = 0
         """`guesses`: how often a guest was taken for calm. `misses`: how often the guest did not just go on."""
-        self._masks = b""
+        self._masks = bytearray()
 
     def instantiate(
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int
@@ -170,6 +170,8 @@ class ScriptedRuntime:
         freed: Sequence[SeqId],
     ) -> None:
         assert self._sent is None, "send_turn before recv_turn"
+        # Masks are valid until now.
+        self._masks[:] = bytes(len(self._masks))
         assert pre_ops or asked or ops or freed
         assert {op.id for op in post_ops} <= set(asked)
         assert not {op.clone_id for op in ops} & set(asked)
@@ -195,7 +197,7 @@ class ScriptedRuntime:
         go_on = {i for i, said in pre.items() if said.result == GO_ON and not said.error}
         go_on -= {i for i, said in post.items() if said.error or (said.result and said.result.stop)}
         mid = {}
-        self._masks = b""
+        self._masks = bytearray()
         for each in ops:
             bits = 0
             if each.id not in pre or each.id in go_on:

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ PROGRAMS: list[list[Any]] = [
     [("say", "z"), ("fail", "on purpose")],
     [("any", 2), ("wait", "never")],
     [("any", 30)],
+    [("any", 1), ("fork", [[("crash", "the parent")], [("force", "!"), ("any", 3)], [("any", 2)]]), ("any", 2)],
 ]  # fmt: skip
 
 
@@ -120,6 +122,46 @@ def test_with_few_pages_too() -> None:
         bench = Bench(executor(depth, num_pages=26), max_num_seqs=6)
         assert (bench.outcomes(requests()), bench.guests()) == expected
         assert bench.loop.num_preemptions
+
+
+@pytest.mark.parametrize(("depth", "calm_rounds"), [(1, 8), (2, 8), (2, 1), (3, 8)])
+def test_a_loss_at_any_moment_changes_nothing(depth: int, calm_rounds: int) -> None:
+    """The root's pre forces tokens, and mid changes the guests: a second call for the same token would be noticed."""
+    forks = [("fork", [[("crash", "the parent")], [("force", "!"), ("any", 1)], [("idle", 1), ("back", 2, "?")]])]
+    program = [("any", 1), *forks, ("force", "."), ("any", 1)]
+
+    def asked() -> list[dict[str, Any]]:
+        params = SamplingParams(seed=5)
+        plain = {"sampling": params, "score_from": 2, "limit": 14}
+        return [plain, *({"sampling": params, "controller": ControllerCall("program", program)} for _ in range(2))]
+
+    expected = reference(asked())
+    num_calls = 0
+    faulty = FaultyExecutor({})
+    while num_calls <= faulty.num_calls:
+        faulty = FaultyExecutor({num_calls: "lost"}, polls=1, depth=depth, num_pages=99, row=by_all_tokens)
+        bench = Bench(faulty, calm_rounds=calm_rounds)
+        assert (bench.outcomes(asked()), bench.guests()) == expected
+        num_calls += 1
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_nobody_reads_pages_of_a_failed_step(depth: int) -> None:
+    """The requests begin alike, and share the pages of the first."""
+    params = SamplingParams(seed=3, max_tokens=6, ignore_eos=True)
+
+    def asked() -> list[dict[str, Any]]:
+        return [{"prompt": encode("The same beginning, and " + end), "sampling": params} for end in ("a", "b", "c" * 9)]
+
+    expected, _ = reference(asked())
+    num_failed = 0
+    for call in range(20):
+        faulty = FaultyExecutor({call: "logits"}, depth=depth, num_pages=400, row=by_all_tokens)
+        for heard, wanted in zip(Bench(faulty, max_batch_tokens=12).outcomes(asked()), expected, strict=True):
+            failed = heard[()][0] is FinishReason.FAIL
+            assert failed or heard == wanted
+            num_failed += failed
+    assert num_failed >= 5
 
 
 @settings(max_examples=40, deadline=None)
