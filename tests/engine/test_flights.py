@@ -269,6 +269,8 @@ def test_a_request_that_kills_the_executor_each_time_fails_alone() -> None:
         assert isinstance(end, FinishEvent)
         assert type(end.error) is UnavailableError
         until_end(first)
+        while bench.loop._recovery.is_waiting:
+            time.sleep(0.01)
         end = until_end(bench.submit({"sampling": params}))[-1]
         assert isinstance(end, FinishEvent)
         assert end.error is None
