@@ -1,6 +1,7 @@
 """Links between two ends in this process."""
 
 import os
+import socket
 import threading
 import time
 
@@ -145,3 +146,14 @@ def test_an_address_that_is_taken(ends: Ends) -> None:
 def test_an_unknown_host(ends: Ends) -> None:
     with pytest.raises(UnreachableError, match="nowhere"):
         ends.link(StageAddress("nowhere.invalid", 1))
+
+
+def test_a_storm_of_strangers_while_the_stage_computes(ends: Ends) -> None:
+    """Nobody reads the events of the connections; heartbeats are answered nevertheless."""
+    server, peer, link = ends.joined()
+    for _ in range(3000):
+        socket.create_connection(("127.0.0.1", server.address.port)).close()
+    assert not link._group.wait(1.5)
+    server.send(peer, Attached(1, 0))
+    assert link.receive(5) == (Attached(1, 0), bytearray())
+    assert server.receive(0) is None

@@ -415,5 +415,6 @@ def monitor_of(socket_: "zmq.Socket[bytes]", context: Context, events: int) -> "
     socket_.monitor(endpoint, events)
     monitor = context.socket(zmq.PAIR)
     monitor.linger = 0
+    monitor.rcvhwm = 0  # with a bound, ZeroMQ's own thread would wait for whoever reads the events
     monitor.connect(endpoint)
     return monitor
