@@ -119,19 +119,19 @@ def engine(
 
 
 def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequence[str] | None) -> "list[Entry]":
-    from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
+    from aici_engine.cluster.headers import WEIGHT_BYTES
     from aici_cli.bench.engines.compare import OURS, Entry
     from aici_cli.bench.peers import default_peers, find_peer
     from aici_engine.native.cpu_levels import levels
 
     for dtype in dtypes or []:
-        if dtype not in (*WEIGHT_BITS, "none"):
-            raise NotFoundError(f"no dtype is called {dtype!r}", hint=f"dtypes: {', '.join(WEIGHT_BITS)}, none")
+        if dtype not in (*WEIGHT_BYTES, "none"):
+            raise NotFoundError(f"no dtype is called {dtype!r}", hint=f"dtypes: {', '.join(WEIGHT_BYTES)}, none")
     names = ["off", *(level.name for level in levels())]
     for level in kernels:
         if level not in ("", *names):
             raise NotFoundError(f"no kernels are called {level!r}", hint=f"kernels: {', '.join(names)}")
-    ours = [] if dtypes == ["none"] else dtypes or WEIGHT_BITS
+    ours = [] if dtypes == ["none"] else dtypes or WEIGHT_BYTES
     entries = [Entry(engine=OURS, form=dtype, kernels=level) for level in kernels for dtype in ours]
     for wanted in [] if peers == ["none"] else peers or default_peers("engines"):
         named, _, python = wanted.partition("=")

@@ -35,7 +35,7 @@ def quality(
     `same`: share of positions with the same most likely token. `greedy`: mean number of tokens until a greedy
     continuation differs.
     """
-    from aici_cli.bench.engines.bandwidth import WEIGHT_BITS
+    from aici_engine.cluster.headers import WEIGHT_BYTES
     from aici_cli.bench.engines.compare import PROSE
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine
@@ -43,7 +43,7 @@ def quality(
 
     folder = resolve_model(model, say=say)
     # EngineConfig rejects unknown dtypes.
-    wanted = dict.fromkeys(cast("Sequence[Dtype]", dtype) if dtype else WEIGHT_BITS)
+    wanted = dict.fromkeys(cast("Sequence[Dtype]", dtype) if dtype else WEIGHT_BYTES)
     configs = [
         EngineConfig(model_dir=folder, dtype=one, num_threads=threads, max_context=_WINDOW + _PROMPT) for one in wanted
     ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from aici_base.errors import UsageError
 from aici_engine.cluster.headers import ModelSizes, PartSize
-from aici_engine.cluster.plan import NodeInfo, PipelinePlan, PlanRequest, make_plan
+from aici_engine.cluster.plan import HOP_S, NodeInfo, PipelinePlan, PlanRequest, make_plan
 from aici_engine.model.stage_range import LayerRange
 
 MB = 1_000_000
@@ -202,7 +202,7 @@ def test_the_way_around_is_the_shortest() -> None:
     rtts = {pair: near.get(pair, 0.1) for pair in itertools.combinations("abcd", 2)}
     plan = make_plan(wanted(model(60)), nodes, driver="d", rtts=rtts)
     assert [name for name, *_ in ranges(plan)] in (["c", "a", "b", "d"], ["b", "a", "c", "d"])
-    assert plan.hops_s == pytest.approx(4 * (0.0006 + 0.0005))
+    assert plan.hops_s == pytest.approx(4 * (HOP_S + 0.0005))
 
 
 def test_nodes_keep_what_they_hold() -> None:

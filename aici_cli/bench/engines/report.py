@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from aici_cli.bench.engines.bandwidth import weight_bytes
 from aici_cli.bench.engines.compare import OURS, Plan, Result
+from aici_engine.cluster.headers import ModelSizes
 
 if TYPE_CHECKING:
     from aici_engine.config import Dtype
@@ -55,7 +55,8 @@ def costs(results: Sequence[Result], plan: Plan, bandwidth: float) -> list[dict[
             "error": result.error,
         }
         if result.entry.engine == OURS and plan.device == "cpu":
-            row["weight_bytes"] = weight_bytes(plan.model, cast("Dtype", result.entry.form))
+            sizes = ModelSizes.of(plan.model)
+            row["weight_bytes"] = sizes.read_bytes(sizes.whole, cast("Dtype", result.entry.form))
             row["limit_tokens_per_s"] = bandwidth / row["weight_bytes"]
         rows.append(row)
     return rows

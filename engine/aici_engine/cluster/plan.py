@@ -22,8 +22,11 @@ from aici_engine.cluster.headers import ModelSizes
 from aici_engine.config import Dtype
 from aici_engine.model.stage_range import LayerRange
 
-HOP_S: Final = 0.0006
-"""The time of a hop between two stages beside the network: messages, and waking the threads."""
+HOP_S: Final = 0.0004
+"""The time of a hop between two stages beside the network: messages, and waking processes. Measured with two stages on
+the loopback device, encrypted: 0.32 ms with 1 token, 0.46 ms with 16."""
+_OTHER_WORK: Final = 1.15
+"""The time of a stage, over the time of its matrices: attention, norms, sampling. Measured with the default model."""
 _MOST_PERMUTED: Final = 6
 _PS: Final = 10**12
 _UNBOUNDED: Final = 1 << 200
@@ -365,12 +368,13 @@ def _work_bytes(request: PlanRequest, part: LayerRange) -> int:
 def _speed(stages: Sequence[PlannedStage], hops_s: float, request: PlanRequest, batch: int) -> ExpectedSpeed:
     def times(rows: int) -> list[float]:
         return [
-            max(stage.read_s, rows * request.sizes.flops(stage.part) / stage.node.compute_rate(request.dtype))
+            _OTHER_WORK
+            * max(stage.read_s, rows * request.sizes.flops(stage.part) / stage.node.compute_rate(request.dtype))
             for stage in stages
         ]
 
     step_s = sum(times(batch)) + hops_s
-    num_flights = min(batch, len(stages) + 1) if len(stages) > 1 else 1
+    num_flights = min(batch, len(stages))
     in_flight = times(-(-batch // num_flights))
     all_flights_s = max(num_flights * max(in_flight), sum(in_flight) + hops_s)
     return ExpectedSpeed(batch, step_s, batch / step_s, batch / all_flights_s)

@@ -1,0 +1,48 @@
+"""A real stage takes the memory that the planner expects."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aici_engine.cluster.headers import ModelSizes
+from aici_engine.cluster.node_info import PROCESS_BYTES
+from aici_engine.cluster.plan import NodeInfo, PlanRequest, make_plan
+from aici_engine.config import EngineConfig
+from aici_engine.engine import Engine
+from aici_engine.request import Request
+from aici_engine.sampling_params import SamplingParams
+from tests.support.cli import AICI
+from tests.support.model import default_model_dir
+
+NUM_PAGES = 160
+
+
+def test_memory_is_right(tmp_path: Path) -> None:
+    nodes = [
+        NodeInfo(name="stage", budget_bytes=130_000_000, bytes_per_s=1e10),
+        NodeInfo(name="driver", budget_bytes=1 << 30, bytes_per_s=1e9),
+    ]
+    sizes = ModelSizes.of(default_model_dir())
+    request = PlanRequest(sizes=sizes, dtype="int8", num_pages=NUM_PAGES, max_num_seqs=8)
+    planned, driver = make_plan(request, nodes, driver="driver").stages
+    assert 10 < planned.part.num_layers < 20
+    command = [*AICI, "stage", "--model", str(default_model_dir()), "--token-file", str(tmp_path / "token")]
+    with subprocess.Popen([*command, "--threads", "1"], stdout=subprocess.PIPE, text=True) as stage:
+        try:
+            assert stage.stdout is not None
+            config = EngineConfig(
+                model_dir=default_model_dir(), dtype="int8", num_threads=1, num_pages=NUM_PAGES, max_num_seqs=8,
+                stages=(stage.stdout.readline().strip(),), cuts=(driver.part.first,), token_file=tmp_path / "token",
+            )  # fmt: skip
+            with Engine(config) as engine:
+                length = NUM_PAGES * 16 // 8 - 20
+                prompts = [[1 + number] + [200] * length for number in range(8)]
+                sampling = SamplingParams(max_tokens=4, ignore_eos=True)
+                for handle in [engine.submit(Request(prompt=prompt, sampling=sampling)) for prompt in prompts]:  # type: ignore[arg-type]
+                    assert handle.wait().error is None
+                status = dict(line.split(":", 1) for line in Path(f"/proc/{stage.pid}/status").read_text().splitlines())
+        finally:
+            stage.terminate()
+    resident = int(status["VmRSS"].split()[0]) * 1024
+    assert resident == pytest.approx(PROCESS_BYTES + planned.num_bytes(NUM_PAGES), rel=0.15)  # 3 % with packed weights in the cache
