@@ -45,4 +45,6 @@ def test_memory_is_right(tmp_path: Path) -> None:
         finally:
             stage.terminate()
     resident = int(status["VmRSS"].split()[0]) * 1024
-    assert resident == pytest.approx(PROCESS_BYTES + planned.num_bytes(NUM_PAGES), rel=0.15)  # 3 % with packed weights in the cache
+    assert resident == pytest.approx(
+        PROCESS_BYTES + planned.num_bytes(NUM_PAGES), rel=0.15
+    )  # 3 % with packed weights in the cache
