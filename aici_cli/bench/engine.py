@@ -119,9 +119,9 @@ def engine(
 
 
 def _entries(dtypes: Sequence[str] | None, kernels: Sequence[str], peers: Sequence[str] | None) -> "list[Entry]":
-    from aici_engine.cluster.headers import WEIGHT_BYTES
     from aici_cli.bench.engines.compare import OURS, Entry
     from aici_cli.bench.peers import default_peers, find_peer
+    from aici_engine.cluster.headers import WEIGHT_BYTES
     from aici_engine.native.cpu_levels import levels
 
     for dtype in dtypes or []:

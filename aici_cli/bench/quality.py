@@ -35,8 +35,8 @@ def quality(
     `same`: share of positions with the same most likely token. `greedy`: mean number of tokens until a greedy
     continuation differs.
     """
-    from aici_engine.cluster.headers import WEIGHT_BYTES
     from aici_cli.bench.engines.compare import PROSE
+    from aici_engine.cluster.headers import WEIGHT_BYTES
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine
     from aici_engine.store.resolve import resolve_model
