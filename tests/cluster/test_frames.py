@@ -31,6 +31,7 @@ from aici_engine.cluster.frames import (
     StepStates,
     TensorDigest,
     TensorPiece,
+    check_states,
     check_step,
     encode,
     pieces,
@@ -120,6 +121,16 @@ def test_a_step_out_of_bounds(bad: StepFrame, why: str) -> None:
 def test_token_ids_are_checked(token: int) -> None:
     with pytest.raises(FrameError, match="token id"):
         check_step(STEP, ids(18) + ids(1, token), IDS, mirror().num_held)
+
+
+def test_states_are_checked() -> None:
+    good = StepStates(3, 9, [(0, 1, 2), (1, 1, 2)])
+    check_states(good, bytes(24), epoch=3, num_stages=2, num_bytes=24)
+    later = msgspec.structs.replace(good, epoch=4)
+    half, twice = (msgspec.structs.replace(good, times=good.times[:1] * count) for count in (1, 2))
+    for bad, size in ((good, 23), (good, 28), (later, 24), (half, 24), (twice, 24)):
+        with pytest.raises(FrameError, match="out of bounds"):
+            check_states(bad, bytes(size), epoch=3, num_stages=2, num_bytes=24)
 
 
 @pytest.mark.parametrize(

@@ -402,6 +402,14 @@ def check_step(step: StepFrame, body: Buffer, limits: StepLimits, num_held: Call
         _require(min(ids) >= 0 and max(ids) < limits.vocab_size, "token id {} is out of range", max(ids))
 
 
+def check_states(states: StepStates, body: Buffer, *, epoch: int, num_stages: int, num_bytes: int) -> None:
+    """Raise FrameError for states that the driver's own kernels must not see. `num_bytes`: of the rows of the step."""
+    size = memoryview(body).nbytes
+    _require(states.epoch == epoch, "states are of epoch {}, not {}", states.epoch, epoch)
+    _require(size == num_bytes, "states have {} bytes, not {}", size, num_bytes)
+    _require([stage for stage, *_ in states.times] == list(range(num_stages)), "step has not passed all stages once")
+
+
 def _require(holds: bool, message: str, *values: int) -> None:
     if not holds:
         raise FrameError("a frame is out of bounds: " + message.format(*values))

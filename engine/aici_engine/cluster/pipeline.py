@@ -14,7 +14,7 @@ import torch
 
 from aici_base.errors import AiciError, UnavailableError
 from aici_engine.cluster.assembly import Assembly, Epoch
-from aici_engine.cluster.frames import StageLost, StepFailed, StepStates
+from aici_engine.cluster.frames import FrameError, StageLost, StepFailed, StepStates, check_states
 from aici_engine.cluster.link import LinkLostError
 from aici_engine.cluster.pipeline_times import PipelineTimes, StepSpan
 from aici_engine.cluster.stage_epoch import states_of
@@ -128,6 +128,12 @@ class PipelineExecutor(Executor):
         if isinstance(answer, StepFailed):
             raise answer.failure.error()
         near = epoch.near
+        num_rows = sent.num_tokens if near.part.num_layers else sum(chunk.num_logits for chunk in sent.step.chunks)
+        num_bytes = num_rows * near.hidden_size * near.states_dtype.itemsize
+        try:
+            check_states(answer, body, epoch=epoch.number, num_stages=len(epoch.links), num_bytes=num_bytes)
+        except FrameError as error:
+            raise self._lose(error) from error
         states = states_of(body, near)
         has_rows = len(states) > 0  # else there are no layers here, and no token has logits
         logits = near.run(epoch.storage, sent.step.chunks, states) if has_rows else torch.empty(0, near.vocab_size)

@@ -119,9 +119,7 @@ class TensorReceiver:
         view = memoryview(body).cast("B")
         if len(view) != min(TENSOR_PIECE_BYTES, tensor.num_bytes - self._filled):
             raise FrameError(f"a piece of {tensor.name} has {len(view)} bytes")
-        if not self._filled:
-            self._data = bytearray(tensor.num_bytes)
-        self._data[self._filled : self._filled + len(view)] = view
+        self._data += view  # grows with what arrives: a size that is a lie costs nothing
         self._digest.update(view)
         self._filled += len(view)
         if self._filled == tensor.num_bytes:
