@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from aici_base.errors import UsageError
-from aici_cli.output import print_json
+from aici_cli.output import print_json, say
 from aici_engine.config import DTYPE_HELP, DTYPES
 
 if TYPE_CHECKING:
@@ -114,7 +115,6 @@ def parse_node(text: str) -> "NodeInfo":
 
 def _sizes(model: str, dtype: str) -> "tuple[ModelSizes, Dtype]":
     """Return the sizes of the model's parts, and the format that `dtype` means."""
-    from pathlib import Path
 
     from aici_engine.cluster.headers import ModelSizes
     from aici_engine.store.resolve import resolve_model
@@ -195,3 +195,25 @@ def _print_plan(plan: "PipelinePlan", dtype: str, *, assumed: bool) -> None:
 
 def _gib(num_bytes: int) -> str:
     return f"{num_bytes / (1 << 30):.1f} GiB" if num_bytes >= 1 << 30 else f"{num_bytes / (1 << 20):.0f} MiB"
+
+
+@app.command()
+def token(
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token (default: cluster-token in the folder of settings).")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print the file of the cluster's token, and make the file if there is none. The token itself is not printed.
+
+    Machines with the same token are one cluster. Copy the file by a safe way, such as scp.
+    """
+    from aici_engine.cluster.token import ClusterToken, default_token_path
+
+    path = token_file or default_token_path()
+    found, is_new = ClusterToken.read_or_create(path)
+    if json:
+        print_json({"path": str(path), "cluster": found.cluster, "is_new": is_new})
+        return
+    print(path)
+    say(f"{'made a new token' if is_new else 'the token'} of cluster {found.cluster}")

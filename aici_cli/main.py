@@ -20,6 +20,7 @@ EXIT_BUG = 70
 EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "gguf", "numpy", "jinja2"), "engine"),
     **dict.fromkeys(("fastapi", "uvicorn", "zmq", "msgspec", "prometheus_client", "websockets"), "server"),
+    **dict.fromkeys(("ray", "zeroconf"), "cluster"),
     "ziglang": "build",
 }
 """Optional packages, and the extra that installs them."""

@@ -47,6 +47,9 @@ def join(
         str | None, typer.Option(metavar="HOST:PORT", help="Where servers connect to (default: any free port).")
     ] = None,
     name: Name = None,
+    discover: Annotated[
+        bool, typer.Option("--discover", help="Find the cluster on the local network (`aici serve --announce`).")
+    ] = False,
 ) -> None:
     """Join a cluster, and keep stages on this machine until Ctrl-C, SIGTERM or `aici node leave`.
 
@@ -56,6 +59,7 @@ def join(
     from aici_engine.cluster import ray_start
     from aici_engine.cluster.address import StageAddress
     from aici_engine.cluster.control_socket import socket_path
+    from aici_engine.cluster.discovery import discover as find_cluster
     from aici_engine.cluster.key_file import read_or_create_keys
     from aici_engine.cluster.node_daemon import NodeDaemon, NodeSettings
     from aici_engine.cluster.node_info import PROCESS_BYTES
@@ -66,6 +70,11 @@ def join(
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     path = token_file or default_token_path()
     token = ClusterToken.read(path)
+    if discover:
+        if head is not None:
+            raise UsageError("--discover finds the cluster's address: give no HOST:PORT with it")
+        say(f"looking for cluster {token.cluster}")
+        head = find_cluster(token.cluster)
     name = name or default_name()
     labels = dict(_label(text) for text in label or [])
     to_labels(name, "", labels)  # refuses what Ray does not take

@@ -81,6 +81,9 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where machines join (default: this machine's address, port 4243)."),
     ] = None,
+    announce: Annotated[
+        bool, typer.Option("--announce", help="Let machines find the cluster on the local network (mDNS).")
+    ] = False,
     nodes: Annotated[
         str | None,
         typer.Option(
@@ -122,6 +125,8 @@ def serve(
     model_dir = resolve_model(model, say=lambda line: _log.info("%s", line))
     if cluster_address is not None and not cluster:
         raise UsageError("--cluster-address needs --cluster")
+    if announce and not cluster:
+        raise UsageError("--announce needs --cluster")
     join_address = _join_address(cluster_address) if cluster else None
     config = ServerConfig(
         engine=EngineConfig(
@@ -163,7 +168,7 @@ def serve(
     _log.info("loading %s", config.name)
     with contextlib.ExitStack() as stack:
         if join_address is not None:
-            _start_head(stack, join_address, token_file)
+            _start_head(stack, join_address, token_file, announce=announce)
         run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url))
 
 
@@ -178,8 +183,9 @@ def _join_address(given: str | None) -> str:
     return given
 
 
-def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | None) -> None:
+def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | None, *, announce: bool) -> None:
     """Start the cluster's Ray on this machine, and say how other machines join."""
+    from aici_engine.cluster.discovery import announced
     from aici_engine.cluster.ray_head import RayHead
     from aici_engine.cluster.token import ClusterToken, default_token_path
 
@@ -189,6 +195,8 @@ def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | No
         _log.info("made a new cluster token: %s", path)
     _log.info("starting Ray at %s", address)
     stack.enter_context(RayHead(address, token)).wait_up()
+    if announce:
+        stack.enter_context(announced(address, token.cluster))
     _log.info("copy %s to the other machines; then, on each: aici node join %s --token-file FILE", path, address)
 
 

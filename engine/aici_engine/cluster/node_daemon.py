@@ -28,6 +28,8 @@ from aici_engine.cluster.node_messages import (
     KillStage,
     NodeReport,
     NoteRange,
+    Ping,
+    Pong,
     RunStage,
     StageReport,
     ToNode,
@@ -133,6 +135,8 @@ class NodeDaemon:
                     self._server.send(peer, self._report())
                 case PeerLost(peer):
                     self._peers.discard(peer)
+                case PeerFrame(peer, Ping(number)):
+                    self._server.send(peer, Pong(number))
                 case PeerFrame(peer, message):
                     self._take(message)
                     self._server.send(peer, self._report())

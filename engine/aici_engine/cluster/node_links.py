@@ -6,20 +6,29 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, Self
 
 from aici_base.errors import AiciError
 from aici_engine.cluster.address import StageAddress
+from aici_engine.cluster.frames import Refused
 from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.members import Member, Members
-from aici_engine.cluster.node_messages import AskReport, FromNode, NodeReport, ToNode, decode_from_node, timeless
+from aici_engine.cluster.node_messages import (
+    AskReport,
+    FromNode,
+    NodeReport,
+    Ping,
+    Pong,
+    ToNode,
+    decode_from_node,
+    timeless,
+)
 from aici_engine.cluster.token import ClusterToken
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _PINGS: Final = 5
-_REPORT_S: Final = 5.0
+_PONG_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -197,14 +206,8 @@ class _NodeLink:
             address = StageAddress.parse(self.member.address)
             link: StageLink[FromNode] = StageLink(group, address, decode_from_node, max_body_bytes=0)
             link.wait_ready()
-            _receive(link)  # the report that greets; the others are answers
-            times = [time.monotonic()]
-            for _ in range(_PINGS):
-                link.send(AskReport())
-                report = _receive(link)
-                times.append(time.monotonic())
-            self.rtt_s = min(after - before for before, after in pairwise(times))
-            self._take(report)
+            self.rtt_s = min(_round_trip_s(link, number) for number in range(_PINGS))
+            link.send(AskReport())
             self._serve(group, link)
         finally:
             with self._lock:
@@ -222,24 +225,27 @@ class _NodeLink:
                     link.receive(0)
                 return
             while (received := link.receive(0)) is not None:
-                self._take(_checked(received.message))
+                self._take(received.message)
             group.wait(None)
 
-    def _take(self, report: NodeReport) -> None:
+    def _take(self, message: FromNode) -> None:
+        match message:
+            case NodeReport():
+                self._take_report(message)
+            case Refused(failure):
+                raise failure.error()
+
+    def _take_report(self, report: NodeReport) -> None:
         is_news = self.lost_at is not None or self.report is None or timeless(self.report) != timeless(report)
         self.report, self.lost_at, self.trouble = report, None, ""
         if is_news:
             self.changed()
 
 
-def _receive(link: "StageLink[FromNode]") -> NodeReport:
-    received = link.receive(_REPORT_S)
-    if received is None:
-        raise LinkLostError(f"the node at {link.address.endpoint} does not answer")
-    return _checked(received.message)
-
-
-def _checked(message: FromNode) -> NodeReport:
-    if isinstance(message, NodeReport):
-        return message
-    raise message.failure.error()
+def _round_trip_s(link: "StageLink[FromNode]", number: int) -> float:
+    begin = time.monotonic()
+    link.send(Ping(number))
+    while (received := link.receive(_PONG_S)) is not None:
+        if received.message == Pong(number):
+            return time.monotonic() - begin
+    raise LinkLostError(f"the node at {link.address.endpoint} does not answer")

@@ -1,7 +1,8 @@
 """The messages between a driver and a node daemon.
 
-    driver -> node daemon     AskReport, RunStage, KillStage, EndStage, NoteRange
-    node daemon -> driver     NodeReport, after the greeting, as the answer to each message, and after each change
+    driver -> node daemon     AskReport, Ping, RunStage, KillStage, EndStage, NoteRange
+    node daemon -> driver     NodeReport, after the greeting, as the answer to each message, and after each change;
+                              Pong, as the answer to Ping
 
 A daemon starts a stage by name alone: its command line, its models and its memory are the daemon's own.
 """
@@ -19,7 +20,17 @@ _MAX_STAGES: Final = 64
 
 
 class AskReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ask"):
-    """Only ask for a NodeReport: measures the round trip."""
+    """Answered by a NodeReport."""
+
+
+class Ping(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ping"):
+    """Measures a round trip; answered by Pong."""
+
+    number: Count
+
+
+class Pong(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="pong"):
+    number: Count
 
 
 class RunStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="run"):
@@ -83,8 +94,8 @@ class NodeReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     stages: Annotated[list[StageReport], Meta(max_length=_MAX_STAGES)]
 
 
-ToNode: TypeAlias = AskReport | RunStage | KillStage | EndStage | NoteRange
-FromNode: TypeAlias = NodeReport | Refused
+ToNode: TypeAlias = AskReport | Ping | RunStage | KillStage | EndStage | NoteRange
+FromNode: TypeAlias = NodeReport | Pong | Refused
 
 decode_to_node: Final[Callable[[Buffer], ToNode]] = frames.decoder(ToNode)
 decode_from_node: Final[Callable[[Buffer], FromNode]] = frames.decoder(FromNode)
