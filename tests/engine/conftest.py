@@ -34,6 +34,13 @@ def engine(tiny_model: Path) -> Iterator[Engine]:
         assert engine.get_stats()["cache_usage"] == 0.0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if int(os.environ.get("AICI_TEST_STAGES", "0")):
+        for item in items:
+            if item.get_closest_marker("one_process") is not None:
+                item.add_marker(pytest.mark.skip("AICI_TEST_STAGES divides all models"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def staged_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEngines | None]:
     """With AICI_TEST_STAGES=N, every engine runs its model in N stages besides the driver, with AICI_TEST_DEPTH steps

@@ -295,9 +295,13 @@ def configure(folder: Path, **options: Any) -> None:
     [
         (drop_a_tensor, r"1 tensors are missing.*layers\.1\.mlp\.up_proj"),
         (lambda folder: configure(folder, num_hidden_layers=3), r"9 tensors are missing.*layers\.2"),
-        (lambda folder: configure(folder, intermediate_size=48), r"6 tensors.*wrong shape.*down_proj"),
+        (lambda folder: configure(folder, intermediate_size=48), r"\d tensors.*wrong shape.*down_proj"),
         (lambda folder: configure(folder, hidden_size="big"), "hidden_size"),
-        (lambda folder: configure(folder, model_type="x", auto_map={"AutoConfig": "a.B"}), "custom code"),
+        pytest.param(
+            lambda folder: configure(folder, model_type="x", auto_map={"AutoConfig": "a.B"}),
+            "custom code",
+            marks=pytest.mark.one_process,
+        ),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99), "header"),
         (lambda folder: (folder / "generation_config.json").write_text('{"eos_token_id": "x"}'), "'x'"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), r"not a tokenizer\.json"),
@@ -313,6 +317,7 @@ def test_a_broken_model_is_refused_with_what_is_wrong(
         Engine(EngineConfig(model_dir=folder))
 
 
+@pytest.mark.one_process
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AiciError, match="cannot be loaded"):
         Engine(EngineConfig(model_dir=tmp_path))

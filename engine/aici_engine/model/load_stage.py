@@ -52,13 +52,17 @@ def describe(source: TensorSource) -> ModelFacts:
     """Return the facts of a model without reading a tensor. Raises UsageError if the configuration is no decoder's."""
     whole = _config(source)
     config = whole.get_text_config(decoder=True)
+    try:
+        eos_tokens = eos_tokens_of(source.generation_config, whole)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"generation_config.json cannot be loaded: {error}") from error
     return ModelFacts(
         name=_class_of(whole).__name__,
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
         context=context_of(config),
-        eos_tokens=in_vocabulary(eos_tokens_of(source.generation_config, whole), config.vocab_size),
+        eos_tokens=in_vocabulary(eos_tokens, config.vocab_size),
         tied=bool(config.tie_word_embeddings),
         different_layers=layer_range.different_layers(config),
     )
@@ -175,7 +179,10 @@ def _config(source: TensorSource) -> Any:
         )
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise UsageError(f"config.json names the model type {kind!r}, which transformers does not know")
-    return transformers.CONFIG_MAPPING[kind].from_dict(dict(source.config))
+    try:
+        return transformers.CONFIG_MAPPING[kind].from_dict(dict(source.config))
+    except Exception as error:  # transformers raises many types for a broken configuration
+        raise UsageError(f"config.json cannot be loaded: {error}") from error
 
 
 def _class_of(config: Any) -> Any:
