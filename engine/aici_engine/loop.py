@@ -139,6 +139,10 @@ class Loop:
 
     def run(self) -> None:
         """Run until `stop`. An error beyond a single sequence fails all requests, later requests included."""
+        with contextlib.closing(self._executor):
+            self._run()
+
+    def _run(self) -> None:
         try:
             while not self._stopping:
                 self._read_inbox()
@@ -160,7 +164,6 @@ class Loop:
             self._inbox.get()()
         self._live.end_all(FinishReason.ABORT)
         self._live.talk(self._session.round, [])
-        self._executor.close()
 
     def _read_inbox(self) -> None:
         """Run all commands. With nothing to compute and nothing to wait for, wait for a command.

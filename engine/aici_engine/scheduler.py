@@ -68,11 +68,10 @@ class StepPlan:
 
 class Scheduler:
     """Owns the waiting and the running sequences, both oldest first, and their pages. Used by the engine's thread
-    alone. `held`: see above.
+    alone. Held requests: see above.
 
     `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `depth`: steps in flight
-    at a time. `num_preemptions` and
-    `num_reused` (prompt tokens that were in the cache) count since the engine started.
+    at a time. `num_preemptions` and `num_reused` (prompt tokens that were in the cache) count since the engine started.
     """
 
     def __init__(

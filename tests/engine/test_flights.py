@@ -136,13 +136,37 @@ def test_a_loss_at_any_moment_changes_nothing(depth: int, calm_rounds: int) -> N
         return [plain, *({"sampling": params, "controller": ControllerCall("program", program)} for _ in range(2))]
 
     expected = reference(asked())
-    num_calls = 0
-    faulty = FaultyExecutor({})
-    while num_calls <= faulty.num_calls:
-        faulty = FaultyExecutor({num_calls: "lost"}, polls=1, depth=depth, num_pages=99, row=by_all_tokens)
+    call, num_calls = 0, 1
+    while call <= num_calls:
+        faulty = FaultyExecutor({call: "lost"}, polls=1, depth=depth, num_pages=99, row=by_all_tokens)
         bench = Bench(faulty, calm_rounds=calm_rounds)
         assert (bench.outcomes(asked()), bench.guests()) == expected
-        num_calls += 1
+        call, num_calls = call + 1, faulty.num_calls
+
+
+@pytest.mark.parametrize("deed", ["replace_runtime", "kill_runtime"])
+def test_a_runtime_that_goes_at_any_moment_costs_only_its_requests(deed: str) -> None:
+    program = [("any", 1), ("fork", [[("any", 1)], [("any", 2)], [("any", 3)]]), ("any", 1)]
+
+    def asked() -> list[dict[str, Any]]:
+        params = SamplingParams(seed=5)
+        return [
+            {"sampling": params, "limit": 14},
+            {"sampling": params, "controller": ControllerCall("program", program)},
+        ]
+
+    [plain, _], _ = reference(asked())
+
+    def run(call: int) -> int:
+        """Return the number of calls."""
+        faulty = FaultyExecutor({call: lambda: getattr(bench, deed)()}, depth=2, row=by_all_tokens)
+        bench = Bench(faulty)
+        assert bench.outcomes(asked())[0] == plain
+        return faulty.num_calls
+
+    call = 0
+    while call <= run(call):
+        call += 1
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -164,7 +188,7 @@ def test_nobody_reads_pages_of_a_failed_step(depth: int) -> None:
     assert num_failed >= 5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), depth=st.integers(1, 3))
 def test_faults_cost_only_the_requests_of_a_failed_step(data: st.DataObject, depth: int) -> None:
     """Losses change nothing. A failed or aborted request ends once; all others are as without faults."""
