@@ -15,14 +15,14 @@ from pathlib import Path
 
 from tests.support import netns
 from tests.support.cli import AICI
-from tests.support.faults import anonymous_bytes, named
+from tests.support.faults import anonymous_bytes, named, put_first
 from tests.support.pipelines import Outcome, Pipeline, request, together
 from tests.support.random_llama import write_random_llama
 
 _MIB = 1 << 20
 _CONTEXT, _SEQUENCES = 512, 2
 _PARTS_MIB = (700, 600, 560)
-_STAGE_MIB, _DRIVER_MIB = 350, 900
+_STAGE_MIB, _DRIVER_MIB = 350, 600
 """For the processes beside weights, cache and scratch memory; the driver has an engine, a server and a runtime."""
 _RATE = """
 from aici_engine.cluster.node_info import describe_node
@@ -33,6 +33,7 @@ print(describe_node(memory_bytes=None, num_threads=1).bytes_per_s)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="a folder; default: a random Llama of 1.5 GB")
+    parser.add_argument("--real-time", action="store_true", help="before all other processes, as on a quiet machine")
     args = parser.parse_args()
     if reason := netns.missing():
         print(reason, file=sys.stderr)
@@ -43,12 +44,12 @@ def main() -> int:
         if args.model is None:
             print(f"the model has {write_random_llama(model):,} bytes")
         with netns.Network() as network:
-            _run(network, model, folder)
+            _run(network, model, folder, real_time=args.real_time)
     return 0
 
 
-def _run(network: netns.Network, model: Path, folder: Path) -> None:
-    rate = sorted(_measured_rate() for _ in range(3))[1]
+def _run(network: netns.Network, model: Path, folder: Path, *, real_time: bool) -> None:
+    rate = sorted(_measured_rate(real_time) for _ in range(3))[1]
     nodes = [f"--node={name}={mib}MiB:{rate / 1e9:.2f}GB/s" for name, mib in zip("abc", _PARTS_MIB, strict=True)]
     sizes = [f"--context={_CONTEXT}", f"--sequences={_SEQUENCES}", "--dtype=bfloat16"]
     print(subprocess.run([*AICI, "cluster", "plan", str(model), *nodes, *sizes], capture_output=True, text=True).stdout)
@@ -65,7 +66,15 @@ def _run(network: netns.Network, model: Path, folder: Path) -> None:
     print(f"limits of the machines: {[limit // _MIB for limit in limits]} MiB, load {os.getloadavg()[0]:.1f}")
     began = time.monotonic()
     serve_args = ("--dtype", "bfloat16", "--max-context", str(_CONTEXT), "--max-num-seqs", str(_SEQUENCES))
-    pipeline = Pipeline(network, model, folder, cuts, serve_args=serve_args, memory_bytes=limits)
+    pipeline = Pipeline(
+        network,
+        model,
+        folder,
+        cuts,
+        serve_args=serve_args,
+        memory_bytes=limits,
+        stage_memory=tuple(f"{mib + _STAGE_MIB}MiB" for mib in _PARTS_MIB[:-1]),
+    )
     print(f"ready after {time.monotonic() - began:.1f} s")
     for number, stage in enumerate(pipeline.stages):
         peak = stage.machine.memory_peak_bytes() // _MIB
@@ -73,6 +82,9 @@ def _run(network: netns.Network, model: Path, folder: Path) -> None:
     [engine] = named(pipeline, "aici-engine")
     print(f"driver: the engine holds {anonymous_bytes(engine) // _MIB} MiB, ", end="")
     print(f"machine's peak {pipeline.driver.memory_peak_bytes() // _MIB} MiB")
+    if real_time:
+        for pid in (engine, *(stage.process.pid for stage in pipeline.stages)):
+            put_first(pid)
     for number in range(2):
         [outcome] = asyncio.run(together(pipeline.server.url, [request("schema", number)]))
         _say(outcome)
@@ -88,8 +100,8 @@ def _say(outcome: Outcome) -> None:
         print(f"  between texts: median {1000 * gaps[len(gaps) // 2]:.0f} ms, load {os.getloadavg()[0]:.1f}")
 
 
-def _measured_rate() -> float:
-    argv = [sys.executable, "-P", "-c", _RATE]
+def _measured_rate(real_time: bool) -> float:
+    argv = [*(["chrt", "-f", "10"] if real_time else []), sys.executable, "-P", "-c", _RATE]
     return float(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 

@@ -122,7 +122,8 @@ class Pipeline:
     serve_args: tuple[str, ...] = ()
     stage_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    memory_bytes: tuple[int | None, ...] = ()
+    memory_bytes: tuple[int | None, ...] = ()  # limits of the machines, the driver's last
+    stage_memory: tuple[str, ...] = ()
     stages: list[StageRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -133,6 +134,7 @@ class Pipeline:
             machine = self.network.machine(f"stage{number}", memory_bytes=limits[number])
             args = ["--model", str(self.model), "--token-file", str(self.token_file), *self.stage_args]
             args += ["--key-file", str(self.folder / f"key{number}")]
+            args += ["--memory", self.stage_memory[number]] if self.stage_memory else []
             self.stages.append(StageRun(machine, args, self.env, relayed=self.relayed))
         self.driver = self.network.machine("driver", memory_bytes=limits[-1])
         self.server = self.serve()

@@ -16,6 +16,12 @@ def available_bytes(root: Path = Path("/")) -> int:
     return max(0, min([available, *_group_limits(root)]))
 
 
+def resident_bytes() -> int:
+    """Return the memory that this process has allocated and holds, without pages of files."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) * 1024
+
+
 def _group_limits(root: Path) -> Iterator[int]:
     """Yield what the memory limits of this process's control groups leave, for every group up to the root."""
     groups = root / "sys/fs/cgroup"

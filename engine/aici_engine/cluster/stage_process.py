@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aici_base.errors import InUseError
-from aici_engine.cache.memory import available_bytes
+from aici_engine.cache.memory import available_bytes, resident_bytes
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.frames import (
     Buffer,
@@ -154,6 +154,7 @@ def own_facts(*, device: str, memory_bytes: int | None) -> StageFacts:
     """Return the facts of this process. `memory_bytes`: `None` takes a share of what is free."""
     import torch
 
-    free = available_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0]
+    # A budget leaves room for a process. This process runs already: its memory is not free any more.
+    free = available_bytes() + resident_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0]
     memory = budget(free, memory_bytes=memory_bytes)
     return StageFacts(os.getpid(), library.describe().level, device, torch.get_num_threads(), memory, epoch=0)
