@@ -105,7 +105,8 @@ class LinkGroup:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until a link has a frame or is lost, or `wake` was called. Return False after `timeout_s`.
 
-        A lost link makes all calls return at once until it is closed.
+        Call `receive(0)` of each link and server before, until nothing is left. A lost link makes all calls return at
+        once until the link is closed.
         """
         ready = dict(self.poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000)))
         if self._wake_fd in ready:
@@ -120,8 +121,8 @@ class LinkGroup:
         """Raise UsageError for an address in public that would be used without encryption."""
         if self.insecure and not address.is_private:
             raise UsageError(
-                f"{address.endpoint} is not an address of this machine or of a private network",
-                hint="without encryption, use a private address; or do not give --insecure",
+                f"{address.endpoint} is in public, and the connection would not be encrypted",
+                hint="start the stage without --insecure, and use its whole address, with #KEY",
             )
 
     def hello(self, *, answers: bytes = b"") -> frames.Hello:
@@ -176,7 +177,7 @@ class StageLink(Generic[Message]):
 
     The constructor begins to connect, and returns at once; `wait_ready` waits. `decode`: of the peer's messages
     (`frames.decoder`). `max_body_bytes`: the most bytes of a body from the peer. `on_lost` is called once when the
-    connection is lost, on a thread of the link, which sleeps until something happens to the connection.
+    connection is lost: by a thread of the link, which otherwise sleeps, or within a call of the owner.
 
     Raises UsageError for an address that does not go with `insecure`, and UnreachableError for an unknown host.
     """
@@ -197,7 +198,7 @@ class StageLink(Generic[Message]):
         if (address.key is None) != group.insecure:
             raise UsageError(
                 f"the address {address.endpoint} has {'no' if address.key is None else 'a'} key",
-                hint="both sides must be started with --insecure, or both without it",
+                hint="use the whole address that the stage prints; start all stages with --insecure, or none",
             )
         self.address = address
         self.peer_name = ""
