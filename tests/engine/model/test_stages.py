@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as tf
 
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import Dtype
+from aici_engine.model import layer_range
 from aici_engine.model.huggingface_stage import HuggingFaceStage
 from aici_engine.model.load import align, load_model
 from aici_engine.model.load_stage import describe, load_stage, stage_tensors
@@ -19,7 +21,29 @@ from aici_engine.model.stage_model import LayerRange
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.step_input import Chunk
-from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, build, pool, sequences
+from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, SMALL, build, pool, sequences
+
+EXPERTS: dict[str, Any] = {
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+FURTHER_FAMILIES: dict[str, dict[str, Any]] = {
+    "Qwen2Moe": {**EXPERTS, "mlp_only_layers": [0]},
+    "Qwen3Moe": {**EXPERTS, "mlp_only_layers": [1], "head_dim": 16},
+    "Olmo": {},
+    "Olmoe": EXPERTS,
+    "Cohere": {},
+    "Cohere2": {"sliding_window": 6, "head_dim": 16},
+    "Starcoder2": {"sliding_window": 6},
+    "Glm": {"head_dim": 16},
+    "Glm4": {"head_dim": 16},
+    "Helium": {"head_dim": 16},
+    "Exaone4": {"sliding_window": 6, "sliding_window_pattern": 2},
+}
+"""Families of stages that `test_models.py` does not have."""
 
 
 class RecordedSource(FolderSource):
@@ -111,12 +135,33 @@ def run_whole(model: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stages_compute_the_bits_of_the_whole_model(family: str, dtype: Dtype, by: str, tmp_path: Path) -> None:
     build(family).save_pretrained(tmp_path)
-    kernel = PagedKernel(pool()) if by == "kernel" else None
-    whole = load_model(tmp_path, dtype=dtype, kernel=kernel)
+    compare(tmp_path, dtype, PagedKernel(pool()) if by == "kernel" else None)
+
+
+@pytest.mark.parametrize("family", FURTHER_FAMILIES)
+def test_stages_of_further_families_compute_the_bits_of_the_whole_model(family: str, tmp_path: Path) -> None:
+    config = getattr(tf, f"{family}Config")(**{**SMALL, **FURTHER_FAMILIES[family]})
+    torch.manual_seed(5)
+    module = getattr(tf, f"{family}ForCausalLM")(config).eval()
+    for parameter in module.parameters():
+        if parameter.dim() == 1:
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    module.save_pretrained(tmp_path)
+    compare(tmp_path, "float32", None)
+
+
+def test_all_families_that_are_not_refused_are_compared() -> None:
+    tested = {type(build(family)).__name__ for family in FAMILIES}
+    assert tested | {f"{family}ForCausalLM" for family in FURTHER_FAMILIES} == layer_range.FAMILIES
+
+
+def compare(folder: Path, dtype: Dtype, kernel: PagedKernel | None) -> None:
+    """Compare two, three and four stages with the whole model, and what a stage reads with `stage_tensors`."""
+    whole = load_model(folder, dtype=dtype, kernel=kernel)
     align(whole.module)
     wanted = run_whole(whole)
     num_layers = len(whole.layers)
-    assert describe(FolderSource(tmp_path)).num_layers == num_layers
+    assert describe(FolderSource(folder)).num_layers == num_layers
     for parts in (
         ranges(num_layers, [1]),
         ranges(num_layers, [1, num_layers - 1]),
@@ -124,10 +169,9 @@ def test_stages_compute_the_bits_of_the_whole_model(family: str, dtype: Dtype, b
     ):
         stages = []
         for part in parts:
-            source = RecordedSource(tmp_path)
+            source = RecordedSource(folder)
             stages.append(load_stage(source, part, dtype=dtype, kernel=kernel))
             assert sorted(source.reads) == stage_tensors(source, part)
             assert stages[-1].layers == whole.layers[part.first : part.last]
-        got = run_stages(stages)
-        for one, other in zip(wanted, got, strict=True):
+        for one, other in zip(wanted, run_stages(stages), strict=True):
             assert torch.equal(one, other)

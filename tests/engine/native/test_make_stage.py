@@ -11,7 +11,7 @@ from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.load_stage import describe
 from aici_engine.model.quantize import round_weights
 from aici_engine.model.tensor_source import FolderSource
-from aici_engine.native.backend import decide, make_model, make_stage
+from aici_engine.native.backend import StageSpec, decide, make_model, make_stage
 from aici_engine.native.supported import FAMILIES as NATIVE_CLASSES
 from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, build, falcon
 from tests.engine.model.test_stages import RecordedSource, ranges, run_stages, run_whole
@@ -27,17 +27,34 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stages_compute_the_bits_of_the_engines_model(family: str, dtype: Dtype, tmp_path: Path) -> None:
-    build(family).save_pretrained(tmp_path / "model")
-    config = EngineConfig(model_dir=tmp_path / "model", dtype=dtype, num_threads=2)
+    is_native = compare(family, dtype, tmp_path).backend == "native"
+    assert is_native == (
+        describe(FolderSource(tmp_path / "model")).name in NATIVE_CLASSES and family != "llama-head-dim"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt2", "mixtral"])
+def test_stages_without_kernels_do_so_too(
+    family: str, dtype: Dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AICI_NATIVE", "off")
+    assert compare(family, dtype, tmp_path).backend == "torch"
+
+
+def compare(family: str, dtype: Dtype, folder: Path) -> StageSpec:
+    """Compare two and four stages with the engine's model."""
+    build(family).save_pretrained(folder / "model")
+    config = EngineConfig(model_dir=folder / "model", dtype=dtype, num_threads=2)
     wanted = run_whole(make_model(config, CPU))
     source = FolderSource(config.model_dir)
     spec = decide(source, config, CPU)
-    assert (spec.backend == "native") == (describe(source).name in NATIVE_CLASSES and family != "llama-head-dim")
     num_layers = describe(source).num_layers
     for parts in (ranges(num_layers, [1]), ranges(num_layers, [1], empty_ends=True)):
         got = run_stages([make_stage(source, part, spec) for part in parts])
         for one, other in zip(wanted, got, strict=True):
             assert torch.equal(one, other)
+    return spec
 
 
 def test_the_number_format_of_float_weights_is_decided_by_one_layer(tmp_path: Path) -> None:
