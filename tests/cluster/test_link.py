@@ -62,7 +62,7 @@ def test_a_server_that_is_closed_is_lost_for_the_link(ends: Ends) -> None:
     began = time.monotonic()
     with pytest.raises(LinkLostError, match="is lost"):
         link.receive(5)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert wait_until(lambda: lost == [link.lost], 5)
     with pytest.raises(LinkLostError, match="is lost"):
         link.send(Detach(1))

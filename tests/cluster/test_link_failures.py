@@ -68,7 +68,7 @@ def test_a_killed_stage_is_noticed_at_once(ends: Ends, stage: Any, is_busy: bool
     if is_busy:
         link.send(Detach(1), bytes(_BODY))
     stage.kill()
-    assert seconds_until_lost(link) < 0.3
+    assert seconds_until_lost(link) < 0.7
 
 
 def test_a_killed_driver_is_noticed_at_once(stage: Any, token_file: Path) -> None:
@@ -78,14 +78,14 @@ def test_a_killed_driver_is_noticed_at_once(stage: Any, token_file: Path) -> Non
         driver.kill()
         began = time.monotonic()
         assert stage.stdout.readline() == "lost\n"
-        assert time.monotonic() - began < 0.3
+        assert time.monotonic() - began < 0.7
 
 
 def test_a_stage_that_stands_still_is_lost(ends: Ends, stage: Any) -> None:
     link = ends.link(stage.address)
     link.wait_ready()
     stage.send_signal(signal.SIGSTOP)
-    assert 0.5 < seconds_until_lost(link) < 2
+    assert 0.5 < seconds_until_lost(link) < 5
 
 
 def test_a_driver_that_stands_still_is_lost(stage: Any, token_file: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_driver_that_stands_still_is_lost(stage: Any, token_file: Path) -> Non
         driver.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         assert stage.stdout.readline() == "lost\n"
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 15
 
 
 def test_half_open(ends: Ends, stage: Any) -> None:
@@ -107,10 +107,10 @@ def test_half_open(ends: Ends, stage: Any) -> None:
         link.send(Detach(1), bytes(100))
         assert link.receive(5) is not None
         relay.stall()
-        assert 0.5 < seconds_until_lost(link) < 2
+        assert 0.5 < seconds_until_lost(link) < 5
         began = time.monotonic()
         assert stage.stdout.readline() == "lost\n"
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 15
 
 
 def test_a_new_link_after_a_loss(ends: Ends, stage: Any) -> None:
@@ -119,7 +119,7 @@ def test_a_new_link_after_a_loss(ends: Ends, stage: Any) -> None:
         link = ends.link(address)
         link.wait_ready()
         relay.cut()
-        assert seconds_until_lost(link) < 1
+        assert seconds_until_lost(link) < 5
         time.sleep(0.5)
         assert relay.counts()["accepted"] == 1  # nothing connects by itself
         link.close()
