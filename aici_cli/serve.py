@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -193,6 +194,8 @@ def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | No
     token, is_new = ClusterToken.read_or_create(path)
     if is_new:
         _log.info("made a new cluster token: %s", path)
+    if os.geteuid() == 0:
+        _log.warning("Ray runs as root here, and whoever has the cluster's token may run programs as this user")
     _log.info("starting Ray at %s", address)
     stack.enter_context(RayHead(address, token)).wait_up()
     if announce:
