@@ -10,11 +10,11 @@ import pytest
 from aici_base.errors import UnavailableError, UnreachableError, UsageError
 from aici_engine.cluster import frames
 from aici_engine.cluster.address import StageAddress
-from aici_engine.cluster.frames import Attached, Detach, StepStates
+from aici_engine.cluster.frames import Attached, Detach, StepStates, ToStage
 from aici_engine.cluster.link import LinkLostError
-from aici_engine.cluster.link_server import KeyPair, PeerFrame, PeerLost
+from aici_engine.cluster.link_server import KeyPair, PeerFrame, PeerLost, StageServer
 from aici_engine.cluster.token import ClusterToken
-from tests.cluster.link_ends import ATTACH, Ends, meet
+from tests.cluster.link_ends import ANY_PORT, ATTACH, Ends, meet
 from tests.support.processes import wait_until
 
 
@@ -139,8 +139,12 @@ def test_addresses_in_public_need_encryption(ends: Ends) -> None:
 
 def test_an_address_that_is_taken(ends: Ends) -> None:
     server = ends.server()
+    group = ends.group(role="stage")
     with pytest.raises(UnavailableError, match="in use"):
-        ends.server(server.address)
+        StageServer(group, server.address, frames.decode_to_stage, max_body_bytes=0)
+    for _ in range(2):  # the group can still listen, with several servers
+        other: StageServer[ToStage] = StageServer(group, ANY_PORT, frames.decode_to_stage, max_body_bytes=0)
+        meet(other, ends.link(other.address))
 
 
 def test_an_unknown_host(ends: Ends) -> None:
@@ -156,4 +160,14 @@ def test_a_storm_of_strangers_while_the_stage_computes(ends: Ends) -> None:
     assert not link._group.wait(1.5)
     server.send(peer, Attached(1, 0))
     assert link.receive(5) == (Attached(1, 0), bytearray())
+    assert server.receive(0) is None
+
+
+def test_without_the_thread_that_decides_nobody_may_connect(ends: Ends) -> None:
+    group = ends.group(role="stage")
+    group.authenticates = True  # a lie
+    server: StageServer[ToStage] = StageServer(group, ANY_PORT, frames.decode_to_stage, max_body_bytes=0)
+    link = ends.link(server.address, connect_s=1)
+    with pytest.raises(LinkLostError):
+        link.wait_ready(1)
     assert server.receive(0) is None

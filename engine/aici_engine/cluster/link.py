@@ -85,6 +85,8 @@ class LinkGroup:
         self.role: Role = role
         self.name = name
         self.insecure = insecure
+        self.authenticates = False
+        """Whether the group has a thread that decides who may connect to its servers."""
         self.context: Context = zmq.Context()
         self.poller = zmq.Poller()
         self._owners: list[Closable] = []

@@ -81,7 +81,7 @@ PeerEvent: TypeAlias = PeerJoined | PeerFrame[Message] | PeerLost
 
 
 class StageServer(Generic[Message]):
-    """Listens for peers. A context manager; used by one thread. A group has one server at most.
+    """Listens for peers. A context manager; used by one thread.
 
     `listen`: an address without a key; port 0 takes a free port. `keys`: the key pair; a new one if not given, and then
     the address changes with every start. `decode`: of the peers' messages (`frames.decoder`). `max_body_bytes`: the
@@ -116,7 +116,9 @@ class StageServer(Generic[Message]):
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, round(handshake_s * 1000))
         keys = keys or KeyPair.new()
         if not group.insecure:
-            self._accept_only(group.token.client_keys()[0])
+            _authenticate_in(group)
+            self._socket.zap_domain = _DOMAIN
+            self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer, nobody may connect
             self._socket.curve_server = True
             self._socket.curve_publickey, self._socket.curve_secretkey = map(z85.encode, keys)
         self._monitor = monitor_of(self._socket, group.context, zmq.EVENT_DISCONNECTED)
@@ -210,13 +212,6 @@ class StageServer(Generic[Message]):
         if self._peers.pop(peer.identity, None) is not None:
             self._events.append(PeerLost(peer))
 
-    def _accept_only(self, client_key: bytes) -> None:
-        handler = self._group.context.socket(zmq.REP)
-        handler.linger = 0
-        handler.bind("inproc://zeromq.zap.01")
-        self._socket.zap_domain = _DOMAIN
-        threading.Thread(target=_authenticate, args=(handler, client_key), name="aici-zap", daemon=True).start()
-
     def close(self) -> None:
         """Stop to listen, and close all connections. Idempotent."""
         if self._socket.closed:
@@ -231,6 +226,18 @@ class StageServer(Generic[Message]):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _authenticate_in(group: LinkGroup) -> None:
+    """Start the thread that decides who may connect to the servers of a group, unless the thread runs already."""
+    if group.authenticates:
+        return
+    handler = group.context.socket(zmq.REP)
+    handler.linger = 0
+    handler.bind("inproc://zeromq.zap.01")
+    client_key = group.token.client_keys()[0]
+    threading.Thread(target=_authenticate, args=(handler, client_key), name="aici-zap", daemon=True).start()
+    group.authenticates = True
 
 
 def _authenticate(handler: "zmq.Socket[bytes]", client_key: bytes) -> None:
