@@ -20,6 +20,7 @@ FAMILIES: Final = frozenset(
         *("Llama", "Mistral", "Qwen2", "Qwen3", "Phi", "Phi3", "Gemma", "Gemma2", "Gemma3"),
         *("Granite", "SmolLM3", "Olmo", "Olmo2", "Olmo3", "Olmoe", "Mixtral", "GptOss", "GPTNeoX"),
         *("Qwen2Moe", "Qwen3Moe", "Cohere", "Cohere2", "Starcoder2", "Glm", "Glm4", "Helium", "Exaone4"),
+        *("GraniteMoe", "Ministral"),
     )
 ) | {"Gemma3ForConditionalGeneration", "GPT2LMHeadModel"}
 """Classes whose stages compute the same bits as the whole model: `tests/engine/model/test_stages.py` shows it."""

@@ -1,8 +1,9 @@
 """Load a range of a transformers model's layers from a source of tensors."""
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 import transformers
@@ -170,9 +171,25 @@ class _LazyTensor:
         return self._source.read(self._name)[index]
 
 
+_CODE_AND_FILES: Final = frozenset(
+    {"attn_implementation", "experts_implementation", "fusion_config", "auto_map", "transformers_weights"}
+    | {"distributed_config", "name_or_path"}
+)
+"""Settings by which transformers finds code to run, or files to read."""
+
+
+def _harmless(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without settings that name code or files: the configuration may come from a peer."""
+    return {
+        key: _harmless(value) if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+        if key not in _CODE_AND_FILES and not key.startswith("_")
+    }
+
+
 def _config(source: TensorSource) -> Any:
     kind = source.config.get("model_type")
-    if "quantization_config" in source.config:
+    if source.config.get("quantization_config"):
         raise UsageError(
             f"the weights of this {kind} model are stored quantized: they cannot be divided into stages",
             hint="run the model in one process, or use a checkpoint in bfloat16 or float32",
@@ -180,7 +197,7 @@ def _config(source: TensorSource) -> Any:
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise UsageError(f"config.json names the model type {kind!r}, which transformers does not know")
     try:
-        return transformers.CONFIG_MAPPING[kind].from_dict(dict(source.config))
+        return transformers.CONFIG_MAPPING[kind].from_dict(_harmless(source.config))
     except Exception as error:  # transformers raises many types for a broken configuration
         raise UsageError(f"config.json cannot be loaded: {error}") from error
 

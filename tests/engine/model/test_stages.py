@@ -1,6 +1,7 @@
 """Stages against the whole model, bit for bit: tiny random models of all families, cut in two and three stages."""
 
 import itertools
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,8 @@ FURTHER_FAMILIES: dict[str, dict[str, Any]] = {
     "Glm4": {"head_dim": 16},
     "Helium": {"head_dim": 16},
     "Exaone4": {"sliding_window": 6, "sliding_window_pattern": 2},
+    "GraniteMoe": EXPERTS,
+    "Ministral": {"sliding_window": 6, "head_dim": 16},
 }
 """Families of stages that `test_models.py` does not have."""
 
@@ -148,6 +151,28 @@ def test_stages_of_further_families_compute_the_bits_of_the_whole_model(family: 
             parameter.data += 0.2 * torch.randn_like(parameter)
     module.save_pretrained(tmp_path)
     compare(tmp_path, "float32", None)
+
+
+def test_settings_that_name_code_or_files_have_no_effect(tmp_path: Path) -> None:
+    """The configuration of a stage comes from its driver."""
+    build("gemma3-pictures").save_pretrained(tmp_path)
+    part = LayerRange(0, 1, embedding=True, head=False)
+    wanted = run_stages([load_stage(FolderSource(tmp_path), part, dtype="float32")])
+    settings = json.loads((tmp_path / "config.json").read_text())
+    hostile = {
+        "attn_implementation": "kernels-community/flash-attn",
+        "_attn_implementation": "kernels-community/flash-attn",
+        "experts_implementation": "somebody/experts",
+        "fusion_config": {"patch_embeddings": True},
+        "auto_map": {"AutoModelForCausalLM": "somebody/model--module.Class"},
+        "transformers_weights": "../../secrets.safetensors",
+    }
+    for each in (settings, settings["text_config"], settings["vision_config"]):
+        each.update(hostile)
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    got = run_stages([load_stage(FolderSource(tmp_path), part, dtype="float32")])
+    for one, other in zip(wanted, got, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_all_families_that_are_not_refused_are_compared() -> None:
