@@ -1,5 +1,6 @@
 """The routes for operators: `/health`, `/ready`, `/stats` and `/metrics`."""
 
+import asyncio
 import contextlib
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from aici_engine.server.service.service import Service
 
 _PROBE = RoutePolicy(needs_key=False, is_counted=False, is_quiet=True)
 """Load balancers ask without a key."""
+_ANSWER_S = 5.0
 _STATISTICS = RoutePolicy(is_counted=False)
 """Not counted as requests: the load of a server must not lock out those who watch the server."""
 
@@ -23,16 +25,20 @@ def router(service: Service) -> APIRouter:
     @routes.get("/health")
     @with_policy(_PROBE)
     async def health() -> JSONResponse:
-        """200 while an engine is up. 503 without an engine: the engine has crashed, and a new one is starting."""
+        """200 while an engine is up. 503 without an engine: the engine has crashed, and a new one is starting.
+
+        The status is "interrupted" while a stage of the pipeline is missing: the server recovers by itself.
+        """
         up = service.client.is_ready
-        status = {"status": "ok" if up else "unavailable", "model_loaded": up}
-        return JSONResponse(status, 200 if up else 503)
+        complete = up and await _is_complete(service)
+        status = ("ok" if complete else "interrupted") if up else "unavailable"
+        return JSONResponse({"status": status, "model_loaded": complete}, 200 if up else 503)
 
     @routes.get("/ready")
     @with_policy(_PROBE)
     async def ready() -> JSONResponse:
-        """200 if the server accepts requests. 503 without an engine, or while the server drains."""
-        ready = service.client.is_ready and not service.admission.draining
+        """200 if the server can compute. 503 without an engine, without a stage, or while the server drains."""
+        ready = service.client.is_ready and not service.admission.draining and await _is_complete(service)
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     @routes.get("/stats")
@@ -53,6 +59,16 @@ def router(service: Service) -> APIRouter:
         return Response(service.metrics.page(stats, pipeline), media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+async def _is_complete(service: Service) -> bool:
+    """Return whether no stage of the model is missing."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            pipeline = await service.client.call("cluster")
+    except (AiciError, TimeoutError):
+        return False
+    return pipeline is None or pipeline["state"] == "ready"
 
 
 def _of_server(service: Service) -> dict[str, int | float]:
