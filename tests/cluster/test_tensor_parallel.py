@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 import torch
 
-from aici_base.errors import UsageError
+from aici_base.errors import UnavailableError, UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cluster.driver import make_driver
@@ -137,6 +137,14 @@ def test_tensors_that_are_missing_end_the_load_with_a_typed_error(folder: Path) 
     del source.tensors["model.layers.1.mlp.up_proj.weight"]
     with pytest.raises(UsageError, match="1 tensors are missing"):
         TensorParallelStage(source, WHOLE, SPEC, num_ranks=2)
+
+
+def test_a_process_that_cannot_start_ends_the_load_with_a_typed_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(UnavailableError, match="the stage's process of rank 1 ended while it loaded"):
+        TensorParallelStage(FolderSource(folder), WHOLE, SPEC, num_ranks=2)
 
 
 class StageCommand:

@@ -50,14 +50,14 @@ class ReadTensor(msgspec.Struct, frozen=True, array_like=True, tag=0):
     name: str
 
 
-class RankLoaded(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The rank has loaded its share."""
+class RankReady(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Comes twice: the process runs, and it has loaded its share."""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _settings = msgspec.msgpack.Decoder(RankSettings)
 _to_rank = msgspec.msgpack.Decoder(MakeStorage | RunStep)
-_from_rank = msgspec.msgpack.Decoder(ReadTensor | RankLoaded)
+_from_rank = msgspec.msgpack.Decoder(ReadTensor | RankReady)
 
 
 def send(to: socket.socket, message: msgspec.Struct) -> None:
@@ -88,7 +88,7 @@ def receive_order(source: socket.socket) -> MakeStorage | RunStep | None:
     return None if content is None else _to_rank.decode(content)
 
 
-def receive_from_rank(source: socket.socket) -> ReadTensor | RankLoaded | None:
+def receive_from_rank(source: socket.socket) -> ReadTensor | RankReady | None:
     content = receive_bytes(source)
     return None if content is None else _from_rank.decode(content)
 

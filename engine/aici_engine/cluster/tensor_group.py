@@ -5,6 +5,7 @@ has a socket to rank 0, over which come its settings, its tensors and the header
 go over torch.distributed, by gloo on the CPU and by NCCL on GPUs. The group lives and dies together.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -24,7 +25,7 @@ from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage
 from aici_engine.cluster.rank_messages import (
     MakeStorage,
-    RankLoaded,
+    RankReady,
     RankSettings,
     RunStep,
     receive_from_rank,
@@ -71,7 +72,7 @@ class TensorParallelStage(StageModel):
         self._num_ranks = num_ranks
         self._on_death = on_death
         self._state = threading.Condition()
-        self._num_loaded = 0
+        self._num_ready = 0
         self._is_loading, self._is_closed = True, False
         self._ended: int | None = None
         self._storage: SharedStorage | None = None
@@ -95,13 +96,10 @@ class TensorParallelStage(StageModel):
         try:
             for rank in range(1, num_ranks):
                 self._children.append(_Child(rank, settings, source, self))
+            self._wait_for_children(1)
             join_group(settings, rank=0)
             self._stage = load_share(source, settings, rank=0)
-            with self._state:
-                self._state.wait_for(lambda: self._ended is not None or self._num_loaded == num_ranks - 1)
-                self._is_loading = False
-            if self._ended is not None:
-                raise RuntimeError("the group is not complete")
+            self._wait_for_children(2)
         except Exception as error:
             self.close()
             if isinstance(error, AiciError):
@@ -110,6 +108,7 @@ class TensorParallelStage(StageModel):
                 f"the stage's process of rank {self._ended} ended while it loaded: {error}",
                 hint="its messages on standard error say why",
             ) from error
+        self._is_loading = False
         self.part = part
         self.layers = self._stage.layers
         self.hidden_size = self._stage.hidden_size
@@ -166,15 +165,22 @@ class TensorParallelStage(StageModel):
         leave_group()
         self._folder.cleanup()
 
+    def _wait_for_children(self, times_ready: int) -> None:
+        count = times_ready * (self._num_ranks - 1)
+        with self._state:
+            self._state.wait_for(lambda: self._ended is not None or self._num_ready == count)
+        if self._ended is not None:
+            raise RuntimeError("the group is not complete")
+
     def _tell(self, message: MakeStorage | RunStep) -> None:
         for child in self._children:
             send(child.socket, message)
 
     # On the threads of the children.
 
-    def _has_loaded(self) -> None:
+    def _is_ready(self) -> None:
         with self._state:
-            self._num_loaded += 1
+            self._num_ready += 1
             self._state.notify()
 
     def _has_ended(self, rank: int) -> None:
@@ -212,31 +218,31 @@ class _Child:
 
     def __init__(self, rank: int, settings: RankSettings, source: TensorSource, group: TensorParallelStage) -> None:
         self._rank = rank
-        self._source: TensorSource | None = source
+        self._source = source
         self._group = group
         self.socket, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "aici_engine.cluster.tensor_rank", str(theirs.fileno()), str(rank)]
             # Standard output of a stage is for its address.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[theirs.fileno()])
-        send(self.socket, settings)
-        threading.Thread(target=self._serve, name=f"rank-{rank}", daemon=True).start()
+        threading.Thread(target=self._serve, args=(settings,), name=f"rank-{rank}", daemon=True).start()
 
-    def _serve(self) -> None:
+    def _serve(self, settings: RankSettings) -> None:
         try:
+            send(self.socket, settings)
             while (message := receive_from_rank(self.socket)) is not None:
-                if isinstance(message, RankLoaded):
-                    self._source = None
-                    self._group._has_loaded()
-                elif self._source is not None:
-                    tensor = self._source.read(message.name)
-                    send_bytes(self.socket, tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+                if isinstance(message, RankReady):
+                    self._group._is_ready()
+                    continue
+                tensor = self._source.read(message.name)
+                send_bytes(self.socket, tensor.contiguous().flatten().view(torch.uint8).numpy().data)
         except (OSError, AiciError, KeyError) as error:
             _log.error("rank %d cannot be served: %s", self._rank, error)
         self._group._has_ended(self._rank)
 
     def end(self) -> None:
-        self.socket.close() if self.process.poll() is not None else self.socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # the process has ended already
+            self.socket.shutdown(socket.SHUT_RDWR)
         try:
             self.process.wait(_END_S)
         except subprocess.TimeoutExpired:

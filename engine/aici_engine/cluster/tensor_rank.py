@@ -11,7 +11,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 from aici_base.errors import UnavailableError
 from aici_engine.cluster.rank_messages import (
     MakeStorage,
-    RankLoaded,
+    RankReady,
     RankSettings,
     ReadTensor,
     receive_bytes,
@@ -36,9 +36,10 @@ def main(fd: int, rank: int) -> None:
     if settings is None:
         return
     process.die_with(os.pidfd_open(settings.parent))
+    send(rank_0, RankReady())
     join_group(settings, rank=rank)
     stage = load_share(SocketSource(rank_0, settings), settings, rank=rank)
-    send(rank_0, RankLoaded())
+    send(rank_0, RankReady())
     storage = stage.make_storage(num_pages=0, page_size=16)
     while (order := receive_order(rank_0)) is not None:
         if isinstance(order, MakeStorage):
