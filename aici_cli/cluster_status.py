@@ -42,6 +42,21 @@ def lines(document: Mapping[str, Any], tokens_per_s: float | None = None) -> Ite
     yield "  ".join(f"{name:<{width}}" for name, width in zip(_COLUMNS, widths, strict=True)).rstrip()
     for row in rows(pipeline):
         yield "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+    yield from node_lines(pipeline)
+
+
+def node_lines(pipeline: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for every node of a cluster that has no layers, or is not ready."""
+    for node in pipeline.get("nodes", []):
+        is_spare = node["first"] is None
+        if node["state"] == "ready" and not is_spare:
+            continue
+        facts = [node["state"]]
+        if node["state"] in ("away", "gone"):
+            facts.append(f"for {node['away_s']} s")
+        if is_spare:
+            facts.append(f"spare of {node['budget_bytes'] / 1e6:.0f} MB")
+        yield f"node {node['name']}: {', '.join(facts)}{': ' if node['trouble'] else ''}{node['trouble']}"
 
 
 def summary(pipeline: Mapping[str, Any], tokens_per_s: float | None = None) -> str:

@@ -45,6 +45,18 @@ def test_the_stages_are_a_table() -> None:
     ]
 
 
+def test_spares_and_nodes_that_are_away_are_listed() -> None:
+    facts = {"trouble": "", "away_s": 0, "budget_bytes": 700_000_000, "first": None}
+    nodes = [
+        {"name": "far", "state": "ready", **facts, "first": 0},
+        {"name": "spare", "state": "ready", **facts},
+        {"name": "lost", "state": "away", **facts, "away_s": 12, "first": 3, "trouble": "no answer"},
+    ]
+    code, lines = status(FakeEngine(calls={"cluster": {**pipeline_status(), "nodes": nodes}}))
+    assert code == 0
+    assert lines[-2:] == ["node spare: ready, spare of 700 MB", "node lost: away, for 12 s: no answer"]
+
+
 def test_one_process_says_so() -> None:
     assert status(FakeEngine()) == (0, ["no pipeline: one process runs the whole model"])
 

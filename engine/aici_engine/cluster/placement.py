@@ -127,7 +127,7 @@ class ClusterPlacement:
                     "name": view.name,
                     "address": view.member.address.partition("#")[0],
                     "state": _state(view),
-                    "away_s": 0.0 if view.lost_at is None else now - view.lost_at,
+                    "away_s": 0 if view.lost_at is None else round(now - view.lost_at),
                     "trouble": view.trouble,
                     "rtt_s": view.rtt_s,
                     "budget_bytes": 0 if view.report is None else view.report.budget_bytes,
