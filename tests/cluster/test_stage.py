@@ -1,5 +1,6 @@
 """A stage without sockets: what a driver may say, in which order, and what becomes of failures."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from aici_engine.cluster.frames import (
     StepFailed,
     StepFrame,
     StepStates,
+    TensorDigest,
 )
 from aici_engine.cluster.link import LinkLostError
 from aici_engine.cluster.stage import Stage, StagePorts
@@ -110,7 +112,7 @@ def test_a_failed_load_can_be_repeated(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory_bytes", "message"), [(100, "GiB of weights"), (2000 + 3 * 128, "room for 3 pages, not for 10")]
+    ("memory_bytes", "message"), [(100, "need at least 0.00 GiB"), (2000 + 3 * 128, "room for 3 pages, not for 10")]
 )
 def test_a_stage_without_enough_memory_says_so(memory_bytes: int, message: str) -> None:
     setup = Setup(memory_bytes=memory_bytes)
@@ -118,6 +120,14 @@ def test_a_stage_without_enough_memory_says_so(memory_bytes: int, message: str) 
     setup.stage.receive(attach())
     failures = [said.failure.message for said in setup.ports.said if isinstance(said, StepFailed)]
     assert message in failures[0]
+
+
+def test_a_range_that_cannot_fit_is_refused_before_anything_is_read() -> None:
+    setup = Setup(memory_bytes=1000)
+    large = TensorDigest("w", "F32", (1 << 20, 1 << 20), 1 << 42, b"d" * 32)
+    setup.stage.receive(msgspec.structs.replace(FIRST, tensors=[large]))
+    assert "layers 0 to 1 need at least 4096.00 GiB" in setup.failure().failure.message
+    assert setup.loader.models == []
 
 
 def test_attach_without_weights_is_refused(setup: Setup) -> None:

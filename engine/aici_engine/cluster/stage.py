@@ -1,6 +1,7 @@
 """A stage's life, without sockets: load a range of layers, attach to a pipeline, compute steps, detach."""
 
 import logging
+import math
 import time
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ from aici_engine.cluster.frames import (
     TensorPiece,
     ToStage,
 )
+from aici_engine.cluster.headers import WEIGHT_BYTES
 from aici_engine.cluster.stage_epoch import StageEpoch
 from aici_engine.failure import Failure
 from aici_engine.model.stage_model import StageModel
@@ -141,6 +143,7 @@ class Stage:
             self._ports.to_driver(self._loaded)
             return
         self._model = self._loaded = None
+        self._check_room(load, least_bytes(load))
         self._wanted, self._load_began = load, time.monotonic()
         asked = self._loader.begin(load)
         if asked is None:
@@ -162,12 +165,7 @@ class Stage:
         page_bytes = model.token_bytes * load.page_size
         room = self._memory_bytes - model.weight_bytes
         max_pages = min(_MOST_PAGES, room // page_bytes) if page_bytes else _MOST_PAGES
-        if room < page_bytes:
-            raise UsageError(
-                f"layers {load.first} to {load.last - 1} have {model.weight_bytes / _GIB:.2f} GiB of weights, and the "
-                f"stage may use {self._memory_bytes / _GIB:.2f} GiB",
-                hint="give this stage fewer layers (--cuts), or more memory (aici stage --memory)",
-            )
+        self._check_room(load, model.weight_bytes + page_bytes)
         self._model = model
         self._loaded = StageLoaded(
             model=load.model,
@@ -183,6 +181,14 @@ class Stage:
         )
         _log.info("loaded layers %d to %d in %.2f s", load.first, load.last - 1, self._loaded.seconds)
         self._ports.to_driver(self._loaded)
+
+    def _check_room(self, load: LoadStage, num_bytes: int) -> None:
+        if num_bytes > self._memory_bytes:
+            raise UsageError(
+                f"layers {load.first} to {load.last - 1} need at least {num_bytes / _GIB:.2f} GiB, and the stage may "
+                f"use {self._memory_bytes / _GIB:.2f} GiB",
+                hint="give this stage fewer layers (--cuts), or more memory (aici stage --memory)",
+            )
 
     # An epoch.
 
@@ -224,3 +230,9 @@ class Stage:
             self._wanted = None
         self.detach()
         self._ports.to_driver(StepFailed(epoch, 0, stage, Failure.of(error)))
+
+
+def least_bytes(load: LoadStage) -> int:
+    """Return what the weights of a range take at least, known before they are read."""
+    num_weights = sum(math.prod(tensor.shape) for tensor in load.tensors)
+    return int(num_weights * WEIGHT_BYTES.get(load.dtype, 0.0))  # type: ignore[call-overload]
