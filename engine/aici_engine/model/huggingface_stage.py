@@ -56,8 +56,9 @@ class HuggingFaceStage:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights, in transformers' modules. Tied weights count once."""
-        return sum(tensor.nbytes for tensor in {id(each): each for each in self.module.parameters()}.values())
+        """Bytes of the weights, in the modules. Tied weights count once, packed weights as packed."""
+        tensors = (*self.module.parameters(), *self.module.buffers())
+        return sum(tensor.nbytes for tensor in {id(each): each for each in tensors}.values())
 
     @torch.inference_mode()
     def run(self, storage: KVStorage, chunks: Sequence[Chunk], states: torch.Tensor | None) -> torch.Tensor:

@@ -17,8 +17,10 @@ class NativeLinear(torch.nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, form: Format, pool: ThreadPool) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self._parts = pack(weight, form, bias)
-        self._c = matrix(self._parts, form)
+        parts = pack(weight, form, bias)
+        for name, part in parts.items():
+            self.register_buffer(f"packed_{name}", part, persistent=False)
+        self._c = matrix(parts, form)
         self._pool = pool
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

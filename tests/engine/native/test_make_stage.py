@@ -10,10 +10,11 @@ from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.load_stage import describe
 from aici_engine.model.quantize import round_weights
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.native.backend import StageSpec, decide, make_model, make_stage
 from aici_engine.native.supported import FAMILIES as NATIVE_CLASSES
-from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, build, falcon
+from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, build, falcon, pool
 from tests.engine.model.test_stages import RecordedSource, ranges, run_stages, run_whole
 
 CPU = ComputeDevice(torch.device("cpu"), PAGE_SIZE)
@@ -77,6 +78,18 @@ def test_the_number_format_of_rounded_weights_needs_all_layers(bits: int, dtype:
     known = len(source.reads)
     assert decide(source, config, CPU).dtype == dtype
     assert {name.split(".")[2] for name in source.reads[known:]} == {"0"}  # the family is looked at, not the format
+
+
+def test_packed_matrices_count_as_weights(tmp_path: Path) -> None:
+    build("phi").save_pretrained(tmp_path / "model")
+    source, part = FolderSource(tmp_path / "model"), LayerRange(0, 4, embedding=False, head=False)
+    pool()
+    sizes = [
+        make_stage(source, part, StageSpec(dtype, "torch", "cpu", PAGE_SIZE)).weight_bytes
+        for dtype in ("float32", "int8", "int4")
+    ]
+    matrices = 4 * (2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 * 96)  # weights of four layers
+    assert [size - sizes[0] for size in sizes[1:]] == pytest.approx([-2.9375 * matrices, -3.375 * matrices], rel=0.01)
 
 
 def test_a_family_without_a_proof_is_refused_by_name(tmp_path: Path) -> None:
