@@ -26,6 +26,8 @@ from aici_engine.config import DTYPE_HELP
 _KINDS: Final = ("plain", "regex")
 _RECOVERY_BATCH: Final = 4
 _LEAST_RECOVERY_TOKENS: Final = 160
+_REPLAY_S: Final = 180.0
+"""On a busy machine a stage takes long to start."""
 _LINK_SIZES: Final = (64, 4 << 10, 36 << 10, 256 << 10, 1 << 20, 4 << 20)
 """Bytes. 36 KiB: the states of 16 tokens of the default model, in f32."""
 
@@ -168,6 +170,7 @@ def _pipeline(network: BenchNetwork, count: int, setup: _Setup) -> Iterator[_Mea
                 "stages": [stage.address for stage in stages],
                 "cuts": _even_cuts(setup.model, count),
                 "token_file": str(setup.work / "token") if stages else None,
+                "replay_timeout_s": _REPLAY_S,
             }
         )
         yield pipeline
@@ -247,32 +250,41 @@ def _recoveries(
     network: BenchNetwork, count: int, pipeline: _MeasuredProcess, num_tokens: int
 ) -> Iterator[dict[str, Any]]:
     """Kill the first stage, which starts again at once; then cut its link until the loss is noticed."""
-    stage = pipeline.stages[0]
     order = _order("plain", _RECOVERY_BATCH, num_tokens)
     for event in ("stage killed", "link down")[: 1 + network.is_real]:
         say(f"{count} machines, {event}")
-        pipeline.send({"do": "recover", **order})
-        pipeline.answer()
-        broken = time.monotonic()
-        if event == "stage killed":
-            stage.kill()
-            stage.start()
-        else:
-            stage.machine.set_link("down")
+        row = {"measure": "recovery", "machines": count, "network": network.kind, "event": event}
+        try:
+            yield row | _recover(event, pipeline, order) | {"error": ""}
+        except AiciError as error:
+            yield row | {"noticed_ms": None, "next_token_ms": None, "same_text": None, "error": error.message}
+            return
+
+
+def _recover(event: str, pipeline: _MeasuredProcess, order: Mapping[str, Any]) -> dict[str, Any]:
+    stage = pipeline.stages[0]
+    pipeline.send({"do": "recover", **order})
+    pipeline.answer()
+    broken = time.monotonic()
+    if event == "stage killed":
+        stage.kill()
+        stage.start()
+    else:
+        stage.machine.set_link("down")
+    try:
         noticed = pipeline.answer()["noticed"]
+    finally:
         if event == "link down":
             stage.machine.set_link("up")
-        end = pipeline.answer()
-        nexts = [next(at for at in times if at > noticed) - broken for times in end["times"]]
-        yield {
-            "measure": "recovery",
-            "machines": count,
-            "network": network.kind,
-            "event": event,
-            "noticed_ms": (noticed - broken) * 1000,
-            "next_token_ms": max(nexts) * 1000,
-            "same_text": end["same"],
-        }
+    end = pipeline.answer()
+    nexts = [min((at for at in times if at > noticed), default=0.0) - broken for times in end["times"]]
+    if min(nexts) < 0:
+        raise AiciError("a request ended before the failure was noticed: this machine is too busy to measure")
+    return {
+        "noticed_ms": (noticed - broken) * 1000,
+        "next_token_ms": max(nexts) * 1000,
+        "same_text": end["same"],
+    }
 
 
 def _print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -301,6 +313,9 @@ def _print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
         print(f"\nrecovery of {_RECOVERY_BATCH} requests; times from the failure on")
         print("machines  event          noticed  next token  same text")
     for row in recoveries:
+        if row["error"]:
+            print(f"{row['machines']:>8}  {row['event']:<13}  {row['error']}")
+            continue
         print(
             f"{row['machines']:>8}  {row['event']:<13}  {row['noticed_ms']:>7.0f}  {row['next_token_ms']:>10.0f}"
             f"  {'yes' if row['same_text'] else 'NO':>9}"
