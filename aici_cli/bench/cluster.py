@@ -69,7 +69,7 @@ def cluster(
         if links:
             rows += _links(network, Path(work))
         for count in nodes or ([1, 2] if quick else [1, 2, 3]):
-            setup = _Setup(folder, dtype, threads, max(size for _, size in loads), Path(work))
+            setup = _Setup(folder, dtype, threads, max(_RECOVERY_BATCH, *(size for _, size in loads)), Path(work))
             with _pipeline(network, count, setup) as pipeline:
                 for kind, size in loads:
                     say(f"{count} machines, batch {size}, {kind}: {rounds} rounds of {num_tokens} tokens")
