@@ -9,6 +9,7 @@ requests, pages, guests, and at the stages descriptors, threads and memory. Need
 import argparse
 import asyncio
 import json
+import math
 import random
 import re
 import statistics
@@ -123,37 +124,49 @@ class Trouble(threading.Thread):
 
 
 async def _work(
-    pipeline: Pipeline, todo: list[tuple[int, int | None]], bodies: list[dict[str, Any]], at_a_time: int
+    pipeline: Pipeline,
+    todo: list[tuple[int, int | None]],
+    bodies: list[dict[str, Any]],
+    at_a_time: int,
+    seconds: float = math.inf,
 ) -> list[tuple[int, Outcome]]:
+    """Run requests, at most `at_a_time` at once; begin none after `seconds`."""
     done: list[tuple[int, Outcome]] = []
+    deadline = time.monotonic() + seconds
 
     async def worker() -> None:
         async with client(pipeline.server.url, timeout_s=_HUNG_S) as http:
-            while todo:
+            while todo and time.monotonic() < deadline:
                 number, leave_after = todo.pop()
                 outcome = Outcome()
                 done.append((number, outcome))
+                if len(done) % 100 == 0:
+                    print(f"{len(done)} requests begun", file=sys.stderr)
                 try:
                     async with asyncio.timeout(_HUNG_S):
                         await ask(http, bodies[number], leave_after=leave_after, into=outcome)
                 except TimeoutError:
                     outcome.errors.append("hung")
-                if len(done) % 100 == 0:
-                    print(f"{len(done)} requests begun", file=sys.stderr)
 
     await asyncio.gather(*(worker() for _ in range(at_a_time)))
     return done
 
 
 def run(
-    num_requests: int, seed: int, at_a_time: int, kinds: Sequence[str], pause_s: float, replay_timeout_s: float
+    num_requests: int,
+    seed: int,
+    at_a_time: int,
+    kinds: Sequence[str],
+    pause_s: float,
+    replay_timeout_s: float,
+    seconds: float,
 ) -> Report:
     rng = random.Random(seed)
     bodies = [request(rng.choice(KINDS), number, rng.choice([20, 60, 150])) for number in range(_DISTINCT)]
     todo = [
         (rng.randrange(_DISTINCT), rng.randrange(1, 15) if rng.random() < 0.1 else None) for _ in range(num_requests)
     ]
-    report = Report(requests=num_requests)
+    report = Report()
     with tempfile.TemporaryDirectory(prefix="aici-faults-") as name:
         folder = Path(name)
         model = write_tiny_model(folder / "model", context=2048, num_layers=6)
@@ -171,7 +184,8 @@ def run(
             trouble = Trouble(pipeline, kinds, rng, pause_s)
             began = time.monotonic()
             trouble.start()
-            done = asyncio.run(_work(pipeline, todo, bodies, at_a_time))
+            done = asyncio.run(_work(pipeline, todo, bodies, at_a_time, seconds))
+            report.requests = len(done)
             report.seconds = time.monotonic() - began
             trouble.end()
             _judge(report, done, expected)
@@ -241,13 +255,15 @@ def main() -> int:
     parser.add_argument("--at-a-time", type=int, default=12)
     parser.add_argument("--pause", type=float, default=4.0, help="mean seconds between two faults")
     parser.add_argument("--replay-timeout", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no request after this time")
     parser.add_argument("--faults", nargs="*", choices=list(FAULTS), default=list(FAULTS))
     parser.add_argument("--json", type=Path, help="write everything to this file")
     args = parser.parse_args()
     if reason := netns.missing():
         print(reason, file=sys.stderr)
         return 2
-    report = run(args.requests, args.seed, args.at_a_time, args.faults, args.pause, args.replay_timeout)
+    numbers = args.requests, args.seed, args.at_a_time
+    report = run(*numbers, args.faults, args.pause, args.replay_timeout, args.seconds)
     print(report.table())
     for problem in [*report.wrong[:5], *report.untyped[:5], *report.hung[:5], *report.leaks]:
         print(problem)

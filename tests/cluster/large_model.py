@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.support import netns
 from tests.support.cli import AICI
@@ -21,6 +22,7 @@ from tests.support.random_llama import write_random_llama
 
 _MIB = 1 << 20
 _CONTEXT, _SEQUENCES = 512, 2
+_SIZES = (f"--context={_CONTEXT}", f"--sequences={_SEQUENCES}", "--dtype=bfloat16")
 _PARTS_MIB = (700, 600, 560)
 _STAGE_MIB, _DRIVER_MIB = 350, 600
 """For the processes beside weights, cache and scratch memory; the driver has an engine, a server and a runtime."""
@@ -49,17 +51,11 @@ def main() -> int:
 
 
 def _run(network: netns.Network, model: Path, folder: Path, *, real_time: bool) -> None:
-    rate = sorted(_measured_rate(real_time) for _ in range(3))[1]
-    nodes = [f"--node={name}={mib}MiB:{rate / 1e9:.2f}GB/s" for name, mib in zip("abc", _PARTS_MIB, strict=True)]
-    sizes = [f"--context={_CONTEXT}", f"--sequences={_SEQUENCES}", "--dtype=bfloat16"]
-    print(subprocess.run([*AICI, "cluster", "plan", str(model), *nodes, *sizes], capture_output=True, text=True).stdout)
-    alone = subprocess.run([*AICI, "cluster", "plan", str(model), nodes[0], *sizes], capture_output=True, text=True)
-    print(f"alone: {alone.stderr.strip()}\n")
-    said = subprocess.run(
-        [*AICI, "cluster", "plan", str(model), *nodes, *sizes, "--json"], capture_output=True, text=True
-    )
-    plan = json.loads(said.stdout)
-    print(json.dumps(plan)[:3000])
+    nodes, plan = _plan(model, _measured_rate(real_time))
+    said = subprocess.run([*AICI, "cluster", "plan", str(model), *nodes, *_SIZES], capture_output=True, text=True)
+    print(said.stdout)
+    said = subprocess.run([*AICI, "cluster", "plan", str(model), nodes[0], *_SIZES], capture_output=True, text=True)
+    print(f"alone: {said.stderr.strip()}\n")
     cuts = tuple(stage["last"] for stage in plan["stages"][:-1])
     beside = (_STAGE_MIB, _STAGE_MIB, _DRIVER_MIB)
     limits = tuple((part + more) * _MIB for part, more in zip(_PARTS_MIB, beside, strict=True))
@@ -88,8 +84,18 @@ def _run(network: netns.Network, model: Path, folder: Path, *, real_time: bool) 
     for number in range(2):
         [outcome] = asyncio.run(together(pipeline.server.url, [request("schema", number)]))
         _say(outcome)
-    [outcome] = asyncio.run(together(pipeline.server.url, [request("plain", 0, 60)]))
+    before = _measured_rate(real_time)
+    [outcome] = asyncio.run(together(pipeline.server.url, [request("regex", 0, 60)]))
     _say(outcome)
+    for rate in (before, _measured_rate(real_time)):
+        step_s = _plan(model, rate)[1]["speed"][0]["step_s"]
+        print(f"expected at the {rate / 1e9:.1f} GB/s measured just before or after: {1000 * step_s:.0f} ms a step")
+
+
+def _plan(model: Path, rate: float) -> tuple[list[str], dict[str, Any]]:
+    nodes = [f"--node={name}={mib}MiB:{rate / 1e9:.2f}GB/s" for name, mib in zip("abc", _PARTS_MIB, strict=True)]
+    argv = [*AICI, "cluster", "plan", str(model), *nodes, *_SIZES, "--json"]
+    return nodes, json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
 def _say(outcome: Outcome) -> None:

@@ -120,17 +120,19 @@ def put_first(pid: int) -> None:
 
 
 def asked_twice(traces: Iterable[Path]) -> list[str]:
-    """Read recordings of a runtime (AICI_TRACE). Return the guests that were asked for a mask a second time before they
-    heard the token of the first, as `guest 5 of FILE`."""
+    """Read recordings of a runtime (AICI_TRACE). Return the guests that answered a second time before they heard the
+    token of the first answer, as `guest 5 of FILE`."""
     twice = []
     for trace in traces:
         asked: set[int] = set()
         for line in trace.read_text().splitlines():
-            command = json.loads(line)["cmd"] or {}
+            exchange = json.loads(line)
+            command = exchange["cmd"] or {}
             if command.get("op") != "turn_process":
                 continue
             asked -= {op["id"] for op in command["post_ops"]} | set(command["freed"])
-            now = {op["id"] for op in command["ops"]}
+            # A guest that was asked and then forces tokens instead gives no answer.
+            now = {int(guest) for guest in exchange["resp"]["data"]["seqs"]}
             twice += [f"guest {guest} of {trace.name}" for guest in asked & now]
             asked |= now
     return twice
