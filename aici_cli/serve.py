@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aici_base.errors import NotFoundError, UsageError
+from aici_base.errors import AiciError, NotFoundError, UsageError
 from aici_cli.sizes import parse_bytes
 from aici_cli.stage_flags import CUTS_HELP, DEPTH_HELP, STAGES_HELP, TOKEN_HELP, layer_cuts, stage_addresses
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
@@ -97,7 +97,7 @@ def serve(
             metavar="SIZE", help="This machine's part in a cluster, such as 12GiB (default: 80 % of the free)."
         ),
     ] = None,
-    min_nodes: Annotated[int, typer.Option(min=1, help="Nodes to wait for before the model is divided.")] = 1,
+    min_nodes: Annotated[int, typer.Option(min=1, help="Nodes to wait for, besides this machine.")] = 1,
     replan_after: Annotated[
         float, typer.Option(min=0, help="A node that is away for so many seconds loses its layers to others.")
     ] = 60.0,
@@ -179,7 +179,13 @@ def _join_address(given: str | None) -> str:
     from aici_engine.cluster.node_settings import host_towards
 
     if given is None:
-        return f"{host_towards(_FAR_AWAY)}:{_CLUSTER_PORT}"
+        try:
+            return f"{host_towards(_FAR_AWAY)}:{_CLUSTER_PORT}"
+        except AiciError as error:
+            raise UsageError(
+                "this machine has no default route, so its own address is not clear",
+                hint="give --cluster-address HOST:PORT, an address that the other machines reach",
+            ) from error
     StageAddress.parse(f"tcp://{given}")
     return given
 

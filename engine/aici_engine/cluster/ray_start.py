@@ -20,7 +20,7 @@ from typing import Self
 from aici_base.errors import UnavailableError
 from aici_engine.cluster.kept_process import KeptProcess
 
-READY_S = 60.0
+READY_S = 120.0  # two seconds on a quiet machine, more than a minute on a very busy one
 _CONNECT_S = 1.0
 _PREFIX = "aici-ray-"
 _STORE_BYTES = 80_000_000  # the least that Ray takes
