@@ -64,7 +64,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l dtype -d 'Format of t
 complete -c aici -n '__fish_seen_subcommand_from serve' -l device -d 'The computing device: cpu, cuda (the first visible GPU), or auto: a GPU if found, else the CPU.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l threads -d 'Threads of the model (default: torch’s choice).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l stages -d 'Run the model in these stages, in the order of the layers; `aici stage` prints the address of each.'
-complete -c aici -n '__fish_seen_subcommand_from serve' -l cuts -d 'The first layer after each stage; the server computes the rest (default: equal parts).'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l cuts -d 'The first layer after each stage; the server computes the rest (default: by memory and speed).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l depth -d 'Most steps in flight (default: the number of stages + 1).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l replay-timeout -d 'Seconds that requests wait for a lost stage, and are then continued.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l token-file -d 'File with the cluster’s token (default: cluster-token in the folder of settings).'

@@ -44,7 +44,8 @@ class EngineConfig:
 
     `stages`: addresses `tcp://HOST:PORT#KEY` of the stages of a pipeline (`aici stage`), in the order of the layers;
     without addresses the whole model runs in this process. `cuts`: the first layer after every stage; this process
-    computes the layers from the last cut on. Without cuts, all parts are equal.
+    computes the layers from the last cut on. Without cuts, the layers are divided by memory and speed of the stages and
+    of this process; ranges that stages hold already are kept if possible.
     `token_file`: the file with the token of the cluster; `None` takes `cluster-token` in the folder of settings.
     `depth`: the most steps in flight; `None` takes the number of stages + 1. `replay_timeout_s`: if a stage is lost,
     requests wait this many seconds for the stage to come back, and are then computed anew; later they fail.

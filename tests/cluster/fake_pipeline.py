@@ -14,11 +14,12 @@ from aici_engine.cluster.frames import Buffer, FromStage, LoadStage, NeedTensors
 from aici_engine.cluster.link import LinkGroup
 from aici_engine.cluster.pipeline import PipelineExecutor
 from aici_engine.cluster.stage import WeightsLoader
+from aici_engine.cluster.stage_planner import StagePlanner
 from aici_engine.cluster.token import ClusterToken
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.step_input import Chunk, PageCopy, StepInput
 from tests.cluster.fake_model import HIDDEN_SIZE, VOCAB_SIZE, FakeStage
-from tests.support.stage_threads import stage_thread
+from tests.support.stage_threads import even_cuts, stage_thread
 
 NUM_LAYERS, PAGE_SIZE = 6, 4
 
@@ -85,7 +86,10 @@ def running_driver(
     num_pages: int | None = 40,
     name: str = "the driver",
     patience_s: float = 0.0,
+    planner: StagePlanner | None = None,
 ) -> Iterator[PipelineExecutor]:
+    if cuts is None and planner is None:
+        cuts = even_cuts(NUM_LAYERS, len(addresses))
     places = StagePlaces(tuple(addresses), None if cuts is None else tuple(cuts))
     driver = PipelineExecutor(
         lambda on_lost: Assembly(
@@ -96,6 +100,7 @@ def running_driver(
             max_batch_tokens=64,
             max_context=FakeStage.context,
             on_lost=on_lost,
+            planner=planner,
         ),
         depth=depth,
         patience_s=patience_s,

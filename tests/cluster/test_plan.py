@@ -67,6 +67,30 @@ def check(plan: PipelinePlan, driver: str) -> None:
     assert plan.request.least_pages <= plan.num_pages <= plan.request.num_pages
 
 
+def test_stages_in_a_given_order_stay_in_it() -> None:
+    nodes = [node("slow", 500, rate=5, rtt_s=0.1), node("fast", 500, rate=20), node("driver", 500, rate=5)]
+    plan = make_plan(wanted(model(12)), nodes, driver="driver", in_order=True)
+    assert [name for name, *_ in ranges(plan)] == ["slow", "fast", "driver"]
+    assert plan.stages[0].part.num_layers < plan.stages[1].part.num_layers
+
+
+def test_a_given_stage_has_a_layer_even_if_it_is_slow() -> None:
+    nodes = [node("fast", 500, rate=20), node("slow", 500, rate=0.01), node("driver", 500, rate=20)]
+    plan = make_plan(wanted(model(6)), nodes, driver="driver", in_order=True)
+    assert plan.stages[1].part.num_layers == 1
+    with pytest.raises(UsageError, match="nothing to compute: 1 layers for 2 stages"):
+        make_plan(wanted(model(1)), nodes, driver="driver", in_order=True)
+
+
+def test_kept_ranges_must_be_in_the_given_order() -> None:
+    first, second = LayerRange(0, 2, embedding=True, head=False), LayerRange(2, 5, embedding=False, head=False)
+    for held, kept in [((first, second), True), ((second, first), False)]:
+        nodes = [node(str(i), 500, held=(part,)) for i, part in enumerate(held)]
+        plan = make_plan(wanted(model(12)), [*nodes, node("driver", 500)], driver="driver", in_order=True)
+        assert ([stage.part for stage in plan.stages[:2]] == [first, second]) is kept
+        check(plan, "driver")
+
+
 models = st.builds(
     model,
     st.integers(1, 80),

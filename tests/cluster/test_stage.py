@@ -11,9 +11,11 @@ from aici_engine.cluster.frames import (
     ChunkFrame,
     Detach,
     FromStage,
+    MeasureSpeed,
     StageFacts,
     StageLoaded,
     StageLost,
+    StageSpeed,
     StepFailed,
     StepFrame,
     StepStates,
@@ -55,7 +57,12 @@ class Setup:
     def __init__(self, *, memory_bytes: int = 1 << 20, fails_at_run: int = 0) -> None:
         self.ports = Ports()
         self.loader = FakeLoader(fails_at_run=fails_at_run)
-        self.stage = Stage(self.ports, self.loader, memory_bytes=memory_bytes)
+        self.num_measured = 0
+        self.stage = Stage(self.ports, self.loader, memory_bytes=memory_bytes, measure=self.measure)
+
+    def measure(self) -> StageSpeed:
+        self.num_measured += 1
+        return StageSpeed(1e9 * self.num_measured, {"int8": 1e10})
 
     def attached(self, epoch: int = 1, *, next_stage: str = "") -> "Setup":
         self.stage.receive(FIRST)
@@ -204,3 +211,12 @@ def test_detach_keeps_the_weights(setup: Setup) -> None:
     assert isinstance(setup.ports.said[-1], Attached)
     setup.attached(2)
     assert len(setup.loader.models) == 1
+
+
+def test_a_stage_measures_its_speed_once(setup: Setup) -> None:
+    setup.stage.receive(MeasureSpeed())
+    setup.attached()
+    setup.stage.receive(MeasureSpeed())
+    speeds = [said for said in setup.ports.said if isinstance(said, StageSpeed)]
+    assert speeds == [StageSpeed(1e9, {"int8": 1e10})] * 2
+    assert setup.num_measured == 1

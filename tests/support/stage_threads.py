@@ -1,5 +1,6 @@
 """Stages in threads of this process, with real sockets, real encryption and the real loader."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ from typing import Final
 from aici_base.errors import AiciError
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.driver import make_driver
-from aici_engine.cluster.frames import StageFacts
+from aici_engine.cluster.frames import StageFacts, StageSpeed
 from aici_engine.cluster.link import LinkGroup
 from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.pipeline import PipelineExecutor
@@ -22,6 +23,8 @@ from aici_engine.cluster.token import ClusterToken
 from aici_engine.config import EngineConfig
 from aici_engine.executor import Executor
 from aici_engine.model.compute_device import ComputeDevice
+from aici_engine.model.load_stage import describe
+from aici_engine.model.tensor_source import FolderSource
 from aici_engine.model.tensor_store import TensorStore
 
 ANY_PORT: Final = StageAddress("127.0.0.1", 0)
@@ -35,6 +38,7 @@ def stage_thread(
     listen: StageAddress = ANY_PORT,
     keys: KeyPair | None = None,
     memory_bytes: int = 4 << 30,
+    measure: Callable[[], StageSpeed] | None = None,
 ) -> Iterator[StageAddress]:
     """Run a stage in a thread. Leaving the context closes its port, as if the process had ended."""
     made: Future[StageProcess] = Future()
@@ -42,7 +46,8 @@ def stage_thread(
     def run() -> None:
         links = LinkGroup(token, role="stage", name="a stage")
         try:
-            stage = StageProcess(links, listen, loader, StageFacts(1, "", "cpu", 1, memory_bytes, 0), keys=keys)
+            facts = StageFacts(1, "", "cpu", 1, memory_bytes, 0)
+            stage = StageProcess(links, listen, loader, facts, keys=keys, measure=measure)
         except AiciError as error:
             links.close()
             made.set_exception(error)
@@ -59,6 +64,11 @@ def stage_thread(
     finally:
         stage.stop()
         thread.join()
+
+
+def even_cuts(num_layers: int, num_stages: int) -> tuple[int, ...]:
+    """Return the first layer after every stage, for parts of the same size."""
+    return tuple(math.ceil(num_layers * (i + 1) / (num_stages + 1)) for i in range(num_stages))
 
 
 class StagedEngines:
@@ -84,7 +94,11 @@ class StagedEngines:
                 addresses.append(stack.enter_context(stage_thread(self._token, loader)))
             try:
                 staged = replace(
-                    config, stages=tuple(map(str, addresses)), token_file=self._token_file, depth=self._depth
+                    config,
+                    stages=tuple(map(str, addresses)),
+                    cuts=even_cuts(describe(FolderSource(config.model_dir)).num_layers, len(addresses)),
+                    token_file=self._token_file,
+                    depth=self._depth,
                 )
                 executor = make_driver(staged, compute)
             except AiciError as error:

@@ -1,6 +1,5 @@
 """How a driver gets its stages together: connect, load, attach. The result is an epoch."""
 
-import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +13,23 @@ from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.frames import (
     Attach,
     Attached,
+    FrameError,
     FromStage,
     LoadStage,
+    MeasureSpeed,
     NeedTensors,
     Refused,
     StageFacts,
     StageLoaded,
     StageLost,
+    StageSpeed,
     StepFailed,
     decode_from_stage,
 )
 from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.page_changes import PageTableSender
+from aici_engine.cluster.plan import PipelinePlan
+from aici_engine.cluster.stage_planner import MeasuredSpeed, StagePlanner
 from aici_engine.model.stage_model import StageModel
 from aici_engine.model.stage_range import LayerRange
 
@@ -38,8 +42,8 @@ Conversation: TypeAlias = Generator[None, FromStage, Found]
 
 
 class StagePlaces(NamedTuple):
-    """Where the stages are, in the order of the layers. `cuts`: the first layer after every stage; `None`: the driver
-    decides."""
+    """Where the stages are, in the order of the layers. `cuts`: the first layer after every stage; `None`: a
+    StagePlanner decides."""
 
     addresses: tuple[StageAddress, ...]
     cuts: tuple[int, ...] | None = None
@@ -115,8 +119,9 @@ class Assembly:
         max_batch_tokens: int,
         max_context: int,
         on_lost: Callable[[LinkLostError], None],
+        planner: StagePlanner | None = None,
     ) -> None:
-        """Takes over `links`. `on_lost`: see `LinkGroup.connect`."""
+        """Takes over `links`. `on_lost`: see `LinkGroup.connect`. `planner`: for places without cuts."""
         self.model = model
         self.links = links
         self._find_stages = find_stages
@@ -124,6 +129,7 @@ class Assembly:
         self._max_batch_tokens = max_batch_tokens
         self._max_context = max_context
         self._on_lost = on_lost
+        self._planner = planner
         self._open: list[Link] = []
         self._near: StageModel | None = None
         self._epoch = 0
@@ -154,14 +160,18 @@ class Assembly:
         places = self._find_stages()
         links = self._connect(places.addresses)
         facts = self._talk([_facts() for _ in links], timeout_s=_ANSWER_S)
-        parts = _parts(places, self.model.num_layers)
+        cuts, planned_pages = places.cuts, self._budget.useful_pages
+        if cuts is None:
+            plan = self._plan(links, facts)
+            cuts, planned_pages = tuple(stage.part.last for stage in plan.stages[:-1]), plan.num_pages
+        parts = _parts(cuts, self.model.num_layers)
         for link, part in zip(links, parts, strict=False):
             link.send(self.model.load_frame(part))
         if self._near is None or self._near.part != parts[-1]:
             self._near = None  # its memory is needed for the new range
             self._near = self.model.make(parts[-1])
         loaded = self._talk([self._loaded(link) for link in links], timeout_s=None)
-        self._num_pages = num_pages = self._agree_on_pages(links, loaded)
+        self._num_pages = num_pages = self._agree_on_pages(links, loaded, useful=planned_pages)
         self._epoch = max(self._epoch, *(each.epoch for each in facts)) + 1
         storage = self._near.make_storage(num_pages=num_pages, page_size=self.model.page_size)
         for i, link in enumerate(links):
@@ -169,6 +179,15 @@ class Assembly:
         self._talk([self._attached() for _ in links], timeout_s=_ANSWER_S)
         stages = [StageState(*each) for each in zip(places.addresses, parts, facts, loaded, strict=False)]
         return Epoch(self._epoch, links, stages, self._near, storage, num_pages)
+
+    def _plan(self, links: Sequence[Link], facts: Sequence[StageFacts]) -> PipelinePlan:
+        assert self._planner is not None, "places without cuts need a planner"
+
+        def measure() -> list[MeasuredSpeed]:
+            return self._talk([_speed(link) for link in links], timeout_s=_ANSWER_S)
+
+        names = [link.address.endpoint for link in links]
+        return self._planner.plan(names, facts, measure, num_pages=self._num_pages)
 
     def _connect(self, addresses: Sequence[StageAddress]) -> list[Link]:
         for address in addresses:
@@ -235,7 +254,7 @@ class Assembly:
             rows_only=is_last and rows_only,
         )
 
-    def _agree_on_pages(self, links: Sequence[Link], loaded: Sequence[StageLoaded]) -> int:
+    def _agree_on_pages(self, links: Sequence[Link], loaded: Sequence[StageLoaded], *, useful: int) -> int:
         """Return the pages of every stage's cache: the same number in all epochs."""
         assert self._near is not None
         page_bytes = self._near.token_bytes * self.model.page_size
@@ -243,7 +262,7 @@ class Assembly:
         if page_bytes:
             room.append((self._budget.driver_bytes // page_bytes, "this process"))
         least, where = min(room)
-        wanted = self._num_pages or self._budget.num_pages or min(least, self._budget.useful_pages)
+        wanted = self._num_pages or self._budget.num_pages or min(least, useful)
         if not 1 <= wanted <= least:
             raise UsageError(
                 f"{where} has memory for {least} pages of {self.model.page_size} tokens, and {max(1, wanted)} are "
@@ -259,6 +278,17 @@ def _facts() -> Conversation[StageFacts]:
             return message
 
 
+def _speed(link: Link) -> Conversation[MeasuredSpeed]:
+    link.send(MeasureSpeed())
+    speed = _checked((yield))
+    began = time.perf_counter()
+    link.send(MeasureSpeed())  # the stage answers at once now
+    _checked((yield))
+    if not isinstance(speed, StageSpeed):
+        raise FrameError(f"{type(speed).__name__} came in place of the stage's speed")
+    return MeasuredSpeed(speed, time.perf_counter() - began)
+
+
 def _checked(message: FromStage) -> FromStage:
     """Raises the failure that the message carries."""
     if isinstance(message, Refused | StepFailed | StageLost):
@@ -266,13 +296,11 @@ def _checked(message: FromStage) -> FromStage:
     return message
 
 
-def _parts(places: StagePlaces, num_layers: int) -> list[LayerRange]:
+def _parts(cuts: tuple[int, ...], num_layers: int) -> list[LayerRange]:
     """Return the ranges of all stages, then the driver's."""
-    count = len(places.addresses)
-    cuts = places.cuts or tuple(math.ceil(num_layers * (i + 1) / (count + 1)) for i in range(count))
     if cuts[-1] > num_layers:
         raise UsageError(f"the model has {num_layers} layers: there is no cut after layer {cuts[-1]}")
-    if len(set(cuts)) < count:
+    if len(set(cuts)) < len(cuts):
         raise UsageError(
             f"a stage would have nothing to compute: {num_layers} layers, cuts at {','.join(map(str, cuts))}",
             hint="use fewer stages, or other cuts",

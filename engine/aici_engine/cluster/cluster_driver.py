@@ -1,23 +1,17 @@
 """The executor of a pipeline whose stages are placed on the nodes of a cluster."""
 
-from typing import Any, Final
+from typing import Any
 
 from aici_engine.cluster.assembly import Budget
-from aici_engine.cluster.driver import assembly_maker, driver_name, read_token, useful_pages
-from aici_engine.cluster.headers import ModelSizes
+from aici_engine.cluster.driver import assembly_maker, describe_driver, driver_name, plan_request, read_token
 from aici_engine.cluster.members import Members, StaticMembers
 from aici_engine.cluster.model_on_disk import ModelOnDisk
-from aici_engine.cluster.node_info import describe_node
 from aici_engine.cluster.node_links import NodeLinks
 from aici_engine.cluster.pipeline import PipelineExecutor
 from aici_engine.cluster.placement import ClusterPlacement
-from aici_engine.cluster.plan import PlanRequest
 from aici_engine.cluster.ray_members import RayMembers
 from aici_engine.config import EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
-
-_LEAST_CONTEXT: Final = 1024
-"""A plan must have room for one sequence of this length, or of the model's context if that is shorter."""
 
 
 class ClusterExecutor(PipelineExecutor):
@@ -43,16 +37,8 @@ def make_cluster_driver(config: EngineConfig, compute: ComputeDevice) -> Cluster
     """
     model = ModelOnDisk(config, compute)
     token = read_token(config)
-    driver = describe_node(memory_bytes=config.driver_bytes, num_threads=config.num_threads).node_info("driver")
-    request = PlanRequest(
-        sizes=ModelSizes.of(config.model_dir),
-        dtype=model.dtype,
-        num_pages=config.num_pages or useful_pages(config, compute, model),
-        min_pages=-(-min(model.context, config.max_context or model.context, _LEAST_CONTEXT) // compute.page_size),
-        page_size=compute.page_size,
-        max_batch_tokens=config.max_batch_tokens,
-        max_num_seqs=config.max_num_seqs,
-    )
+    driver = describe_driver(config, compute)
+    request = plan_request(config, compute, model)
     members: Members = StaticMembers(config.nodes)
     if config.ray_address is not None:
         members = RayMembers(config.ray_address, token.ray_token())

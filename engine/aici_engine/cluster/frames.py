@@ -1,7 +1,8 @@
 """The messages between driver, stages and node daemons: a msgpack header, and for some messages a body of bytes.
 
-    driver -> stage     LoadStage, TensorPiece + bytes, Attach, Detach
-    stage -> driver     NeedTensors, PiecesTaken, StageLoaded, Attached, StepStates + states, StepFailed, StageLost
+    driver -> stage     MeasureSpeed, LoadStage, TensorPiece + bytes, Attach, Detach
+    stage -> driver     StageSpeed, NeedTensors, PiecesTaken, StageLoaded, Attached, StepStates + states, StepFailed,
+                        StageLost
     along the pipeline  StepFrame + token ids (to the first stage) or hidden states (to the others)
 
 Every stage has a connection of its own with the driver, and one to the next stage. A step enters at the first stage,
@@ -21,7 +22,7 @@ from msgspec import Meta, Struct
 from aici_base.errors import AiciError
 from aici_engine.failure import Failure as Failure
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the messages. Peers of different versions refuse each other by name."""
 
 PIECE_BYTES: Final = 128 << 10
@@ -34,6 +35,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Number: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Name: TypeAlias = Annotated[str, Meta(max_length=512)]
+Rate: TypeAlias = Annotated[float, Meta(ge=1.0, le=1e18)]
 Digest: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
@@ -99,6 +101,18 @@ class StageFacts(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     memory_bytes: Number
     epoch: Number
     held: HeldRange | None = None
+
+
+class MeasureSpeed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="measure"):
+    """Answered by StageSpeed. A stage measures once, which takes about 0.3 s, and remembers the result."""
+
+
+class StageSpeed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="speed"):
+    """`bytes_per_s`: the rate at which the stage reads weights. `flops_per_s`: the rate at which the stage computes
+    batches, by format of the weights."""
+
+    bytes_per_s: Rate
+    flops_per_s: Annotated[dict[Name, Rate], Meta(max_length=16)]
 
 
 class LoadStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="load"):
@@ -256,9 +270,18 @@ class StageLost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     failure: Failure
 
 
-ToStage: TypeAlias = LoadStage | TensorPiece | Attach | Detach | StepFrame
+ToStage: TypeAlias = MeasureSpeed | LoadStage | TensorPiece | Attach | Detach | StepFrame
 FromStage: TypeAlias = (
-    Refused | StageFacts | NeedTensors | PiecesTaken | StageLoaded | Attached | StepStates | StepFailed | StageLost
+    Refused
+    | StageFacts
+    | StageSpeed
+    | NeedTensors
+    | PiecesTaken
+    | StageLoaded
+    | Attached
+    | StepStates
+    | StepFailed
+    | StageLost
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

@@ -264,19 +264,9 @@ class ClusterPlacement:
                         self._links.send(view.member.address, EndStage(self._pipeline))
 
     def _tell_plan(self, plan: PipelinePlan) -> None:
-        self._members.claim([RoomClaim(name=s.node.name, mib=_mib(s, plan)) for s in _remote(plan)])
-        for stage in plan.stages:
-            part = stage.part
-            layers = f"layers {part.first} to {part.last - 1}" if part.num_layers else "the head"
-            of = stage.node.budget_bytes / _MIB
-            _log.info("plan: %s: %s, %d of %.0f MiB", stage.node.name, layers, _mib(stage, plan), of)
-        one, many = plan.speed(1), plan.speed(16)
-        _log.info(
-            "plan: %d pages; about %.1f tokens/s for one request, %.0f for 16",
-            plan.num_pages,
-            one.tokens_per_s,
-            many.tokens_per_s_in_flights,
-        )
+        self._members.claim([RoomClaim(name=s.node.name, mib=s.num_mib(plan.num_pages)) for s in _remote(plan)])
+        for line in plan.lines():
+            _log.info("%s", line)
 
     def _claim_more(self) -> None:
         """Ask for one more machine with all the room that is missing: what an autoscaler acts upon."""
@@ -310,10 +300,6 @@ def _moves(old: PipelinePlan, new: PipelinePlan) -> bool:
     """Return whether a node that has a range in both plans has another one in the new plan."""
     before = {stage.node.name: stage.part for stage in old.stages}
     return any(before.get(stage.node.name, stage.part) != stage.part for stage in new.stages)
-
-
-def _mib(stage: PlannedStage, plan: PipelinePlan) -> int:
-    return -(-stage.num_bytes(plan.num_pages) // _MIB)
 
 
 def _why(views: Sequence[NodeView]) -> str:

@@ -11,7 +11,7 @@ A plan has, in this order of importance:
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise, permutations
 from math import ceil
@@ -28,6 +28,7 @@ the loopback device, encrypted: 0.32 ms with 1 token, 0.46 ms with 16."""
 _OTHER_WORK: Final = 1.15
 """The time of a stage, over the time of its matrices: attention, norms, sampling. Measured with the default model."""
 _MOST_PERMUTED: Final = 6
+_MIB: Final = 1 << 20
 _PS: Final = 10**12
 _UNBOUNDED: Final = 1 << 200
 _FLOPS_PER_BYTE: Final[Mapping[Dtype, float]] = {"float32": 1.8, "bfloat16": 2.2, "int8": 4.6, "int4": 5.0}
@@ -71,6 +72,9 @@ class PlannedStage(NamedTuple):
 
     def num_bytes(self, num_pages: int) -> int:
         return self.weight_bytes + self.work_bytes + num_pages * self.page_bytes
+
+    def num_mib(self, num_pages: int) -> int:
+        return -(-self.num_bytes(num_pages) // _MIB)
 
 
 class ExpectedSpeed(NamedTuple):
@@ -118,6 +122,18 @@ class PipelinePlan:
     hops_s: float
     alone: PlannedStage | None
 
+    def lines(self) -> list[str]:
+        """Return the plan for people, a line for every stage and one for the whole."""
+        found = []
+        for stage in self.stages:
+            part = stage.part
+            layers = f"layers {part.first} to {part.last - 1}" if part.num_layers else "the head"
+            room = f"{stage.num_mib(self.num_pages)} of {stage.node.budget_bytes / _MIB:.0f} MiB"
+            found.append(f"plan: {stage.node.name}: {layers}, {room}")
+        one, many = self.speed(1).tokens_per_s, self.speed(16).tokens_per_s_in_flights
+        whole = f"plan: {self.num_pages} pages; about {one:.1f} tokens/s for one request, {many:.0f} for 16"
+        return [*found, whole]
+
     def speed(self, batch: int) -> ExpectedSpeed:
         """Return the expected speed of decoding `batch` requests."""
         return _speed(self.stages, self.hops_s, self.request, batch)
@@ -134,11 +150,13 @@ def make_plan(
     driver: str,
     rtts: Mapping[tuple[str, str], float] | None = None,
     keep: bool = True,
+    in_order: bool = False,
 ) -> PipelinePlan:
     """Return the best plan. `driver`: the name of the node with the scheduler and the head.
 
     `rtts`: round trips between pairs of nodes in seconds; of a missing pair, the larger `rtt_s` counts. `keep`: if
-    possible, nodes keep the ranges that they hold, and no weights are read.
+    possible, nodes keep the ranges that they hold, and no weights are read. `in_order`: the stages are in the order of
+    `nodes`, and each has a layer at least; of layers of unequal sizes, cuts that fit may be overlooked then.
 
     Raises UsageError if the model does not fit, with the missing bytes; or if names are wrong.
     """
@@ -152,14 +170,24 @@ def make_plan(
         )
     last = next(node for node in nodes if node.name == driver)
     others = [node for node in nodes if node is not last]
+    if in_order and len(others) > request.sizes.num_layers:
+        raise UsageError(
+            f"a stage would have nothing to compute: {request.sizes.num_layers} layers for {len(others)} stages",
+            hint="use fewer stages",
+        )
     around = _RoundTrips(rtts or {})
-    search = _Search(request, around.orders(others, last))
-    order, fixed = _kept(others)
+
+    def search_over(others: Sequence[NodeInfo], last: NodeInfo) -> _Search:
+        orders = [(*others, last)] if in_order else around.orders(others, last)
+        return _Search(request, orders, least_layers=int(in_order))
+
+    search = search_over(others, last)
+    order, fixed = _kept_in_order(others) if in_order else _kept(others)
     if keep and fixed:
-        keeping = _Search(request, [(*order, last)], fixed)
+        keeping = _Search(request, [(*order, last)], fixed, least_layers=int(in_order))
         search = keeping if keeping.fits(request.least_pages) else search
     if not search.fits(request.least_pages):
-        raise _too_large(request, nodes, last, around)
+        raise _too_large(request, nodes, last, search_over)
     stages = search.best(search.most_pages())
     order = tuple(stage.node for stage in stages)
     room = [(stage.node.budget_bytes - stage.num_bytes(0)) // stage.page_bytes for stage in stages if stage.page_bytes]
@@ -183,17 +211,24 @@ Order = tuple[NodeInfo, ...]
 
 
 class _Search:
-    """Search for cuts in several orders of the nodes. `fixed`: ranges that nodes keep, by name.
+    """Search for cuts in several orders of the nodes. `fixed`: ranges that nodes keep, by name. `least_layers`: 0 or 1,
+    of every node but the driver.
 
     Times are whole picoseconds, so that a sum does not depend on the order of its terms.
     """
 
     def __init__(
-        self, request: PlanRequest, orders: Sequence[Order], fixed: Mapping[str, LayerRange] | None = None
+        self,
+        request: PlanRequest,
+        orders: Sequence[Order],
+        fixed: Mapping[str, LayerRange] | None = None,
+        *,
+        least_layers: int = 0,
     ) -> None:
         self._request = request
         self._orders = orders
         self._fixed = fixed or {}
+        self._least_layers = least_layers
         sizes, dtype = request.sizes, request.dtype
         self._num_layers = sizes.num_layers
         single = [LayerRange(i, i + 1, embedding=False, head=False) for i in range(sizes.num_layers)]
@@ -271,8 +306,10 @@ class _Search:
         elif kept := self._fixed.get(node.name):
             ends = range(kept.last, kept.last + (first == kept.first))
         else:
-            ahead = (self._fixed[other.name].first for other in order[place:] if other.name in self._fixed)
-            ends = range(first, next(ahead, self._num_layers) + 1)
+            after = order[place + 1 : -1]
+            ahead = ((self._fixed[other.name].first, i) for i, other in enumerate(after) if other.name in self._fixed)
+            end, num_between = next(ahead, (self._num_layers, len(after)))
+            ends = range(first + self._least_layers, end - num_between * self._least_layers + 1)
 
         def is_too_much(end: int) -> bool:
             part = self._part(node, first, end)
@@ -349,6 +386,18 @@ def _kept(others: Sequence[NodeInfo]) -> tuple[Order, dict[str, LayerRange]]:
     return tuple(order), fixed
 
 
+def _kept_in_order(others: Sequence[NodeInfo]) -> tuple[Order, dict[str, LayerRange]]:
+    """As `_kept`, in the order of `others`."""
+    fixed: dict[str, LayerRange] = {}
+    covered = 0
+    for node in others:
+        for part in node.held[:1]:
+            if part.num_layers and part.first >= covered and part.embedding == (part.first == 0):
+                fixed[node.name] = part
+                covered = part.last
+    return tuple(others), fixed
+
+
 def _stage(request: PlanRequest, node: NodeInfo, part: LayerRange) -> PlannedStage:
     sizes, dtype = request.sizes, request.dtype
     return PlannedStage(
@@ -380,7 +429,12 @@ def _speed(stages: Sequence[PlannedStage], hops_s: float, request: PlanRequest, 
     return ExpectedSpeed(batch, step_s, batch / step_s, batch / all_flights_s)
 
 
-def _too_large(request: PlanRequest, nodes: Sequence[NodeInfo], driver: NodeInfo, around: _RoundTrips) -> UsageError:
+def _too_large(
+    request: PlanRequest,
+    nodes: Sequence[NodeInfo],
+    driver: NodeInfo,
+    search_over: Callable[[Sequence[NodeInfo], NodeInfo], _Search],
+) -> UsageError:
     """Find the node that needs the least additional memory."""
     most = sum(_stage(request, driver, request.sizes.whole).num_bytes(request.least_pages) for _ in nodes)
 
@@ -388,7 +442,7 @@ def _too_large(request: PlanRequest, nodes: Sequence[NodeInfo], driver: NodeInfo
         changed = {each.name: each for each in nodes}
         changed[node.name] = replace(node, budget_bytes=max(0, node.budget_bytes) + missing)
         others = [changed[each.name] for each in nodes if each is not driver]
-        return _Search(request, around.orders(others, changed[driver.name])).fits(request.least_pages)
+        return search_over(others, changed[driver.name]).fits(request.least_pages)
 
     best, tight = most, driver
     for node in (driver, *(node for node in nodes if node is not driver)):

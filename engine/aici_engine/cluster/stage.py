@@ -3,6 +3,8 @@
 import logging
 import math
 import time
+from collections.abc import Callable
+from functools import cache
 from typing import Final, Protocol
 
 import msgspec
@@ -17,9 +19,11 @@ from aici_engine.cluster.frames import (
     FromStage,
     HeldRange,
     LoadStage,
+    MeasureSpeed,
     StageFacts,
     StageLoaded,
     StageLost,
+    StageSpeed,
     StepFailed,
     StepFrame,
     StepStates,
@@ -70,13 +74,16 @@ class WeightsLoader(Protocol):
 class Stage:
     """Obeys one driver. Weights outlive the driver; keys and values end with the epoch.
 
-    `memory_bytes`: for weights, keys and values together.
+    `memory_bytes`: for weights, keys and values together. `measure`: called once at most, when a driver asks.
     """
 
-    def __init__(self, ports: StagePorts, loader: WeightsLoader, *, memory_bytes: int) -> None:
+    def __init__(
+        self, ports: StagePorts, loader: WeightsLoader, *, memory_bytes: int, measure: Callable[[], StageSpeed]
+    ) -> None:
         self._ports = ports
         self._loader = loader
         self._memory_bytes = memory_bytes
+        self._measure = cache(measure)
         self._wanted: LoadStage | None = None
         self._load_began = 0.0
         self._model: StageModel | None = None
@@ -103,6 +110,8 @@ class Stage:
         """Take a message of the driver, or a step of the stage before."""
         try:
             match message:
+                case MeasureSpeed():
+                    self._ports.to_driver(self._measure())
                 case LoadStage():
                     self._load(message)
                 case TensorPiece():

@@ -13,6 +13,7 @@ from aici_engine.cluster.frames import (
     FromStage,
     Refused,
     StageFacts,
+    StageSpeed,
     StepFrame,
     ToStage,
     decode_to_stage,
@@ -20,7 +21,7 @@ from aici_engine.cluster.frames import (
 )
 from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
-from aici_engine.cluster.node_info import budget
+from aici_engine.cluster.node_info import budget, measure_rates
 from aici_engine.cluster.stage import Stage, StagePorts, WeightsLoader
 from aici_engine.cluster.tensor_transfer import TENSOR_PIECE_BYTES
 from aici_engine.failure import Failure
@@ -34,8 +35,9 @@ _log = logging.getLogger(__name__)
 class StageProcess(StagePorts):
     """Listens for a driver and for the stage before, and feeds a `Stage`. A context manager.
 
-    `facts`: what the driver is told; the epoch and the held range are filled in here. `keys`: see StageServer. Call
-    `run` on the thread of the constructor; `stop` from any thread or a signal handler.
+    `facts`: what the driver is told; the epoch and the held range are filled in here. `keys`: see StageServer.
+    `measure`: measures the device of `facts` by default. Call `run` on the thread of the constructor; `stop` from any
+    thread or a signal handler.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class StageProcess(StagePorts):
         facts: StageFacts,
         *,
         keys: KeyPair | None = None,
+        measure: Callable[[], StageSpeed] | None = None,
     ) -> None:
         """Takes over `links`. Raises as StageServer."""
         self._links = links
         self._facts = facts
-        self._stage = Stage(self, loader, memory_bytes=facts.memory_bytes)
+        measure = measure or (lambda: own_speed(facts))
+        self._stage = Stage(self, loader, memory_bytes=facts.memory_bytes, measure=measure)
         self._server: StageServer[ToStage] = StageServer(
             links, listen, decode_to_stage, max_body_bytes=TENSOR_PIECE_BYTES, keys=keys
         )
@@ -158,3 +162,9 @@ def own_facts(*, device: str, memory_bytes: int | None) -> StageFacts:
     free = available_bytes() + resident_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0]
     memory = budget(free, memory_bytes=memory_bytes)
     return StageFacts(os.getpid(), library.describe().level, device, torch.get_num_threads(), memory, epoch=0)
+
+
+def own_speed(facts: StageFacts) -> StageSpeed:
+    """Measure the device of `facts`, with as many threads."""
+    bytes_per_s, flops_per_s = measure_rates(device=facts.device, num_threads=facts.num_threads)
+    return StageSpeed(bytes_per_s, {str(dtype): rate for dtype, rate in flops_per_s.items()})
