@@ -11,10 +11,8 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -76,12 +74,14 @@ class TensorParallelStage(StageModel):
         self._is_loading, self._is_closed = True, False
         self._ended: int | None = None
         self._storage: SharedStorage | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="aici-ranks-")
+        # A file in memory: nothing is left on disk, however the processes end. The number is never closed, since
+        # torch's FileStore opens it once more when the garbage collection finds the store.
+        meeting_fd = os.memfd_create("aici-ranks")
         self._children: list[_Child] = []
         settings = RankSettings(
             parent=os.getpid(),
             num_ranks=num_ranks,
-            store=str(Path(self._folder.name) / "store"),
+            store=f"/proc/self/fd/{meeting_fd}",
             first=part.first,
             last=part.last,
             embedding=part.embedding,
@@ -95,7 +95,7 @@ class TensorParallelStage(StageModel):
         )
         try:
             for rank in range(1, num_ranks):
-                self._children.append(_Child(rank, settings, source, self))
+                self._children.append(_Child(rank, settings, source, self, meeting_fd))
             self._wait_for_children(1)
             join_group(settings, rank=0)
             self._stage = load_share(source, settings, rank=0)
@@ -163,7 +163,6 @@ class TensorParallelStage(StageModel):
         for child in self._children:
             child.end()
         leave_group()
-        self._folder.cleanup()
 
     def _wait_for_children(self, times_ready: int) -> None:
         count = times_ready * (self._num_ranks - 1)
@@ -216,7 +215,10 @@ class SharedStorage(KVStorage):
 class _Child:
     """The process of one rank, and a thread that reads its messages."""
 
-    def __init__(self, rank: int, settings: RankSettings, source: TensorSource, group: TensorParallelStage) -> None:
+    def __init__(
+        self, rank: int, settings: RankSettings, source: TensorSource, group: TensorParallelStage, meeting_fd: int
+    ) -> None:
+        """`meeting_fd`: the file of `RankSettings.store`; it has the same number in the child."""
         self._rank = rank
         self._source = source
         self._group = group
@@ -224,7 +226,8 @@ class _Child:
         with theirs:
             command = [sys.executable, "-m", "aici_engine.cluster.tensor_rank", str(theirs.fileno()), str(rank)]
             # Standard output of a stage is for its address.
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[theirs.fileno()])
+            fds = [theirs.fileno(), meeting_fd]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=fds)
         threading.Thread(target=self._serve, args=(settings,), name=f"rank-{rank}", daemon=True).start()
 
     def _serve(self, settings: RankSettings) -> None:
