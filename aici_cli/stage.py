@@ -77,11 +77,16 @@ def stage(
     token, is_new = ClusterToken.read_or_create(token_path)
     if is_new:
         say(f"made a new cluster token: {token_path}; copy the file to the other machines")
-    loader = StageLoader(
-        folders, store=TensorStore(), device=None if device == "auto" else device, num_threads=threads, num_ranks=tp
-    )
     links = LinkGroup(token, role="stage", name=name or socket.gethostname(), insecure=insecure)
     facts = own_facts(memory_bytes=memory_bytes, device="cpu" if device == "auto" else device)
+    loader = StageLoader(
+        folders,
+        store=TensorStore(),
+        device=None if device == "auto" else device,
+        num_threads=threads,
+        num_ranks=tp,
+        memory_bytes=facts.memory_bytes,
+    )
     keys = None if key_file is None else read_or_create_keys(key_file)
     with StageProcess(links, where, loader, facts, keys=keys) as running:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -194,6 +194,7 @@ class Loop:
             while len(self._runner) < self._executor.depth and self._begin_flight():
                 pass
             if not len(self._runner):
+                self._recovery.mark_progress()
                 self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
                 return
             self._wait_s = 0.0

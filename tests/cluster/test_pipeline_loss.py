@@ -1,9 +1,13 @@
 """Stages and drivers that go and come back, refuse, or fail: in threads with real sockets."""
 
+import gc
 import queue
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,6 +16,7 @@ import torch
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
+from aici_engine.cache.storage import KVStorage
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.pipeline import PipelineExecutor
@@ -100,6 +105,32 @@ def test_steps_in_flight_end_with_a_lost_stage(which: int) -> None:
         stages[which].start()
         restore(pipeline)
         compare(pipeline, steps(), depth=3)
+
+
+def test_nothing_of_an_old_epoch_stays() -> None:
+    """Caches, sockets and threads go with their epoch, and need no garbage collection."""
+    with pipeline_of() as (pipeline, stages):
+        caches: list[weakref.ref[KVStorage]] = []
+        counts = []
+        gc.disable()
+        try:
+            for _ in range(4):
+                assert pipeline._epoch is not None
+                caches.append(weakref.ref(pipeline._epoch.storage))
+                flights = [pipeline.begin(step) for step in steps(2)]
+                flights[0].logits()
+                counts.append((len(list(Path("/proc/self/fd").iterdir())), threading.active_count()))
+                stages[1].end()
+                with pytest.raises(StateLostError):
+                    flights[1].logits()
+                    pipeline.begin(steps(1)[0]).logits()
+                assert not pipeline.restore(0.3)
+                assert [cache for cache in caches if cache() is not None] == []
+                stages[1].start()
+                restore(pipeline)
+        finally:
+            gc.enable()
+        assert len(set(counts[1:])) == 1
 
 
 def test_pages_of_the_last_epoch_are_not_believed() -> None:

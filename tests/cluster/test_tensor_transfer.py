@@ -117,5 +117,5 @@ def test_damage_is_found(damage: str) -> None:
 
 def test_more_than_the_stage_has_room_for_is_refused() -> None:
     wanted = [TensorDigest("huge", "F32", (1 << 50,), 1 << 52, bytes(32))]
-    with pytest.raises(UnavailableError, match=re.escape("have 4194304.0 GiB, and this stage has room for 1.0 GiB")):
+    with pytest.raises(UnavailableError, match=re.escape("huge with 4194304.00 GiB, and this stage may use 1.00 GiB")):
         TensorReceiver(wanted, keep=lambda *_: None, max_bytes=1 << 30)

@@ -11,6 +11,7 @@ from aici_base.errors import ControllerError, UnavailableError
 from aici_base.ids import SeqId
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent, FinishReason, ScoreEvent
+from aici_engine.executor import StateLostError
 from aici_engine.request import ControllerCall
 from aici_engine.step_input import StepInput
 from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler, until_end
@@ -298,6 +299,19 @@ def test_a_request_that_kills_the_executor_each_time_fails_alone() -> None:
         end = until_end(bench.submit({"sampling": params}))[-1]
         assert isinstance(end, FinishEvent)
         assert end.error is None
+
+
+def test_the_time_limit_of_a_loss_is_over_when_all_sequences_are_suspended() -> None:
+    executor = NullExecutor(depth=2, num_pages=40)
+    bench = Bench(executor, replay_timeout_s=0.2)
+    recovery = bench.loop._recovery
+    recovery.begin(StateLostError("stage 1 is gone"))
+    recovery.wait()
+    assert recovery._lost_at is not None
+    bench.loop._step()
+    assert recovery._lost_at is None
+    with bench:
+        pass
 
 
 def test_a_loss_while_nothing_runs_is_mended_before_the_next_request() -> None:

@@ -236,14 +236,17 @@ class StageLink(Generic[Message]):
 
     def wait_ready(self, timeout_s: float = CONNECT_S) -> None:
         """Wait until the peer has said its Hello. Raises LinkLostError, with the reason in plain words."""
+        if not self.is_ready(timeout_s):
+            raise self._lose(LinkLostError(f"{self.address.endpoint} has not answered within {timeout_s:g} s"))
+
+    def is_ready(self, timeout_s: float = 0.0) -> bool:
+        """Return whether the peer has said its Hello by now, or within `timeout_s`. Raises as `wait_ready`."""
         try:
             frame = None if self._is_ready else self._next(timeout_s)
         except frames.FrameError as error:
             raise self._lose(LinkLostError(f"{self.address.endpoint}: {error.message}")) from error
-        if self._is_ready:
-            return
         if frame is None:
-            raise self._lose(LinkLostError(f"{self.address.endpoint} has not answered within {timeout_s:g} s"))
+            return self._is_ready
         try:
             greeting = _decode_greeting(frame[0])
             if isinstance(greeting, frames.Refused):
@@ -252,6 +255,7 @@ class StageLink(Generic[Message]):
         except AiciError as error:
             raise self._lose(LinkLostError(error.message, hint=error.hint)) from error
         self.peer_name, self._is_ready = hello.name, True
+        return True
 
     def send(self, message: msgspec.Struct, body: frames.Buffer = b"") -> None:
         """Send a frame; never waits. The body is copied. Raises LinkLostError if the connection is lost by now.
@@ -310,6 +314,8 @@ class StageLink(Generic[Message]):
         self._group.remove(self, self._socket, self._lost_fd)
         self._socket.disable_monitor()
         self._watcher.join()
+        if self.lost is not None:
+            self.lost.__traceback__ = None  # its frames would keep the owner's objects
         self._socket.close(linger_ms)
         os.close(self._lost_fd)
         self._lost_fd = -1
@@ -326,8 +332,8 @@ class StageLink(Generic[Message]):
             if self.lost is not None:
                 return self.lost
             self.lost = why
-        if self._on_lost is not None:
-            self._on_lost(why)
+        if (on_lost := self._on_lost) is not None:  # another thread may close the link
+            on_lost(why)
         os.eventfd_write(self._lost_fd, 1)
         return why
 

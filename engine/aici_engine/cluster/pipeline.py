@@ -176,20 +176,25 @@ class PipelineExecutor(Executor):
         if self._attempt is None:
             self._flights.clear()
             self._epoch = None
+            _forget_frames(self._lost)  # they keep the old cache, and the memory may not hold two
             self._attempt = _in_thread(self._assembly.assemble)
         try:
-            self._epoch = self._attempt.result(wait_s)
+            epoch = self._attempt.result(wait_s)
+            if lost := next((link.lost for link in epoch.links if link.lost is not None), None):
+                raise lost
         except TimeoutError:
             return False
         except AiciError as error:
+            _forget_frames(error)
             if error.message != self._trouble:
                 _log.warning("the pipeline is not complete: %s", error)
             self._trouble = error.message
             self._attempt = _in_thread(self._assembly.assemble, pause_s=_RETRY_S)
             return False
         self._attempt = self._lost = None
+        self._epoch = epoch
         self._trouble = ""
-        _log.info("the pipeline is complete again: epoch %d", self._epoch.number)
+        _log.info("the pipeline is complete again: epoch %d", epoch.number)
         return True
 
     def close(self) -> None:
@@ -288,6 +293,13 @@ def _first_epoch(assembly: Assembly, patience_s: float) -> Epoch:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY_S)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Drop the frames that an exception and its causes have passed, with the local variables."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _in_thread(make: Callable[[], Made], *, pause_s: float = 0.0) -> "Future[Made]":

@@ -2,6 +2,7 @@
 driver."""
 
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,8 @@ _log = logging.getLogger(__name__)
 
 class StageLoader(WeightsLoader):
     """`folders`: models on this machine. `device`, `num_threads`: this machine's own choice; `None` takes the driver's
-    device, and torch's number of threads. `num_ranks`: processes that share the heads of every layer."""
+    device, and torch's number of threads. `num_ranks`: processes that share the heads of every layer. `memory_bytes`:
+    a tensor that the driver sends must fit; `None`: any."""
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class StageLoader(WeightsLoader):
         device: str | None = None,
         num_threads: int | None = None,
         num_ranks: int = 1,
+        memory_bytes: int | None = None,
     ) -> None:
         self.read_bytes = self.sent_bytes = 0
         self._folders = folders
@@ -45,15 +48,15 @@ class StageLoader(WeightsLoader):
         self._device = device
         self._num_threads = num_threads
         self._num_ranks = num_ranks
+        self._memory_bytes = sys.maxsize if memory_bytes is None else memory_bytes
         self._group: TensorParallelStage | None = None
         self._load: LoadStage | None = None
         self._source: GatheredSource | None = None
         self._receiver: TensorReceiver | None = None
-        self._rchar = 0
 
     def begin(self, load: LoadStage) -> FromStage | None:
         self._load, self._receiver = load, None
-        self._rchar, self.sent_bytes = _bytes_read(), 0
+        self.read_bytes = self.sent_bytes = 0
         wanted = {tensor.name: _digest(tensor) for tensor in load.tensors}
         folders = [FolderSource(folder) for folder in self._folders]
         self._source = source = GatheredSource(_settings(load), {}, wanted, store=self._store, folders=folders)
@@ -64,7 +67,7 @@ class StageLoader(WeightsLoader):
         missing = [tensor for tensor in load.tensors if tensor.name in names]
         self.sent_bytes = sum(tensor.num_bytes for tensor in missing)
         _log.info("%d tensors are not on this machine: the driver sends %d bytes", len(missing), self.sent_bytes)
-        self._receiver = TensorReceiver(missing, keep=self._keep, max_bytes=self.sent_bytes)
+        self._receiver = TensorReceiver(missing, keep=self._keep, max_bytes=self._memory_bytes)
         return self._receiver.request()
 
     def take(self, piece: TensorPiece, body: Buffer) -> tuple[FromStage | None, bool]:
@@ -81,7 +84,7 @@ class StageLoader(WeightsLoader):
         source.refresh()
         part = LayerRange(load.first, load.last, embedding=load.embedding, head=load.head)
         model = self._make(source, part, self._spec(load))
-        self.read_bytes = _bytes_read() - self._rchar
+        self.read_bytes = source.num_read
         return model
 
     def _make(self, source: GatheredSource, part: LayerRange, spec: StageSpec) -> StageModel:
@@ -113,8 +116,3 @@ def _settings(load: LoadStage) -> dict[str, Any]:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise FrameError(f"the model's configuration cannot be read: {error}") from None
     return settings
-
-
-def _bytes_read() -> int:
-    """Return the bytes that this process has read from files and sockets so far."""
-    return int(Path("/proc/self/io").read_text().split(maxsplit=2)[1])

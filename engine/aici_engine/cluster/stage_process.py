@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +20,7 @@ from aici_engine.cluster.frames import (
     decode_to_stage,
     decoder,
 )
-from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
+from aici_engine.cluster.link import CONNECT_S, LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
 from aici_engine.cluster.node_info import budget, measure_rates
 from aici_engine.cluster.stage import Stage, StagePorts, WeightsLoader
@@ -60,7 +61,7 @@ class StageProcess(StagePorts):
         )
         self._driver: Peer | None = None
         self._next: StageLink[Refused] | None = None
-        self._next_is_new = False
+        self._next_deadline: float | None = None
         self._stopping = False
 
     @property
@@ -73,7 +74,7 @@ class StageProcess(StagePorts):
         while not self._stopping:
             self._serve_peers()
             self._watch_next()
-            self._links.wait()
+            self._links.wait(None if self._next_deadline is None else max(0.0, self._next_deadline - time.monotonic()))
 
     def stop(self) -> None:
         """Let `run` return, after the step that is being computed."""
@@ -125,10 +126,12 @@ class StageProcess(StagePorts):
         if self._next is None:
             return
         try:
-            if self._next_is_new:
-                self._next_is_new = False
-                self._next.wait_ready()
-                self._stage.next_connected()
+            if self._next_deadline is not None:
+                if self._next.is_ready():
+                    self._next_deadline = None
+                    self._stage.next_connected()
+                elif time.monotonic() > self._next_deadline:
+                    raise LinkLostError(f"{self._next.address.endpoint} has not answered within {CONNECT_S:g} s")
             elif (received := self._next.receive(0)) is not None:
                 raise LinkLostError(received.message.failure.message)
         except LinkLostError as error:
@@ -146,12 +149,12 @@ class StageProcess(StagePorts):
 
     def connect_next(self, address: str) -> None:
         self._next = StageLink(self._links, StageAddress.parse(address), _decode_refused, max_body_bytes=0)
-        self._next_is_new = True
+        self._next_deadline = time.monotonic() + CONNECT_S
 
     def disconnect_next(self) -> None:
         if self._next is not None:
             self._next.close()
-            self._next = None
+            self._next = self._next_deadline = None
 
 
 def own_facts(*, device: str, memory_bytes: int | None) -> StageFacts:

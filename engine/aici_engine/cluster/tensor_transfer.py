@@ -75,18 +75,18 @@ class TensorSender:
 class TensorReceiver:
     """The stage's side. `keep` is called with each tensor once its digest is right; the bytes are the callee's.
 
-    `wanted`: the tensors to ask for, all with the sizes that the driver has announced. Raises UnavailableError if these
-    are more than `max_bytes` together, before anything is allocated.
+    `wanted`: the tensors to ask for, all with the sizes that the driver has announced. Raises UnavailableError if one
+    of them has more than `max_bytes`, before anything is allocated: a tensor is in memory until its digest is checked.
     """
 
     def __init__(
         self, wanted: Sequence[TensorDigest], *, keep: Callable[[TensorDigest, bytearray], None], max_bytes: int
     ) -> None:
-        total = sum(tensor.num_bytes for tensor in wanted)
-        if total > max_bytes:
+        largest = max(wanted, key=lambda tensor: tensor.num_bytes, default=None)
+        if largest is not None and largest.num_bytes > max_bytes:
             raise UnavailableError(
-                f"the tensors that the driver would send have {total / (1 << 30):.1f} GiB, "
-                f"and this stage has room for {max_bytes / (1 << 30):.1f} GiB",
+                f"the driver would send {largest.name} with {largest.num_bytes / (1 << 30):.2f} GiB, "
+                f"and this stage may use {max_bytes / (1 << 30):.2f} GiB",
                 hint="give the stage more memory, or fewer layers",
             )
         self._wanted = list(wanted)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -140,6 +141,7 @@ class GatheredSource(TensorSource):
 
     A tensor comes from the first folder of `folders` that has it under the same name with the same content, else from
     `store`. `missing`: the names that neither has; `refresh` looks again after the store received them.
+    `num_read`: bytes of tensors that were read so far, from any thread.
     """
 
     def __init__(
@@ -160,6 +162,8 @@ class GatheredSource(TensorSource):
         self.tensors: dict[str, TensorInfo] = {name: each.info for name, each in wanted.items()}
         self._wanted = dict(wanted)
         self._store = store
+        self._lock = threading.Lock()
+        self.num_read = 0
         self._folder_of: dict[str, FolderSource] = {}
         for folder in folders:
             same = [
@@ -182,14 +186,22 @@ class GatheredSource(TensorSource):
         return hashlib.sha256(json.dumps([dict(self.config), digests], sort_keys=True).encode()).hexdigest()
 
     def read(self, name: str) -> torch.Tensor:
+        self._count(self.tensors[name].nbytes)
         if folder := self._folder_of.get(name):
             return folder.read(name)
         return read_tensor(self._store.path(self._wanted[name]), self.tensors[name], 0)
 
     def read_bytes(self, name: str, start: int, count: int) -> bytes:
         if folder := self._folder_of.get(name):
-            return folder.read_bytes(name, start, count)
-        return read_range(self._store.path(self._wanted[name]), self.tensors[name], 0, start, count)
+            found = folder.read_bytes(name, start, count)
+        else:
+            found = read_range(self._store.path(self._wanted[name]), self.tensors[name], 0, start, count)
+        self._count(len(found))
+        return found
+
+    def _count(self, num_bytes: int) -> None:
+        with self._lock:
+            self.num_read += num_bytes
 
 
 def belongs_by_name(name: str, section: LayerRange | None) -> bool:
