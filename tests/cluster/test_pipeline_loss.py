@@ -2,6 +2,7 @@
 
 import gc
 import queue
+import socket
 import threading
 import time
 import weakref
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -16,24 +18,30 @@ import torch
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
-from aici_engine.cache.storage import KVStorage
 from aici_engine.cluster.address import StageAddress
+from aici_engine.cluster.frames import Attach, Detach, StageFacts, StageLoaded, decode_from_stage
+from aici_engine.cluster.link import LinkGroup, StageLink
 from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.pipeline import PipelineExecutor
 from aici_engine.cluster.token import ClusterToken
 from aici_engine.executor import StateLostError
 from aici_engine.local_executor import LocalExecutor
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.step_input import Chunk, PageCopy, StepInput
 from tests.cluster.fake_model import whole
 from tests.cluster.fake_pipeline import (
     NUM_LAYERS,
     PAGE_SIZE,
     FakeLoader,
+    load_frame,
     random_steps,
     running_driver,
     running_stage,
 )
 from tests.cluster.test_pipeline import compare
+
+if TYPE_CHECKING:
+    from aici_engine.cache.storage import KVStorage
 
 TOKEN = ClusterToken.new()
 
@@ -122,7 +130,6 @@ def test_nothing_of_an_old_epoch_stays() -> None:
                 counts.append((len(list(Path("/proc/self/fd").iterdir())), threading.active_count()))
                 stages[1].end()
                 with pytest.raises(StateLostError):
-                    flights[1].logits()
                     pipeline.begin(steps(1)[0]).logits()
                 assert not pipeline.restore(0.3)
                 assert [cache for cache in caches if cache() is not None] == []
@@ -131,6 +138,24 @@ def test_nothing_of_an_old_epoch_stays() -> None:
         finally:
             gc.enable()
         assert len(set(counts[1:])) == 1
+
+
+def test_a_stage_hears_its_driver_while_the_next_stage_is_silent() -> None:
+    part = LayerRange(0, 3, embedding=True, head=False)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        running_stage(TOKEN) as address,
+        LinkGroup(TOKEN, role="driver", name="a driver") as group,
+        StageLink(group, address, decode_from_stage, max_body_bytes=0) as link,
+    ):
+        link.wait_ready()
+        link.send(load_frame(part))
+        silent_stage = StageAddress("127.0.0.1", silent.getsockname()[1], KeyPair.new().public)
+        link.send(Attach(1, 0, 2, str(silent_stage), 4, PAGE_SIZE, 64, 64, rows_only=False))
+        link.send(Detach(1))
+        link.send(load_frame(part))
+        answers = [link.receive(timeout_s=2) for _ in range(3)]
+        assert [type(answer and answer.message) for answer in answers] == [StageFacts, StageLoaded, StageLoaded]
 
 
 def test_pages_of_the_last_epoch_are_not_believed() -> None:
