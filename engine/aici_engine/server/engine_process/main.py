@@ -28,12 +28,20 @@ PROCESS_NAME = "aici-engine"
 _JSON_SIZE_MIB = 32
 
 
+class _StartEndedError(SystemExit):
+    """The process shall end, and modules may be imported by half: their functions for the end would fail."""
+
+
+def _end_start(*_: object) -> None:
+    raise _StartEndedError
+
+
 def main() -> None:
     config = msgspec.json.decode(sys.argv[1], type=ProcessConfig, dec_hook=lambda kind, value: kind(value))
     process.set_name(PROCESS_NAME)
     process.die_with(os.pidfd_open(config.parent_pid))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, and the parent ends this process
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _end_start)
     logs.set_up(level=config.log_level, log_format=config.log_format, process="engine")
     context = zmq.Context()
     requests, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
@@ -46,6 +54,8 @@ def main() -> None:
     sender = FrameSender(events)
     try:
         _serve(config, requests, sender)
+    except _StartEndedError:
+        os._exit(0)
     except AiciError as error:
         sender.send(wire.Reply(0, failure=wire.Failure.of(error)))
         sender.flush()
@@ -72,6 +82,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         info = wire.EngineInfo(
             engine.vocab_size, engine.max_len, config.engine.max_num_seqs, tuple(sorted(engine.eos_tokens))
         )
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         sender.send(wire.Ready(info))
         sender.flush()
         while True:
