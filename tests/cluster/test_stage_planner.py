@@ -100,6 +100,7 @@ def test_a_driver_divides_by_the_stages_memory_and_a_later_driver_keeps_the_rang
             first = ranges(driver)
             assert first == [(0, 1), (1, 4), (4, 6)] or first == [(0, 1), (1, 3), (3, 6)]
             assert driver.num_pages == 40
+            assert all(0 < each["rtt_s"] < 1 for each in driver.status()["stages"])
             compare(driver, list(random_steps(Random(1), 10)), depth=2)
         with running_driver(token, addresses, planner=planner(500), name="the next", patience_s=2) as driver:
             assert ranges(driver) == first

@@ -18,6 +18,7 @@ from aici_engine.cluster.frames import (
     LoadStage,
     MeasureSpeed,
     NeedTensors,
+    Ping,
     Refused,
     StageFacts,
     StageLoaded,
@@ -84,12 +85,13 @@ class Budget(NamedTuple):
 
 @dataclass
 class StageState:
-    """What the driver knows of a stage."""
+    """What the driver knows of a stage. `rtt_s`: the round trip to the driver, when the stage was attached."""
 
     address: StageAddress
     part: LayerRange
     facts: StageFacts
     loaded: StageLoaded
+    rtt_s: float
 
 
 @dataclass
@@ -176,8 +178,8 @@ class Assembly:
         storage = self._near.make_storage(num_pages=num_pages, page_size=self.model.page_size)
         for i, link in enumerate(links):
             link.send(self._attach(i, links, num_pages, rows_only=not self._near.part.num_layers))
-        self._talk([self._attached() for _ in links], timeout_s=_ANSWER_S)
-        stages = [StageState(*each) for each in zip(places.addresses, parts, facts, loaded, strict=False)]
+        rtts = self._talk([self._attached(link) for link in links], timeout_s=_ANSWER_S)
+        stages = [StageState(*each) for each in zip(places.addresses, parts, facts, loaded, rtts, strict=False)]
         return Epoch(self._epoch, links, stages, self._near, storage, num_pages)
 
     def _plan(self, links: Sequence[Link], facts: Sequence[StageFacts]) -> PipelinePlan:
@@ -236,9 +238,11 @@ class Assembly:
                 case NeedTensors() as asked:
                     yield from self.model.send_tensors(link, asked)
 
-    def _attached(self) -> Conversation[None]:
+    def _attached(self, link: Link) -> Conversation[float]:
+        """Return the round trip in seconds."""
         while not isinstance(_checked((yield)), Attached):
             pass
+        return (yield from _round_trip(link))
 
     def _attach(self, i: int, links: Sequence[Link], num_pages: int, *, rows_only: bool) -> Attach:
         is_last = i == len(links) - 1
@@ -281,12 +285,17 @@ def _facts() -> Conversation[StageFacts]:
 def _speed(link: Link) -> Conversation[MeasuredSpeed]:
     link.send(MeasureSpeed())
     speed = _checked((yield))
-    began = time.perf_counter()
-    link.send(MeasureSpeed())  # the stage answers at once now
-    _checked((yield))
     if not isinstance(speed, StageSpeed):
         raise FrameError(f"{type(speed).__name__} came in place of the stage's speed")
-    return MeasuredSpeed(speed, time.perf_counter() - began)
+    return MeasuredSpeed(speed, (yield from _round_trip(link)))
+
+
+def _round_trip(link: Link) -> Conversation[float]:
+    """Return seconds."""
+    began = time.perf_counter()
+    link.send(Ping(0))
+    _checked((yield))
+    return time.perf_counter() - began
 
 
 def _checked(message: FromStage) -> FromStage:

@@ -1,8 +1,8 @@
 """The messages between driver, stages and node daemons: a msgpack header, and for some messages a body of bytes.
 
-    driver -> stage     MeasureSpeed, LoadStage, TensorPiece + bytes, Attach, Detach
+    driver -> stage     MeasureSpeed, LoadStage, TensorPiece + bytes, Attach, Detach, Ping
     stage -> driver     StageSpeed, NeedTensors, PiecesTaken, StageLoaded, Attached, StepStates + states, StepFailed,
-                        StageLost
+                        StageLost, Pong
     along the pipeline  StepFrame + token ids (to the first stage) or hidden states (to the others)
 
 Every stage has a connection of its own with the driver, and one to the next stage. A step enters at the first stage,
@@ -113,6 +113,16 @@ class StageSpeed(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
     bytes_per_s: Rate
     flops_per_s: Annotated[dict[Name, Rate], Meta(max_length=16)]
+
+
+class Ping(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ping"):
+    """Measures a round trip; answered by Pong."""
+
+    number: Count
+
+
+class Pong(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="pong"):
+    number: Count
 
 
 class LoadStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="load"):
@@ -270,11 +280,12 @@ class StageLost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     failure: Failure
 
 
-ToStage: TypeAlias = MeasureSpeed | LoadStage | TensorPiece | Attach | Detach | StepFrame
+ToStage: TypeAlias = Ping | MeasureSpeed | LoadStage | TensorPiece | Attach | Detach | StepFrame
 FromStage: TypeAlias = (
     Refused
     | StageFacts
     | StageSpeed
+    | Pong
     | NeedTensors
     | PiecesTaken
     | StageLoaded

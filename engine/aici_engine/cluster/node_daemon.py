@@ -19,7 +19,7 @@ from aici_base.errors import AiciError
 from aici_engine.cluster import ray_labels, ray_start
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.control_socket import ControlServer
-from aici_engine.cluster.frames import HeldRange
+from aici_engine.cluster.frames import HeldRange, Ping, Pong
 from aici_engine.cluster.kept_process import KeptProcess
 from aici_engine.cluster.link import LinkGroup
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
@@ -28,8 +28,6 @@ from aici_engine.cluster.node_messages import (
     KillStage,
     NodeReport,
     NoteRange,
-    Ping,
-    Pong,
     RunStage,
     StageReport,
     ToNode,

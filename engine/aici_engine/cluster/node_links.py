@@ -10,15 +10,13 @@ from typing import Final, Self
 
 from aici_base.errors import AiciError
 from aici_engine.cluster.address import StageAddress
-from aici_engine.cluster.frames import Refused
+from aici_engine.cluster.frames import Ping, Pong, Refused
 from aici_engine.cluster.link import LinkGroup, LinkLostError, StageLink
 from aici_engine.cluster.members import Member, Members
 from aici_engine.cluster.node_messages import (
     AskReport,
     FromNode,
     NodeReport,
-    Ping,
-    Pong,
     ToNode,
     decode_from_node,
     timeless,

@@ -14,23 +14,13 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from aici_engine.cluster import frames
-from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, Refused
+from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, Ping, Pong, Refused
 
 _MAX_STAGES: Final = 64
 
 
 class AskReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ask"):
     """Answered by a NodeReport."""
-
-
-class Ping(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ping"):
-    """Measures a round trip; answered by Pong."""
-
-    number: Count
-
-
-class Pong(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="pong"):
-    number: Count
 
 
 class RunStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="run"):

@@ -269,6 +269,7 @@ class PipelineExecutor(Executor):
             "read_bytes": stage.loaded.read_bytes,
             "sent_bytes": stage.loaded.sent_bytes,
             "load_s": stage.loaded.seconds,
+            "rtt_s": stage.rtt_s,
             "computed_s": self._times.computed_s[number],
             "waited_s": self._times.waited_s[number],
         }

@@ -20,6 +20,8 @@ from aici_engine.cluster.frames import (
     HeldRange,
     LoadStage,
     MeasureSpeed,
+    Ping,
+    Pong,
     StageFacts,
     StageLoaded,
     StageLost,
@@ -110,6 +112,8 @@ class Stage:
         """Take a message of the driver, or a step of the stage before."""
         try:
             match message:
+                case Ping(number):
+                    self._ports.to_driver(Pong(number))
                 case MeasureSpeed():
                     self._ports.to_driver(self._measure())
                 case LoadStage():

@@ -157,6 +157,11 @@ _OF_STAGES = {
         "waited_s",
         "Time in which the stage waited for a step, idle times left out",
     ),
+    "round_trip_seconds": (
+        GaugeMetricFamily,
+        "rtt_s",
+        "Round trip between driver and stage, when the stage was attached",
+    ),
     "weight_bytes": (GaugeMetricFamily, "weight_bytes", "Bytes of the stage's weights"),
     "page_bytes": (GaugeMetricFamily, "page_bytes", "Bytes of a KV page in the stage"),
 }

@@ -88,6 +88,7 @@ def test_metrics_show_the_pipeline() -> None:
     assert samples["aici_pipeline_interruptions_total", None, None] == 2
     assert samples["aici_stage_computed_seconds_total", "0", "far"] == 1.5
     assert samples["aici_stage_waited_seconds_total", "0", "far"] == 0.5
+    assert samples["aici_stage_round_trip_seconds", "0", "far"] == 0.001
     assert samples["aici_stage_layers", "1", "driver"] == 13
     assert ("aici_stage_waited_seconds_total", "1", "driver") not in samples
 
