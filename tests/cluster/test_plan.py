@@ -154,15 +154,15 @@ small_models = st.builds(
 )
 
 
-@given(small_models, st.lists(st.tuples(st.integers(0, 400), rates), min_size=1, max_size=4))
-def test_no_other_plan_is_faster(sizes: ModelSizes, given_nodes: list[tuple[int, float]]) -> None:
+@given(small_models, st.lists(st.tuples(st.integers(0, 400), rates), min_size=1, max_size=4), st.booleans())
+def test_no_other_plan_is_faster(sizes: ModelSizes, given_nodes: list[tuple[int, float]], in_order: bool) -> None:
     request = PlanRequest(sizes=sizes, dtype="bfloat16", num_pages=1, page_size=1, max_batch_tokens=0)
     nodes = [
         NodeInfo(name=f"n{i}", budget_bytes=size + 256, bytes_per_s=rate) for i, (size, rate) in enumerate(given_nodes)
     ]
-    every = list(_all_plans(request, nodes))
+    every = list(_all_plans(request, nodes, in_order=in_order))
     try:
-        plan = make_plan(request, nodes, driver="n0")
+        plan = make_plan(request, nodes, driver="n0", in_order=in_order)
     except UsageError:
         assert not every
         return
@@ -172,16 +172,18 @@ def test_no_other_plan_is_faster(sizes: ModelSizes, given_nodes: list[tuple[int,
     assert sum(times) == pytest.approx(min(map(sum, same_bound)))
 
 
-def _all_plans(request: PlanRequest, nodes: list[NodeInfo]) -> list[list[float]]:
+def _all_plans(request: PlanRequest, nodes: list[NodeInfo], *, in_order: bool) -> list[list[float]]:
     """The times of the stages of every plan that fits, by brute force."""
     sizes, found = request.sizes, []
-    for others in itertools.permutations(nodes[1:]):
+    for others in [nodes[1:]] if in_order else itertools.permutations(nodes[1:]):
         order = [*others, nodes[0]]
         for cut in itertools.combinations_with_replacement(range(sizes.num_layers + 1), len(order) - 1):
             times = []
             for each, (first, last) in zip(order, itertools.pairwise([0, *cut, sizes.num_layers]), strict=True):
                 part = LayerRange(first, last, embedding=first == 0 < last, head=each is nodes[0])
                 if not part.num_layers and not part.head:
+                    if in_order:
+                        break
                     continue
                 num_bytes = sizes.weight_bytes(part, "bfloat16") + sizes.token_bytes(part, "bfloat16")
                 if num_bytes + 8 * request.max_num_seqs * part.head > each.budget_bytes:
