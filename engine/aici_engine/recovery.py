@@ -107,7 +107,8 @@ class Recovery:
             if suspect is None or suspect.num_tokens != len(seq.tokens):
                 suspect = _Suspect(len(seq.tokens), now)
             suspects[seq.seq_id] = suspect
-            if now - suspect.since >= self._timeout_s:
+            if (waited_s := now - suspect.since) >= self._timeout_s:
+                _log.error("request %d was in flight at every loss for %.0f s: it fails", seq.seq_id, waited_s)
                 seq.end(FinishReason.FAIL, self._unavailable())
         self._suspects = suspects
 
@@ -120,6 +121,9 @@ class Recovery:
 
     def _check_time(self) -> None:
         assert self._lost_at is not None
-        if time.monotonic() - self._lost_at >= self._timeout_s:
+        waited_s = time.monotonic() - self._lost_at
+        if waited_s >= self._timeout_s:
+            if self.error is None:
+                _log.error("no step has ended for %.0f s: all requests fail", waited_s)
             self.error = self._unavailable()
             self._live.end_all(FinishReason.FAIL, self.error)
