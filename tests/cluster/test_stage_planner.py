@@ -9,13 +9,16 @@ import pytest
 
 from aici_base.errors import UsageError
 from aici_engine.cluster.frames import HeldRange, StageFacts, StageSpeed
+from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.pipeline import PipelineExecutor
 from aici_engine.cluster.plan import NodeInfo, PlanRequest
 from aici_engine.cluster.stage_planner import MeasuredSpeed, StagePlanner
 from aici_engine.cluster.token import ClusterToken
+from aici_engine.executor import StateLostError
 from tests.cluster.fake_pipeline import NUM_LAYERS, PAGE_SIZE, FakeLoader, random_steps, running_driver, running_stage
 from tests.cluster.test_pipeline import compare
 from tests.cluster.test_plan import MB, model
+from tests.support.processes import wait_until
 
 MODEL = b"m" * 32  # of the frames of tests.cluster.fake_pipeline
 
@@ -80,9 +83,9 @@ def test_a_plan_lasts_until_a_stage_is_too_small_for_it() -> None:
 # With stages in threads.
 
 
-def stage(token: ClusterToken, mb: float, loader: FakeLoader) -> AbstractContextManager[Any]:
+def stage(token: ClusterToken, mb: float, loader: FakeLoader, **more: Any) -> AbstractContextManager[Any]:
     speed = StageSpeed(1e10, {"float32": 1e11})
-    return running_stage(token, loader, memory_bytes=int(mb * MB), measure=lambda: speed)
+    return running_stage(token, loader, memory_bytes=int(mb * MB), measure=lambda: speed, **more)
 
 
 def ranges(driver: PipelineExecutor) -> list[tuple[int, int]]:
@@ -116,3 +119,19 @@ def test_stages_without_room_are_named() -> None:
         running_driver(token, [address], planner=planner(20)),
     ):
         pass
+
+
+@pytest.mark.parametrize(("memory_mb", "later"), [(200, [(0, 2), (2, 4), (4, 6)]), (20, [(0, 2), (2, 3), (3, 6)])])
+def test_a_stage_that_comes_back_has_its_range_if_there_is_room(memory_mb: int, later: list[tuple[int, int]]) -> None:
+    token, keys = ClusterToken.new(), KeyPair.new()
+    with stage(token, 200, FakeLoader()) as first, ExitStack() as life, ExitStack() as stack:
+        second = life.enter_context(stage(token, 200, FakeLoader(), keys=keys))
+        driver = stack.enter_context(running_driver(token, [first, second], num_pages=None, planner=planner()))
+        assert ranges(driver) == [(0, 2), (2, 4), (4, 6)]
+        life.close()
+        with pytest.raises(StateLostError):
+            compare(driver, list(random_steps(Random(1), 10)), depth=1)
+        stack.enter_context(stage(token, memory_mb, FakeLoader(), keys=keys, listen=second._replace(key=None)))
+        wait_until(lambda: driver.restore(0.05), 10)
+        assert ranges(driver) == later
+        compare(driver, list(random_steps(Random(1), 10)), depth=2)
