@@ -17,6 +17,15 @@ _CALM_S = 30.0
 """After a life of this length, the next start does not wait."""
 _LAST_LINES = 20
 _READ_BYTES = 1 << 16
+_LAUNCHER = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Lets the kernel kill the process with its parent, then becomes the command. Code between fork and exec (`preexec_fn`)
+could wait for ever for a lock that another thread of the parent held during the fork."""
 
 
 class KeptProcess:
@@ -127,15 +136,13 @@ class KeptProcess:
         self._start_at = None
 
     def _start(self) -> None:
-        parent = os.getpid()
         self._popen = subprocess.Popen(
-            self.command,
+            [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.command],
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if self._quiet else None,
             process_group=0,
-            preexec_fn=lambda: process.die_with_parent(parent),
         )
         assert self._popen.stdout is not None
         self._pidfd = os.pidfd_open(self._popen.pid)
