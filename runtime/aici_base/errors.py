@@ -88,7 +88,7 @@ class NotFoundError(UsageError):
 
 
 class InUseError(UsageError):
-    """A controller cannot be removed, because the controller still has tags."""
+    """A controller cannot be removed because it still has tags, or a stage serves another driver."""
 
     code = "in_use_error"
 

@@ -104,9 +104,9 @@ def test_the_end_reaches_the_whole_group_and_a_deaf_process() -> None:
     with kept(deaf) as process:
         turn(process, lambda: process.answer is not None)
         assert process.pid is not None
-        group = descendants(os.getpid()) | {process.pid}
+        group = descendants(process.pid) | {process.pid}
         process.end(grace_s=0.2)
-        assert wait_until(lambda: not alive(group & descendants(os.getpid())), 5)
+        assert wait_until(lambda: not alive(group), 5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import torch
 
-from aici_base.errors import AiciError, UnavailableError
+from aici_base.errors import AiciError, InUseError, UnavailableError
 from aici_engine.cluster.assembly import Assembly, Epoch
 from aici_engine.cluster.frames import FrameError, StageLost, StepFailed, StepStates, check_states
 from aici_engine.cluster.link import LinkLostError
@@ -285,12 +285,12 @@ class PipelineExecutor(Executor):
 
 
 def _first_epoch(assembly: Assembly, patience_s: float) -> Epoch:
-    """Assemble, and try again for a moment while a stage is not there."""
+    """Assemble, and try again for a moment while a stage is not there, or has not noticed that its driver is gone."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
             return assembly.assemble()
-        except UnavailableError:
+        except (UnavailableError, InUseError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY_S)

@@ -51,7 +51,7 @@ def keep_share(module: Any) -> None:
     for each in module.modules():
         for name, parameter in [*each.named_parameters(recurse=False)]:
             if hasattr(parameter, "to_local"):
-                each._parameters[name] = torch.nn.Parameter(parameter.to_local(), requires_grad=False)
+                setattr(each, name, torch.nn.Parameter(parameter.to_local(), requires_grad=False))
 
 
 def _plan(module: Any, num_ranks: int) -> dict[str, str]:
