@@ -1,7 +1,6 @@
 """A child that is started again when it ends, and never outlives its owner."""
 
 import contextlib
-import os
 import select
 import signal
 import subprocess
