@@ -94,7 +94,7 @@ def serve(
     memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="This machine's part in a cluster, such as 12GiB (default: 80 % of the free)."
+            metavar="SIZE", help="This machine's part of a divided model, such as 12GiB (default: 80 % of the free)."
         ),
     ] = None,
     min_nodes: Annotated[int, typer.Option(min=1, help="Nodes to wait for, besides this machine.")] = 1,

@@ -72,7 +72,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l cluster -d 'Divide th
 complete -c aici -n '__fish_seen_subcommand_from serve' -l cluster-address -d 'Where machines join (default: this machine’s address, port 4243).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l announce -d 'Let machines find the cluster on the local network (mDNS).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l nodes -d 'Divide the model over these nodes, without Ray; `aici node join` prints them.'
-complete -c aici -n '__fish_seen_subcommand_from serve' -l memory -d 'This machine’s part in a cluster, such as 12GiB (default: 80 % of the free).'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l memory -d 'This machine’s part of a divided model, such as 12GiB (default: 80 % of the free).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l min-nodes -d 'Nodes to wait for, besides this machine.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l replan-after -d 'A node that is away for so many seconds loses its layers to others.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l cors-origin -d 'The origin of a web page that may call; repeat for more origins.'
