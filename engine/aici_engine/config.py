@@ -22,6 +22,12 @@ DEFAULT_DTYPE: Final[Dtype] = "auto"
 MAX_PRIORITY = 1 << 31
 
 
+_OF_STAGES: Final = ("depth", "driver_bytes", "token_file")
+"""Settings of a divided model; `None` by default."""
+_OF_NODES: Final = {"min_nodes": 1, "replan_after_s": 60.0}
+"""Settings of a model divided over nodes, with their defaults."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """The configuration of an engine. `model_dir`: a local folder in Hugging Face layout.
@@ -141,6 +147,16 @@ class EngineConfig:
                 "the places of the stages are given more than once",
                 hint="give stages, or nodes, or the address of a cluster",
                 cli_hint="give one of --stages, --nodes and --cluster",
+            )
+        joins = bool(self.nodes) or self.ray_address is not None
+        idle = [name for name in _OF_STAGES if getattr(self, name) is not None and not (self.stages or joins)]
+        idle += [name for name, default in _OF_NODES.items() if getattr(self, name) != default and not joins]
+        if idle:
+            raise UsageError(
+                f"{idle[0]} has no effect here: the model is not divided over "
+                + ("stages" if idle[0] in _OF_STAGES else "nodes"),
+                hint="leave the setting out, or say where the stages are",
+                param=idle[0],
             )
         if not 0.0 <= self.replan_after_s < float("inf"):
             raise UsageError(f"replan_after_s must be 0 or more, not {self.replan_after_s}")

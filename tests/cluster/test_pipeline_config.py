@@ -33,3 +33,11 @@ def test_the_settings_travel_to_the_engine_process() -> None:
     config = EngineConfig(model_dir=Path("model"), stages=(A, B), cuts=(0, 4), token_file=Path("token"), depth=2)
     sent = msgspec.json.encode(config, enc_hook=str)
     assert msgspec.json.decode(sent, type=EngineConfig, dec_hook=lambda kind, value: kind(value)) == config
+
+
+@pytest.mark.parametrize(
+    "setting", [{"depth": 2}, {"driver_bytes": 1 << 30}, {"min_nodes": 2}, {"replan_after_s": 5.0}], ids=str
+)
+def test_a_setting_without_effect_is_refused(setting: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(setting))} has no effect here"):
+        EngineConfig(model_dir=tmp_path, **setting)
