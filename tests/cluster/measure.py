@@ -17,7 +17,7 @@ from pathlib import Path
 from aici_engine.store.resolve import resolve_model
 from tests.engine.support import write_tiny_model
 from tests.support import netns
-from tests.support.faults import FAULTS, cpu_seconds, named, noticed_after, settle
+from tests.support.faults import FAULTS, bytes_read, cpu_seconds, named, noticed_after, settle
 from tests.support.pipelines import Outcome, Pipeline, ask, client, request, together
 from tests.support.processes import command, descendants, wait_until
 
@@ -86,24 +86,18 @@ def restart(pipeline: Pipeline, times: int) -> None:
     bodies = [request("plain", 0, 20)]
     for _ in range(times):
         pids = [stage.process.pid for stage in pipeline.stages]
-        read = [_bytes_read(pid) for pid in pids]
+        read = [bytes_read(pid) for pid in pids]
         [engine] = named(pipeline, "aici-engine")
         os.kill(engine, 9)
         began = time.monotonic()
         assert wait_until(lambda: asyncio.run(together(pipeline.server.url, bodies))[0].errors == [], 120)
         took = time.monotonic() - began
-        more = [_bytes_read(pid) - then for pid, then in zip(pids, read, strict=True)]
+        more = [bytes_read(pid) - then for pid, then in zip(pids, read, strict=True)]
         same = pids == [stage.process.pid for stage in pipeline.stages]
         print(
             f"engine killed: a text after {took:.2f} s; the stages' processes are the same: {same}; read {more} bytes"
         )
     print("\n".join(line for _, line in pipeline.server.said.lines if "complete" in line or "attach" in line))
-
-
-def _bytes_read(pid: int) -> int:
-    """Bytes that a process read from storage so far, cached or not, and received."""
-    fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
-    return int(fields["rchar"])
 
 
 def _spread(values: list[float]) -> str:

@@ -47,8 +47,8 @@ class Cluster:
         self.members = ChangingMembers()
         self.daemons: dict[str, RunningDaemon] = {}
 
-    def add(self, name: str, *, mb: float = 12) -> RunningDaemon:
-        daemon = RunningDaemon(self.folder, name, budget_bytes=int(mb * MB))
+    def add(self, name: str, *, mb: float = 12, **facts: float) -> RunningDaemon:
+        daemon = RunningDaemon(self.folder, name, budget_bytes=int(mb * MB), **facts)
         self.stack.callback(daemon.stop)
         self.daemons[name] = daemon
         self.members.set(*self.members.members, Member(name=name, address=daemon.address))
@@ -181,13 +181,14 @@ def test_a_stage_that_hangs_is_killed(cluster: Cluster, monkeypatch: pytest.Monk
     assert not alive({pids["b"]})
 
 
-def test_a_spare_takes_the_range_of_a_lost_node(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mb", [12, 30])
+def test_a_spare_takes_the_range_of_a_lost_node(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, mb: int) -> None:
     monkeypatch.setattr(placement_module, "SPARE_AFTER_S", 0.5)
     cluster.add("a")
     cluster.add("b")
     placement = cluster.driver()
     found(placement)
-    cluster.add("c")
+    cluster.add("c", mb=mb, bytes_per_s=3e10)
     pids = cluster.pids()
     plan = placement.plan
     cluster.daemons["a"].stop()

@@ -67,7 +67,7 @@ def free_address() -> str:
 
 def test_a_node_is_heard_of_and_missed(owner: Owner, tmp_path: Path) -> None:
     address = free_address()
-    with ray_start.RayFolder() as folder, ray_start.RayFolder() as node_folder:
+    with ray_start.ray_folder() as folder, ray_start.ray_folder() as node_folder:
         labels = ray_labels.to_labels("a", ADDRESS, {"room": "cellar"})
         node = owner.add(
             ray_start.node(node_folder, RAY_TOKEN, head_address=address, host="127.0.0.1", mib=1000, labels=labels)

@@ -60,12 +60,13 @@ def _quietly(stream: Any) -> Iterator[str]:
 class ServedCluster:
     """`serve` starts the server, `join` a node."""
 
-    def __init__(self, network: Network, folder: Path) -> None:
+    def __init__(self, network: Network, folder: Path, *, model: Path | None = None, head_bytes: int | None = None):
         self.network, self.folder = network, folder
+        self.model = model or default_model_dir()
         (folder / "aici").mkdir(parents=True, exist_ok=True)
         self.nodes: dict[str, Running] = {}
         self.server: Running | None = None
-        self.head = network.machine("head")
+        self.head = network.machine("head", memory_bytes=head_bytes)
         self.url = ""
 
     def write_token(self) -> None:
@@ -73,9 +74,11 @@ class ServedCluster:
         path.touch(mode=0o600)
         path.write_text("ab" * 32)
 
-    def join(self, name: str, *args: str, memory: str = "700MiB", port: int = 0) -> Running:
-        machine = self.network.machines.get(name) or self.network.machine(name)
-        known = [] if "--model" in args else ["--model", str(default_model_dir())]
+    def join(
+        self, name: str, *args: str, memory: str = "700MiB", port: int = 0, limit_bytes: int | None = None
+    ) -> Running:
+        machine = self.network.machines.get(name) or self.network.machine(name, memory_bytes=limit_bytes)
+        known = [] if "--model" in args else ["--model", str(self.model)]
         common = ["--name", name, "--memory", memory, "--threads", "1", "--listen", f"{machine.address}:{port}", *known]
         self.nodes[name] = Running(machine, ["node", "join", *args, *common], self.folder)
         return self.nodes[name]
@@ -84,7 +87,7 @@ class ServedCluster:
         return Running(self.network.machines[name], list(args), self.folder)
 
     def serve(self, *args: str) -> Running:
-        common = ["--model", str(default_model_dir()), "--host", self.head.address, "--port", "0", "--threads", "1"]
+        common = ["--model", str(self.model), "--host", self.head.address, "--port", "0", "--threads", "1"]
         self.server = Running(self.head, ["serve", *common, *args], self.folder)
         return self.server
 
@@ -95,7 +98,7 @@ class ServedCluster:
 
     def complete(self, max_tokens: int = 40, prompt: str = PROMPT) -> tuple[str, float]:
         """Return a greedy completion, and the longest time between two events."""
-        body = {"model": default_model_dir().name, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+        body = {"model": self.model.name, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
         request = urllib.request.Request(
             f"{self.url}/v1/completions",
             data=json.dumps({**body, "stream": True}).encode(),

@@ -92,6 +92,12 @@ def cpu_seconds(pid: int) -> float:
     return total / 1e9
 
 
+def bytes_read(pid: int) -> int:
+    """Bytes that a process read from storage so far, cached or not, and received."""
+    fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(fields["rchar"])
+
+
 def settle(pipeline: Pipeline, timeout_s: float = 30) -> dict[str, float]:
     """Wait until the server holds no request, page or guest; return what it still holds after the time, or nothing."""
     deadline = time.monotonic() + timeout_s

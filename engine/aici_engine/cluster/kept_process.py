@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -210,3 +212,53 @@ class KeptProcess:
             assert self._popen.stdout is not None
             self._popen.stdout.close()
             self._output = -1
+
+
+class KeptProcessThread:
+    """Keeps a process, in a thread of its own, for an owner without a loop.
+
+    `advanced` is called in that thread whenever the process may have another answer. The process ends at `close`, by
+    SIGTERM first if `grace_s` is not 0.
+    """
+
+    def __init__(
+        self, process: KeptProcess, *, name: str, advanced: Callable[[str | None], None], grace_s: float = 0.0
+    ) -> None:
+        self.process = process
+        self._advanced = advanced
+        self._grace_s = grace_s
+        self._to_tell: str | None = None
+        self._is_closing = False
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def tell(self, line: str) -> None:
+        """As `KeptProcess.tell`."""
+        self._to_tell = line
+        os.write(self._wake_writer, b"x")
+
+    def close(self) -> None:
+        """End the process and the thread. Idempotent."""
+        if not self._is_closing:
+            self._is_closing = True
+            os.write(self._wake_writer, b"x")
+            self._thread.join()
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+
+    def _run(self) -> None:
+        """The kernel kills the process with the thread that started it: this one, which lives until `close`."""
+        process = self.process
+        try:
+            while not self._is_closing:
+                process.advance()
+                self._advanced(process.answer)
+                deadline = process.deadline
+                wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if self._wake_reader in select.select([self._wake_reader, *process.fds], [], [], wait_s)[0]:
+                    os.read(self._wake_reader, 64)
+                    if self._to_tell is not None:
+                        process.tell(self._to_tell)
+        finally:
+            process.end(self._grace_s)

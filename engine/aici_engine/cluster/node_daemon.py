@@ -35,6 +35,7 @@ from aici_engine.cluster.node_messages import (
     timeless,
 )
 from aici_engine.cluster.token import ClusterToken
+from aici_engine.private_folder import PrivateFolder
 
 STAGE_READY_S: Final = 120.0
 _END_S: Final = 2.0
@@ -99,7 +100,7 @@ class NodeDaemon:
             self._control = stack.enter_context(ControlServer(settings.control, self._obey))
             self._ray: KeptProcess | None = None
             if settings.head is not None:
-                self._ray = self._join(stack.enter_context(ray_start.RayFolder()), settings.head)
+                self._ray = self._join(stack.enter_context(ray_start.ray_folder()), settings.head)
             stack.callback(self._end_children)
             self._stack = stack.pop_all()
 
@@ -171,7 +172,7 @@ class NodeDaemon:
         process.advance()
         return process
 
-    def _join(self, folder: ray_start.RayFolder, head: str) -> KeptProcess:
+    def _join(self, folder: PrivateFolder, head: str) -> KeptProcess:
         machine = self._settings.machine
         return ray_start.node(
             folder,

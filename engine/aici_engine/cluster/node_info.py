@@ -24,7 +24,7 @@ _LARGE: Final = 96 << 20
 """Bytes of the matrix that measures the memory rate: more than the caches of most processors hold."""
 _SMALL: Final = 1 << 20
 _ROWS: Final = 16
-_LEAST_S: Final = 0.03
+_LEAST_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class NodeDescription:
 def describe_node(
     *, fraction: float = DEFAULT_FRACTION, memory_bytes: int | None = None, num_threads: int | None = None
 ) -> NodeDescription:
-    """Measure this machine; takes about 0.3 s, with the threads of the kernels.
+    """Measure this machine; takes about a second, with the threads of the kernels.
 
     `fraction`: of the free memory, for a stage and its process. `memory_bytes`: instead of the free memory, never more
     than is free. `num_threads`: of the kernels; None leaves the choice to torch.
@@ -83,7 +83,7 @@ def describe_node(
 
 
 def measure_rates(*, device: str = "cpu", num_threads: int | None = None) -> tuple[float, Mapping[Dtype, float]]:
-    """Return `bytes_per_s` and `flops_per_s` of a device; takes about 0.3 s. See `NodeInfo`."""
+    """Return `bytes_per_s` and `flops_per_s` of a device; takes about a second. See `NodeInfo`."""
     import torch
 
     from aici_engine.native import library

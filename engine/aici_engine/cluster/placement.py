@@ -21,10 +21,11 @@ from aici_engine.cluster.token import ClusterToken
 from aici_engine.config import DTYPES
 from aici_engine.model.stage_range import LayerRange
 
-SPARE_AFTER_S: Final = 3.0
+SPARE_AFTER_S: Final = 2.0
 """A node that is away for longer is replaced, if another node can take over without any other range being moved."""
 _PATIENCE_S: Final = 0.5
 _PROBE_S: Final = 3.0
+_GLANCE_S: Final = 0.1
 _MIB: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -178,7 +179,7 @@ class ClusterPlacement:
         staying = [view for view in nodes.values() if not _is_leaving(view)]
         try:
             try:
-                plan = self._plan_over(staying)
+                plan = self._plan_with_spares(staying) or self._plan_over(staying)
             except UsageError:
                 if len(staying) == len(nodes):
                     raise
@@ -196,9 +197,31 @@ class ClusterPlacement:
             self._wait_for(away, moves=_moves(self.plan, plan))
         return plan
 
-    def _plan_over(self, views: Sequence[NodeView]) -> PipelinePlan:
-        nodes = [*(self._info(view) for view in views), self._driver]
-        return make_plan(self._request, nodes, driver=self._driver.name)
+    def _plan_over(self, views: Sequence[NodeView], taking: Mapping[str, LayerRange] | None = None) -> PipelinePlan:
+        """`taking`: ranges that nodes take over from others, by the nodes' names."""
+        infos = [self._info(view) for view in views]
+        taken = [replace(info, held=(taking[info.name],)) if taking and info.name in taking else info for info in infos]
+        return make_plan(self._request, [*taken, self._driver], driver=self._driver.name)
+
+    def _plan_with_spares(self, staying: Sequence[NodeView]) -> PipelinePlan | None:
+        """Return a plan in which nodes without a range take over the lost ranges, and no other range moves."""
+        if (old := self.plan) is None:
+            return None
+        spares = {view.name: view.report.budget_bytes for view in staying if view.report is not None}
+        lost = [stage for stage in _remote(old) if stage.node.name not in spares]
+        free = sorted(spares.keys() - _names(old), key=lambda name: spares[name])
+        taking: dict[str, LayerRange] = {}
+        for stage in sorted(lost, key=lambda stage: stage.num_bytes(old.num_pages)):
+            for name in free:
+                if name not in taking and spares[name] >= stage.num_bytes(old.num_pages):
+                    taking[name] = stage.part
+                    break
+            else:
+                return None
+        with suppress(UsageError):
+            plan = self._plan_over(staying, taking)
+            return None if _moves(old, plan) else plan
+        return None
 
     def _wait_for(self, away: Sequence[NodeView], *, moves: bool) -> None:
         """Raise UnavailableError while nodes of the plan that are away may still come back."""
@@ -237,17 +260,28 @@ class ClusterPlacement:
 
     def _kill_silent(self) -> None:
         """Kill stages that were given out and do not answer, although their daemons do."""
+        for address in self._given:
+            if (view := self._daemon_of(address)) is not None and not self._answers(address):
+                _log.warning("the stage on %s does not answer: it is started anew", view.name)
+                self._links.send(view.member.address, KillStage(self._pipeline, address))
+
+    def _daemon_of(self, address: str) -> NodeView | None:
+        """Return the node that can be reached and says that it runs the stage at `address`."""
         for view in self._links.nodes():
             stage = self._stage(view)
-            if stage is not None and view.lost_at is None and stage.address in self._given and not self._answers(stage):
-                _log.warning("the stage on %s does not answer: it is started anew", view.name)
-                self._links.send(view.member.address, KillStage(self._pipeline, stage.address))
+            if stage is not None and view.lost_at is None and stage.address == address:
+                return view
+        return None
 
-    def _answers(self, stage: StageReport) -> bool:
+    def _answers(self, address: str) -> bool:
+        """Return whether the stage answers, or is known by now to be gone."""
         with LinkGroup(self._token, role="node", name="probe", insecure=self._insecure) as group, suppress(AiciError):
-            address = StageAddress.parse(stage.address)
-            StageLink(group, address, decode_from_stage, max_body_bytes=0, connect_s=_PROBE_S).wait_ready(_PROBE_S)
-            return True
+            stage = StageAddress.parse(address)
+            link = StageLink(group, stage, decode_from_stage, max_body_bytes=0, connect_s=_PROBE_S)
+            deadline = time.monotonic() + _PROBE_S
+            while time.monotonic() < deadline:
+                if link.is_ready(_GLANCE_S) or self._daemon_of(address) is None:
+                    return True
         return False
 
     def _let_leave(self) -> None:

@@ -1,14 +1,13 @@
 """The head of a cluster's Ray, as a child of the server."""
 
 import os
-import select
 import threading
-import time
 from pathlib import Path
 from typing import Self
 
 from aici_base.errors import UnavailableError
 from aici_engine.cluster import ray_start
+from aici_engine.cluster.kept_process import KeptProcessThread
 from aici_engine.cluster.token import ClusterToken
 
 _END_S = 3.0
@@ -23,31 +22,23 @@ class RayHead:
     def __init__(self, address: str, token: ClusterToken) -> None:
         ray_start.check_installed()
         self.address = address
-        self._folder = ray_start.RayFolder()
-        self._process = ray_start.head(self._folder, token.ray_token(), address=address, state=_state_folder(address))
+        self._folder = ray_start.ray_folder()
+        process = ray_start.head(self._folder, token.ray_token(), address=address, state=_state_folder(address))
         self._up = threading.Event()
-        self._closing = False
-        self._wake_reader, self._wake_writer = os.pipe()
-        self._thread = threading.Thread(target=self._run, name="aici-ray-head", daemon=True)
-        self._thread.start()
+        self._kept = KeptProcessThread(process, name="aici-ray-head", advanced=self._note, grace_s=_END_S)
 
     def wait_up(self) -> None:
         """Wait until nodes can join. Raises UnavailableError if Ray does not start."""
         if not self._up.wait(ray_start.READY_S):
             raise UnavailableError(
-                f"Ray does not start at {self.address}: {self._process.last_words()[-1000:]}",
+                f"Ray does not start at {self.address}: {self._kept.process.last_words()[-1000:]}",
                 hint="choose another address",
                 cli_hint="choose another --cluster-address",
             )
 
     def close(self) -> None:
-        if not self._closing:
-            self._closing = True
-            os.write(self._wake_writer, b"x")
-            self._thread.join()
-            os.close(self._wake_reader)
-            os.close(self._wake_writer)
-            self._folder.close()
+        self._kept.close()
+        self._folder.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -55,18 +46,9 @@ class RayHead:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _run(self) -> None:
-        process = self._process
-        try:
-            while not self._closing:
-                process.advance()
-                if process.answer is not None:
-                    self._up.set()
-                deadline = process.deadline
-                wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-                select.select([self._wake_reader, *process.fds], [], [], wait_s)
-        finally:
-            process.end(_END_S)
+    def _note(self, answer: str | None) -> None:
+        if answer is not None:
+            self._up.set()
 
 
 def _state_folder(address: str) -> Path:

@@ -5,24 +5,19 @@ processors (nothing is computed in Ray's own processes).
 """
 
 import contextlib
-import fcntl
 import importlib.util
 import json
-import os
-import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from aici_base.errors import UnavailableError
 from aici_engine.cluster.kept_process import KeptProcess
+from aici_engine.private_folder import PrivateFolder
 
 READY_S = 120.0  # two seconds on a quiet machine, more than a minute on a very busy one
 _CONNECT_S = 1.0
-_PREFIX = "aici-ray-"
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 MIB_RESOURCE = "aici_mib"
 """The name of a node's memory among Ray's resources, in MiB."""
@@ -39,44 +34,12 @@ def environment(ray_token: str) -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ray_token, "RAY_USAGE_STATS_ENABLED": "0"}
 
 
-class RayFolder:
-    """A private folder for the files of one machine's Ray, removed at the end. A context manager.
-
-    The folder of a process that was killed is removed when the next one is made.
-    """
-
-    def __init__(self) -> None:
-        _sweep()
-        # Short: Ray adds up to 70 bytes, and the path of a Unix socket has at most 107.
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-
-    def close(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+def ray_folder() -> PrivateFolder:
+    """Return a folder for the files of one machine's Ray. Ray adds up to 70 bytes to its path."""
+    return PrivateFolder("aici-ray-")
 
 
-def _sweep() -> None:
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # OSError: removed meanwhile, locked by a living process, or of another user.
-        with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(fd).st_uid == os.getuid():
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(fd)
-
-
-def head(folder: RayFolder, ray_token: str, *, address: str, state: Path) -> KeptProcess:
+def head(folder: PrivateFolder, ray_token: str, *, address: str, state: Path) -> KeptProcess:
     """Return the process that keeps the head of a cluster at `address`, HOST:PORT.
 
     `state`: a folder for the list of nodes, so that the nodes stay when the head starts again.
@@ -92,7 +55,7 @@ def head(folder: RayFolder, ray_token: str, *, address: str, state: Path) -> Kep
 
 
 def node(
-    folder: RayFolder, ray_token: str, *, head_address: str, host: str, mib: int, labels: Mapping[str, str]
+    folder: PrivateFolder, ray_token: str, *, head_address: str, host: str, mib: int, labels: Mapping[str, str]
 ) -> KeptProcess:
     """Return the process that keeps this machine a node of the cluster whose head is at `head_address`, HOST:PORT."""
     pairs = ",".join(f"{key}={value}" for key, value in labels.items())
@@ -114,7 +77,7 @@ def can_connect(address: str) -> bool:
 
 
 def _kept(
-    flags: list[str], folder: RayFolder, variables: Mapping[str, str], wait_for: str | None = None
+    flags: list[str], folder: PrivateFolder, variables: Mapping[str, str], wait_for: str | None = None
 ) -> KeptProcess:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     command += ["--include-log-monitor=false", f"--temp-dir={folder.path}"]

@@ -3,23 +3,19 @@
 Whoever has the token may drive stages, and be a stage: read the text of requests, and write the answers.
 """
 
-import contextlib
 import hashlib
 import hmac
 import os
-import re
 import secrets
-import stat
-import tempfile
 from pathlib import Path
 from typing import Self
 
 import zmq
 from zmq.utils import z85
 
-from aici_base.errors import NotFoundError, UnavailableError, UsageError
+from aici_engine.cluster.secret_file import SecretFile
 
-_TEXT = re.compile(rb"[0-9a-f]{64}\n?")
+_NUM_BYTES = 32
 
 
 class ClusterToken:
@@ -31,37 +27,18 @@ class ClusterToken:
     """
 
     def __init__(self, secret: bytes) -> None:
-        if len(secret) != 32:
-            raise ValueError("a cluster token has 32 bytes")
+        if len(secret) != _NUM_BYTES:
+            raise ValueError(f"a cluster token has {_NUM_BYTES} bytes")
         self.secret = secret
 
     @classmethod
     def new(cls) -> Self:
-        return cls(secrets.token_bytes(32))
+        return cls(secrets.token_bytes(_NUM_BYTES))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a token file. Raises NotFoundError without a file, and UsageError if others may read the file."""
-        try:
-            with path.open("rb") as file:
-                mode, text = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(100)
-        except FileNotFoundError:
-            raise NotFoundError(
-                f"there is no cluster token at {path}",
-                hint="copy the file from a machine of the cluster, by a safe way such as scp",
-            ) from None
-        except OSError as error:
-            raise UsageError(f"the cluster token at {path} cannot be read: {error.strerror}") from error
-        if mode & 0o077:
-            raise UsageError(
-                f"others may read the cluster token at {path} (mode {mode:04o})",
-                hint=f"chmod 600 {path}; if others may have read the token, make a new one",
-            )
-        if not _TEXT.fullmatch(text):
-            raise UsageError(
-                f"{path} is not a cluster token", hint="the file has 64 hexadecimal digits: copy the file again"
-            )
-        return cls(bytes.fromhex(text.decode()))
+        return cls(_token_file(path).read())
 
     @classmethod
     def read_or_create(cls, path: Path) -> tuple[Self, bool]:
@@ -70,27 +47,8 @@ class ClusterToken:
         Two processes that make the file at the same time end with the same token. Raises as `read`, and
         UnavailableError if the file cannot be written.
         """
-        with contextlib.suppress(NotFoundError):
-            return cls.read(path), False
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # mode 0600
-            try:
-                with open(fd, "w") as file:
-                    file.write(secrets.token_hex(32) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.link(name, path)  # fails if the file exists by now
-                created = True
-            except FileExistsError:
-                created = False
-            finally:
-                os.unlink(name)
-        except OSError as error:
-            raise UnavailableError(
-                f"the cluster token cannot be written to {path}: {error.strerror}", hint="name a file with --token-file"
-            ) from error
-        return cls.read(path), created
+        secret, is_new = _token_file(path).read_or_create(lambda: secrets.token_bytes(_NUM_BYTES))
+        return cls(secret), is_new
 
     @property
     def cluster(self) -> str:
@@ -120,3 +78,7 @@ class ClusterToken:
 def default_token_path() -> Path:
     """Return `$XDG_CONFIG_HOME/aici/cluster-token`, else `~/.config/aici/cluster-token`."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "aici" / "cluster-token"
+
+
+def _token_file(path: Path) -> SecretFile:
+    return SecretFile(path, "cluster token", _NUM_BYTES, "copy the file again")

@@ -15,11 +15,11 @@ import zmq.asyncio
 
 from aici_base.errors import AiciError, UnavailableError
 from aici_engine.config import EngineConfig
+from aici_engine.private_folder import PrivateFolder
 from aici_engine.server.config import LogFormat
 from aici_engine.server.link import wire
 from aici_engine.server.link.client import EngineClient
 from aici_engine.server.link.process_config import ProcessConfig
-from aici_engine.server.link.socket_folder import SocketFolder
 from aici_runtime.runtime_process import RuntimeProcess
 
 _MAX_DEATHS = 3
@@ -113,7 +113,9 @@ class _EngineProcess:
         for socket in (self._requests, self._events):
             socket.set_hwm(0)
             socket.linger = 0
-        self._folder = SocketFolder()
+        # Open connections do not need the folder, so it goes as soon as both sides are connected. The folder is
+        # private: the engine obeys anybody with access to the socket.
+        self._folder = PrivateFolder("aici-sockets-")
         addresses = [f"ipc://{self._folder.path}/{letter}" for letter in "re"]
         self._requests.bind(addresses[0])
         self._events.bind(addresses[1])

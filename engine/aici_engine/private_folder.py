@@ -1,4 +1,4 @@
-"""A temporary folder for the sockets between the two processes. It is removed even if a process was killed."""
+"""A temporary folder of one process, such as for its sockets. It is removed even if the process was killed."""
 
 import contextlib
 import fcntl
@@ -8,22 +8,21 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-_PREFIX = "aici-sockets-"
 
+class PrivateFolder:
+    """A folder that only this user can enter, locked by its owner. A context manager.
 
-class SocketFolder:
-    """A private folder, locked by its owner. A context manager.
+    The lock ends with the owner's process, so `sweep` can remove the folders of dead processes; each new folder sweeps
+    those of its prefix. The path is short, since a socket's address has at most 107 bytes.
 
-    Call `remove` as soon as both sides are connected: open connections do not need the folder. The lock ends with the
-    owner's process, so `sweep` can remove the folders of dead processes.
+    >>> with PrivateFolder("aici-sockets-") as folder:
+    ...     (folder.path / "requests").touch()
     """
 
-    def __init__(self) -> None:
-        sweep()
+    def __init__(self, prefix: str) -> None:
+        sweep(prefix)
         while True:
-            # The path is short: a socket address has at most 107 bytes. The folder is private: the engine obeys anybody
-            # with access to the socket.
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix))
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             if self.path.exists():
@@ -44,9 +43,9 @@ class SocketFolder:
         self.remove()
 
 
-def sweep() -> None:
-    """Remove this user's folders whose owners are dead."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def sweep(prefix: str) -> None:
+    """Remove this user's folders of that prefix whose owners are dead."""
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         # OSError: removed meanwhile, locked by a living process, or owned by another user.
         with contextlib.suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
