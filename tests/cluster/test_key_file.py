@@ -29,4 +29,4 @@ def test_a_file_that_others_may_read_or_that_is_no_key_is_refused(tmp_path: Path
         read_or_create_keys(path)
     assert "remove the file" in error.value.hint
     with pytest.raises(UnavailableError, match="cannot be written"):
-        read_or_create_keys(Path("/proc/keys"))
+        read_or_create_keys(Path("/proc/aici-keys"))
