@@ -3,8 +3,6 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from aici_engine.cluster.headers import ModelSizes
 from aici_engine.cluster.node_info import PROCESS_BYTES
 from aici_engine.cluster.plan import NodeInfo, PlanRequest, make_plan
@@ -13,6 +11,7 @@ from aici_engine.engine import Engine
 from aici_engine.request import Request
 from aici_engine.sampling_params import SamplingParams
 from tests.support.cli import AICI
+from tests.support.faults import anonymous_bytes
 from tests.support.model import default_model_dir
 
 NUM_PAGES = 160
@@ -31,9 +30,11 @@ def test_memory_is_right(tmp_path: Path) -> None:
     with subprocess.Popen([*command, "--threads", "1"], stdout=subprocess.PIPE, text=True) as stage:
         try:
             assert stage.stdout is not None
+            address = stage.stdout.readline().strip()
+            empty = anonymous_bytes(stage.pid)
             config = EngineConfig(
                 model_dir=default_model_dir(), dtype="int8", num_threads=1, num_pages=NUM_PAGES, max_num_seqs=8,
-                stages=(stage.stdout.readline().strip(),), cuts=(driver.part.first,), token_file=tmp_path / "token",
+                stages=(address,), cuts=(driver.part.first,), token_file=tmp_path / "token",
             )  # fmt: skip
             with Engine(config) as engine:
                 length = NUM_PAGES * 16 // 8 - 20
@@ -41,10 +42,10 @@ def test_memory_is_right(tmp_path: Path) -> None:
                 sampling = SamplingParams(max_tokens=4, ignore_eos=True)
                 for handle in [engine.submit(Request(prompt=prompt, sampling=sampling)) for prompt in prompts]:  # type: ignore[arg-type]
                     assert handle.wait().error is None
-                status = dict(line.split(":", 1) for line in Path(f"/proc/{stage.pid}/status").read_text().splitlines())
+                full = anonymous_bytes(stage.pid)
         finally:
             stage.terminate()
-    resident = int(status["VmRSS"].split()[0]) * 1024
-    assert resident == pytest.approx(
-        PROCESS_BYTES + planned.num_bytes(NUM_PAGES), rel=0.15
-    )  # 3 % with packed weights in the cache
+    # Beside what is planned, loading leaves 58 MB in the process, or 97 MB when it also packs the weights.
+    planned_bytes = planned.num_bytes(NUM_PAGES)
+    assert planned_bytes < full - empty
+    assert full < PROCESS_BYTES + planned_bytes

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -175,16 +176,11 @@ def test_pipelines_of_divided_stages_generate_the_same_tokens(
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
     compute = ComputeDevice(torch.device("cpu"), PAGE_SIZE)
     token = ClusterToken.read_or_create(tmp_path / "token")[0]
-    config = EngineConfig(model_dir=folder, dtype="float32", num_pages=16, token_file=tmp_path / "token")
+    config = EngineConfig(model_dir=folder, dtype="float32", num_pages=16)
 
     def staged(addresses: list[str], cuts: tuple[int, ...]) -> list[int]:
-        driver = make_driver(
-            EngineConfig(
-                model_dir=folder, dtype="float32", num_pages=16, token_file=tmp_path / "token",
-                stages=tuple(addresses), cuts=cuts,
-            ),
-            compute,
-        )  # fmt: skip
+        token_file = tmp_path / "token"
+        driver = make_driver(replace(config, stages=tuple(addresses), cuts=cuts, token_file=token_file), compute)
         try:
             return run(driver)
         finally:

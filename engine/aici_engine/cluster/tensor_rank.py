@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+from datetime import timedelta
 
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]
@@ -26,6 +27,9 @@ from aici_engine.native.library import load
 from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.native.thread_pool import ThreadPool
 from aici_runtime import process
+
+_PEER_TIMEOUT = timedelta(minutes=2)
+"""A rank that waits longer for another one, while the group forms or in a step, fails. torch's default: 30 minutes."""
 
 
 def main(fd: int, rank: int) -> None:
@@ -66,6 +70,7 @@ def join_group(settings: RankSettings, *, rank: int) -> None:
         store=FileStore(settings.store, settings.num_ranks),
         rank=rank,
         world_size=settings.num_ranks,
+        timeout=_PEER_TIMEOUT,
     )
 
 
