@@ -8,6 +8,7 @@ last line holds. The process ends when standard input closes.
 """
 
 import json
+import os
 import select
 import sys
 import warnings
@@ -26,17 +27,19 @@ def main() -> None:
     warnings.simplefilter("ignore")
     ray.init(address=sys.argv[1], namespace="aici", log_to_driver=False, configure_logging=False)
     group: PlacementGroup | None = None
-    told = ""
+    told, unread = "", b""
     while True:
         if (line := json.dumps(_members(ray.nodes()))) != told:
             print(line, flush=True)  # noqa: T201
             told = line
-        if select.select([sys.stdin], [], [], _EVERY_S)[0]:
-            if not (line := sys.stdin.readline()):
+        if select.select([0], [], [], _EVERY_S)[0]:
+            if not (data := os.read(0, 1 << 16)):
                 return
-            if group is not None:
-                remove_placement_group(group)
-            group = _claimed(json.loads(line))
+            *lines, unread = (unread + data).split(b"\n")
+            if lines:
+                if group is not None:
+                    remove_placement_group(group)
+                group = _claimed(json.loads(lines[-1]))
 
 
 def _members(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
