@@ -74,7 +74,7 @@ def join(
         if head is not None:
             raise UsageError("--discover finds the cluster's address: give no HOST:PORT with it")
         say(f"looking for cluster {token.cluster}")
-        head = find_cluster(token.cluster)
+        head = find_cluster(token)
     name = name or default_name()
     labels = dict(_label(text) for text in label or [])
     to_labels(name, "", labels)  # refuses what Ray does not take

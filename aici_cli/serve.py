@@ -205,7 +205,7 @@ def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | No
     _log.info("starting Ray at %s", address)
     stack.enter_context(RayHead(address, token)).wait_up()
     if announce:
-        stack.enter_context(announced(address, token.cluster))
+        stack.enter_context(announced(address, token))
     _log.info("copy %s to the other machines; then, on each: aici node join %s --token-file FILE", path, address)
 
 

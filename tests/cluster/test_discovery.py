@@ -1,4 +1,4 @@
-"""A cluster is found by its name on the network of two machines."""
+"""A cluster is found on the network of two machines, and a stranger's announcement is not believed."""
 
 import importlib.util
 import subprocess
@@ -6,16 +6,22 @@ import sys
 
 import pytest
 
-from tests.support.netns import Network
+from aici_engine.cluster.token import ClusterToken
+from tests.support.netns import Machine, Network
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("zeroconf") is None, reason="zeroconf is not installed (aici[cluster])"
 )
 
 ANNOUNCE = """
-import sys, time
+import sys
 from aici_engine.cluster.discovery import announced
-with announced(sys.argv[1], sys.argv[2]):
+from aici_engine.cluster.token import ClusterToken
+
+class Token(ClusterToken):
+    cluster = property(lambda self: sys.argv[3])
+
+with announced(sys.argv[1], Token(bytes.fromhex(sys.argv[2]))):
     print("announced", flush=True)
     sys.stdin.read()
 """
@@ -23,25 +29,35 @@ DISCOVER = """
 import sys
 from aici_base.errors import NotFoundError
 from aici_engine.cluster.discovery import discover
+from aici_engine.cluster.token import ClusterToken
 try:
-    print(discover(sys.argv[1], timeout_s=float(sys.argv[2])))
+    print(discover(ClusterToken(bytes.fromhex(sys.argv[1])), timeout_s=float(sys.argv[2])))
 except NotFoundError as error:
     print(error)
 """
+OURS, THEIRS = ClusterToken(b"o" * 32), ClusterToken(b"t" * 32)
 
 
-def test_a_cluster_is_found_by_its_public_name(network: Network) -> None:
-    head, node = network.machine("head"), network.machine("node")
-    address = f"{head.address}:4243"
-    announcing = head.start([sys.executable, "-c", ANNOUNCE, address, "0123456789abcdef"], stdin=subprocess.PIPE)
+def announce(machine: Machine, token: ClusterToken, name: str) -> str:
+    """Announce a cluster of this public name, and return its address."""
+    address = f"{machine.address}:4243"
+    argv = [sys.executable, "-c", ANNOUNCE, address, token.secret.hex(), name]
+    announcing = machine.start(argv, stdin=subprocess.PIPE)
     assert announcing.stdout is not None
     assert announcing.stdout.readline() == "announced\n"
+    return address
 
-    def find(cluster: str, seconds: str) -> str:
-        finding = node.start([sys.executable, "-c", DISCOVER, cluster, seconds])
-        assert finding.stdout is not None
-        assert finding.wait(30) == 0
-        return finding.stdout.readline().strip()
 
-    assert find("0123456789abcdef", "15") == address
-    assert find("fedcba9876543210", "1") == "no server of cluster fedcba9876543210 announces itself on this network"
+def find(machine: Machine, token: ClusterToken, seconds: float) -> str:
+    finding = machine.start([sys.executable, "-c", DISCOVER, token.secret.hex(), str(seconds)])
+    assert finding.stdout is not None
+    assert finding.wait(30) == 0
+    return finding.stdout.readline().strip()
+
+
+def test_a_cluster_is_found_by_whoever_has_its_token(network: Network) -> None:
+    head, stranger, node = (network.machine(name) for name in ("head", "stranger", "node"))
+    announce(stranger, THEIRS, OURS.cluster)
+    assert find(node, OURS, 2) == f"no server of cluster {OURS.cluster} announces itself on this network"
+    address = announce(head, OURS, OURS.cluster)
+    assert find(node, OURS, 15) == address

@@ -1,16 +1,19 @@
 """Clusters found by name on a local network (mDNS, service `_aici._tcp`). The only file that imports zeroconf.
 
-An announcement holds the address and the public name of a cluster, never its token. Whoever announces another
-cluster's name gains nothing: without the token, no connection is made.
+An announcement holds the address and the public name of a cluster, never its token, and a proof: the HMAC of the
+address under the token. A node that joined a stranger's address would give Ray's token away, which Ray sends as it is.
 """
 
 import contextlib
+import hmac
 import importlib.util
+import secrets
 import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
 from aici_base.errors import NotFoundError, UnavailableError
+from aici_engine.cluster.token import ClusterToken
 
 _SERVICE: Final = "_aici._tcp.local."
 _DISCOVER_S: Final = 10.0
@@ -23,15 +26,19 @@ def check_installed() -> None:
 
 
 @contextlib.contextmanager
-def announced(address: str, cluster: str) -> Iterator[None]:
-    """Announce that the cluster's machines join at `address`, HOST:PORT. `cluster`: `ClusterToken.cluster`."""
+def announced(address: str, token: ClusterToken) -> Iterator[None]:
+    """Announce that the cluster's machines join at `address`, HOST:PORT."""
     check_installed()
     from zeroconf import ServiceInfo, Zeroconf
 
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     info = ServiceInfo(
-        _SERVICE, f"{cluster}.{_SERVICE}", parsed_addresses=[host], port=int(port), properties={"cluster": cluster}
+        _SERVICE,
+        f"{token.cluster}-{secrets.token_hex(4)}.{_SERVICE}",  # a name that nobody could have taken
+        parsed_addresses=[host],
+        port=int(port),
+        properties={"cluster": token.cluster, "proof": _proof(token, host, int(port))},
     )
     zeroconf = Zeroconf(interfaces=[host])
     try:
@@ -41,8 +48,11 @@ def announced(address: str, cluster: str) -> Iterator[None]:
         zeroconf.close()
 
 
-def discover(cluster: str, *, timeout_s: float = _DISCOVER_S) -> str:
-    """Return HOST:PORT where the machines of the cluster join. Raises NotFoundError after `timeout_s`."""
+def discover(token: ClusterToken, *, timeout_s: float = _DISCOVER_S) -> str:
+    """Return HOST:PORT where the machines of the cluster join. Raises NotFoundError after `timeout_s`.
+
+    An announcement without the proof of the token is ignored.
+    """
     check_installed()
     from zeroconf import ServiceBrowser, ServiceStateChange, Zeroconf
 
@@ -53,9 +63,11 @@ def discover(cluster: str, *, timeout_s: float = _DISCOVER_S) -> str:
         if state_change is ServiceStateChange.Removed:
             return
         info = zeroconf.get_service_info(service_type, name)
-        if info is None or info.properties.get(b"cluster") != cluster.encode():
+        if info is None or info.port is None:
             return
         for host in info.parsed_addresses():
+            if not hmac.compare_digest(info.properties.get(b"proof") or b"", _proof(token, host, info.port).encode()):
+                continue
             found.append(f"[{host}]:{info.port}" if ":" in host else f"{host}:{info.port}")
             is_found.set()
 
@@ -64,9 +76,13 @@ def discover(cluster: str, *, timeout_s: float = _DISCOVER_S) -> str:
         ServiceBrowser(zeroconf, _SERVICE, handlers=[changed])
         if not is_found.wait(timeout_s):
             raise NotFoundError(
-                f"no server of cluster {cluster} announces itself on this network",
+                f"no server of cluster {token.cluster} announces itself on this network",
                 hint="start the server with --announce, or give HOST:PORT",
             )
         return found[0]
     finally:
         zeroconf.close()
+
+
+def _proof(token: ClusterToken, host: str, port: int) -> str:
+    return token.mac(f"announcement of {host} {port}".encode()).hex()
