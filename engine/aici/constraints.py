@@ -119,9 +119,10 @@ def json_schema(
 ) -> Constraint[Any]:
     """Return the constraint that the whole text is JSON under a schema. `Result.value` is the parsed JSON.
 
-    `schema` is a JSON Schema (a dict, or JSON text), a dataclass, a TypedDict, or a pydantic model; of a class,
-    `Result.value` is an instance. `whitespace` says where the JSON may have white space. With `lenient`,
-    unsupported keywords are left out and listed in `notes`; otherwise unsupported keywords raise UsageError.
+    `schema` is a JSON Schema (a dict, or JSON text) or a type: a dataclass, a TypedDict, a pydantic model, an enum, a
+    `Literal`, a union, or a list, dict or tuple of these; of a type, `Result.value` is an instance.
+    `whitespace` says where the JSON may have white space. With `lenient`, unsupported keywords are left out and listed
+    in `notes`; otherwise unsupported keywords raise UsageError.
 
     >>> size = {"enum": ["big", "small"]}
     >>> llm.generate("A dog is ", aici.json_schema(size)).value in ("big", "small")

@@ -1,13 +1,18 @@
 """JSON Schemas of Python types, and instances of the types from JSON.
 
-Dataclasses and TypedDicts need the standard library alone. All other types are pydantic's, where it is installed.
+Dataclasses, TypedDicts, enums, `Literal`, unions, containers, dates, UUIDs and paths need the standard library alone.
+All other types are pydantic's, where it is installed.
 """
 
 import dataclasses
+import datetime
+import decimal
 import enum
 import json
+import pathlib
 import types
 import typing
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +21,15 @@ from aici.errors import UnavailableError, UsageError
 
 _SCALARS: Final[Mapping[object, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _LISTS: Final[tuple[object, ...]] = (list, tuple, set, frozenset, Sequence)
+_TEXTS: Final[Mapping[object, tuple[dict[str, str], Callable[[str], Any]]]] = {
+    datetime.date: ({"type": "string", "format": "date"}, datetime.date.fromisoformat),
+    datetime.time: ({"type": "string", "format": "time"}, datetime.time.fromisoformat),
+    datetime.datetime: ({"type": "string", "format": "date-time"}, datetime.datetime.fromisoformat),
+    uuid.UUID: ({"type": "string", "format": "uuid"}, uuid.UUID),
+    pathlib.Path: ({"type": "string"}, pathlib.Path),
+    decimal.Decimal: ({"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}, decimal.Decimal),
+}
+"""Types written as strings: their schema, and the function that reads the string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +41,7 @@ class Shape:
 
 
 def described(schema: object) -> Shape:
-    """Return the shape of a JSON Schema or of a class. Raise UsageError for a class without a schema."""
+    """Return the shape of a JSON Schema or of a type. Raise UsageError for a type without a schema."""
     if isinstance(schema, str):
         return Shape(schema, json.loads)
     if isinstance(schema, Mapping | bool):
@@ -35,19 +49,16 @@ def described(schema: object) -> Shape:
             return Shape(json.dumps(schema, ensure_ascii=False), json.loads)
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"the schema is not JSON: {error}") from error
-    if _is_record(schema):
-        try:
-            writer = _Schemas()
-            document = writer.document(schema)
-        except _NotPlainError as error:
-            return _by_pydantic(schema, f"{error}, which only pydantic describes")
-        return Shape(json.dumps(document, ensure_ascii=False), lambda text: _instance(schema, json.loads(text)))
-    if not isinstance(schema, type) and typing.get_origin(schema) is None:
+    if not _is_type(schema):
         raise UsageError(
-            f"json_schema takes a schema or a class, not {type(schema).__name__}",
-            hint="give a dict, JSON text, a dataclass, a TypedDict or a pydantic model",
+            f"json_schema takes a schema or a type, not {type(schema).__name__}",
+            hint="give a dict, JSON text, a dataclass, a TypedDict, an enum, Literal[...] or a pydantic model",
         )
-    return _by_pydantic(schema, f"{_name(schema)} is neither a dataclass nor a TypedDict")
+    try:
+        document = _Schemas().document(schema)
+    except _NotPlainError as error:
+        return _by_pydantic(schema, f"{error}, which only pydantic describes")
+    return Shape(json.dumps(document, ensure_ascii=False), lambda text: _instance(schema, json.loads(text)))
 
 
 def function_schema(function: str, parameters: Mapping[str, tuple[object, bool]]) -> dict[str, Any]:
@@ -140,8 +151,12 @@ class _Schemas:
             return {}
         if kind is None or kind is type(None):
             return {"type": "null"}
-        if kind in _SCALARS:
+        if isinstance(kind, typing.NewType):
+            return self.schema(kind.__supertype__)
+        if isinstance(kind, type) and kind in _SCALARS:
             return {"type": _SCALARS[kind]}
+        if isinstance(kind, type) and kind in _TEXTS:
+            return dict(_TEXTS[kind][0])
         if _is_record(kind):
             return self._record(kind)
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -151,7 +166,9 @@ class _Schemas:
     def _generic(self, kind: object, origin: object, args: tuple[Any, ...]) -> dict[str, Any]:
         if origin is typing.Annotated:
             notes = [note for note in args[1:] if isinstance(note, str)]
-            return self.schema(args[0]) | ({"description": notes[0]} if notes else {})
+            if len(notes) < len(args) - 1:  # constraints, as pydantic's Field
+                raise _NotPlainError(f"{_name(kind)} has annotations that are not texts")
+            return self.schema(args[0]) | {"description": notes[0]}
         if origin in (typing.Required, typing.NotRequired):
             return self.schema(args[0])
         if origin is typing.Literal:
@@ -185,8 +202,14 @@ class _Schemas:
         return {"$ref": f"#/$defs/{self._names[kind]}"}
 
 
+def _is_type(value: object) -> bool:
+    return isinstance(value, type | typing.NewType) or value is Any or typing.get_origin(value) is not None
+
+
 def _is_record(kind: object) -> bool:
-    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or typing.is_typeddict(kind))
+    """Tell whether a type is a dataclass or a TypedDict, and not pydantic's, whose fields have constraints."""
+    is_record = isinstance(kind, type) and (dataclasses.is_dataclass(kind) or typing.is_typeddict(kind))
+    return is_record and not hasattr(kind, "__pydantic_validator__")
 
 
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
@@ -207,6 +230,10 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
 
 def _build(kind: Any, value: Any) -> Any:
     """Return `value`, valid JSON of `kind`, as an instance of `kind`."""
+    if isinstance(kind, typing.NewType):
+        return _build(kind.__supertype__, value)
+    if isinstance(kind, type) and kind in _TEXTS:
+        return _TEXTS[kind][1](value)
     if _is_record(kind):
         fields = _fields(kind)
         return kind(**{name: _build(fields[name][0], inner) for name, inner in value.items()})
@@ -231,6 +258,10 @@ def _build(kind: Any, value: Any) -> Any:
 
 def _fits(kind: Any, value: Any) -> bool:
     """Tell whether `value` is of the branch `kind` of a union, judged by JSON type and names."""
+    if isinstance(kind, typing.NewType):
+        return _fits(kind.__supertype__, value)
+    if isinstance(kind, type) and kind in _TEXTS:
+        return isinstance(value, str) and _reads(_TEXTS[kind][1], value)
     if _is_record(kind):
         fields = _fields(kind)
         required = {name for name, (_, is_required) in fields.items() if is_required}
@@ -263,6 +294,14 @@ def _fits(kind: Any, value: Any) -> bool:
     if origin in _LISTS:
         return isinstance(value, list) and all(_fits(arg, inner) for arg in args[:1] for inner in value)
     return isinstance(value, dict) and all(_fits(arg, inner) for arg in args[1:] for inner in value.values())
+
+
+def _reads(read: Callable[[str], Any], text: str) -> bool:
+    try:
+        read(text)
+    except (ValueError, decimal.InvalidOperation):
+        return False
+    return True
 
 
 def _same(left: object, right: object) -> bool:

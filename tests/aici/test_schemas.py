@@ -1,17 +1,23 @@
 """Classes to JSON Schemas, and JSON to instances."""
 
+import datetime
 import enum
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, NewType, NotRequired, TypedDict
+from uuid import UUID
 
 import jsonschema
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, RootModel
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from aici import UsageError
 from aici.schemas import described
+from aici_controllers.schema_check import check_schema
 
 
 class Colour(enum.Enum):
@@ -23,6 +29,25 @@ class Colour(enum.Enum):
 class Point:
     x: int
     y: float = 0.0
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+class Everybody(RootModel[list[Person]]):
+    pass
+
+
+@dataclass
+class Limited:
+    level: Annotated[int, Field(ge=2)]
+
+
+@pydantic_dataclass
+class Checked:
+    size: int = Field(gt=0)
 
 
 class Options(TypedDict):
@@ -115,10 +140,6 @@ def test_a_typed_dict_is_a_dict() -> None:
 
 
 def test_a_pydantic_model_is_made_by_pydantic() -> None:
-    class Person(BaseModel):
-        name: str
-        age: int
-
     shape = described(Person)
     assert json.loads(shape.schema)["additionalProperties"] is False
     assert shape.parse('{"name": "A", "age": 3}') == Person(name="A", age=3)
@@ -126,8 +147,47 @@ def test_a_pydantic_model_is_made_by_pydantic() -> None:
         shape.parse('{"name": "A", "a')
 
 
-def test_other_types_go_to_pydantic() -> None:
-    assert described(list[int]).parse("[1, 2]") == [1, 2]
+Seconds = NewType("Seconds", int)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value", "wrong"),
+    [
+        (list[int], "[1, 2]", [1, 2], '["a"]'),
+        (Colour, '"red"', Colour.RED, '"blue"'),
+        (Literal["low", 3, None], "3", 3, "4"),
+        (Point | None, '{"x": 1}', Point(1), "1"),
+        (int | str, '"a"', "a", "[]"),
+        (Seconds, "3", 3, '"a"'),
+        (dict[str, Colour], '{"a": "red"}', {"a": Colour.RED}, '{"a": 1}'),
+        (datetime.date, '"2024-02-29"', datetime.date(2024, 2, 29), '"2023-02-29"'),
+        (datetime.datetime, '"2024-01-31T10:00:00Z"', datetime.datetime(2024, 1, 31, 10, tzinfo=datetime.UTC), '"x"'),
+        (UUID, '"123e4567-e89b-42d3-a456-426614174000"', UUID("123e4567-e89b-42d3-a456-426614174000"), '"x"'),
+        (Decimal, '"1.50"', Decimal("1.50"), '"1,5"'),
+        (Path, '"/etc"', Path("/etc"), "1"),
+        (datetime.date | int, '"2024-02-29"', datetime.date(2024, 2, 29), '"x"'),
+        (Annotated[int, Field(ge=2)], "2", 2, "1"),
+        (Limited, '{"level": 2}', Limited(level=2), '{"level": 1}'),
+        (list[Person], '[{"name": "A", "age": 3}]', [Person(name="A", age=3)], '[{"name": "A"}]'),
+        (Person | Point, '{"x": 1, "y": 2.5}', Point(1, 2.5), '{"z": 1}'),
+        (Everybody, '[{"name": "A", "age": 3}]', Everybody([Person(name="A", age=3)]), "{}"),
+        (Checked, '{"size": 1}', Checked(size=1), '{"size": 0}'),
+    ],
+    ids=str,
+)
+def test_a_type_comes_back(kind: Any, text: str, value: object, wrong: str) -> None:
+    shape = described(kind)
+    schema = json.loads(shape.schema)
+    dialect = jsonschema.Draft202012Validator
+    validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
+    assert validator.is_valid(json.loads(text))
+    assert not validator.is_valid(json.loads(wrong))
+    report = check_schema(shape.schema, [text, wrong])
+    assert report.problems == ()
+    assert [stopped is None for stopped in report.texts] == [True, False]
+    parsed = shape.parse(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 def test_schemas_come_back_as_plain_json() -> None:
@@ -135,7 +195,7 @@ def test_schemas_come_back_as_plain_json() -> None:
         assert described(schema).parse("3") == 3
 
 
-@pytest.mark.parametrize("wrong", [3, Point(1), {"a": {1, 2}}])
+@pytest.mark.parametrize("wrong", [3, None, Point(1), {"a": {1, 2}}])
 def test_other_values_than_schemas_and_classes_are_refused(wrong: object) -> None:
     with pytest.raises(UsageError):
         described(wrong)
