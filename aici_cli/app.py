@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from aici_cli import bench, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, serve, stage
+from aici_cli import bench, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, schema, serve, stage
 
 app = typer.Typer(
     name="aici",
@@ -45,5 +45,6 @@ app.add_typer(models.app, name="models")
 app.add_typer(ctrl.app, name="ctrl")
 app.add_typer(bench.app, name="bench")
 app.add_typer(grammar.app, name="grammar")
+app.add_typer(schema.app, name="schema")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")

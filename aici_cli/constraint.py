@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,10 @@ from aici_base.errors import NotFoundError, UsageError
 from aici_cli.files import MAX_TEXT_BYTES, check_utf8, read_text
 from aici_cli.grammar import read_grammar
 from aici_cli.output import say
+from aici_controllers.schema_check import SchemaKeywords
 
 if TYPE_CHECKING:
     import aici
-    from aici_controllers.schema_check import Whitespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,7 @@ class Flags:
     regex: str | None = None
     grammar: str | None = None
     json_schema: str | None = None
-    whitespace: "Whitespace | None" = None
-    lenient: bool = False
+    schema_options: SchemaKeywords = field(default_factory=SchemaKeywords)
     choice: Sequence[str] = ()
     choices: Path | None = None
     substring: Path | None = None
@@ -51,8 +50,9 @@ def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constrain
         raise UsageError(f"{' and '.join(given)} exclude each other: each is a constraint on the whole output")
     if flags.controller_arg is not None and flags.controller is None:
         raise UsageError("--controller-arg needs --controller", hint="name FILE.wasm or a shipped controller")
-    if flags.json_schema is None and (flags.whitespace is not None or flags.lenient):
-        raise UsageError("--whitespace and --lenient go with --json-schema")
+    if flags.json_schema is None and flags.schema_options:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in flags.schema_options)
+        raise UsageError(f"{options} without --json-schema", hint="give a schema, or leave it out")
     if flags.controller is not None:
         return _controller(flags.controller, flags.controller_arg or "", on_server=on_server)
     return None if not given else _told(_built_in(flags))
@@ -64,8 +64,8 @@ def script_constraint(guest: str, program: str, *, on_server: bool) -> "aici.Con
 
 
 def _told(constraint: "aici.Constraint[Any]") -> "aici.Constraint[Any]":
-    for note in constraint.notes:
-        say(f"note: {note}")
+    for warning in constraint.warnings:
+        say(f"note: {warning}")
     return constraint
 
 
@@ -79,8 +79,8 @@ def _built_in(flags: Flags) -> "aici.Constraint[Any]":
         name, text = read_grammar(flags.grammar)
         return aici.grammar(text, name=name)
     if flags.json_schema is not None:
-        schema = _schema_text(flags.json_schema)
-        return aici.json_schema(schema, whitespace=flags.whitespace or "spaced", lenient=flags.lenient)
+        schema = schema_text(flags.json_schema, "--json-schema")
+        return aici.json_schema(schema, **flags.schema_options)
     if flags.substring is not None:
         text = read_text(flags.substring, "--substring", MAX_TEXT_BYTES)
         # The end of the last line is no part of the last word.
@@ -90,14 +90,15 @@ def _built_in(flags: Flags) -> "aici.Constraint[Any]":
     return aici.choice(*flags.choice, *_lines(flags.choices))
 
 
-def _schema_text(given: str) -> str:
-    """Return a schema's text: an object, `true` or `false` stands for itself, anything else names a file."""
+def schema_text(given: str, name: str) -> str:
+    """Return a schema's text: an object, `true` or `false` stands for itself, anything else names a file. `name` is the
+    argument's, for messages."""
     if given.lstrip().startswith("{") or given.strip() in {"true", "false"}:
-        check_utf8(given, "--json-schema")
+        check_utf8(given, name)
         return given
     if given.lstrip()[:1] in ("[", '"') and not os.path.exists(given):
-        raise UsageError(f"--json-schema {given}: a schema is an object, true or false", hint="give one, or a file")
-    return read_text(Path(given), "--json-schema", MAX_TEXT_BYTES)
+        raise UsageError(f"{name} {given}: a schema is an object, true or false", hint="give one, or a file")
+    return read_text(Path(given), name, MAX_TEXT_BYTES)
 
 
 def _lines(path: Path | None) -> list[str]:

@@ -75,6 +75,7 @@ def _sample(result: "Result[Any]") -> dict[str, Any]:
         },
         "variables": dict(result.variables),
         **({"forks": [_fork(fork) for fork in result.forks]} if result.forks else {}),
+        **({"warnings": list(result.warnings)} if result.warnings else {}),
     }
 
 

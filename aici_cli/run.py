@@ -16,8 +16,8 @@ from aici_cli.output import print_json, say
 from aici_cli.render import document, stream_text
 from aici_cli.report import report
 from aici_cli.sampling_flags import with_sampling_flags
+from aici_cli.schema_flags import with_schema_flags
 from aici_cli.script import script_from
-from aici_controllers.schema_check import Whitespace
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ MAX_PROMPT_BYTES = 16 << 20
 PROMPT_HINT = "give the prompt as an argument, or pipe the prompt to stdin"
 
 
+@with_schema_flags
 @with_sampling_flags
 def run(
     argument: Annotated[
@@ -49,16 +50,7 @@ def run(
     json_schema: Annotated[
         str | None, typer.Option(help="The whole output is JSON under this schema: a file, or the schema's text.")
     ] = None,
-    whitespace: Annotated[
-        Whitespace | None,
-        typer.Option(
-            help="White space in the JSON. spaced (the default): one space after : and comma; compact: at most one"
-            " space there; none: no white space; flexible: newlines and indentation, too."
-        ),
-    ] = None,
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Drop unsupported keywords of the schema, with a note.")
-    ] = False,
+    schema_options: Any = None,
     choice: Annotated[
         list[str], typer.Option(metavar="<str>", help="The whole output is this text; repeat for more choices.")
     ] = [],  # noqa: B006
@@ -90,8 +82,7 @@ def run(
         regex=regex,
         grammar=grammar,
         json_schema=json_schema,
-        whitespace=whitespace,
-        lenient=lenient,
+        schema_options=schema_options,
         choice=tuple(choice),
         choices=choices,
         substring=substring,

@@ -5,7 +5,7 @@ Every function raises UsageError with a message for the user, made by the very p
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aici_base.errors import UsageError
@@ -13,20 +13,24 @@ from aici_controllers.ask_guest import ask
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.grammar_check import check_grammar
 from aici_controllers.regex_check import check_regex
-from aici_controllers.schema_check import Whitespace, check_schema, parse_report, schema_argument
+from aici_controllers.schema_check import SchemaOptions, SchemaReport, check_schema, parse_report, schema_argument
 from aici_controllers.text_check import check_choices, check_substring
 
 MAX_ARGUMENT_BYTES: Final = 4 << 20
 """Half of the largest message to the runtime: JSON may double the size."""
 
+SPACED: Final = SchemaOptions(whitespace="spaced")
+"""Fixed white space is forced together with the surrounding text. This is the white space that models write."""
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """The shipped controller `guest` with an `argument`. `notes` are warnings for the user."""
+    """The shipped controller `guest` with an `argument`. `warnings` say which parts of a schema are not enforced, and
+    what is odd in a grammar."""
 
     guest: str
     argument: str
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_size(self.argument)
@@ -58,25 +62,30 @@ def grammar(text: str, *, name: str = "grammar") -> Constraint:
     return Constraint("grammar", text, tuple(problem.show(name) for problem in problems))
 
 
-def json_schema(schema: str, *, whitespace: Whitespace = "spaced", lenient: bool = False) -> Constraint:
-    """Return the constraint that the whole text is JSON under the schema, which is JSON text.
-
-    Fixed white space is forced together with the surrounding text. The default is the white space that models write.
-    """
+def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:
+    """Return the constraint that the whole text is JSON under the schema, which is JSON text."""
     _check_size(schema)
-    report = check_schema(schema, whitespace=whitespace, lenient=lenient)
-    if (report.problems or report.dropped) and (inner := _inner_schema(schema)):
+    report = check_schema(schema, options=options)
+    if (report.problems or report.warnings) and (inner := _inner_schema(schema)):
         raise UsageError("this is no schema, but a description of a tool or format that holds one", hint=inner)
     if report.problems:
-        helps = not lenient and not check_schema(schema, whitespace=whitespace, lenient=True).problems
+        helps = not options.lenient and not check_schema(schema, options=replace(options, lenient=True)).problems
         drops = "drops what cannot be honoured, and lists it"
         raise UsageError(
-            "\n".join(problem.show() for problem in report.problems),
+            _shown_problems(report),
+            hint=f'"schema_options": {{"lenient": true}} {drops}' if helps else "",
             cli_hint=f"--lenient {drops}" if helps else "",
             python_hint=f"lenient=True {drops}" if helps else "",
         )
-    notes = tuple(f"dropped #{problem.pointer}: {problem.message}" for problem in report.dropped)
-    return Constraint("json_schema", schema_argument(schema, whitespace=whitespace, lenient=lenient).decode(), notes)
+    return Constraint("json_schema", schema_argument(schema, options).decode(), _shown_warnings(report))
+
+
+def _shown_problems(report: SchemaReport) -> str:
+    return "\n".join(problem.show() for problem in report.problems)
+
+
+def _shown_warnings(report: SchemaReport) -> tuple[str, ...]:
+    return tuple(warning.show_warning() for warning in report.warnings)
 
 
 def _inner_schema(text: str) -> str | None:
@@ -126,15 +135,16 @@ def named(guest: str, argument: str) -> Constraint:
     if guest in SCRIPT_GUESTS.values():
         return script(guest, argument)
     _check_json(guest, argument)
+    warnings: tuple[str, ...] = ()
     if guest == "json_schema":
         report = parse_report(ask(guest, argument.encode()))
-        problems = "\n".join(problem.show() for problem in report.problems)
+        problems, warnings = _shown_problems(report), _shown_warnings(report)
     else:
         question = f'{{"choices": {argument}}}' if guest == "choices" else argument
         problems = ask(guest, question.encode()).get("message", "")
     if problems:
         raise UsageError(problems, hint=f"see the README of the guest {guest}")
-    return Constraint(guest, argument)
+    return Constraint(guest, argument, warnings)
 
 
 def script(guest: str, program: str) -> Constraint:

@@ -56,13 +56,14 @@ class ChatCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOutcome:
-    """The end of a turn. `calls`: id, name and the JSON text of the arguments."""
+    """The end of a turn. `calls`: id, name and the JSON text of the arguments. `warnings`: about the tools' schemas."""
 
     text: str
     calls: tuple[tuple[str, str, str], ...]
     finish_reason: Literal["stop", "length", "tool_calls"]
     prompt_tokens: int
     output_tokens: int
+    warnings: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=8)

@@ -21,7 +21,8 @@ class ChatResult(Generic[T_co]):
     """The assistant's answer.
 
     `text` comes before the calls, and may be empty. `finish_reason` is `tool_calls` if the model called tools, `length`
-    if the answer was cut off, else `stop`. `prompt_tokens` and `output_tokens` are counts.
+    if the answer was cut off, else `stop`. `prompt_tokens` and `output_tokens` are counts. `warnings` say which parts
+    of the constraint, or of the tools' schemas, are not enforced.
 
     >>> answer = llm.chat([{"role": "user", "content": "Say hello."}], max_tokens=5)
     >>> answer.message["role"], answer.tool_calls
@@ -34,6 +35,7 @@ class ChatResult(Generic[T_co]):
     prompt_tokens: int
     output_tokens: int
     constraint: Constraint[T_co] = field(repr=False)
+    warnings: tuple[str, ...] = ()
 
     @property
     def message(self) -> dict[str, Any]:
@@ -121,4 +123,5 @@ def _result(outcome: ChatOutcome, tools: Mapping[str, FunctionTool], constraint:
         prompt_tokens=outcome.prompt_tokens,
         output_tokens=outcome.output_tokens,
         constraint=constraint,
+        warnings=constraint.warnings or outcome.warnings,
     )

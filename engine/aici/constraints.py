@@ -6,17 +6,15 @@ The parser of the controller checks the argument, on this machine, before any mo
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from aici.errors import NotFoundError, UsageError, shown_type
 from aici_controllers import catalog, constraints
 from aici_controllers.constraints import Constraint as ShippedConstraint
+from aici_controllers.schema_check import SchemaKeywords
 from aici_runtime.modules.wasm_bytes import check_wasm
-
-if TYPE_CHECKING:
-    from aici_controllers.schema_check import Whitespace
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -43,15 +41,15 @@ def _same(text: str) -> str:
 class Constraint(Generic[T_co]):
     """A controller and its argument, made by the functions of this module.
 
-    `controller` is the name, tag or id of a module, or the bytes of a module. `notes` are for the
-    user. `is_script` is True for a controller of programs, which need no prompt. `parse` turns a complete text into
-    `Result.value`, and raises ValueError if the text is incomplete. `complete` says when a text is complete: always,
-    when `parse` takes the text, or when the controller stopped.
+    `controller` is the name, tag or id of a module, or the bytes of a module. `warnings` say which parts of a schema
+    are not enforced, and what is odd in a grammar. `is_script` is True for a controller of programs, which need no
+    prompt. `parse` turns a complete text into `Result.value`, and raises ValueError if the text is incomplete.
+    `complete` says when a text is complete: always, when `parse` takes the text, or when the controller stopped.
     """
 
     controller: str | bytes
     argument: str
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     is_script: bool = False
     parse: Callable[[str], T_co] = field(repr=False)
     complete: Literal["always", "parsed", "stopped"] = "stopped"
@@ -71,7 +69,7 @@ def _shipped(
     return Constraint(
         controller=constraint.guest,
         argument=constraint.argument,
-        notes=constraint.notes,
+        warnings=constraint.warnings,
         is_script=is_script,
         parse=parse,
         complete=complete,
@@ -105,24 +103,31 @@ def grammar(source: str | Path, *, name: str | None = None) -> Constraint[str]:
 
 
 @overload
-def json_schema(schema: type[T], *, whitespace: "Whitespace" = "spaced", lenient: bool = False) -> Constraint[T]: ...
+def json_schema(schema: type[T], **options: Unpack[SchemaKeywords]) -> Constraint[T]: ...
 
 
 @overload
-def json_schema(
-    schema: Mapping[str, Any] | str | bool, *, whitespace: "Whitespace" = "spaced", lenient: bool = False
-) -> Constraint[Any]: ...
+def json_schema(schema: Mapping[str, Any] | str | bool, **options: Unpack[SchemaKeywords]) -> Constraint[Any]: ...
 
 
 def json_schema(
-    schema: type[Any] | Mapping[str, Any] | str | bool, *, whitespace: "Whitespace" = "spaced", lenient: bool = False
+    schema: type[Any] | Mapping[str, Any] | str | bool, **options: Unpack[SchemaKeywords]
 ) -> Constraint[Any]:
     """Return the constraint that the whole text is JSON under a schema. `Result.value` is the parsed JSON.
 
     `schema` is a JSON Schema (a dict, or JSON text) or a type: a dataclass, a TypedDict, a pydantic model, an enum, a
-    `Literal`, a union, or a list, dict or tuple of these; of a type, `Result.value` is an instance.
-    `whitespace` says where the JSON may have white space. With `lenient`, unsupported keywords are left out and listed
-    in `notes`; otherwise unsupported keywords raise UsageError.
+    `Literal`, a union, or a list, dict or tuple of these; of a type, `Result.value` is an instance. A keyword that is
+    not known is an annotation and constrains nothing, and so does an unknown format. `warnings` lists such parts.
+
+    The options:
+
+    - `whitespace`: where the JSON may have white space: `"spaced"` (the default), `"compact"`, `"none"`, `"flexible"`.
+    - `lenient=True`: drop a keyword that is known and not supported, with a warning. Otherwise such a keyword raises
+      UsageError.
+    - `strict_schema=True`: raise UsageError for unknown keywords and formats.
+    - `objects`: `"closed"` (the default): no keys but those of `properties`, unless the schema speaks of further keys.
+      `"open"`: further keys, as the specification has it.
+    - `property_order`: `"declared"` (the default): keys come in the order of the schema. `"any"`: in every order.
 
     >>> size = {"enum": ["big", "small"]}
     >>> llm.generate("A dog is ", aici.json_schema(size)).value in ("big", "small")
@@ -131,7 +136,7 @@ def json_schema(
     from aici.schemas import described
 
     shape = described(schema)
-    shipped = constraints.json_schema(shape.schema, whitespace=whitespace, lenient=lenient)
+    shipped = constraints.json_schema(shape.schema, replace(constraints.SPACED, **options))
     return _shipped(shipped, shape.parse, complete="parsed")
 
 

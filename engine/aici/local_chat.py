@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from aici import constraints
@@ -13,7 +14,7 @@ from aici.stream import Stream
 from aici.tools import FunctionTool
 from aici_engine.chat.messages import PromptMessage, conversation_text
 from aici_engine.chat.template import ChatTemplate
-from aici_engine.chat.tools import CallArguments, CallStart, PastCall, Tool
+from aici_engine.chat.tools import CallArguments, CallStart, PastCall, Tool, warnings_about_tools
 from aici_engine.chat.turn import (
     ChatTurn,
     GenerationEnd,
@@ -23,6 +24,8 @@ from aici_engine.chat.turn import (
     Text,
     ToolChoice,
     TurnEnd,
+    callable_tools,
+    calls_constraint,
     run_chat_turn,
 )
 from aici_engine.events import BacktrackEvent, FinishEvent, FinishReason, TokenEvent
@@ -47,6 +50,8 @@ def run_chat(
     model = _LocalModel(backend, vocabulary, max_len, cancel)
     choice = _CHOICES.get(call.tool_choice, Named(call.tool_choice)) if call.tools else "none"
     tools = [_tool(tool) for tool in call.tools]
+    callable_ones = callable_tools(tools, choice)
+    calls = _finish_now(calls_constraint(_json_schema, callable_ones))
     shown = tools if choice != "none" else []
     text = conversation_text(template, vocabulary.plain, prompt_messages(call.messages), shown)
     request = ChatTurn(
@@ -56,8 +61,14 @@ def run_chat(
         tools=tools,
         tool_choice=choice,
         parallel=call.parallel,
+        calls=calls,
     )
-    return _finish_now(_collect(model, request))
+    outcome = _finish_now(_collect(model, request))
+    return replace(outcome, warnings=warnings_about_tools(callable_ones, calls.warnings if calls else ()))
+
+
+async def _json_schema(schema: str) -> Constraint[Any]:
+    return constraints.json_schema(schema)
 
 
 async def _collect(model: "_LocalModel", request: ChatTurn[Constraint[Any]]) -> ChatOutcome:
@@ -92,9 +103,6 @@ class _LocalModel:
 
     def encode(self, text: str) -> list[int]:
         return self._vocabulary.encode(text, add_special_tokens=False)
-
-    async def json_schema(self, schema: str) -> Constraint[Any]:
-        return constraints.json_schema(schema)
 
     async def regex(self, pattern: str) -> Constraint[Any]:
         return constraints.regex(pattern)

@@ -70,6 +70,15 @@ class Result(Generic[T_co]):
     constraint: Constraint[T_co] = field(repr=False)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the warnings of the constraint: the parts of a schema that are not enforced, for example.
+
+        >>> llm.generate("A size: ", aici.json_schema({"enum": ["S", "M"], "colour": 1})).warnings
+        ('not enforced: #/colour: unknown keyword',)
+        """
+        return self.constraint.warnings
+
+    @property
     def value(self) -> T_co:
         """Return the text as a value: an instance for `json_schema`, otherwise the text itself.
 

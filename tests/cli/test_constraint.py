@@ -30,7 +30,7 @@ def test_files_as_windows_editors_write_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "helps"),
     [
-        ('{"type": "string", "patern": "b"}', True),
+        ('{"type": "string", "pattern": "(a)\\\\1"}', True),
         ('{"type": "string", "maxLength": 3', False),
         ('{"type": "string", "enum": [1]}', False),
         ("false", False),
@@ -84,7 +84,7 @@ def test_the_argument_of_a_named_controller_is_passed_unchanged() -> None:
 @pytest.mark.parametrize("lenient", [False, True])
 def test_the_envelope_of_chat_apis_is_told_from_a_schema(schema: str, where: str, lenient: bool) -> None:
     with pytest.raises(UsageError) as error:
-        constraint_from(Flags(json_schema=schema, lenient=lenient))
+        constraint_from(Flags(json_schema=schema, schema_options={"lenient": lenient}))
     assert error.value.hint.endswith(f" {where}")
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary, open_vocabulary
-from aici_controllers.schema_check import schema_argument
+from aici_controllers.schema_check import SchemaOptions, schema_argument
 from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
 from tests.support.guests import build_test_guest, shipped_guest
 from tests.support.model import default_model_dir
@@ -71,7 +71,7 @@ def test_schemas_of_people(
     name: str, schema_guest: GuestModule, plain: GuestModule, real_vocabulary: BenchVocabulary
 ) -> None:
     chance = random.Random(name)
-    argument = schema_argument(SCHEMAS_OF_PEOPLE[name], whitespace="flexible")
+    argument = schema_argument(SCHEMAS_OF_PEOPLE[name], SchemaOptions(whitespace="flexible"))
     trie = real_vocabulary.loaded.tries["v1"]
     num_masks = 0
     for _ in range(scaled(3)):
@@ -96,7 +96,7 @@ _VOCABULARIES = st.lists(_TOKENS, min_size=10, max_size=150).map(
 def test_random_schemas(
     schema_guest: GuestModule, plain: GuestModule, schema: object, vocabulary: list[bytes], flexible: bool, seed: int
 ) -> None:
-    argument = schema_argument(json.dumps(schema), whitespace="flexible" if flexible else "compact")
+    argument = schema_argument(json.dumps(schema), SchemaOptions(whitespace="flexible" if flexible else "compact"))
     try:
         hosts = _hosts((schema_guest, plain), argument, vocabulary)
     except GuestStoppedError:

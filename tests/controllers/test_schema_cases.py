@@ -3,20 +3,21 @@ validator."""
 
 import json
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from aici_controllers.schema_check import check_schema
+from aici_controllers.schema_check import SchemaOptions, check_schema, schema_argument
 from tests.support.fake_host import FakeHost, GuestModule, GuestStoppedError
 from tests.support.guests import shipped_guest
 from tests.support.schemas import ask_schema
 
 _TABLE = Path(__file__).resolve().parents[2] / "controllers" / "guests" / "json_schema" / "cases.toml"
 _CASES: dict[str, list[dict[str, Any]]] = tomllib.loads(_TABLE.read_text())
-_OPTIONS = ("whitespace", "lenient", "formats")
+_OPTIONS = tuple(field.name for field in fields(SchemaOptions))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_cases(guest: GuestModule, case: dict[str, Any]) -> None:
     options = {key: case[key] for key in _OPTIONS if key in case}
     report = ask_schema(guest, case["schema"], [*case["yes"], *refused], **options)
     assert report.problems == ()
-    assert bool(report.dropped) == ("lenient" in options or "formats" in options)
+    assert [warning.pointer for warning in report.warnings] == case.get("warnings", [])
     answers = dict(zip([*case["yes"], *refused], report.texts, strict=True))
     assert [text for text in case["yes"] if answers[text] is not None] == []
     assert [text for text in refused if answers[text] is None] == []
@@ -39,7 +40,7 @@ def test_cases(guest: GuestModule, case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", _CASES["case"], ids=lambda case: case["schema"][:60])
 def test_a_validator_agrees_with_the_table(case: dict[str, Any]) -> None:
     schema = json.loads(case["schema"])
-    if "lenient" in case:
+    if "warnings" in case:
         return
     old = '"dependencies"' in case["schema"] or '"items": [' in case["schema"]
     dialect = jsonschema.Draft7Validator if old else jsonschema.Draft202012Validator
@@ -60,10 +61,10 @@ def _is_valid(validator: Any, text: str) -> bool:
 
 @pytest.mark.parametrize("case", _CASES["error"], ids=lambda case: case["schema"][:60])
 def test_errors(guest: GuestModule, case: dict[str, Any]) -> None:
-    report = ask_schema(guest, case["schema"])
+    report = ask_schema(guest, case["schema"], strict_schema=case.get("strict_schema", False))
     found = [problem for problem in report.problems if problem.pointer == case["pointer"]]
     assert any(case["says"] in problem.message for problem in found), report.problems
-    argument = b'{"schema": ' + case["schema"].encode() + b"}"
+    argument = schema_argument(case["schema"], SchemaOptions(strict_schema=case.get("strict_schema", False)))
     with pytest.raises(GuestStoppedError) as stopped:
         FakeHost(guest, [b"a", b""], eos=1, arg=argument)
     assert str(stopped.value) == "".join(problem.show() + "\n" for problem in report.problems)
@@ -84,8 +85,8 @@ def test_check_schema_asks_the_guest() -> None:
         assert says in problem.message
     (problem,) = check_schema("\ud800").problems
     assert (problem.pointer, problem.keyword) == ("", "")
-    (problem,) = check_schema({"a/b~": 1}).problems
-    assert (problem.pointer, problem.keyword) == ("/a~1b~0", "a/b~")
+    (warning,) = check_schema({"a/b~": 1}).warnings
+    assert (warning.pointer, warning.keyword, warning.message) == ("/a~1b~0", "a/b~", "unknown keyword")
 
 
 @pytest.mark.parametrize(
@@ -107,10 +108,10 @@ def test_arguments(guest: GuestModule, argument: bytes, says: str) -> None:
     assert says in str(stopped.value)
 
 
-def test_what_is_dropped_is_in_the_log(guest: GuestModule) -> None:
-    argument = b'{"schema": {"type": "integer", "foo": 1}, "lenient": true}'
+def test_what_is_not_enforced_is_in_the_log(guest: GuestModule) -> None:
+    argument = b'{"schema": {"type": "integer", "foo": 1}}'
     host = FakeHost(guest, [b"7", b""], eos=1, arg=argument)
-    assert host.log == b"json schema: dropped at #/foo: unknown keyword\n"
+    assert host.log == b"json schema: not enforced at #/foo: unknown keyword\n"
     host.mid_process()
     assert host.allowed() == {0}
 

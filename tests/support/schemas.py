@@ -6,12 +6,12 @@ from typing import Any
 
 import wasmtime
 
-from aici_controllers.schema_check import SchemaReport, parse_report, schema_argument, with_texts
+from aici_controllers.schema_check import SchemaOptions, SchemaReport, parse_report, schema_argument, with_texts
 from tests.support.fake_host import GuestModule
 
 
 def ask_schema(module: GuestModule, schema: object, texts: Sequence[str] = (), **options: Any) -> SchemaReport:
-    """Return the answer of `check_schema` from a fresh instance of `module`."""
+    """Return the answer of `check_schema` from a fresh instance of `module`. `options` are those of SchemaOptions."""
     linker = wasmtime.Linker(module.engine)
     linker.define_unknown_imports_as_traps(module.module)
     store = wasmtime.Store(module.engine)
@@ -22,7 +22,7 @@ def ask_schema(module: GuestModule, schema: object, texts: Sequence[str] = (), *
     assert isinstance(memory, wasmtime.Memory)
     assert isinstance(alloc, wasmtime.Func)
     assert isinstance(answer, wasmtime.Func)
-    question = with_texts(schema_argument(schema, **options), texts)
+    question = with_texts(schema_argument(schema, SchemaOptions(**options)), texts)
     address = alloc(store, len(question))
     memory.write(store, question, address)
     at = answer(store, address, len(question))

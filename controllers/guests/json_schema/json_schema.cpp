@@ -1,5 +1,9 @@
-// The generated text is JSON allowed by the schema in the argument: {"schema", "whitespace", "lenient", "formats"}.
+// The generated text is JSON allowed by the schema in the argument: {"schema", "whitespace", "lenient", "strict_schema",
+// "objects", "property_order"}.
 #include "aici/json_schema.hpp"
+
+#include <initializer_list>
+#include <utility>
 
 #include "aici/json.hpp"
 #include "aici/json_value.hpp"
@@ -19,29 +23,46 @@ void add_problem(Report& report, std::string_view pointer, std::string_view mess
   report.problems.push_back({Text(pointer), Text(), Text(message)});
 }
 
-bool read_space(const Value& value, Space& space) {
-  constexpr std::pair<std::string_view, Space> SPACES[] = {
-      {"compact", Space::Compact}, {"none", Space::None}, {"spaced", Space::Spaced}, {"flexible", Space::Flexible}};
-  for (auto [word, one] : SPACES)
-    if (value.is(Value::Kind::String) && value.text.view() == word) return space = one, true;
+template <typename T>
+using Words = std::initializer_list<std::pair<std::string_view, T>>;
+
+template <typename T>
+bool read(const Value& value, Words<T> words, T& out) {
+  for (auto [word, meaning] : words)
+    if (value.is(Value::Kind::String) && value.text.view() == word) return out = meaning, true;
   return false;
+}
+
+bool read(const Value& value, bool& out) {
+  out = value.is(Value::Kind::True);
+  return value.is_boolean();
+}
+
+// Returns false for an unknown key or a wrong value.
+bool read_option(std::string_view key, const Value& value, aici::schema::Options& options) {
+  using aici::schema::Objects, aici::schema::PropertyOrder;
+  if (key == "whitespace")
+    return read(value,
+                {{"compact", Space::Compact}, {"none", Space::None}, {"spaced", Space::Spaced}, {"flexible", Space::Flexible}},
+                options.space);
+  if (key == "lenient") return read(value, options.lenient);
+  if (key == "strict_schema") return read(value, options.strict_schema);
+  if (key == "objects") return read(value, {{"closed", Objects::Closed}, {"open", Objects::Open}}, options.objects);
+  if (key == "property_order")
+    return read(value, {{"declared", PropertyOrder::Declared}, {"any", PropertyOrder::Any}}, options.property_order);
+  return key == "schema" || key == "texts";
 }
 
 std::optional<aici::schema::Options> read_options(const Value& argument, Report& report) {
   aici::schema::Options options;
   for (size_t i = 0; i < argument.keys.size(); i++) {
     std::string_view key = argument.keys[i];
-    const Value& value = argument.items[i];
-    auto is = [&](std::string_view word) { return value.is(Value::Kind::String) && value.text.view() == word; };
-    bool known = key == "schema" || key == "texts";
-    if (key == "whitespace") known = read_space(value, options.space);
-    if (key == "lenient") known = value.is_boolean(), options.lenient = value.is(Value::Kind::True);
-    if (key == "formats") known = is("strict") || is("known"), options.ignore_unknown_formats = is("known");
-    if (known) continue;
+    if (read_option(key, argument.items[i], options)) continue;
     Text why("the argument's ");
     add_problem(report, "", why << aici::json::quoted(key)
-                                << " is wrong: \"whitespace\" is compact, none, spaced or flexible, \"lenient\" true or false, \"formats\" strict or "
-                                   "known, \"schema\" the schema; nothing else");
+                                << " is wrong: \"whitespace\" is compact, none, spaced or flexible, \"lenient\" and \"strict_schema\" are true "
+                                   "or false, \"objects\" is closed or open, \"property_order\" declared or any, \"schema\" the schema; "
+                                   "nothing else");
   }
   if (!argument.is(Value::Kind::Object) || !argument.find("schema")) add_problem(report, "", "the argument is an object with a \"schema\"");
   if (!report.problems.empty()) return std::nullopt;
@@ -64,7 +85,7 @@ Constraint constraint_from_arg() {
   Report report;
   Value value;
   std::optional<aici::RegexRecognizer> recognizer = compile({argument.data(), argument.size()}, value, report);
-  if (!report.dropped.empty()) aici::print((describe(report.dropped, "json schema: dropped") << '\n').view());
+  if (!report.warnings.empty()) aici::print((describe(report.warnings, "json schema: not enforced") << '\n').view());
   if (!recognizer) aici::fail(describe(report.problems, "json schema error"));
   return Constraint(static_cast<aici::RegexRecognizer&&>(*recognizer));
 }
@@ -96,14 +117,14 @@ Text walk(aici::RegexRecognizer& recognizer, std::string_view text) {
   return Text("null");
 }
 
-// The argument, and optionally "texts" -> {"problems", "dropped"}, lists of {"pointer", "keyword", "message"}, and
+// The argument, and optionally "texts" -> {"problems", "warnings"}, lists of {"pointer", "keyword", "message"}, and
 // "texts": for each text null if accepted, else the length in bytes of its longest prefix that begins an accepted text.
 Text check(std::string_view question) {
   Report report;
   Value value;
   std::optional<aici::RegexRecognizer> recognizer = compile(question, value, report);
   Text answer("{\"problems\":");
-  answer << as_json(report.problems) << ",\"dropped\":" << as_json(report.dropped) << ",\"texts\":[";
+  answer << as_json(report.problems) << ",\"warnings\":" << as_json(report.warnings) << ",\"texts\":[";
   if (const Value* texts = value.find("texts"); texts && recognizer)
     for (size_t i = 0; i < texts->items.size(); i++) answer << (i ? "," : "") << walk(*recognizer, texts->items[i].text);
   return answer << "]}";

@@ -33,4 +33,5 @@ def run_chat(server: Server, model: str | None, call: ChatCall, cancel: Cancel) 
             finish_reason=choice["finish_reason"],
             prompt_tokens=usage["prompt_tokens"],
             output_tokens=usage["completion_tokens"],
+            warnings=tuple(told.get("warnings", ())),
         )

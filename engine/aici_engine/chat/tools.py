@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MARK = "<tool_call>"
+_ARGUMENTS = re.compile(r"#(?:/anyOf/(\d+))?/properties/arguments(?=[/:])")
+"""The JSON pointer of the parameters of a tool in `calls_schema`."""
 OPEN, CLOSE = f"{MARK}\n", "\n</tool_call>"
 
 
@@ -58,10 +60,29 @@ def calls_schema(tools: Sequence[Tool]) -> str:
         arguments = {"$id": f"tool:{number}", "type": "object", **tool.parameters}
         properties = {"name": {"const": tool.name}, "arguments": arguments}
         required = ["name", "arguments"]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+            "x-aici-property-order": "declared",  # the reader of calls needs the name first
+        }
 
     calls = [call(number, tool) for number, tool in enumerate(tools)]
     return _json({"anyOf": calls} if len(calls) > 1 else calls[0])
+
+
+def warnings_about_tools(tools: Sequence[Tool], warnings: Sequence[str]) -> tuple[str, ...]:
+    """Return warnings about `calls_schema(tools)` as warnings about the parameters of the tools, by name."""
+
+    def about_tool(warning: str) -> str:
+        place = _ARGUMENTS.search(warning)
+        if place is None:
+            return warning
+        tool = tools[int(place[1] or 0)]
+        return f"tool {tool.name}: {warning[: place.start()]}#{warning[place.end() :]}"
+
+    return tuple(map(about_tool, warnings))
 
 
 class CallReader:

@@ -10,7 +10,7 @@ generation continues where the previous generation ended. The mark `<tool_call>`
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -45,7 +45,10 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTurn(Generic[C]):
-    """One turn to generate. `prompt`: all tokens before the answer. A turn has a `controller` or tools, not both."""
+    """One turn to generate. `prompt`: all tokens before the answer. A turn has a `controller` or tools, not both.
+
+    `calls`: the constraint of `calls_constraint`, if a tool may be called.
+    """
 
     prompt: list[int]
     sampling: SamplingParams
@@ -53,6 +56,7 @@ class ChatTurn(Generic[C]):
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = "none"
     parallel: bool = True
+    calls: C | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +146,38 @@ class ChatModel(Protocol[C]):
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text that continues another text."""
 
-    async def json_schema(self, schema: str) -> C:
-        """Return the constraint of JSON text under a schema. Raise UsageError if the schema is not supported."""
-
     async def regex(self, pattern: str) -> C: ...
 
     def generate(
         self, prompt: list[int], sampling: SamplingParams, controller: C | None
     ) -> AbstractAsyncContextManager[RunningGeneration]:
         """Return a generation that begins and ends with its context."""
+
+
+def callable_tools(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:
+    """Return the tools that a choice lets the model call."""
+    if isinstance(choice, Named):
+        return [tool for tool in tools if tool.name == choice.name]
+    return () if choice == "none" else tools
+
+
+async def calls_constraint(json_schema: Callable[[str], Awaitable[C]], tools: Sequence[Tool]) -> C | None:
+    """Return the constraint of a call of any of the tools; None without tools.
+
+    `json_schema` returns the constraint of JSON text under a schema, or raises UsageError if the schema is not
+    supported. The error then names the tool.
+    """
+    if not tools:
+        return None
+    try:
+        return await json_schema(calls_schema(tools))
+    except UsageError:
+        for tool in tools:
+            try:
+                await json_schema(json.dumps(tool.parameters))
+            except UsageError as error:
+                raise error.with_message(f"the parameters of the tool {tool.name}: {error.message}") from error
+        raise
 
 
 async def run_chat_turn(model: ChatModel[C], request: ChatTurn[C]) -> AsyncGenerator[Delta, None]:
@@ -185,7 +212,8 @@ class _Turn(Generic[C]):
             self._text = self._said
             yield self._end()
             return
-        calls = await self._calls()
+        calls = self._request.calls
+        assert calls is not None
         if choice == "auto":
             async for delta in self._generate(replace(sampling, stop=(*sampling.stop, MARK)), None):
                 yield delta
@@ -195,7 +223,7 @@ class _Turn(Generic[C]):
                 return
         self._go_on(self._text + OPEN)
         for num_calls in range(_MAX_CALLS):
-            reader = CallReader(self._tools())
+            reader = CallReader(callable_tools(self._request.tools, choice))
             async for text in self._generate(self._in_calls, calls):
                 if isinstance(text, Text):
                     for part in reader.read(text.text):
@@ -209,18 +237,6 @@ class _Turn(Generic[C]):
             if not self._request.parallel or isinstance(choice, Named) or not await self._more():
                 break
         yield TurnEnd("tool_calls", self._usage, self._text)
-
-    async def _calls(self) -> C:
-        """Return the constraint of a call. Raises UsageError, before any text, if a tool's schema is not supported."""
-        try:
-            return await self._model.json_schema(calls_schema(self._tools()))
-        except UsageError:
-            for tool in self._tools():
-                try:
-                    await self._model.json_schema(json.dumps(tool.parameters))
-                except UsageError as error:
-                    raise UsageError(f"the parameters of the tool {tool.name}: {error.message}") from error
-            raise
 
     async def _more(self) -> bool:
         """Let the model choose to end or to begin another call; return True for another call."""
@@ -260,12 +276,6 @@ class _Turn(Generic[C]):
 
     def _go_on(self, text: str) -> None:
         self._prompt = self._prompt + self._model.encode(text)
-
-    def _tools(self) -> Sequence[Tool]:
-        choice = self._request.tool_choice
-        if isinstance(choice, Named):
-            return [tool for tool in self._request.tools if tool.name == choice.name]
-        return self._request.tools
 
     def _end(self) -> TurnEnd:
         if self._is_full:

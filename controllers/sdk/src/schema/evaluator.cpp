@@ -215,15 +215,21 @@ void Evaluator::refuse(const Value& at, std::string_view keyword, std::string_vi
 
 bool Evaluator::may_drop(const Value& schema, std::string_view keyword, std::string_view why) {
   if (!options_.lenient) return refuse(schema, keyword, why), false;
-  return note_dropped(schema, keyword, why), true;
+  return warn(schema, keyword, why), true;
 }
 
-void Evaluator::note_dropped(const Value& schema, std::string_view keyword, std::string_view why) {
+void Evaluator::not_enforced(const Value& schema, std::string_view keyword, std::string_view why) {
+  if (options_.strict_schema) return refuse(schema, keyword, why);
+  warn(schema, keyword, why);
+}
+
+void Evaluator::warn(const Value& schema, std::string_view keyword, std::string_view why) {
+  if (report_.warnings.size() >= Report::MAX_WARNINGS) return;
   Text pointer = json::pointer_to(root_, schema);
   json::add_step(pointer, keyword);
-  for (const Problem& problem : report_.dropped)
-    if (problem.pointer.view() == pointer.view()) return;
-  report_.dropped.push_back({static_cast<Text&&>(pointer), Text(keyword), Text(why)});
+  for (const Problem& warning : report_.warnings)
+    if (warning.pointer.view() == pointer.view() && warning.message.view() == why) return;
+  report_.warnings.push_back({static_cast<Text&&>(pointer), Text(keyword), Text(why)});
 }
 
 void unite(Shapes& shapes, Shapes other) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 
 #include "aici/sort.hpp"
 
@@ -16,6 +17,11 @@ constexpr std::string_view ONE[] = {"additionalProperties", "additionalItems", "
                                     "propertyNames", "unevaluatedItems", "unevaluatedProperties"};
 constexpr std::string_view LISTS[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
 constexpr std::string_view MAPS[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"};
+
+bool is_applicator(std::string_view keyword) {
+  auto is_in = [&](std::span<const std::string_view> words) { return std::ranges::find(words, keyword) != words.end(); };
+  return is_in(ONE) || is_in(LISTS) || is_in(MAPS);
+}
 
 std::string_view without_fragment(std::string_view uri) { return uri.substr(0, uri.find('#')); }
 
@@ -109,6 +115,14 @@ void References::walk(const Value& schema, uint32_t base, uint32_t depth) {
   for (std::string_view keyword : MAPS)
     if (const Value* map = schema.find(keyword); map && map->is(Kind::Object))
       for (const Value& inner : map->items) walk(inner, base, depth + 1);
+  for (size_t i = 0; i < schema.keys.size(); i++)
+    if (!is_applicator(schema.keys[i])) note_references(schema.items[i], base);
+}
+
+// Unknown keywords hold no schemas, so no `$id` in there counts; but a `$ref` may point to a schema in there.
+void References::note_references(const Value& value, uint32_t base) {
+  if (value.find("$ref")) bases_.push_back({&value, base});
+  for (const Value& inner : value.items) note_references(inner, base);
 }
 
 const Value* References::target(const Value& from, std::string_view reference) const {

@@ -2,6 +2,7 @@
 
 #include "aici/regex/parser.hpp"
 #include "aici/schema/evaluator.hpp"
+#include "aici/schema/spelling.hpp"
 
 // A schema's own keywords, type by type; schema_applicators.cpp has the keywords that apply other schemas to the same
 // value.
@@ -44,11 +45,20 @@ bool Evaluator::check_keywords(const Value& schema) {
       if (!may_drop(schema, name, "references that depend on who refers are not supported; $ref is")) return false;
     } else if (name == "$dynamicAnchor" || name == "$recursiveAnchor") {
       continue;  // without a reference, an anchor like any other
-    } else if (!may_drop(schema, name, "unknown keyword")) {
-      return false;
+    } else {
+      unknown_keyword(schema, name);
     }
   }
   return true;
+}
+
+// An annotation, as the specification says; a `$ref` may still point into it.
+void Evaluator::unknown_keyword(const Value& schema, std::string_view name) {
+  Text why("unknown keyword");
+  std::string_view near = neighbour(name, KNOWN);
+  if (near.empty()) near = neighbour(name, NOTES);
+  if (!near.empty()) why << ", one letter from " << near;
+  not_enforced(schema, name, why);
 }
 
 uint32_t Evaluator::type_mask(const Value& schema) {
@@ -71,7 +81,7 @@ Shapes Evaluator::own_keywords(const Value& schema) {
   Shapes shapes{.null = (types & Null) != 0, .no = (types & Boolean) != 0, .yes = (types & Boolean) != 0};
   Numbers numbers = own_numbers(schema, types), tight;
   if ((types & (Number | Integer)) && schema::intersect(numbers, Numbers(), tight)) shapes.numbers.push_back(tight);
-  Strings strings = own_strings(schema);
+  Strings strings = own_strings(schema, types);
   if ((types & String) && strings.min_len <= strings.max_len) shapes.strings.push_back(strings);
   if (Array array, both; (types & ArrayType) && intersect(own_array(schema), array, both)) shapes.arrays.push_back(both);
   if (Object both; (types & ObjectType) && intersect(own_object(schema), any_object(), both)) shapes.objects.push_back(both);
@@ -129,7 +139,7 @@ uint32_t Evaluator::count(const Value& schema, std::string_view keyword, uint32_
   return static_cast<uint32_t>(std::min<uint64_t>(value.scaled(0).value_or(UINT64_MAX), 1000000000));
 }
 
-Strings Evaluator::own_strings(const Value& schema) {
+Strings Evaluator::own_strings(const Value& schema, uint32_t types) {
   Strings strings;
   strings.min_len = count(schema, "minLength", 0);
   strings.max_len = count(schema, "maxLength", UNBOUNDED);
@@ -144,18 +154,17 @@ Strings Evaluator::own_strings(const Value& schema) {
     std::string_view known = format->is(Kind::String) ? format_pattern(format->text) : "";
     if (!format->is(Kind::String)) {
       refuse(schema, "format", "must be a string");
-    } else if (!known.empty()) {
+    } else if (known.empty()) {
+      not_enforced(schema, "format", Text("the format ") << format->text << " is not known");
+    } else if (!(types & String)) {
+      not_enforced(schema, "format", Text("the format ") << format->text << " speaks of strings, which `type` excludes");
+    } else if (schema.find("pattern")) {
+      not_enforced(schema, "format", Text("the format ") << format->text << " is beside a pattern, which counts alone");
+    } else {
       std::optional<regex::Problem> problem;
       ExprId e = regex::parse(known, exprs_, problem, {.encoding = regex::Encoding::JsonString});
       if (problem) refuse(schema, "format", problem->message);
       strings.languages.push_back(e);
-    } else {
-      Text why = Text("the format ") << format->text << " is not known";
-      if (options_.ignore_unknown_formats) {
-        note_dropped(schema, "format", why);
-      } else {
-        may_drop(schema, "format", why);
-      }
     }
   }
   std::erase(strings.languages, strings_.any());

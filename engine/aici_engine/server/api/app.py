@@ -19,6 +19,7 @@ from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.gateway.authentication import AuthenticationMiddleware
 from aici_engine.server.gateway.request_limits import RequestLimitsMiddleware
 from aici_engine.server.gateway.route_policy import RoutePolicies
+from aici_engine.server.protocols import check
 from aici_engine.server.protocols.anthropic import routes as anthropic
 from aici_engine.server.protocols.lmtp import routes as lmtp
 from aici_engine.server.protocols.openai import routes as openai
@@ -50,7 +51,7 @@ def create_app(
             allow_origins=list(cors_origins),
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "retry-after"],
+            expose_headers=["x-request-id", "retry-after", "aici-warnings"],
         )
     app.add_middleware(AccessLogMiddleware, policies=policies, observers=[AccessLog(), service.metrics, *observers])
     error_responses.install(app, policies.errors_of)
@@ -60,6 +61,7 @@ def create_app(
         cluster.router(service),
         controllers.router(service),
         rest.router(service),
+        check.router(service),
         openai.router(service),
         lmtp.router(service, origins=cors_origins),
         anthropic.router(service),

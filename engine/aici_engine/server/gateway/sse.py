@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import orjson
@@ -28,8 +29,10 @@ def stream(events: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 
 
-async def respond(request: Request, events: AsyncGenerator[bytes, None]) -> StreamingResponse:
-    """Return a streaming response once the first event is ready.
+async def respond(
+    request: Request, events: AsyncGenerator[bytes, None], headers: Mapping[str, str] = MappingProxyType({})
+) -> StreamingResponse:
+    """Return a streaming response with further `headers`, once the first event is ready.
 
     An error before the first event is raised, and so gets its own HTTP status. `events` is closed in every case.
     """
@@ -38,12 +41,12 @@ async def respond(request: Request, events: AsyncGenerator[bytes, None]) -> Stre
     except BaseException:
         await events.aclose()
         raise
-    return _Events(first, events)
+    return _Events(first, events, headers)
 
 
 class _Events(StreamingResponse):
-    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(_chain(first, rest), media_type="text/event-stream", headers=_HEADERS)
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+        super().__init__(_chain(first, rest), media_type="text/event-stream", headers={**_HEADERS, **headers})
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,12 +9,14 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from aici_base.errors import UsageError
 from aici_controllers import constraints
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.constraints import Constraint
+from aici_controllers.schema_check import SchemaOptions
 from aici_engine.request import ControllerCall
 from aici_engine.server.service.admission import Principal
 from aici_runtime.modules.tags import is_module_id, is_tag
@@ -23,34 +25,39 @@ _KEPT_CHECKS = 256
 _SHOWN_CHARS = 80
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedCall(ControllerCall):
+    """A call with a checked argument. `warnings`: parts of a schema that are not enforced, for the client."""
+
+    warnings: tuple[str, ...] = ()
+
+
 class Constraints:
     """Checks constraints in threads, two at a time, because a check may take long. Caches the last 256 valid ones."""
 
     def __init__(self, fixed: Mapping[str, str]) -> None:
         """`fixed`: name → module id of the controllers that the server starts with."""
         self._fixed = fixed
-        self._known: dict[tuple[object, ...], ControllerCall] = {}
+        self._known: dict[tuple[object, ...], CheckedCall] = {}
         self._turns = asyncio.Semaphore(2)
 
-    async def regex(self, pattern: str) -> ControllerCall:
+    async def regex(self, pattern: str) -> CheckedCall:
         return await self._call(("regex", pattern), lambda: constraints.regex(pattern))
 
-    async def grammar(self, text: str) -> ControllerCall:
+    async def grammar(self, text: str) -> CheckedCall:
         return await self._call(("grammar", text), lambda: constraints.grammar(text))
 
-    async def json_schema(self, schema: str, *, lenient: bool = False) -> ControllerCall:
+    async def json_schema(self, schema: str, options: SchemaOptions = constraints.SPACED) -> CheckedCall:
         """`schema`: JSON text."""
-        return await self._call(
-            ("json_schema", schema, lenient), lambda: constraints.json_schema(schema, lenient=lenient)
-        )
+        return await self._call(("json_schema", schema, options), lambda: constraints.json_schema(schema, options))
 
-    async def choices(self, texts: list[str]) -> ControllerCall:
+    async def choices(self, texts: list[str]) -> CheckedCall:
         return await self._call(("choices", *texts), lambda: constraints.choices(texts))
 
-    async def substring(self, text: str) -> ControllerCall:
+    async def substring(self, text: str) -> CheckedCall:
         return await self._call(("substring", text), lambda: constraints.substring(text))
 
-    async def controller(self, principal: Principal, name: str, argument: object) -> ControllerCall:
+    async def controller(self, principal: Principal, name: str, argument: object) -> CheckedCall:
         """Return the call of a controller by module id, tag or shipped name.
 
         The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if
@@ -63,15 +70,15 @@ class Constraints:
         text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names():
             # A fixed name wins over a tag of the same name.
-            return ControllerCall(self._fixed.get(name, name), text)
+            return CheckedCall(self._fixed.get(name, name), text)
         return await self._call((name, "argument", text), lambda: constraints.named(name, text))
 
-    async def _call(self, key: tuple[object, ...], check: Callable[[], Constraint]) -> ControllerCall:
+    async def _call(self, key: tuple[object, ...], check: Callable[[], Constraint]) -> CheckedCall:
         if (known := self._known.get(key)) is not None:
             return known
         async with self._turns:
             constraint = await asyncio.to_thread(check)
-        call = ControllerCall(module_id(constraint.guest), constraint.argument)
+        call = CheckedCall(module_id(constraint.guest), constraint.argument, constraint.warnings)
         if len(self._known) >= _KEPT_CHECKS:
             del self._known[next(iter(self._known))]
         self._known[key] = call

@@ -11,12 +11,11 @@ from aici_controllers.store import Store
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.prompt_check import check_prompt_len
-from aici_engine.request import ControllerCall
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.link.client import EngineClient, EngineStream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
-from aici_engine.server.service.constraints import Constraints
+from aici_engine.server.service.constraints import CheckedCall, Constraints
 from aici_engine.server.telemetry.metrics import Metrics
 from aici_engine.vocabulary import ModelVocabulary
 
@@ -29,7 +28,7 @@ class Generation:
 
     prompt: list[int]
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    controller: ControllerCall | None = None
+    controller: CheckedCall | None = None
     score_from: int | None = None
     priority: int = 0
     cache_salt: str | None = None

@@ -26,9 +26,11 @@ class Evaluator {
   // For messages: a conjunction that is some schema.
   const json::Value& schema_of(ConjId conj) const;
 
-  // Refuse; or with Options::lenient drop, and then return `true`.
+  // A known keyword that cannot be honoured. Refuse; or with Options::lenient warn, and then return `true`.
   bool may_drop(const json::Value& schema, std::string_view keyword, std::string_view why);
-  void note_dropped(const json::Value& schema, std::string_view keyword, std::string_view why);
+  // A part that constrains nothing. Warn; or with Options::strict_schema refuse.
+  void not_enforced(const json::Value& schema, std::string_view keyword, std::string_view why);
+  void warn(const json::Value& schema, std::string_view keyword, std::string_view why);
   void refuse(const json::Value& at, std::string_view keyword, std::string_view why);
 
  private:
@@ -53,10 +55,11 @@ class Evaluator {
   // schema_keywords.cpp
   Shapes of_schema(const json::Value& schema);
   bool check_keywords(const json::Value& schema);
+  void unknown_keyword(const json::Value& schema, std::string_view name);
   Shapes own_keywords(const json::Value& schema);
   uint32_t type_mask(const json::Value& schema);
   Numbers own_numbers(const json::Value& schema, uint32_t types);
-  Strings own_strings(const json::Value& schema);
+  Strings own_strings(const json::Value& schema, uint32_t types);
   Array own_array(const json::Value& schema);
   Object own_object(const json::Value& schema);
   void add_contains(const json::Value& schema, Array& array);

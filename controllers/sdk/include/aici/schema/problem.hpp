@@ -21,21 +21,31 @@ inline Text describe(const std::vector<Problem>& problems, std::string_view what
 }
 
 struct Report {
+  static constexpr size_t MAX_WARNINGS = 100;
+
   std::vector<Problem> problems;  // with any of these, nothing is generated
-  std::vector<Problem> dropped;   // parts dropped because of Options::lenient
+  std::vector<Problem> warnings;  // parts of the schema that are not enforced: the first MAX_WARNINGS
 };
 
 // Compact: at most one space after : and , and none elsewhere. None: no space at all. Spaced: exactly one space there.
 // Flexible: at most one newline and an indentation wherever JSON allows white space inside the value.
 enum class Space : uint8_t { Compact, None, Spaced, Flexible };
 
+// Objects whose schema has `properties` and says nothing of further keys. Closed: no further keys. Open: any.
+enum class Objects : uint8_t { Closed, Open };
+
+// Declared: keys come in the order of the schema. Any: in every order.
+enum class PropertyOrder : uint8_t { Declared, Any };
+
 struct Options {
   Space space = Space::Compact;
-  // Unsupported parts are dropped and listed in Report::dropped instead of refused.
+  // A keyword that is known and cannot be honoured is dropped with a warning; otherwise the keyword is refused.
   bool lenient = false;
-  // An unknown `format` constrains nothing, as in the standard, and is listed; otherwise an unknown `format` is
-  // refused.
-  bool ignore_unknown_formats = false;
+  // Annotations that look like constraints are refused: unknown keywords, unknown formats, formats of another type, and
+  // formats beside a pattern. Otherwise they constrain nothing, and are warnings.
+  bool strict_schema = false;
+  Objects objects = Objects::Closed;
+  PropertyOrder property_order = PropertyOrder::Declared;
 };
 
 }  // namespace aici::schema

@@ -26,6 +26,7 @@ class References {
   };
 
   void walk(const json::Value& schema, uint32_t base, uint32_t depth);
+  void note_references(const json::Value& value, uint32_t base);
 
   std::vector<Named> resources_;  // the first is the document
   std::vector<Named> anchors_;

@@ -2,7 +2,8 @@
 
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import orjson
@@ -13,6 +14,7 @@ from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.error_responses import anthropic_body
 from aici_engine.server.protocols.chat.collect import collect_turns
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd
+from aici_engine.server.protocols.warnings import warning_field
 
 Json: TypeAlias = dict[str, Any]
 
@@ -31,7 +33,15 @@ def opening(model: str, input_tokens: int) -> Json:
     }
 
 
-async def whole(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens: int) -> Json:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What the end of a response says beside the turn's own end: the token limit of the request, and warnings."""
+
+    max_tokens: int
+    warnings: Sequence[str] = ()
+
+
+async def whole(turn: AsyncGenerator[Delta, None], message: Json, ending: Ending) -> Json:
     """Run a turn and return the whole message, for orjson. The text has no tokens that a controller removed.
 
     If the token limit cut a tool call short, the call's input is empty: half a value would be wrong.
@@ -44,11 +54,12 @@ async def whole(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens:
         content.append(block | {"input": orjson.Fragment(call.arguments)})
     if answer.end.reason == "length" and answer.calls:
         content[-1]["input"] = {}
-    end = _end(answer.end, max_tokens)
-    return message | {"content": content, **end["delta"], "usage": message["usage"] | end["usage"]}
+    end = _end(answer.end, ending)
+    more = {"usage": message["usage"] | end["usage"], **warning_field(ending.warnings)}
+    return message | {"content": content, **end["delta"], **more}
 
 
-async def streamed(turn: AsyncGenerator[Delta, None], message: Json, *, max_tokens: int) -> AsyncGenerator[bytes, None]:
+async def streamed(turn: AsyncGenerator[Delta, None], message: Json, ending: Ending) -> AsyncGenerator[bytes, None]:
     """Yield a turn's events. A failure before the first delta is raised and gets an HTTP status; a later failure is an
     `error` event."""
     index, kind = -1, ""
@@ -68,7 +79,7 @@ async def streamed(turn: AsyncGenerator[Delta, None], message: Json, *, max_toke
                 if change is not None:
                     yield _event({"type": "content_block_delta", "index": index, "delta": change})
                 if isinstance(delta, TurnEnd):
-                    yield _event(_end(delta, max_tokens))
+                    yield _event(_end(delta, ending))
                     yield _event({"type": "message_stop"})
     except AiciError as error:
         if not started:
@@ -103,15 +114,16 @@ def _tool_use(call_id: str, name: str) -> Json:
 _REASONS = {"end": "end_turn", "stop": "stop_sequence", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-def _end(end: TurnEnd, max_tokens: int) -> Json:
+def _end(end: TurnEnd, ending: Ending) -> Json:
     reason = _REASONS[end.reason]
-    if end.reason == "length" and end.usage.output < max_tokens:
+    if end.reason == "length" and end.usage.output < ending.max_tokens:
         reason = "model_context_window_exceeded"
     delta = {"stop_reason": reason, "stop_sequence": end.stop}
     return {
         "type": "message_delta",
         "delta": delta,
         "usage": _usage(end.usage.prompt, end.usage.cached, end.usage.output),
+        **warning_field(ending.warnings),
     }
 
 

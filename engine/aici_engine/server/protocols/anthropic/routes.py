@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request, Response
 
 from aici_base.errors import UsageError
 from aici_engine.parameter import Api
-from aici_engine.request import ControllerCall
 from aici_engine.sampling_params import from_request
 from aici_engine.server.errors import about
 from aici_engine.server.gateway import sse
@@ -17,11 +16,13 @@ from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import ANTHROPIC
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.anthropic.conversation import choice_of, prompt_of, tools_of
-from aici_engine.server.protocols.anthropic.response import opening, streamed, whole
+from aici_engine.server.protocols.anthropic.response import Ending, opening, streamed, whole
 from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
-from aici_engine.server.protocols.chat.turn import Delta, TurnRequest, run_turn
+from aici_engine.server.protocols.chat.turn import Delta, TurnRequest, call_of_tools, run_turn
 from aici_engine.server.protocols.constraint_fields import controller_call
+from aici_engine.server.protocols.warnings import warning_headers
 from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.service import Service
 
 
@@ -36,10 +37,12 @@ def router(service: Service) -> APIRouter:
         turn = await sse.unless_gone(request, _turn_request(service, principal, body))
         deltas = _admitted(service, principal, turn)
         message = opening(service.name, len(turn.prompt))
+        headers = warning_headers(turn.warnings)
+        ending = Ending(max_tokens=body.max_tokens, warnings=turn.warnings)
         if body.stream:
-            return await sse.respond(request, streamed(deltas, message, max_tokens=body.max_tokens))
-        answer = await sse.unless_gone(request, whole(deltas, message, max_tokens=body.max_tokens))
-        return Response(orjson.dumps(answer), media_type="application/json")
+            return await sse.respond(request, streamed(deltas, message, ending), headers)
+        answer = await sse.unless_gone(request, whole(deltas, message, ending))
+        return Response(orjson.dumps(answer), media_type="application/json", headers=headers)
 
     @routes.post("/count_tokens")
     @with_policy(RoutePolicy(errors=ANTHROPIC))
@@ -52,20 +55,22 @@ def router(service: Service) -> APIRouter:
 
 
 async def _turn_request(service: Service, principal: Principal, body: MessagesRequest) -> TurnRequest:
-    choice = choice_of(body)
+    choice, tools = choice_of(body), tools_of(body)
+    strict = any(tool.strict for tool in body.tools)
     return TurnRequest(
         prompt=await prompt_of(service, body),
         sampling=from_request(Api.ANTHROPIC, body),
         controller=await _controller(service, principal, body, free=choice == "none"),
-        tools=tools_of(body),
+        tools=tools,
         tool_choice=choice,
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
+        calls=await call_of_tools(service, tools, choice, body.options(strict=strict)),
     )
 
 
 async def _controller(
     service: Service, principal: Principal, body: MessagesRequest, *, free: bool
-) -> ControllerCall | None:
+) -> CheckedCall | None:
     """Return the constraint of the text. `free`: no tool may be called, so a constraint is allowed."""
     asked = body.asked()
     form = body.output_config and body.output_config.format
@@ -80,7 +85,7 @@ async def _controller(
     if len(asked) > 1:
         raise UsageError(f"{asked[0]} and {asked[1]} together: a text has one constraint", param=asked[0])
     with about(asked[0]):
-        return await service.constraints.json_schema(json.dumps(form.schema_))
+        return await service.constraints.json_schema(json.dumps(form.schema_), body.options())
 
 
 async def _admitted(service: Service, principal: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:

@@ -112,7 +112,8 @@ def _custom(value: object) -> object:
 
 
 class ToolParam(_Body):
-    """A custom tool. Inputs are always valid against `input_schema`, with or without `strict`.
+    """A custom tool. Inputs are always valid against `input_schema`, with or without `strict`. With `strict`, objects
+    are closed, whatever `schema_options` says.
 
     `type` is the first field, so that a server tool is refused because of its type and not of a missing schema.
     """

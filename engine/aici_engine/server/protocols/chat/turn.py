@@ -1,9 +1,11 @@
 """Turns of a chat on the server: `aici_engine.chat.turn` over the service."""
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from aici_controllers.schema_check import SchemaOptions
+from aici_engine.chat.tools import Tool, warnings_about_tools
 from aici_engine.chat.turn import (
     ChatTurn,
     Delta,
@@ -15,14 +17,16 @@ from aici_engine.chat.turn import (
     ToolChoice,
     TurnEnd,
     TurnUsage,
+    callable_tools,
+    calls_constraint,
     run_chat_turn,
 )
 from aici_engine.events import FinishReason
-from aici_engine.request import ControllerCall
 from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.link.client import EngineStream
 from aici_engine.server.link.wire import BacktrackOut, ScoreOut, TokenOut
 from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.service import Generation, Service
 
 __all__ = [
@@ -35,12 +39,13 @@ __all__ = [
     "TurnEnd",
     "TurnRequest",
     "TurnUsage",
+    "call_of_tools",
     "run_turn",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRequest(ChatTurn[ControllerCall]):
+class TurnRequest(ChatTurn[CheckedCall]):
     """One turn to generate, as a ChatTurn.
 
     `score_from`, `priority` and `cache_salt` mean the same as in a Generation. A turn with tools has no `score_from`.
@@ -49,6 +54,26 @@ class TurnRequest(ChatTurn[ControllerCall]):
     score_from: int | None = None
     priority: int = 0
     cache_salt: str | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the client must know about the constraint or the tools: parts of schemas that are not enforced."""
+        if self.controller is not None:
+            return self.controller.warnings
+        if self.calls is None:
+            return ()
+        return warnings_about_tools(callable_tools(self.tools, self.tool_choice), self.calls.warnings)
+
+
+async def call_of_tools(
+    service: Service, tools: Sequence[Tool], choice: ToolChoice, options: SchemaOptions
+) -> CheckedCall | None:
+    """Return the constraint of a tool call; None if no tool may be called. Raises UsageError for a wrong schema."""
+
+    async def json_schema(schema: str) -> CheckedCall:
+        return await service.constraints.json_schema(schema, options)
+
+    return await calls_constraint(json_schema, callable_tools(tools, choice))
 
 
 def run_turn(service: Service, principal: Principal, request: TurnRequest) -> AsyncGenerator[Delta, None]:
@@ -74,15 +99,12 @@ class _ServedModel:
     def encode(self, text: str) -> list[int]:
         return self._service.vocabulary.encode(text, add_special_tokens=False)
 
-    async def json_schema(self, schema: str) -> ControllerCall:
-        return await self._service.constraints.json_schema(schema)
-
-    async def regex(self, pattern: str) -> ControllerCall:
+    async def regex(self, pattern: str) -> CheckedCall:
         return await self._service.constraints.regex(pattern)
 
     @contextlib.asynccontextmanager
     async def generate(
-        self, prompt: list[int], sampling: SamplingParams, controller: ControllerCall | None
+        self, prompt: list[int], sampling: SamplingParams, controller: CheckedCall | None
     ) -> AsyncIterator["_StreamedGeneration"]:
         generation = Generation(
             prompt=prompt,

@@ -57,6 +57,7 @@ class Generate(_Stream, kw_only=True):
     guided_grammar: str | None = None
     controller: str | None = None
     controller_arg: Any = None
+    schema_options: dict[str, Any] | None = None
     if TYPE_CHECKING:
         max_tokens: int
         logit_bias: dict[int, float] | None
@@ -149,7 +150,10 @@ def _stream_id(body: str) -> Raw:
 
 
 class TokenItem(Struct, kw_only=True):
-    """One token of a stream. `top_logprobs`: GENERATE only, the token itself first. `text`: the text added."""
+    """One token of a stream. `top_logprobs`: GENERATE only, the token itself first. `text`: the text added.
+
+    `warnings`, in the last item: parts of a schema that are not enforced.
+    """
 
     token: int
     stream_id: Raw
@@ -157,6 +161,7 @@ class TokenItem(Struct, kw_only=True):
     finish_reason: Literal["stop", "length"] | None = None
     top_logprobs: dict[int, float] | UnsetType = UNSET
     text: str | UnsetType = UNSET
+    warnings: tuple[str, ...] | UnsetType = UNSET
 
 
 class BacktrackItem(Struct, kw_only=True):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from msgspec import UNSET, Raw
+from pydantic import ValidationError
 
 from aici_base.errors import AiciError, UsageError
 from aici_engine.events import FinishReason
@@ -50,7 +51,10 @@ class StreamRunner:
                 del sampling, bias
                 self._tell_queued(message.stream_id)
                 eos_token = self._service.vocabulary.eos_token
-                return await _generated(message, stream, max_tokens, eos_token, tokens, self._say)
+                last = await _generated(message, stream, max_tokens, eos_token, tokens, self._say)
+                if controller is not None and controller.warnings:
+                    last.warnings = controller.warnings
+                return last
 
     async def score(self, message: Score, prompt: Parts, scored: Parts, tokens: list[int]) -> TokenItem:
         """Run a SCORE stream. Send all items but the last, and return the last item. Raises AiciError on failure."""
@@ -86,7 +90,12 @@ class StreamRunner:
 
 
 def _constraint(message: Generate) -> ConstraintFields:
-    return ConstraintFields(**{name: getattr(message, name) for name in ConstraintFields.model_fields})
+    try:
+        return ConstraintFields(**{name: getattr(message, name) for name in ConstraintFields.model_fields})
+    except ValidationError as error:  # of schema_options, the only field that msgspec has not checked
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{field}: {first['msg']}", param=field) from error
 
 
 async def _generated(

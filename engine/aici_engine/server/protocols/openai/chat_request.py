@@ -8,11 +8,10 @@ from pydantic import BeforeValidator, Field
 
 from aici_base.errors import UsageError
 from aici_engine.parameter import Api
-from aici_engine.request import ControllerCall
 from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.prompt import chat_prompt
-from aici_engine.server.protocols.chat.turn import TurnRequest
+from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
 from aici_engine.server.protocols.constraint_fields import controller_call
 from aici_engine.server.protocols.openai.fields import SamplingFields, Strict
 from aici_engine.server.protocols.openai.messages import (
@@ -26,6 +25,7 @@ from aici_engine.server.protocols.openai.messages import (
 from aici_engine.server.protocols.openai.response import variants
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.service import Service
 
 
@@ -37,7 +37,8 @@ _Replaced = Annotated[None, BeforeValidator(_replaced)]
 
 
 class JsonSchema(Strict):
-    """The answer is always valid against `schema`, `strict` or not. `name` and `description` have no effect."""
+    """The answer is always valid against `schema`, `strict` or not. With `strict`, objects are closed, whatever
+    `schema_options` says. `name` and `description` have no effect."""
 
     schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")]
     name: str = ""
@@ -103,10 +104,15 @@ class ChatRequest(SamplingFields):
             parallel=self.parallel_tool_calls,
             priority=self.priority,
             cache_salt=self.cache_salt,
+            calls=await call_of_tools(service, tools, choice, self.options(strict=self._has_strict_tool())),
         )
         return variants(turn, self.n)
 
-    async def _controller(self, service: Service, principal: Principal) -> ControllerCall | None:
+    def _has_strict_tool(self) -> bool:
+        """All tools are one schema: one strict tool closes the objects of all."""
+        return any(tool.function.strict for tool in self.tools)
+
+    async def _controller(self, service: Service, principal: Principal) -> CheckedCall | None:
         schema = None if self.response_format is None else self.response_format.schema_text()
         if schema is None:
             return await controller_call(service, principal, self)
@@ -117,7 +123,8 @@ class ChatRequest(SamplingFields):
                 param=asked[0],
             )
         with about("response_format"):
-            return await service.constraints.json_schema(schema)
+            form = self.response_format and self.response_format.json_schema
+            return await service.constraints.json_schema(schema, self.options(strict=bool(form and form.strict)))
 
     def _with_logprobs(self, sampling: SamplingParams) -> SamplingParams:
         """Return `sampling` with log-probabilities only if the field `logprobs` asks for them."""

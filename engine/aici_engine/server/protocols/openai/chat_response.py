@@ -9,6 +9,7 @@ from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_tur
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.protocols.openai.logprobs import chat_logprobs
 from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, usage
+from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
@@ -19,7 +20,8 @@ async def chat_completion(service: Service, principal: Principal, turns: Sequenc
         done = await collect_turns([run_turn(service, principal, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
     choices = [_choice(service, turns[0], i, answer) for i, answer in enumerate(done)]
-    return head.body(choices, usage=usage([answer.ended for answer in done], len(turns)))
+    used = usage([answer.ended for answer in done], len(turns))
+    return head.body(choices, usage=used, **warning_field(turns[0].warnings))
 
 
 def _choice(service: Service, turn: TurnRequest, index: int, answer: CollectedTurn) -> dict[str, Any]:
@@ -44,10 +46,11 @@ async def chat_chunks(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Run the turns and yield chunks in the order of arrival. A choice's first chunk has its role.
 
-    With `with_usage`, the last chunk has the usage and no choices.
+    With `with_usage`, the last chunk has the usage and no choices. Warnings are in the last chunk.
     """
     head = Head(prefix="chatcmpl", kind="chat.completion.chunk", model=service.name)
     more = {"usage": None} if with_usage else {}
+    warnings = warning_field(turns[0].warnings)
     choices = [_ChatChoice(service, turn, i) for i, turn in enumerate(turns)]
     ends: list[TurnEnd] = []
     with service.admission.admit(principal, len(turns)):
@@ -55,10 +58,12 @@ async def chat_chunks(
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
                     ends.append(delta)
+                is_last = len(ends) == len(turns) and not with_usage
                 for choice in choices[number].of(delta):
-                    yield head.body([choice], **more)
+                    ends_choice = is_last and choice["finish_reason"] is not None
+                    yield head.body([choice], **more, **(warnings if ends_choice else {}))
     if with_usage:
-        yield head.body([], usage=usage(ends, len(turns)))
+        yield head.body([], usage=usage(ends, len(turns)), **warnings)
 
 
 class _ChatChoice:

@@ -9,6 +9,7 @@ from aici_engine.server.protocols.chat.turn import Delta, Scores, Text, TurnEnd,
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest, Prompt
 from aici_engine.server.protocols.openai.logprobs import CompletionLogprobs
 from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, usage
+from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
@@ -30,7 +31,8 @@ async def completion(
         choices += [
             _choice(service, request, prompt, i * request.n + j, answer) for j, answer in enumerate(best[: request.n])
         ]
-    return head.body(choices, usage=usage([answer.ended for answer in done], request.num_made))
+    used = usage([answer.ended for answer in done], request.num_made)
+    return head.body(choices, usage=used, **warning_field(turns[0].warnings))
 
 
 def _logprob(answer: CollectedTurn) -> float:
@@ -57,11 +59,12 @@ async def completion_chunks(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Run the turns and yield chunks in the order of arrival. With `echo`, a choice's first chunk is the prompt.
 
-    With `stream_options.include_usage`, the last chunk has the usage and no choices.
+    With `stream_options.include_usage`, the last chunk has the usage and no choices. Warnings are in the last chunk.
     """
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
     with_usage = request.stream_options is not None and request.stream_options.include_usage
     more = {"usage": None} if with_usage else {}
+    warnings = warning_field(turns[0].warnings)
     choices = [_CompletionChoice(service, request, prompts[i // request.n], i) for i in range(len(turns))]
     ends: dict[int, TurnEnd] = {}
     with service.admission.admit(principal, len(turns)):
@@ -69,10 +72,13 @@ async def completion_chunks(
             async for number, delta in deltas:
                 if isinstance(delta, TurnEnd):
                     ends[number] = delta
+                is_last = len(ends) == len(turns) and not with_usage
                 for choice in choices[number].of(delta):
-                    yield head.body([choice], **more)
+                    ends_choice = is_last and choice["finish_reason"] is not None
+                    yield head.body([choice], **more, **(warnings if ends_choice else {}))
     if with_usage:
-        yield head.body([], usage=usage([ends[number] for number in sorted(ends)], request.num_made))
+        used = usage([ends[number] for number in sorted(ends)], request.num_made)
+        yield head.body([], usage=used, **warnings)
 
 
 class _CompletionChoice:

@@ -104,7 +104,8 @@ def _no_parameters() -> dict[str, Any]:
 
 
 class FunctionSpec(Strict):
-    """A function. Arguments are always valid against `parameters`, with or without `strict`."""
+    """A function. Arguments are always valid against `parameters`, with or without `strict`. With `strict`, objects are
+    closed, whatever `schema_options` says."""
 
     name: _Name
     description: str = ""

@@ -14,6 +14,7 @@ from aici_engine.server.protocols.openai.chat_response import chat_chunks, chat_
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest
 from aici_engine.server.protocols.openai.completion_response import completion, completion_chunks
 from aici_engine.server.protocols.openai.response import events
+from aici_engine.server.protocols.warnings import warning_headers
 from aici_engine.server.service.service import Service
 
 _STREAMED = RoutePolicy(is_streamed=True)
@@ -28,10 +29,13 @@ def router(service: Service) -> APIRouter:
     async def chat(request: Request, body: ChatRequest, principal: Caller) -> Response:
         """Answer a chat. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
         turns = await sse.unless_gone(request, body.turns(service, principal))
+        headers = warning_headers(turns[0].warnings)
         if body.stream:
             with_usage = body.stream_options is not None and body.stream_options.include_usage
-            return await sse.respond(request, events(chat_chunks(service, principal, turns, with_usage=with_usage)))
-        return JSONResponse(await sse.unless_gone(request, chat_completion(service, principal, turns)))
+            chunks = chat_chunks(service, principal, turns, with_usage=with_usage)
+            return await sse.respond(request, events(chunks), headers)
+        answer = await sse.unless_gone(request, chat_completion(service, principal, turns))
+        return JSONResponse(answer, headers=headers)
 
     @routes.post("/completions")
     @with_policy(_STREAMED)
@@ -39,9 +43,12 @@ def router(service: Service) -> APIRouter:
         """Continue each prompt. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
         prompts = await sse.unless_gone(request, body.prompts(service))
         turns = await sse.unless_gone(request, body.turns(service, principal, prompts))
+        headers = warning_headers(turns[0].warnings)
         if body.stream:
-            return await sse.respond(request, events(completion_chunks(service, principal, body, prompts, turns)))
-        return JSONResponse(await sse.unless_gone(request, completion(service, principal, body, prompts, turns)))
+            chunks = completion_chunks(service, principal, body, prompts, turns)
+            return await sse.respond(request, events(chunks), headers)
+        answer = await sse.unless_gone(request, completion(service, principal, body, prompts, turns))
+        return JSONResponse(answer, headers=headers)
 
     def model() -> dict[str, Any]:
         return {

@@ -9,6 +9,7 @@ from aici_engine.server.gateway.error_responses import REST
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.rest.request import RunRequest, generation_of
 from aici_engine.server.protocols.rest.run_events import run_events
+from aici_engine.server.protocols.warnings import warning_headers
 from aici_engine.server.service.service import Service
 
 
@@ -21,6 +22,8 @@ def router(service: Service) -> APIRouter:
         """Run a controller. The response is server-sent events: an `initial-run`, a `run` per step, then `[DONE]`."""
         generation = await sse.unless_gone(request, generation_of(service, principal, body))
         with_tokens = body.return_tokens or body.logprobs is not None
-        return await sse.respond(request, run_events(service, principal, generation, with_tokens=with_tokens))
+        warnings = generation.controller.warnings if generation.controller else ()
+        events = run_events(service, principal, generation, with_tokens=with_tokens)
+        return await sse.respond(request, events, warning_headers(warnings))
 
     return routes

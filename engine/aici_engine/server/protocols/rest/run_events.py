@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from aici_engine.server.errors import MissingControllerError, text_of
 from aici_engine.server.gateway import sse
 from aici_engine.server.link import wire
 from aici_engine.server.link.client import EngineStream
+from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
 
@@ -28,7 +29,7 @@ async def run_events(
         _raise_failed_start(first[0])
         run_id, created = f"run-{uuid.uuid4()}", int(time.time())
         yield sse.event({"id": run_id, "object": "initial-run", "created": created, "model": service.name})
-        run = RunView(stream, with_tokens)
+        run = RunView(stream, with_tokens, generation.controller.warnings if generation.controller else ())
         if run.take(first):
             yield sse.event(run.give())
         async for group in groups:
@@ -50,10 +51,14 @@ def _raise_failed_start(event: wire.StreamOut) -> None:
 
 
 class RunView:
-    """A run with all of its forks. `take` collects events; `give` returns the collected changes and starts afresh."""
+    """A run with all of its forks. `take` collects events; `give` returns the collected changes and starts afresh.
 
-    def __init__(self, stream: EngineStream, with_tokens: bool) -> None:
+    `warnings`: for the last event.
+    """
+
+    def __init__(self, stream: EngineStream, with_tokens: bool, warnings: Sequence[str] = ()) -> None:
         self._stream = stream
+        self._warnings = warnings
         self._with_tokens = with_tokens
         self._forks = [ForkView(0, with_tokens)]
 
@@ -87,6 +92,7 @@ class RunView:
                 "first_token_s": finish.first_token_s,
                 "total_s": finish.total_s,
             }
+            run |= warning_field(self._warnings)
         return run
 
 

@@ -3,20 +3,23 @@
 import asyncio
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import jsonschema
 import pytest
 
 from aici_base.errors import ControllerError, UsageError
+from aici_controllers.constraints import SPACED
 from aici_engine.chat.tools import PastCall, Tool, calls_schema, written
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.chat.collect import CollectedCall, CollectedTurn, collect_turns
-from aici_engine.server.protocols.chat.turn import Named, TurnEnd, TurnRequest, TurnUsage, run_turn
+from aici_engine.server.protocols.chat.turn import Named, TurnEnd, TurnRequest, TurnUsage, call_of_tools, run_turn
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import module_id
+from aici_engine.server.service.service import Service
 from tests.support.fake_engine import FakeEngine, Script, fails, says, silent
 from tests.support.fake_service import fake_service, vocabulary
 
@@ -29,10 +32,16 @@ MADE = ("weather", '{"city":"Bonn"}')
 
 def turn(*scripts: Script, **asked: object) -> tuple[CollectedTurn, FakeEngine]:
     service, engine = fake_service(*scripts)
-    request = TurnRequest(**{"prompt": PROMPT, "sampling": SamplingParams(), "tools": TOOLS, **asked})  # type: ignore[arg-type]
-    [answer] = asyncio.run(collect_turns([run_turn(service, Principal(), request)]))
+    [answer] = asyncio.run(
+        _collected(service, {"prompt": PROMPT, "sampling": SamplingParams(), "tools": TOOLS, **asked})
+    )
     assert service.client.num_streams == 0
     return answer, engine
+
+
+async def _collected(service: Service, asked: dict[str, Any]) -> list[CollectedTurn]:
+    calls = await call_of_tools(service, asked["tools"], asked.get("tool_choice", "none"), SPACED)
+    return await collect_turns([run_turn(service, Principal(), TurnRequest(**asked, calls=calls))])
 
 
 def end(answer: CollectedTurn) -> TurnEnd:
@@ -168,9 +177,8 @@ def test_a_failure_in_any_part_is_raised() -> None:
 def test_an_unsupported_schema_is_refused_before_any_text() -> None:
     bad = Tool("bad", "", {"type": "object", "properties": {"a": {"type": "strin"}}})
     service, engine = fake_service()
-    request = TurnRequest(prompt=PROMPT, sampling=SamplingParams(), tools=(*TOOLS, bad), tool_choice="auto")
     with pytest.raises(UsageError, match=r"the parameters of the tool bad: .*strin"):
-        asyncio.run(collect_turns([run_turn(service, Principal(), request)]))
+        asyncio.run(call_of_tools(service, (*TOOLS, bad), "auto", SPACED))
     assert engine.submitted == []
 
 

@@ -8,6 +8,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessage
 
+from aici_controllers.constraints import SPACED
 from aici_controllers.schema_check import schema_argument
 from aici_engine.events import FinishReason
 from aici_engine.server.gateway.caller import caller
@@ -275,7 +276,7 @@ def test_tools_are_told_to_the_model_unless_it_may_not_use_them() -> None:
 
 
 def schema(text: str) -> str:
-    return schema_argument(text, whitespace="spaced", lenient=False).decode()
+    return schema_argument(text, SPACED).decode()
 
 
 INTEGER: Json = {"type": "integer"}
