@@ -102,6 +102,10 @@ def _describe(summary: "GrammarSummary") -> str:
         f"{summary.states} LR(1) states",
         f"{summary.settled} conflicts settled by precedence",
     ]
+    if summary.shifted:
+        parts.append(f"{summary.shifted} by shifting")
+    if summary.engine == "general":
+        parts.append(f"general parser ({summary.followed} conflicts followed)")
     return "; ".join(parts + ["contextual lexer"] * summary.contextual)
 
 

@@ -35,9 +35,15 @@ class GrammarSummary:
     skipped: int
     """Patterns under SKIP, which are not terminals."""
     contextual: bool
+    engine: Literal["lr", "general"]
+    """lr: the LR(1) parser. general: a slower parser that follows all ways to read the text."""
     states: int
     settled: int
     """Conflicts settled by precedence."""
+    shifted: int
+    """Conflicts in which the parser shifts, as yacc does."""
+    followed: int
+    """Conflicts in which the general parser follows all ways."""
 
 
 @dataclass(frozen=True, slots=True)

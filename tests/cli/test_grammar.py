@@ -7,6 +7,7 @@ from tests.support.cli import aici
 
 LIST = '%%\nlist : NUMBER | list "," NUMBER ;\nNUMBER : "/[0-9]+/" ;\nSKIP : "/[ \\n]+/" ;\n'
 DANGLING = '%%\ns : "if" s | "if" s "else" s | "x" ;\nSKIP : " " ;\n'
+WRONG = '%%\ns: "x" t ;\n'
 
 
 def test_check_summarizes_a_shipped_grammar() -> None:
@@ -16,17 +17,30 @@ def test_check_summarizes_a_shipped_grammar() -> None:
     assert "json.y: 6 rules, 16 productions; 11 terminals and 1 under SKIP; 26 LR(1) states; 0 conflicts" in done.stdout
 
 
-def test_check_points_at_errors_and_exits_1(tmp_path: Path) -> None:
+def test_check_warns_of_conflicts_and_says_which_parser_runs(tmp_path: Path) -> None:
     file = tmp_path / "dangling.y"
     file.write_text(DANGLING)
     done = aici("grammar", "check", str(file))
-    assert done.returncode == 1
-    assert done.stderr.startswith(f'{file}:2:5: error: conflict before "else"')
+    assert done.returncode == 0
+    assert done.stderr.startswith(f'{file}:2:5: warning: conflict before "else"')
     assert "\n  example: if if x . else\n" in done.stderr
+    assert "0 conflicts settled by precedence; 1 by shifting" in done.stdout
+    file.write_text("%glr-parser\n" + DANGLING)
+    done = aici("grammar", "check", str(file))
+    assert done.stderr == ""
+    assert "general parser (1 conflicts followed)" in done.stdout
+
+
+def test_check_points_at_errors_and_exits_1(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.y"
+    file.write_text(WRONG)
+    done = aici("grammar", "check", str(file))
+    assert done.returncode == 1
+    assert done.stderr == f"{file}:2:8: error: t is neither a rule nor declared with %token\n"
 
 
 def test_check_reads_stdin_and_answers_in_json() -> None:
-    done = aici("grammar", "check", "-", "--json", stdin=DANGLING)
+    done = aici("grammar", "check", "-", "--json", stdin=WRONG)
     assert done.returncode == 1
     answer = json.loads(done.stdout)
     assert answer["ok"] is False
@@ -53,8 +67,8 @@ def test_accepts_says_where_the_input_fails_and_what_was_expected(tmp_path: Path
 def test_wrong_use(tmp_path: Path) -> None:
     latin = tmp_path / "latin"
     latin.write_bytes(b"\xe9")
-    dangling = tmp_path / "dangling.y"
-    dangling.write_text(DANGLING)
+    wrong = tmp_path / "wrong.y"
+    wrong.write_text(WRONG)
     for args, said in [
         (["check", "jsn"], "did you mean json"),
         (["check", str(tmp_path / "no.y")], "cannot be read"),
@@ -62,8 +76,8 @@ def test_wrong_use(tmp_path: Path) -> None:
         (["check", str(latin)], "not UTF-8"),
         (["accepts", "-", "-"], "both"),
         (["accepts", "json", str(tmp_path / "nothing")], "cannot be read"),
-        (["accepts", str(dangling), str(latin)], "not UTF-8"),
-        (["accepts", str(dangling), str(dangling)], "the grammar has errors: line 2, column 5"),
+        (["accepts", str(wrong), str(latin)], "not UTF-8"),
+        (["accepts", str(wrong), str(wrong)], "the grammar has errors: line 2, column 8"),
     ]:
         done = aici("grammar", *args)
         assert (done.returncode, done.stdout) == (2, ""), args

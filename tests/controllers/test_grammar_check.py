@@ -31,10 +31,20 @@ class Case(NamedTuple):
 
 
 READER = [
-    Case("braces", '%%\ns : "a" { $$ = 1; } ;', "error", (2, 9), "action blocks"),
-    Case("prologue", '%{ int x; %}\n%%\ns : "a" ;', "error", (1, 1), "%{...%} is not supported"),
+    Case("action", '%%\ns : "a" { $$ = "}"; /* } */ } | "b" { } ;', "warning", (2, 9), "actions {...} are skipped"),
+    Case("open action", '%%\ns : "a" { $$ = 1; ;', "error", (2, 9), "no end: }"),
+    Case("stray brace", '%%\ns : "a" } ;', "error", (2, 9), "closes no block"),
+    Case("prologue", '%{ int x; %}\n%%\ns : "a" ;', "warning", (1, 1), "%{...%} is skipped"),
+    Case("open prologue", '%{ int x;\n%%\ns : "a" ;', "error", (1, 1), "no end: %}"),
+    Case("union", '%union { int i; char *s; }\n%%\ns : "a" ;', "warning", (1, 1), "%union is skipped"),
+    Case("type", '%type <i> s "a"\n%%\ns : "a" ;', "warning", (1, 1), "%type is skipped"),
+    Case("old spelling", '%pure_parser\n%%\ns : "a" ;', "warning", (1, 1), "%pure_parser is skipped"),
+    Case("error symbol", '%%\ns : "a" | error ";" ;', "warning", (2, 11), "recover from mistakes"),
+    Case("expect nothing", '%expect\n%%\ns : "a" ;', "error", (1, 1), "number of conflicts"),
+    Case("prefer a rule", '%prefer s\n%%\ns : "a" ;', "error", (1, 9), "quoted text itself"),
+    Case("prefer twice", '%prefer "a" "a"\n%%\ns : "a" ;', "error", (1, 13), "second time"),
     Case("directive", '%strat s\n%%\ns : "a" ;', "error", (1, 1), "did you mean %start?"),
-    Case("strange directive", '%glr-parser\n%%\ns : "a" ;', "error", (1, 1), "unknown directive %glr"),
+    Case("strange directive", '%glrr\n%%\ns : "a" ;', "error", (1, 1), "unknown directive %glrr"),
     Case("%skip", '%skip " "\n%%\ns : "a" ;', "error", (1, 1), "in the rule SKIP"),
     Case("%prec outside", '%prec "+"\n%%\ns : "a" ;', "error", (1, 1), "inside an alternative"),
     Case("option", '%option contextul\n%%\ns : "a" ;', "error", (1, 9), "unknown option contextul"),
@@ -50,7 +60,8 @@ READER = [
     Case("bare regex", "%%\ns : /a/ ;", "error", (2, 5), "inside quotes"),
     Case("character", '%%\né ü : "a" ;', "error", (2, 1), "unexpected character 'é'"),
     Case("after é", '%%\ns : "é" ? ;', "error", (2, 9), "unexpected character '?'"),
-    Case("semicolon", '%%\ns : t\nt : "a" ;', "error", (3, 1), "';' is missing at the end of the rule s"),
+    Case("semicolon", '%%\ns : t\nt : "a" ;', "warning", (3, 1), "';' is missing at the end of the rule s"),
+    Case("no semicolon", '%%\ns : "a" : "b" ;', "error", (2, 9), "';' is missing at the end of the rule s"),
     Case(
         "undefined",
         '%%\nexpr : "a" exprr ;',
@@ -143,13 +154,82 @@ def test_several_problems_are_reported_in_the_order_of_the_file() -> None:
     said = " ".join(problem.message for problem in problems)
     for word in (
         "precedence already",
-        "action blocks",
+        "actions {...} are skipped",
         "exp is neither",
         "NUMBER is neither",
         "second time",
         "missing",
     ):
         assert word in said
+
+
+_DANGLING = '%%\ns : "i" s | "i" s "e" s | "a" ;'
+_YACC = """
+%{ #include <stdio.h>  /* a comment with "quotes" and % signs */ %}
+%union { int number; struct { char *text; } word; }
+%token <number> NUMBER 258 "0" <word> WORD
+%type <number> expr
+%define api.value.type {int}
+%code requires { typedef int T; }
+%parse-param {void *scanner}
+%left '+' '-'
+%precedence NEG
+%start expr
+%expect 0
+%%
+expr[result]
+  : expr[left] '+' expr[right]  { $result = $left + $right; if ('}') puts("}"); }
+  | '-' expr %prec NEG          { $$ = -$2; }
+  | NUMBER { printf("%d", $1); } <word>{ mid(); } WORD
+  | error ';' { yyerrok; }
+  | '(' expr ')' %dprec 1
+%%
+int main() { return yyparse(); }
+"""
+
+
+def test_files_of_yacc_are_read_and_what_is_left_out_is_said_once() -> None:
+    report = check(_YACC)
+    assert report.ok
+    said = [problem.message for problem in report.problems]
+    for word in ("%{", "%union", "%type", "%define", "%code", "%parse-param", "actions", "error", "';' is missing"):
+        assert sum(word in message for message in said) == 1, (word, said)
+    assert report.summary is not None
+    assert (report.summary.rules, report.summary.productions, report.summary.settled) == (1, 4, 2)
+    for text, accepted in [("0WORD+-0WORD", True), ("(0WORD)", True), ("NUMBERWORD", False), ("0WORD+", False)]:
+        assert accepts(_YACC, text).accepted == accepted
+
+
+@pytest.mark.parametrize(
+    ("declarations", "engine", "shifted", "followed", "warns"),
+    [
+        ("", "lr", 1, 0, "it continues, as with yacc"),
+        ("%expect 1\n", "lr", 1, 0, ""),
+        ('%nonassoc "i"\n%nonassoc "e"\n', "lr", 0, 0, ""),
+        ("%glr-parser\n", "general", 0, 1, ""),
+    ],
+)
+def test_a_conflict_is_shifted_with_a_warning(
+    declarations: str, engine: str, shifted: int, followed: int, warns: str
+) -> None:
+    report = check(declarations + _DANGLING)
+    assert report.summary is not None
+    assert (report.summary.engine, report.summary.shifted, report.summary.followed) == (engine, shifted, followed)
+    assert [problem.message for problem in report.problems if warns not in problem.message] == []
+    assert len(report.problems) == bool(warns)
+    assert all(accepts(declarations + _DANGLING, text).accepted for text in ("iiaea", "iaea", "iiaeaea"))
+
+
+def test_reductions_in_conflict_are_both_followed() -> None:
+    text = '%%\ns : x "c" | y "d" | "(" s ")" ;\nx : x "a" | "a" ;\ny : y "a" | "a" ;'
+    report = check(text)
+    assert report.ok
+    assert report.summary is not None
+    assert (report.summary.engine, report.summary.followed) == ("general", 1)
+    assert "both are followed" in report.problems[0].message
+    for sentence, accepted in [("aaac", True), ("((aad))", True), ("aa", False), ("(aad", False), ("c", False)]:
+        assert accepts(text, sentence).accepted == accepted
+    assert set(accepts(text, "((aa").expected) == {'"a"', '"c"', '"d"'}
 
 
 def test_with_contextual_lexing_only_what_competes_counts() -> None:
@@ -189,6 +269,7 @@ def test_the_summary() -> None:
     assert summary is not None
     assert (summary.rules, summary.productions, summary.terminals, summary.skipped) == (2, 3, 2, 1)
     assert (summary.states, summary.settled, summary.contextual) == (6, 1, False)
+    assert (summary.engine, summary.shifted, summary.followed) == ("lr", 0, 0)
 
 
 def test_accepts_says_where_and_what() -> None:

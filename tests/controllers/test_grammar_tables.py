@@ -38,18 +38,17 @@ def test_tables_are_those_of_canonical_lr1(seed: int) -> None:
         canonical = CanonicalTable(grammar)
         if not canonical.complete:
             continue
-        errors = [problem["message"] for problem in answer["problems"] if problem["error"]]
-        assert bool(errors) == bool(canonical.conflicts), (grammar.text(), errors)
-        if errors:
-            assert errors[0].startswith("conflict before"), (grammar.text(), errors)
-            continue
+        said = [problem["message"] for problem in answer["problems"] if "conflict" in problem["message"]]
+        assert bool(said) == bool(canonical.conflicts), (grammar.text(), said)
         built = BuiltTable(answer["table"])
+        if built.general:  # see test_grammar_general.py
+            continue
         num_compared += 1
         num_smaller += built.num_states < len(canonical.states)
         assert built.num_states <= len(canonical.states)
         for text in _TEXTS:
             assert built.accepts(text) == canonical.accepts(text), (grammar.text(), text)
-            if not built.settled:
+            if not built.settled and not canonical.conflicts:
                 assert built.accepts(text) == derives(grammar, text), (grammar.text(), text)
     assert num_compared > 20
     assert num_smaller > 1
@@ -86,6 +85,7 @@ def test_a_dangling_else_is_settled_by_precedence_and_belongs_to_the_nearer_if()
     (open_, settled) = tables([rules.replace(' %prec "i"', ""), f'%nonassoc "i"\n%nonassoc "e"\n{rules}'])
     (problem,) = open_["problems"]
     assert problem["example"] == "iia.e"
+    assert BuiltTable(open_["table"]).tree("iiaea") == "[i[iaea]]"
     assert BuiltTable(settled["table"]).tree("iiaea") == "[i[iaea]]"
 
 
@@ -110,9 +110,9 @@ def test_lark_accepts_the_same() -> None:
     compared = 0
     grammars = [small_grammar(rng) for _ in range(_BATCH)]
     for grammar, answer in zip(grammars, tables([grammar.text() for grammar in grammars]), strict=True):
-        if answer["table"] is None or answer["table"]["settled"]:
-            continue
         built = BuiltTable(answer["table"])
+        if built.settled or built.shifted or built.general:
+            continue
         oracle = lark.Lark(grammar.lark_text(), start=grammar.rules[0].head.lower(), parser="earley", lexer="basic")
         for text in rng.sample(_TEXTS, 60):
             try:

@@ -38,7 +38,8 @@ aici::Text table_json(const Grammar& grammar, const LrTable& table) {
   for (LrState state : table.gotos) gotos.push_back(state);
   aici::Text out("{\"terminals\":");
   out << names(grammar) << ",\"num_nonterminals\":" << table.num_nonterminals << ",\"productions\":" << productions(grammar)
-      << ",\"num_states\":" << table.num_states << ",\"settled\":" << table.num_settled << ",\"actions\":" << aici::json::array(actions)
+      << ",\"num_states\":" << table.num_states << ",\"settled\":" << table.num_settled
+      << ",\"shifted\":" << table.num_shifted << ",\"general\":" << (table.general ? "true" : "false") << ",\"actions\":" << aici::json::array(actions)
       << ",\"gotos\":" << aici::json::array(gotos);
   return out << '}';
 }

@@ -45,7 +45,7 @@ class OracleGrammar:
     contextual: bool = False
 
     def text(self) -> str:
-        lines = ["%option contextual"] * self.contextual + ["%%"]
+        lines = ["%option contextual"] * self.contextual + ["%glr-parser", "%%"]
         for head, ways in self.rules:
             lines.append(f"{head} : {' | '.join(_body(way) for way in ways)} ;")
         if self.skip:

@@ -217,11 +217,28 @@ class CanonicalTable:
 
 
 def derives(grammar: SmallGrammar, text: str) -> bool:
-    """Earley's algorithm, with Aycock and Horspool's treatment of empty rules; precedence plays no part."""
+    """Return whether `text` is a sentence; precedence plays no part."""
+    sets = _earley(grammar, text)
+    return len(sets) > len(text) and (0, 1, 0) in sets[-1]
+
+
+def viable(grammar: SmallGrammar, text: str) -> tuple[int, set[str]]:
+    """Return the length of the longest beginning of `text` that begins a sentence, and what may follow there: terminals,
+    and END. Every rule must be able to end."""
+    sets = _earley(grammar, text)
+    bodies = [(grammar.numbered[number].body, dot) for number, dot, _ in sets[-1]]
+    follow = {body[dot] for body, dot in bodies if dot < len(body)} - grammar.heads
+    return len(sets) - 1, follow | ({END} if (0, 1, 0) in sets[-1] else set())
+
+
+def _earley(grammar: SmallGrammar, text: str) -> list[set[tuple[int, int, int]]]:
+    """Return Earley's sets up to the first empty set, with Aycock and Horspool's treatment of empty rules."""
     sets: list[set[tuple[int, int, int]]] = [set() for _ in range(len(text) + 1)]
     sets[0].add((0, 0, 0))
     for position in range(len(text) + 1):
         todo = list(sets[position])
+        if not todo:
+            return sets[:position]
 
         def push(where: int, item: tuple[int, int, int], todo: list[Any] = todo, now: int = position) -> None:
             if item not in sets[where]:
@@ -246,7 +263,7 @@ def derives(grammar: SmallGrammar, text: str) -> bool:
                     push(position, (number, dot + 1, origin))
             elif position < len(text) and text[position] == body[dot]:
                 push(position + 1, (number, dot + 1, origin))
-    return (0, 1, 0) in sets[len(text)]
+    return sets
 
 
 class BuiltTable:
@@ -260,6 +277,8 @@ class BuiltTable:
         self.num_nonterminals: int = answer["num_nonterminals"]
         self.num_states: int = answer["num_states"]
         self.settled: int = answer["settled"]
+        self.shifted: int = answer["shifted"]
+        self.general: bool = answer["general"]
         self.productions: list[list[int]] = answer["productions"]
         self._actions: list[int] = answer["actions"]
         self._gotos: list[int] = answer["gotos"]

@@ -13,14 +13,21 @@ namespace {
 constexpr size_t MAX_PROBLEMS = 50;
 constexpr size_t MAX_CANONICAL_STATES = 8192;
 
-Text summary(const Grammar& grammar, const LrTable& table) {
+// Before the tables are built, which may rewrite the rules.
+Text counts(const Grammar& grammar) {
   size_t skipped = 0;
   for (const Terminal& terminal : grammar.terminals) skipped += terminal.skip;
   Text out("{\"rules\":");
   out << grammar.nonterminals.size() - 1 << ",\"productions\":" << grammar.productions.size() - 1
       << ",\"terminals\":" << grammar.terminals.size() - 1 - skipped << ",\"skipped\":" << skipped
-      << ",\"contextual\":" << (grammar.contextual ? "true" : "false") << ",\"states\":" << table.num_states
-      << ",\"settled\":" << table.num_settled;
+      << ",\"contextual\":" << (grammar.contextual ? "true" : "false");
+  return out;
+}
+
+Text facts(const LrTable& table) {
+  Text out(",\"engine\":\"");
+  out << (table.general ? "general" : "lr") << "\",\"states\":" << table.num_states << ",\"settled\":" << table.num_settled
+      << ",\"shifted\":" << table.num_shifted << ",\"followed\":" << table.num_followed;
   return out << '}';
 }
 
@@ -49,10 +56,12 @@ Text check_answer(std::string_view grammar_text) {
   std::optional<Grammar> grammar = read_grammar(grammar_text, problems);
   Text about("null");
   if (grammar) {
+    about = counts(*grammar);
     LrTable table = build_table(*grammar, problems);
-    about = summary(*grammar, table);
+    about << facts(table);
     if (!has_errors(problems)) {
       std::optional<LrTable> canonical = build_canonical_table(*grammar, MAX_CANONICAL_STATES);
+      if (canonical) canonical->general = table.general;
       check_lexical(*grammar, canonical ? *canonical : table, problems);
     }
   }

@@ -91,11 +91,11 @@ class Reporter {
  public:
   explicit Reporter(const TableParts& parts) : parts_(parts), grammar_(parts.grammar), sampler_(parts.grammar) {}
 
-  Problem problem(const Conflict& conflict) {
+  Problem problem(const Conflict& conflict, Outcome outcome) {
     ProductionId reduced = conflict.reductions.back();
     ItemId item = end_of(reduced);
     std::vector<SymbolId> way = WayFinder(parts_, conflict.terminal).find(conflict.state, item);
-    Problem out{Severity::Error, grammar_.productions[reduced].place, {}};
+    Problem out{Severity::Warning, grammar_.productions[reduced].place, {}};
     out.message << "conflict before " << name(conflict.terminal) << ": it may ";
     if (conflict.shift) {
       ItemId other = shifting_item(conflict);
@@ -110,7 +110,8 @@ class Reporter {
     out.message << "; after";
     for (SymbolId symbol : way) out.message << ' ' << name(symbol);
     if (way.empty()) out.message << " nothing";
-    out.message << (conflict.shift ? "; settle it with %left, %right or %nonassoc, or rewrite the rules" : "; rewrite the rules");
+    out.message << (outcome == Outcome::Shifted ? "; it continues, as with yacc, unless %left, %right or %nonassoc say otherwise"
+                                                : "; both are followed, by the slower general parser");
     for (SymbolId symbol : way) add_shortest(symbol);
     sampler_.add(".");
     if (conflict.terminal != END) sampler_.add(conflict.terminal);
@@ -177,19 +178,19 @@ class Reporter {
 
 }  // namespace
 
-void report_conflicts(const TableParts& parts, const std::vector<Conflict>& conflicts, std::vector<Problem>& problems) {
+void report_conflicts(const TableParts& parts, const std::vector<Conflict>& conflicts, Outcome outcome, std::vector<Problem>& problems) {
   if (conflicts.empty()) return;
   Reporter reporter(parts);
   std::vector<uint64_t> seen;
   for (const Conflict& conflict : conflicts) {
     uint64_t key = reporter.key(conflict);
     if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
-    if (seen.size() < MAX_REPORTED) problems.push_back(reporter.problem(conflict));
+    if (seen.size() < MAX_REPORTED) problems.push_back(reporter.problem(conflict, outcome));
     seen.push_back(key);
   }
   if (seen.size() > MAX_REPORTED) {
     Text message;
-    add_error(problems, {}, message << seen.size() - MAX_REPORTED << " more conflicts are not listed");
+    add_warning(problems, {}, message << seen.size() - MAX_REPORTED << " more conflicts are not listed");
   }
 }
 

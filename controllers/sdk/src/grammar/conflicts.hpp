@@ -22,7 +22,10 @@ struct TableParts {
   Automaton& automaton;
 };
 
-// One problem per pair of productions; at most a handful, then the number of further conflicts.
-void report_conflicts(const TableParts& parts, const std::vector<Conflict>& conflicts, std::vector<Problem>& problems);
+// What became of the conflicts. Shifted: the parser shifts, as yacc does. Followed: the parser follows all ways.
+enum class Outcome : uint8_t { Shifted, Followed };
+
+// One warning per pair of productions; at most a handful, then the number of further conflicts.
+void report_conflicts(const TableParts& parts, const std::vector<Conflict>& conflicts, Outcome outcome, std::vector<Problem>& problems);
 
 }  // namespace aici::grammar

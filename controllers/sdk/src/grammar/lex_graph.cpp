@@ -11,10 +11,8 @@ namespace aici::grammar {
 LexTerminals::LexTerminals(const Grammar& grammar) {
   const std::vector<Terminal>& all = grammar.terminals;
   for (SymbolId id = 1; id < all.size(); id++) order_.push_back(id);
-  sort(order_, [&](SymbolId x, SymbolId y) {
-    if (all[x].kind != all[y].kind) return all[x].kind == Terminal::Kind::Keyword;
-    return all[x].text.size() != all[y].text.size() ? all[x].text.size() > all[y].text.size() : x < y;
-  });
+  sort(order_, [&](SymbolId x, SymbolId y) { return wins_over(grammar, x, y); });
+  class_of_ = classes_of(grammar, order_);
   for (SymbolId id : order_) of_rank_.push_back(terminal_expr(all[id], exprs_));
   class_bytes_ = readable_bytes(exprs_.byte_classes());
 }
@@ -79,7 +77,7 @@ void LexGraph::find_ends() {
         std::span<const Member> there = to == DEAD ? std::span<const Member>{} : members(to);
         for (Member& member : here) {
           if (to == DEAD) {
-            if (member.rank != states_[state].winner || member.ended_by.has(c)) continue;
+            if (!wins_at(state, member) || member.ended_by.has(c)) continue;
             member.ended_by.add(c), changed = true;
             continue;
           }
@@ -90,7 +88,7 @@ void LexGraph::find_ends() {
         }
       }
       for (Member& member : here)
-        if (member.rank == states_[state].winner && !member.wins) member.wins = changed = true;
+        if (!member.wins && wins_at(state, member)) member.wins = changed = true;
     }
   }
 }

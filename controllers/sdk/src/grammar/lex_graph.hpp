@@ -18,6 +18,7 @@ class LexTerminals {
   size_t num_classes() const { return class_bytes_.size(); }
   uint8_t byte_of(size_t byte_class) const { return class_bytes_[byte_class]; }
   const std::vector<SymbolId>& order() const { return order_; }
+  uint32_t class_of(size_t rank) const { return class_of_[rank]; }
   regex::ExprId expr(size_t rank) const { return of_rank_[rank]; }
   bool nullable(regex::ExprId expr) const { return exprs_.nullable(expr); }
   regex::ExprId derive(regex::ExprId expr, size_t byte_class);
@@ -25,6 +26,7 @@ class LexTerminals {
  private:
   regex::Exprs exprs_;
   std::vector<SymbolId> order_;
+  std::vector<uint32_t> class_of_;  // see classes_of
   std::vector<regex::ExprId> of_rank_;
   std::vector<uint8_t> class_bytes_;                 // one byte of each class, a readable one
   std::vector<std::vector<regex::ExprId>> derived_;  // (exprs, classes), empty until needed
@@ -69,6 +71,10 @@ class LexGraph {
   };
   uint32_t state_of(const std::vector<Member>& members, uint32_t from, uint8_t byte);
   void find_ends();
+  bool wins_at(uint32_t state, const Member& member) const {
+    uint32_t winner = states_[state].winner;
+    return winner != DEAD && terminals_.class_of(member.rank) == terminals_.class_of(winner) && terminals_.nullable(member.rest);
+  }
 
   LexTerminals& terminals_;
   size_t num_classes_;

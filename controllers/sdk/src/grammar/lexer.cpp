@@ -15,18 +15,15 @@ constexpr size_t FEW_STATES = 256;  // see regex::Dfa
 
 }  // namespace
 
-Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), contextual_(grammar.contextual) {
+Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), contextual_(grammar.contextual), ambiguous_(grammar.ambiguous) {
   const std::vector<Terminal>& terminals = grammar.terminals;
   for (SymbolId id = 0; id < terminals.size(); id++) {
     skip_.push_back(terminals[id].skip);
     everywhere_.push_back(terminals[id].skip || terminals[id].never);
     if (terminals[id].kind != Terminal::Kind::End) order_.push_back(id);
   }
-  sort(order_, [&](SymbolId x, SymbolId y) {
-    const Terminal &p = terminals[x], &q = terminals[y];
-    if (p.kind != q.kind) return p.kind == Terminal::Kind::Keyword;
-    return p.text.size() != q.text.size() ? p.text.size() > q.text.size() : x < y;
-  });
+  sort(order_, [&](SymbolId x, SymbolId y) { return wins_over(grammar, x, y); });
+  class_of_ = classes_of(grammar, order_);
   for (SymbolId id : order_) exprs_of_.push_back(terminal_expr(terminals[id], exprs_));
   hints_.resize(order_.size());
   classes_ = exprs_.byte_classes();
@@ -61,7 +58,7 @@ Lexer::State Lexer::initial(SetId viable) {
   std::vector<Member> some;
   for (const Member& member : members(start(viable))) some.push_back(member);
   for (Member& member : some)
-    if (skip_[order_[member.rank]]) member.rest = exprs_.alt({member.rest, exprs_.derive(member.rest, '\n')});
+    if (skip_[order_[member.rank]] && !ambiguous_) member.rest = exprs_.alt({member.rest, exprs_.derive(member.rest, '\n')});
   return add_state(some, true);
 }
 
@@ -83,9 +80,7 @@ Lexer::State Lexer::add_state(const std::vector<Member>& wanted, bool fresh) {
     error_ = "the grammar is too complex: its lexer has outgrown its bounds";
     return DEAD;
   }
-  SymbolId winner = NONE;
-  for (const Member& member : wanted)
-    if (winner == NONE && exprs_.nullable(member.rest)) winner = order_[member.rank];
+  SymbolId winner = find_winner(wanted);
   states_.push_back({static_cast<uint32_t>(members_.size()), static_cast<uint32_t>(wanted.size()), winner, fresh});
   members_.insert(members_.end(), wanted.begin(), wanted.end());
   // Reserve for all at once: this takes address space, not memory, since untouched pages cost nothing.
@@ -94,6 +89,26 @@ Lexer::State Lexer::add_state(const std::vector<Member>& wanted, bool fresh) {
   row_data_ = rows_.data();
   reach_.push_back(TerminalSets::UNKNOWN);
   return static_cast<State>(states_.size() - 1);
+}
+
+// The best terminal that matches; of an ambiguous grammar, all that are as good, of which one SKIP stands for all SKIPs.
+SymbolId Lexer::find_winner(const std::vector<Member>& members) const {
+  auto matches = [&](const Member& member) { return exprs_.nullable(member.rest); };
+  auto best = std::ranges::find_if(members, matches);
+  if (best == members.end()) return NONE;
+  SymbolId winner = order_[best->rank];
+  if (!ambiguous_) return winner;
+  TerminalSet all(skip_.size());
+  SymbolId named = NONE;
+  bool is_several = false;
+  for (auto member = best; member != members.end(); ++member) {
+    SymbolId terminal = order_[member->rank], name = skip_[terminal] ? END : terminal;
+    if (class_of_[member->rank] != class_of_[best->rank] || !matches(*member)) continue;
+    is_several |= named != NONE && named != name;
+    named = name;
+    all.add(name);
+  }
+  return is_several ? sets_->lexeme_of(sets_->id_of(all)) : winner;
 }
 
 Lexer::State Lexer::explore(State state, uint8_t byte) {
@@ -133,7 +148,14 @@ SetId Lexer::find_reach(State state) {
 // no better terminal is left, because its rest is never nothing.
 bool Lexer::wins_soon(State state, uint32_t rank) const {
   std::span<const Member> here = members(state);
-  return !here.empty() && (states_[state].winner == order_[rank] || here[0].rank == rank);
+  if (here.empty()) return false;
+  if (here[0].rank == rank || states_[state].winner == order_[rank]) return true;
+  if (!ambiguous_) return false;
+  auto member = std::ranges::find(here, rank, &Member::rank);
+  auto best = std::ranges::find_if(here, [&](const Member& m) { return exprs_.nullable(m.rest); });
+  if (member == here.end()) return false;
+  return class_of_[here[0].rank] == class_of_[rank] ||
+         (best != here.end() && class_of_[best->rank] == class_of_[rank] && exprs_.nullable(member->rest));
 }
 
 // Otherwise search the states that still hold the terminal, the nearest first; try first the byte that succeeded last

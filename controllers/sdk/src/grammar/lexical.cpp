@@ -134,8 +134,8 @@ class LexicalCheck {
       }
   }
 
-  void report(Place place, const Text& message, const Text& example) {
-    problems_.push_back({Severity::Error, place, message, example});
+  void report(Severity severity, Place place, const Text& message, const Text& example) {
+    problems_.push_back({severity, place, message, example});
   }
 
   // Terminals that lose every word to other terminals wherever they compete.
@@ -170,7 +170,7 @@ class LexicalCheck {
           Text message(loser.name);
           message << " can never be read: all its texts are also " << terminal_of_rank(context.graph->winner(state)).name
                   << ", or of terminals before it, and keywords win over regexes, longer patterns over shorter ones";
-          return report(loser.place, message, context.graph->text_to(state));
+          return report(grammar_.ambiguous ? Severity::Warning : Severity::Error, loser.place, message, context.graph->text_to(state));
         }
   }
 
@@ -205,7 +205,8 @@ class LexicalCheck {
     }
     if (listed > 4) message << " or " << listed - 4 << " others";
     message << " must follow: what they begin with would continue it; let SKIP match something that cannot, or change the patterns";
-    report(terminal.place, message, example);
+    // Another way to read the text may go on.
+    report(table_.general || grammar_.ambiguous ? Severity::Warning : Severity::Error, terminal.place, message, example);
   }
 
   struct Checked {

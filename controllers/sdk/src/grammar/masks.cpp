@@ -38,7 +38,7 @@ void Masks::allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks&
                   StackId stack, TokenSet& mask) {
   if (size_bytes_ > MAX_BYTES) forget();
   Context at{trie, lexer, sets, stacks};
-  draft_nodes_.resize(at.lexer.num_terminals());
+  if (draft_nodes_.empty()) draft_nodes_.resize(at.lexer.num_terminals());
   todo_.assign(1, {&record_from(at, state, lexer.start(stacks.viable(stack))), stack});
   while (!todo_.empty() && !stacks.error() && !lexer.error()) {
     auto [record, here] = todo_.back();
@@ -48,8 +48,8 @@ void Masks::allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks&
       if (sets.meets(tokens.reach, viable)) tokens.allow_in(mask);
     }
     for (const Crossing& crossing : record->crossings) {
-      if (!sets.has(viable, crossing.terminal)) continue;
-      StackId after = stacks.shift(here, crossing.terminal);
+      if (!sets.takes(viable, crossing.lexeme)) continue;
+      StackId after = stacks.shift(here, crossing.lexeme);
       todo_.push_back({&record_of(at, crossing.group, lexer.start(stacks.viable(after))), after});
     }
   }
@@ -109,7 +109,7 @@ void Masks::add_node(Context& at, NodeId node, State state, State start) {
   if (to == Lexer::DEAD) {
     SymbolId winner = at.lexer.winner(state);
     if (winner == Lexer::NONE) return;
-    if (!at.lexer.is_skip(winner)) return draft_nodes_[winner].push_back(node);
+    if (!at.lexer.is_skip(winner)) return add_crossing(winner, node);
     to = at.lexer.next(start, byte);
   }
   if (to != Lexer::DEAD) add_subtree(at, node, to, start);
@@ -127,15 +127,20 @@ const Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
   return keep();
 }
 
+void Masks::add_crossing(SymbolId lexeme, NodeId node) {
+  if (lexeme >= draft_nodes_.size()) draft_nodes_.resize(lexeme + 1);
+  draft_nodes_[lexeme].push_back(node);
+}
+
 void Masks::add_subtree(Context& at, NodeId node, State state, State start) {
   if (at.trie.node(node).subtree_size() < PART_MIN_NODES) {
     walk(at, node, state, start, draft_);
-    for (auto [terminal, crossing] : crossed_) draft_nodes_[terminal].push_back(crossing);
+    for (auto [lexeme, crossing] : crossed_) add_crossing(lexeme, crossing);
     return;
   }
   const Part& part = part_of(at, node, state, start);
   for (const Tokens& tokens : part.tokens) draft_.of(tokens.reach).add(tokens, at.trie.vocab_size());
-  for (auto [terminal, crossing] : part.crossings) draft_nodes_[terminal].push_back(crossing);
+  for (auto [lexeme, crossing] : part.crossings) add_crossing(lexeme, crossing);
 }
 
 const Masks::Part& Masks::part_of(Context& at, NodeId node, State state, State start) {
@@ -207,10 +212,10 @@ const Masks::Record& Masks::keep() {
   auto record = std::make_unique<Record>();
   record->tokens = draft_.take();
   for (const Tokens& tokens : record->tokens) size_bytes_ += tokens.size_bytes();
-  for (SymbolId terminal = 0; terminal < draft_nodes_.size(); terminal++) {
-    std::vector<NodeId>& nodes = draft_nodes_[terminal];
+  for (SymbolId lexeme = 0; lexeme < draft_nodes_.size(); lexeme++) {
+    std::vector<NodeId>& nodes = draft_nodes_[lexeme];
     if (nodes.empty()) continue;
-    record->crossings.push_back({terminal, group_of(nodes)});
+    record->crossings.push_back({lexeme, group_of(nodes)});
     nodes.clear();
   }
   size_bytes_ += sizeof(Record) + record->crossings.size() * sizeof(Crossing);

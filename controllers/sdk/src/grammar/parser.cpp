@@ -15,7 +15,7 @@ std::optional<Parser> read_parser(std::string_view text, Text& why) {
   std::vector<Problem> problems;
   std::optional<Grammar> grammar = read_grammar(text, problems);
   LrTable table;
-  if (grammar) table = build_table(*grammar, problems);
+  if (grammar) table = build_table(*grammar, problems, false);
   size_t told = 0;
   for (const Problem& problem : problems)
     if (problem.severity == Severity::Error && told++ < MAX_TOLD) why << (told > 1 ? "\n" : "") << describe(problem);

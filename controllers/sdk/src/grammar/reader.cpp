@@ -20,8 +20,10 @@ struct Entry {
   uint32_t nonterminal = NONE;  // an index, not yet a symbol
   uint32_t terminal = NONE;
   const Word* declared = nullptr;    // under %token
+  const Word* alias = nullptr;       // the text of a declared token, if not its name
   const Word* precedence_at = nullptr;
   Precedence precedence{};
+  uint32_t preference = 0;
   bool prec_used = false;
   bool reported = false;
 };
@@ -57,7 +59,11 @@ class Resolver {
     declare_rules();
     declare_tokens();
     declare_precedences();
-    grammar_.contextual = written_.contextual;
+    declare_preferences();
+    grammar_.ambiguous = written_.ambiguous;
+    grammar_.contextual = written_.contextual || written_.ambiguous;
+    grammar_.general = written_.general || written_.ambiguous;
+    grammar_.expected_conflicts = written_.expected_conflicts;
     grammar_.terminals.push_back({});
     grammar_.terminals[END].name = Text("end of input");
     add_start();
@@ -90,9 +96,11 @@ class Resolver {
         });
     return entries_[id];
   }
-  // A declared token is the keyword of its own name.
+  // A declared token is the keyword of its alias, or of its own name.
   Entry& terminal_entry(const Word& word) {
-    return word.quoted || !entry(word).declared ? entry(word) : entry({word.text, true, word.place});
+    if (word.quoted || !entry(word).declared) return entry(word);
+    const Word* alias = entry(word).alias;
+    return entry({alias ? alias->text : word.text, true, word.place});
   }
 
   template <typename... Parts>
@@ -125,6 +133,7 @@ class Resolver {
         known.declared = &token;
       }
     }
+    for (const WrittenGrammar::Alias& alias : written_.aliases) entry(alias.name).alias = &alias.text;
   }
 
   void declare_precedences() {
@@ -141,6 +150,22 @@ class Resolver {
           known.precedence_at = &word;
           known.precedence = {level, line.assoc};
         }
+      }
+    }
+  }
+
+  void declare_preferences() {
+    uint32_t level = 0;
+    for (const std::vector<Word>& line : written_.preferences) {
+      level++;
+      for (const Word& word : line) {
+        Entry& known = terminal_entry(word);
+        if (known.rule || !known.word.quoted) {
+          error(word.place, "%prefer ", word.text, ": name the quoted text itself, or a terminal declared with %token");
+        } else if (known.preference) {
+          error(word.place, word.text, " stands under %prefer a second time");
+        }
+        known.preference = level;
       }
     }
   }
@@ -178,6 +203,7 @@ class Resolver {
       known.terminal = static_cast<uint32_t>(grammar_.terminals.size());
       grammar_.terminals.push_back(make_terminal(known.word.text, word.place, known.precedence, problems_));
       Terminal& added = grammar_.terminals.back();
+      added.preference = known.preference;
       added.caseless = written_.caseless && added.kind == Terminal::Kind::Keyword;
       check_count();
     }
@@ -217,6 +243,7 @@ class Resolver {
     SymbolId head = nonterminal(entry(rule.name)) & ~RULE;
     bool only_terminals = true;
     for (const WrittenAlternative& alternative : rule.alternatives) {
+      if (recovers(alternative)) continue;
       Production production{head, {}, {}, alternative.place};
       for (const Word& word : alternative.symbols) {
         SymbolId id = symbol(word);
@@ -232,6 +259,16 @@ class Resolver {
       too_large_ = true;
     }
     if (only_terminals && is_capital(rule.name.text)) name_terminals(rule, head);
+  }
+
+  // yacc's `error` stands for text that a program skips after a mistake, which generated text does not make.
+  bool recovers(const WrittenAlternative& alternative) {
+    for (const Word& word : alternative.symbols) {
+      if (word.quoted || word.text != "error" || entry(word).rule || entry(word).declared) continue;
+      if (!entry(word).reported) add_warning(problems_, word.place, "alternatives with error are left out: they recover from mistakes");
+      return entry(word).reported = true;
+    }
+    return false;
   }
 
   Precedence precedence(const Word& word) {

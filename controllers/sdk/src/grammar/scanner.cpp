@@ -4,8 +4,25 @@ namespace aici::grammar {
 namespace {
 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name(char c) { return is_name_start(c) || (c >= '0' && c <= '9'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_name(char c) { return is_name_start(c) || is_digit(c) || c == '.' || c == '-'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\f' || c == '\v'; }
+
+// Declarations of yacc and Bison that matter to the generated program only. Old spellings have _ in place of -.
+bool is_ignored(std::string_view directive) {
+  constexpr std::string_view IGNORED[] = {
+      "%union",        "%type",       "%nterm",       "%define",      "%code",           "%destructor",  "%printer",
+      "%pure-parser",  "%locations",  "%parse-param", "%lex-param",   "%param",          "%debug",       "%error-verbose",
+      "%require",      "%defines",    "%header",      "%output",      "%file-prefix",    "%name-prefix", "%initial-action",
+      "%verbose",      "%skeleton",   "%language",    "%token-table", "%no-lines",       "%yacc",        "%expect-rr",
+      "%fixed-output-files"};
+  for (std::string_view known : IGNORED) {
+    bool same = known.size() == directive.size();
+    for (size_t i = 0; same && i < known.size(); i++) same = known[i] == (directive[i] == '_' ? '-' : directive[i]);
+    if (same) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -40,14 +57,72 @@ void Scanner::skip_block_comment() {
   bump(), bump();
 }
 
-void Scanner::skip_braces() {
-  add_error(problems_, place(), "action blocks {...} are not supported: a grammar only says what the text may be");
+void Scanner::warn_once(std::string_view what, Place place, std::string_view message) {
+  for (const Text& known : warned_)
+    if (known.view() == what) return;
+  warned_.emplace_back(what);
+  add_warning(problems_, place, message);
+}
+
+// A string or a character of the host language; a quote without an end on its line is taken as it is ('a of Rust).
+void Scanner::skip_string(char quote) {
+  size_t end = at_ + 1;
+  while (end < text_.size() && text_[end] != quote && text_[end] != '\n') end += text_[end] == '\\' ? 2 : 1;
+  bool ends = end < text_.size() && text_[end] == quote && (quote == '"' || end - at_ <= 12);
+  if (!ends) return bump();
+  while (at_ <= end) bump();
+}
+
+// {...} with the braces inside, but not those in comments and strings.
+void Scanner::skip_code() {
+  Place start = place();
   size_t depth = 0;
   do {
-    if (peek() == '{') depth++;
-    if (peek() == '}') depth--;
-    bump();
-  } while (!done() && depth > 0);
+    if (done()) return add_error(problems_, start, "this block has no end: } is missing");
+    char c = peek();
+    if (c == '"' || c == '\'') {
+      skip_string(c);
+    } else if (c == '/' && (peek(1) == '/' || peek(1) == '*')) {
+      skip_blanks();
+    } else {
+      if (c == '{') depth++;
+      if (c == '}') depth--;
+      bump();
+    }
+  } while (depth > 0);
+}
+
+void Scanner::skip_prologue() {
+  Place start{line_, column_ - 1};  // of the %
+  while (!done() && !(peek() == '%' && peek(1) == '}')) bump();
+  if (done()) return add_error(problems_, start, "this code has no end: %} is missing");
+  bump(), bump();
+  warn_once("%{", start, "code %{...%} is skipped: a grammar only says what the text may be");
+}
+
+// The arguments of an ignored declaration end before the next declaration.
+void Scanner::skip_arguments() {
+  for (skip_blanks(); !done() && peek() != '%'; skip_blanks()) {
+    if (peek() == '{') {
+      skip_code();
+    } else if (peek() == '"' || peek() == '\'') {
+      skip_string(peek());
+    } else {
+      bump();
+    }
+  }
+}
+
+// <type> of a symbol or [name] of a symbol: for actions only. False if there is no end on this line.
+bool Scanner::skip_tag(char open, char close) {
+  size_t end = at_ + 1, depth = 1;
+  for (; end < text_.size() && text_[end] != '\n'; end++) {
+    if (text_[end] == open) depth++;
+    if (text_[end] == close && --depth == 0) break;
+  }
+  if (end >= text_.size() || depth > 0) return false;
+  while (at_ <= end) bump();
+  return true;
 }
 
 Token Scanner::next() {
@@ -57,6 +132,7 @@ Token Scanner::next() {
     Place start = place();
     char c = peek();
     if (is_name_start(c)) return name(Token::Kind::Name, at_, start);
+    if (is_digit(c)) return name(Token::Kind::Number, at_, start);
     if (c == '"' || c == '\'') {
       Token token = quoted();
       if (token.kind == Token::Kind::Quoted) return token;
@@ -68,9 +144,11 @@ Token Scanner::next() {
       continue;
     }
     if (c == '{') {
-      skip_braces();
+      warn_once("{", start, "actions {...} are skipped: a grammar only says what the text may be");
+      skip_code();
       continue;
     }
+    if ((c == '<' && skip_tag('<', '>')) || (c == '[' && in_rules_ && skip_tag('[', ']'))) continue;
     std::string_view rest = text_.substr(at_);
     bump();
     if (c == ':') return {Token::Kind::Colon, rest.substr(0, 1), start};
@@ -81,8 +159,7 @@ Token Scanner::next() {
     Text message("unexpected character '");
     message << rest.substr(0, size) << '\'';
     if (c == '/') message << ": a regex stands inside quotes, \"/.../\"";
-    if (c == '<') message << ": types of symbols are not supported";
-    if (c == '}') message << ": action blocks {...} are not supported";
+    if (c == '}') message << ": it closes no block";
     add_error(problems_, start, message);
   }
 }
@@ -112,14 +189,14 @@ Token Scanner::directive() {
   Place start = place();
   size_t first = at_;
   bump();
-  if (peek() == '%') return bump(), Token{Token::Kind::Separator, text_.substr(first, 2), start};
-  if (peek() == '{') {
-    add_error(problems_, start, "code %{...%} is not supported");
-    while (!done() && !(peek() == '%' && peek(1) == '}')) bump();
-    if (!done()) bump(), bump();
-    return {};
-  }
-  return name(Token::Kind::Directive, first, start);
+  if (peek() == '%') return bump(), in_rules_ = true, Token{Token::Kind::Separator, text_.substr(first, 2), start};
+  if (peek() == '{') return skip_prologue(), Token{};
+  Token token = name(Token::Kind::Directive, first, start);
+  if (in_rules_ || !is_ignored(token.text)) return token;
+  Text message(token.text);
+  warn_once(token.text, start, message << " is skipped: it matters to a generated parser only");
+  skip_arguments();
+  return {};
 }
 
 Token Scanner::name(Token::Kind kind, size_t start, Place place) {

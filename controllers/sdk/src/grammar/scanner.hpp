@@ -8,13 +8,14 @@
 namespace aici::grammar {
 
 struct Token {
-  enum class Kind : uint8_t { End, Name, Quoted, Directive, Separator, Colon, Bar, Semicolon };
+  enum class Kind : uint8_t { End, Name, Quoted, Number, Directive, Separator, Colon, Bar, Semicolon };
   Kind kind = Kind::End;
   std::string_view text{};  // of a name, of a directive including its %, of a quoted text without quotes
   Place place{};
 };
 
-// Reports text that is not a word, and continues behind it.
+// Reports text that is not a word, and continues behind it. Code in a host language is skipped with a warning: actions
+// {...}, %{...%}, and declarations such as %union that matter only to the generated program.
 class Scanner {
  public:
   Scanner(std::string_view text, std::vector<Problem>& problems) : text_(text), problems_(problems) {}
@@ -26,7 +27,12 @@ class Scanner {
   void bump();
   void skip_blanks();
   void skip_block_comment();
-  void skip_braces();
+  void skip_code();
+  void skip_prologue();
+  void skip_string(char quote);
+  void skip_arguments();
+  bool skip_tag(char open, char close);
+  void warn_once(std::string_view what, Place place, std::string_view message);
   Token quoted();
   Token directive();
   Token name(Token::Kind kind, size_t start, Place place);
@@ -36,6 +42,8 @@ class Scanner {
   std::vector<Problem>& problems_;
   size_t at_ = 0;
   uint32_t line_ = 1, column_ = 1;
+  bool in_rules_ = false;  // behind the first %%
+  std::vector<Text> warned_;
 };
 
 }  // namespace aici::grammar

@@ -40,7 +40,10 @@ class SyntaxParser {
   }
   std::vector<Word> words() {
     std::vector<Word> list;
-    while ((at(Kind::Name) && !starts_rule()) || at(Kind::Quoted)) list.push_back(word());
+    while ((at(Kind::Name) && !starts_rule()) || at(Kind::Quoted) || at(Kind::Number)) {
+      if (at(Kind::Number)) take();  // the number of a token, for programs
+      else list.push_back(word());
+    }
     return list;
   }
 
@@ -59,41 +62,65 @@ class SyntaxParser {
   }
 
   void directive(const Token& name) {
+    if (name.text == "%expect") return expect(name);
     std::vector<Word> list = words();
     if (name.text == "%start") {
       if (list.size() != 1 || list[0].quoted) return add_error(problems_, name.place, "%start names one rule");
       if (out_.start) return add_error(problems_, name.place, "%start stands here a second time");
       out_.start = list[0];
     } else if (name.text == "%option") {
-      if (list.empty()) add_error(problems_, name.place, "%option names an option: contextual or caseless");
+      if (list.empty()) add_error(problems_, name.place, "%option names an option: contextual, caseless or ambiguous");
       for (const Word& option : list) {
         if (option.text == "contextual" && !option.quoted) {
           out_.contextual = true;
         } else if (option.text == "caseless" && !option.quoted) {
           out_.caseless = true;
+        } else if (option.text == "ambiguous" && !option.quoted) {
+          out_.ambiguous = true;
         } else {
           Text message("unknown option ");
-          add_error(problems_, option.place, message << option.text << ": there are contextual and caseless");
+          add_error(problems_, option.place, message << option.text << ": there are contextual, caseless and ambiguous");
         }
       }
+    } else if (name.text == "%glr-parser" || name.text == "%glr_parser") {
+      out_.general = true;
     } else if (list.empty() && is_known(name.text)) {
       Text message(name.text);
       add_error(problems_, name.place, message << " names at least one terminal");
     } else if (name.text == "%token") {
-      out_.tokens.insert(out_.tokens.end(), list.begin(), list.end());
+      tokens(list);
     } else if (name.text == "%left") {
       out_.levels.push_back({Assoc::Left, list});
     } else if (name.text == "%right") {
       out_.levels.push_back({Assoc::Right, list});
     } else if (name.text == "%nonassoc") {
       out_.levels.push_back({Assoc::NonAssoc, list});
+    } else if (name.text == "%precedence") {
+      out_.levels.push_back({Assoc::None, list});
+    } else if (name.text == "%prefer") {
+      out_.preferences.push_back(list);
     } else {
       unknown(name);
     }
   }
 
+  // %token NAME "text" gives the name a text.
+  void tokens(const std::vector<Word>& list) {
+    for (size_t i = 0; i < list.size(); i++) {
+      bool named = i > 0 && list[i].quoted && !list[i - 1].quoted;
+      if (named) out_.aliases.push_back({list[i - 1], list[i]});
+      else out_.tokens.push_back(list[i]);
+    }
+  }
+
+  void expect(const Token& name) {
+    if (!at(Kind::Number) || token_.text.size() > 6) return add_error(problems_, name.place, "%expect names a number of conflicts");
+    out_.expected_conflicts = 0;
+    for (char digit : take().text) out_.expected_conflicts = out_.expected_conflicts * 10 + static_cast<uint32_t>(digit - '0');
+  }
+
   static bool is_known(std::string_view name) {
-    for (std::string_view known : {"%token", "%left", "%right", "%nonassoc"})
+    for (std::string_view known : {"%token", "%left", "%right", "%nonassoc", "%precedence", "%prefer"})
       if (name == known) return true;
     return false;
   }
@@ -107,11 +134,11 @@ class SyntaxParser {
     } else if (name.text == "%skip") {
       message << ": what is to be skipped is listed in the rule SKIP";
     } else if (std::string_view near = nearest(
-                   name.text, {"%start", "%token", "%left", "%right", "%nonassoc", "%option", "%prec", "%empty"});
+                   name.text, {"%start", "%token", "%left", "%right", "%nonassoc", "%precedence", "%prefer", "%option", "%expect", "%prec", "%empty"});
                !near.empty()) {
       message << ": did you mean " << near << '?';
     } else {
-      message << ": there are %start, %token, %left, %right, %nonassoc and %option";
+      message << ": there are %start, %token, %left, %right, %nonassoc, %precedence, %prefer, %expect, %glr-parser and %option";
     }
     add_error(problems_, name.place, message);
   }
@@ -137,11 +164,12 @@ class SyntaxParser {
       take();
     }
     if (at(Kind::Semicolon)) {
-      take();
+      while (at(Kind::Semicolon)) take();
     } else {
+      bool ends = starts_rule() || at(Kind::Separator) || at(Kind::End);
       Text message("';' is missing at the end of the rule ");
-      error((message << rule.name.text).view());
-      if (!starts_rule()) recover();
+      problems_.push_back({ends ? Severity::Warning : Severity::Error, token_.place, message << rule.name.text});
+      if (!ends) recover();
     }
     out_.rules.push_back(static_cast<WrittenRule&&>(rule));
   }
@@ -175,12 +203,20 @@ class SyntaxParser {
         } else {
           error("%prec names a terminal");
         }
+      } else if (at(Kind::Directive) && is_hint(token_.text)) {
+        take();
+        if (at(Kind::Number)) take();
       } else if (at(Kind::Directive)) {
         unknown(take());
       } else {
         return out;
       }
     }
+  }
+
+  // What Bison's GLR parsers do with several results of one text; %expect of one rule.
+  static bool is_hint(std::string_view name) {
+    return name == "%dprec" || name == "%merge" || name == "%expect" || name == "%expect-rr";
   }
 
   Scanner scanner_;

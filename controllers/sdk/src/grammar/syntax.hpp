@@ -30,10 +30,17 @@ struct WrittenGrammar {
     Assoc assoc;
     std::vector<Word> words;
   };
+  struct Alias {  // %token AND "&&": the text that AND stands for
+    Word name, text;
+  };
   std::optional<Word> start{};
   std::vector<Word> tokens{};
+  std::vector<Alias> aliases{};
   std::vector<Level> levels{};  // loosest first
-  bool contextual = false, caseless = false;
+  std::vector<std::vector<Word>> preferences{};  // %prefer, the least first
+  bool contextual = false, caseless = false, ambiguous = false;
+  bool general = false;  // %glr-parser
+  uint32_t expected_conflicts = 0;  // %expect
   std::vector<WrittenRule> rules{};
 };
 

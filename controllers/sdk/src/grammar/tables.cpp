@@ -1,10 +1,12 @@
 #include "aici/grammar/tables.hpp"
 
 #include <algorithm>
+#include <memory>
 
 #include "aici/sort.hpp"
 #include "automaton.hpp"
 #include "conflicts.hpp"
+#include "empty_free.hpp"
 #include "sure_lookaheads.hpp"
 
 namespace aici::grammar {
@@ -113,6 +115,11 @@ class TableFiller {
       if (shift.kind == ActionKind::Shift && of_rule.level && of_terminal.level) {
         num_settled_++;
         bool same = of_rule.level == of_terminal.level;
+        if (same && of_rule.assoc == Assoc::None) {  // %precedence: a conflict within the level is left
+          num_settled_--;
+          left.push_back(reduction.production);
+          continue;
+        }
         if (of_rule.level < of_terminal.level || (same && of_rule.assoc == Assoc::Right)) continue;
         shift = {};
         given_up_.push_back({state, terminal, reduction.production});
@@ -154,32 +161,88 @@ std::optional<LrTable> build_canonical_table(const Grammar& grammar, size_t max_
   return TableFiller({grammar, facts, items, automaton}).fill();
 }
 
-LrTable build_table(const Grammar& grammar, std::vector<Problem>& problems) {
-  SymbolFacts facts(grammar);
-  Items items(grammar, facts);
-  size_t max_states = std::min(MAX_LR_STATES, MAX_ACTIONS / grammar.num_symbols());
-  Automaton automaton(grammar, facts, items, false);
-  if (!automaton.build(max_states)) {
-    Text message("the grammar is too large: its tables have more than ");
-    add_error(problems, {}, message << max_states << " states");
-    return {};
-  }
-  TableParts parts{grammar, facts, items, automaton};
-  TableFiller filler(parts);
-  LrTable table = filler.fill();
-  if (filler.may_be_better()) {
-    Automaton canonical(grammar, facts, items, true);
-    if (canonical.build(max_states)) {
-      TableParts canonical_parts{grammar, facts, items, canonical};
-      TableFiller better(canonical_parts);
-      table = better.fill();
-      report_conflicts(canonical_parts, better.conflicts(), problems);
+namespace {
+
+class TableBuilder {
+ public:
+  TableBuilder(const Grammar& grammar, std::vector<Problem>& problems)
+      : grammar_(grammar), problems_(problems), facts_(grammar), items_(grammar, facts_) {}
+
+  // The automaton is minimal; with precedence, canonical if that may be better.
+  LrTable build() {
+    size_t max_states = std::min(MAX_LR_STATES, MAX_ACTIONS / grammar_.num_symbols());
+    automaton_ = std::make_unique<Automaton>(grammar_, facts_, items_, false);
+    if (grammar_.productions.size() > UINT16_MAX || !automaton_->build(max_states)) {
+      Text message("the grammar is too large: its tables have more than ");
+      add_error(problems_, {}, message << max_states << " states");
+      return {};
+    }
+    TableFiller filler(parts());
+    LrTable table = filler.fill();
+    conflicts_ = filler.conflicts();
+    if (!filler.may_be_better()) return table;
+    auto canonical = std::make_unique<Automaton>(grammar_, facts_, items_, true);
+    if (!canonical->build(max_states)) {
+      add_warning(problems_, {}, "precedence gives up shifts that canonical tables would keep, but those would be too large");
       return table;
     }
-    add_warning(problems, {}, "precedence gives up shifts that canonical tables would keep, but those would be too large");
+    automaton_ = static_cast<std::unique_ptr<Automaton>&&>(canonical);
+    TableFiller better(parts());
+    table = better.fill();
+    conflicts_ = better.conflicts();
+    return table;
   }
-  report_conflicts(parts, filler.conflicts(), problems);
+
+  // Of the last table.
+  const std::vector<Conflict>& conflicts() const { return conflicts_; }
+  void report(Outcome outcome) { report_conflicts(parts(), conflicts_, outcome, problems_); }
+
+ private:
+  TableParts parts() { return {grammar_, facts_, items_, *automaton_}; }
+
+  const Grammar& grammar_;
+  std::vector<Problem>& problems_;
+  SymbolFacts facts_;
+  Items items_;
+  std::unique_ptr<Automaton> automaton_;
+  std::vector<Conflict> conflicts_;
+};
+
+// yacc shifts; which of two reductions is meant, no rule of thumb says.
+bool can_shift_all(const std::vector<Conflict>& conflicts) {
+  return std::all_of(conflicts.begin(), conflicts.end(), [](const Conflict& c) { return c.shift && c.reductions.size() == 1; });
+}
+
+LrTable build_general_table(Grammar& grammar, std::vector<Problem>& problems) {
+  bool empty_sentence = remove_empty_productions(grammar);
+  TableBuilder builder(grammar, problems);
+  LrTable table = builder.build();
+  if (table.actions.empty()) return table;
+  table.general = true;
+  table.num_followed = static_cast<uint32_t>(builder.conflicts().size());
+  if (empty_sentence) table.actions[END] = {ActionKind::Accept, 0};
+  for (const Conflict& conflict : builder.conflicts())
+    for (ProductionId p : conflict.reductions)
+      if (conflict.shift || p != conflict.reductions[0])
+        table.extra.push_back({static_cast<LrState>(conflict.state), conflict.terminal, p});
   return table;
+}
+
+}  // namespace
+
+LrTable build_table(Grammar& grammar, std::vector<Problem>& problems, bool explain) {
+  LrTable table;
+  {
+    TableBuilder builder(grammar, problems);
+    table = builder.build();
+    bool shift = !grammar.general && can_shift_all(builder.conflicts());
+    auto num_conflicts = static_cast<uint32_t>(builder.conflicts().size());
+    if (explain && !grammar.general && !(shift && num_conflicts <= grammar.expected_conflicts))
+      builder.report(shift ? Outcome::Shifted : Outcome::Followed);
+    table.num_shifted = num_conflicts;
+    if (shift || (num_conflicts == 0 && !grammar.ambiguous) || has_errors(problems)) return table;
+  }
+  return build_general_table(grammar, problems);
 }
 
 }  // namespace aici::grammar

@@ -31,6 +31,7 @@ struct Terminal {
   bool skip = false;      // listed under SKIP: allowed between lexemes, never seen by the parser
   bool never = false;     // listed under NEVER: known to the lexer, taken by no rule, so refused
   bool caseless = false;  // a keyword whose ASCII letters match in either case
+  uint32_t preference = 0;  // %prefer: of terminals that match the same lexeme, the greatest wins
   Precedence precedence{};
   Place place{};
 };
@@ -52,6 +53,9 @@ struct Grammar {
   std::vector<Nonterminal> nonterminals;
   std::vector<Production> productions;
   bool contextual = false;  // %option contextual
+  bool ambiguous = false;   // %option ambiguous: contextual, and a lexeme is every terminal that matches it
+  bool general = false;     // %glr-parser: all ways are followed where tables are in conflict
+  uint32_t expected_conflicts = 0;  // %expect: so many conflicts are settled without a word
 
   bool is_terminal(SymbolId symbol) const { return symbol < terminals.size(); }
   size_t num_symbols() const { return terminals.size() + nonterminals.size(); }

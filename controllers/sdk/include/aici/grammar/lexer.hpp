@@ -40,9 +40,10 @@ class Lexer {
     State to = row_data_[state * 256u + byte];
     return to != UNKNOWN ? to : explore(state, byte);
   }
-  // The terminal of the lexeme if the lexeme ends here; NONE if it cannot end.
+  // The terminal of the lexeme if the lexeme ends here; NONE if it cannot end. Of an ambiguous grammar, perhaps several
+  // terminals: see TerminalSets::lexeme_of.
   SymbolId winner(State state) const { return states_[state].winner; }
-  bool is_skip(SymbolId terminal) const { return skip_[terminal]; }
+  bool is_skip(SymbolId lexeme) const { return lexeme < skip_.size() && skip_[lexeme]; }
   // Nothing is pending.
   bool is_fresh(State state) const { return states_[state].fresh; }
   // The terminals that the lexeme can become, now or after more bytes. END stands for SKIP.
@@ -79,6 +80,7 @@ class Lexer {
   };
 
   State add_start(SetId viable);
+  SymbolId find_winner(const std::vector<Member>& members) const;
   regex::ExprId derive(regex::ExprId expr, uint8_t byte);
   State explore(State state, uint8_t byte);
   State state_of(const std::vector<Member>& members);
@@ -91,8 +93,9 @@ class Lexer {
   static uint32_t hash(std::span<const Member> members);
 
   TerminalSets* sets_;
-  bool contextual_;
+  bool contextual_, ambiguous_;
   std::vector<SymbolId> order_;       // the terminals, best first
+  std::vector<uint32_t> class_of_;    // (ranks,) terminals of one class can all win
   std::vector<bool> skip_;            // (terminals,)
   std::vector<bool> everywhere_;      // (terminals,) SKIP and NEVER: competes always
   regex::Exprs exprs_;

@@ -54,7 +54,7 @@ class Masks {
     size_t size_bytes() const;
   };
   struct Crossing {
-    SymbolId terminal;
+    SymbolId lexeme;
     GroupId group;
   };
   struct Record {
@@ -93,6 +93,7 @@ class Masks {
   void add_slice(Context& at, const Slice& slice, State state, State start);
   const Slice* slice_for(Context& at, State state);
   void add_node(Context& at, NodeId node, State state, State start);
+  void add_crossing(SymbolId lexeme, NodeId node);
   void add_subtree(Context& at, NodeId node, State state, State start);
   const Part& part_of(Context& at, NodeId node, State state, State start);
   void walk(Context& at, NodeId node, State state, State start, Buckets& buckets);
@@ -117,7 +118,7 @@ class Masks {
 
   // Scratch.
   Buckets draft_, part_draft_;
-  std::vector<std::vector<NodeId>> draft_nodes_;  // (terminals,)
+  std::vector<std::vector<NodeId>> draft_nodes_;  // (lexemes,)
   std::vector<State> path_;
   std::vector<TokenId> tokens_;
   std::vector<State> ends_;

@@ -2,8 +2,13 @@
 //
 //   %start expr                       by default the first rule
 //   %token WORD                       a keyword that stands for its own name
-//   %left "+" "-"                     also %right, %nonassoc: precedence as in yacc, later declarations bind tighter
+//   %token AND "&&"                   a name for a text
+//   %left "+" "-"                     also %right, %nonassoc, %precedence: as in yacc, later declarations bind tighter
+//   %expect 3                         so many conflicts are shifted without a warning
+//   %glr-parser                       all ways are followed where tables are in conflict
+//   %prefer "a" "/b+/"                of terminals that match the same lexeme these win; later lines win over earlier
 //   %option contextual                only terminals that the parser can take compete in the lexer
+//   %option ambiguous                 as contextual and %glr-parser; a lexeme is every terminal that matches it
 //   %option caseless                  ASCII letters of keywords are in any case
 //   %%
 //   expr : expr "+" expr | "-" expr %prec NEG | NUMBER | %empty ;
@@ -12,6 +17,7 @@
 //   NEVER : "/[0-9]+[a-z]/" ;         what the lexer reads as one lexeme, to refuse it: 3x is not 3 and then x
 //   %%                                what follows a second one is not read
 //
+// Code in a host language and what only a generated parser needs is skipped with a warning: {...}, %{...%}, %union ...
 // "keyword" and 'keyword' are one line long and know no escapes; "/regex/" (aici/regex/parser.hpp) is a regex; // and /* */
 // are comments.
 #pragma once

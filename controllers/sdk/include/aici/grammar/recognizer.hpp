@@ -12,6 +12,7 @@
 
 namespace aici::grammar {
 
+// With a general table, the grammar is the one that build_table made of it.
 // A byte is allowed exactly if some sentence begins with the text so far and the byte: the lexeme of the byte must be
 // able to become a terminal that the parser can take, after the required reductions.
 class GrammarRecognizer {
@@ -33,7 +34,7 @@ class GrammarRecognizer {
   void forget(size_t n) { path_.erase(path_.begin(), path_.begin() + static_cast<ptrdiff_t>(n)); }
   // Add the tokens of `trie` that may follow; always call with the same trie.
   void allow_tokens(const TokTrie& trie, TokenSet& mask);
-  const char* error() const { return parts_->lexer.error() ? parts_->lexer.error() : parts_->stacks.error(); }
+  const char* error() const { return parts_->lexer.error() ? parts_->lexer.error() : parts_->stacks->error(); }
 
   // For messages: the terminals that may come next, or that may continue if a lexeme is pending.
   std::vector<SymbolId> expected();
@@ -47,7 +48,7 @@ class GrammarRecognizer {
   struct Parts {
     TerminalSets sets;
     Lexer lexer;
-    Stacks stacks;
+    std::unique_ptr<Stacks> stacks;
     Masks masks;
     Parts(const Grammar& grammar, LrTable table);
   };

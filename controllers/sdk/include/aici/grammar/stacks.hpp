@@ -1,7 +1,8 @@
-// The stacks of the LR parser as one tree: a stack is a node, and the rest below its top is the node's parent. Equal
-// stacks are the same node, so facts about a stack hold wherever the text returns to the stack.
+// The stacks of the parser, numbered: equal stacks have equal numbers, so facts about a stack hold wherever the text
+// returns to the stack. LrStacks and GeneralStacks keep them.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,10 +17,11 @@ using StackId = uint32_t;
 class Stacks {
  public:
   static constexpr StackId EMPTY = 0;  // holds only the start state
-  static constexpr size_t MAX_STACKS = 1 << 19;  // 16 bytes each
+  static constexpr size_t MAX_STACKS = 1 << 19;
 
-  // The owner of the TerminalSets must keep them at their address.
-  Stacks(const Grammar& grammar, LrTable table, TerminalSets& sets);
+  // The stacks that the table needs. The owner of the TerminalSets must keep them at their address.
+  static std::unique_ptr<Stacks> make(const Grammar& grammar, LrTable table, TerminalSets& sets);
+  virtual ~Stacks() = default;
 
   // The terminals that can be shifted, after the required reductions. END stands for SKIP and is always included.
   SetId viable(StackId stack) {
@@ -27,24 +29,28 @@ class Stacks {
     return viable_[stack];
   }
   // May the input end here?
-  bool can_end(StackId stack) { return viable(stack) != TerminalSets::UNKNOWN && nodes_[stack].can_end; }
-  // `terminal` must be viable.
-  StackId shift(StackId stack, SymbolId terminal);
+  bool can_end(StackId stack) { return viable(stack) != TerminalSets::UNKNOWN && can_end_[stack]; }
+  // `lexeme` must be viable. Several terminals at once, which only the general parser takes, become all ways to go on.
+  StackId shift(StackId stack, SymbolId lexeme) {
+    Shifted& memo = shifted_[(stack * 31 + lexeme) % SHIFT_MEMO];
+    if (memo.from == stack && memo.lexeme == lexeme) return memo.to;
+    StackId to = shift_new(stack, lexeme);
+    if (!error_) memo = {stack, lexeme, to};
+    return to;
+  }
 
   // Forget all stacks but EMPTY and `live`, which get new numbers. Worthwhile if is_crowded().
-  void compact(std::span<StackId> live);
-  bool is_crowded() const { return nodes_.size() > crowd_; }
+  virtual void compact(std::span<StackId> live) = 0;
+  virtual bool is_crowded() const { return viable_.size() > crowd_; }
 
   // Set once the stacks have exceeded their limits; later results are safe to use but meaningless.
   const char* error() const { return error_; }
-  size_t size() const { return nodes_.size(); }
+  size_t size() const { return viable_.size(); }
 
- private:
-  struct Node {
-    StackId parent;
-    LrState state;
-    bool can_end;
-  };
+ protected:
+  static constexpr size_t MIN_CROWD = 1 << 15;
+  static constexpr const char* TOO_MANY = "the text is nested too deeply for the parser: its stacks have outgrown their bounds";
+
   struct Reduction {
     SymbolId head;
     uint32_t length;
@@ -57,28 +63,40 @@ class Stacks {
     bool accepts;
   };
 
-  StackId push(StackId parent, LrState state);
-  StackId reduce(StackId stack, SymbolId head, uint32_t length);
-  void find_viable(StackId stack);
-  void set_viable(StackId stack, const Row& row);
-  static uint32_t hash(StackId parent, LrState state);
+  Stacks(const Grammar& grammar, LrTable table, TerminalSets& sets);
+
+  virtual void find_viable(StackId stack) = 0;
+  virtual StackId shift_new(StackId stack, SymbolId lexeme) = 0;
+
+  std::span<const Reduction> reductions(const Row& row) const { return {reductions_.data() + row.first_reduction, row.num_reductions}; }
+  // A stack about which nothing is known yet.
+  StackId add_stack() {
+    viable_.push_back(TerminalSets::UNKNOWN);
+    can_end_.push_back(false);
+    return static_cast<StackId>(viable_.size() - 1);
+  }
+  // After the stacks were renumbered.
+  void forget_shifts();
 
   LrTable table_;
   TerminalSets* sets_;
   std::vector<std::pair<SymbolId, uint32_t>> productions_;  // head, length of the body
   std::vector<Row> rows_;                                   // (LR states,)
-  std::vector<Reduction> reductions_;
-  std::vector<Node> nodes_;
-  std::vector<SetId> viable_;  // (nodes,)
-  regex::InternTable node_table_;
+  std::vector<SetId> viable_;                               // (stacks,)
+  std::vector<uint8_t> can_end_;                            // (stacks,)
+  const char* error_ = nullptr;
+
+ private:
+  static constexpr size_t SHIFT_MEMO = 1 << 12;
   struct Shifted {
     StackId from = UINT32_MAX;
-    SymbolId terminal = 0;
+    SymbolId lexeme = 0;
     StackId to = 0;
   };
+
+  std::vector<Reduction> reductions_;
   std::vector<Shifted> shifted_;  // the newest shift for each hash
-  size_t crowd_;
-  const char* error_ = nullptr;
+  size_t crowd_ = MIN_CROWD;
 };
 
 }  // namespace aici::grammar

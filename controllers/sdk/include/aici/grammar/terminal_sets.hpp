@@ -33,7 +33,7 @@ class TerminalSets {
  public:
   static constexpr SetId UNKNOWN = UINT32_MAX;
 
-  explicit TerminalSets(size_t num_terminals) : num_words_(num_terminals / 64 + 1) {}
+  explicit TerminalSets(size_t num_terminals) : num_terminals_(static_cast<SymbolId>(num_terminals)), num_words_(num_terminals / 64 + 1) {}
 
   SetId id_of(const TerminalSet& set) {
     return table_.find_or_add(
@@ -59,6 +59,20 @@ class TerminalSets {
   }
   size_t size() const { return words_.size() / num_words_; }
 
+  // What a lexeme is: a terminal, or several terminals at once, which then have a number of their own. END among several
+  // says that the lexeme may also be skipped.
+  SymbolId lexeme_of(SetId several) {
+    for (size_t i = 0; i < several_.size(); i++)
+      if (several_[i] == several) return num_terminals_ + static_cast<SymbolId>(i);
+    several_.push_back(several);
+    return num_terminals_ + static_cast<SymbolId>(several_.size() - 1);
+  }
+  bool is_several(SymbolId lexeme) const { return lexeme >= num_terminals_; }
+  SetId several(SymbolId lexeme) const { return several_[lexeme - num_terminals_]; }
+  bool takes(SetId viable, SymbolId lexeme) const {
+    return is_several(lexeme) ? meets(viable, several(lexeme)) : has(viable, lexeme);
+  }
+
  private:
   const uint64_t* words(SetId id) const { return &words_[id * num_words_]; }
   bool equal(const uint64_t* x, const uint64_t* y) const {
@@ -72,8 +86,10 @@ class TerminalSets {
     return static_cast<uint32_t>(hash);
   }
 
+  SymbolId num_terminals_;
   size_t num_words_;
   std::vector<uint64_t> words_;  // (sets, num_words)
+  std::vector<SetId> several_;
   regex::InternTable table_;
 };
 
