@@ -84,6 +84,6 @@ def test_long_texts_stay_within_bounds(name: str) -> None:
 
 def test_a_body_of_many_optional_rules() -> None:
     rules = "".join(f'o{n} : %empty | "{letter}" ;\n' for n, letter in enumerate("abcdefghijklmnop"))
-    grammar = f"%%\ns : {' '.join(f'o{n}' for n in range(16))} s | \"!\" ;\n{rules}"
+    grammar = f'%%\ns : {" ".join(f"o{n}" for n in range(16))} s | "!" ;\n{rules}'
     texts = ["!", "abc!", "cba!", "ponmlkjihgfedcba!", "acegikmo!", "abcp", "ab!c"]
     assert [verdict.accepted for verdict in _verdicts(grammar, texts)] == [True] * 5 + [False] * 2
