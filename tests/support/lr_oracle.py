@@ -223,8 +223,8 @@ def derives(grammar: SmallGrammar, text: str) -> bool:
 
 
 def viable(grammar: SmallGrammar, text: str) -> tuple[int, set[str]]:
-    """Return the length of the longest beginning of `text` that begins a sentence, and what may follow there: terminals,
-    and END. Every rule must be able to end."""
+    """Return the length of the longest beginning of `text` that begins a sentence, and what may follow that beginning:
+    terminals, and END. Every rule must be able to end."""
     sets = _earley(grammar, text)
     bodies = [(grammar.numbered[number].body, dot) for number, dot, _ in sets[-1]]
     follow = {body[dot] for body, dot in bodies if dot < len(body)} - grammar.heads
