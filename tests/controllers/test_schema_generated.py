@@ -28,8 +28,7 @@ _REFUSED = (
     "too complex",
     "takes too many states",
     "too much work",
-    "4096 alternatives",
-    "of numbers: a whole number, or one that divides a power of ten",
+    "too many alternatives",
 )
 _MAX_ORDERS = 200
 

@@ -24,7 +24,7 @@ from tests.support.schema_documents import documents, mutated
 from tests.support.schemas import ask_schema
 
 # Refusals by design; any other refusal is a defect.
-_REFUSED = ("too complex", "takes too many states", "too much work", "no value satisfies", "4096 alternatives")
+_REFUSED = ("too complex", "takes too many states", "too much work", "no value satisfies", "too many alternatives")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,12 @@ from tests.support.random_schemas import spelled
 from tests.support.schemas import ask_schema
 
 _GROUPS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("schema_suite.toml").read_text())["group"]
+_DIALECTS: dict[int, Any] = {
+    4: jsonschema.Draft4Validator,
+    7: jsonschema.Draft7Validator,
+    2019: jsonschema.Draft201909Validator,
+    2020: jsonschema.Draft202012Validator,
+}
 _ANSWERED = [group for group in _GROUPS if "refused" not in group]
 
 
@@ -43,7 +49,7 @@ def test_the_guest(guest: GuestModule, group: dict[str, Any]) -> None:
 def test_a_validator(group: dict[str, Any]) -> None:
     if "validator" in group:
         return
-    dialect = jsonschema.Draft7Validator if group.get("draft") == 7 else jsonschema.Draft202012Validator
+    dialect = _DIALECTS[group.get("draft", 2020)]
     schema = json.loads(group["schema"])
     dialect.check_schema(schema)
     validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)

@@ -14,12 +14,19 @@ struct Way {
 template <typename Assertion>
 using Ways = std::array<Way<Assertion>, 2>;
 
+CodePoints word_characters() {
+  CodePoints word;
+  word.add('0', '9'), word.add('A', 'Z'), word.add('_', '_'), word.add('a', 'z');
+  return word;
+}
+
 struct Lines {
   Lines(Exprs& arena, Encoding encoding) : exprs(arena) {
     CodePoints all, newline;
     all.add(0, MAX_CODE_POINT), newline.add('\n', '\n');
     text = exprs.repeat(all.to_expr(exprs, encoding), 0, UNBOUNDED), end = newline.to_expr(exprs, encoding);
   }
+  ExprId up_to_non_word(Encoding encoding) { return exprs.concat(text, word_characters().negated().to_expr(exprs, encoding)); }
   ExprId up_to_end() { return exprs.concat(text, end); }
   ExprId from_end() { return exprs.concat(end, text); }
 
@@ -51,6 +58,7 @@ Anchored Anchored::concat(Exprs& exprs, Encoding encoding, const Anchored& first
       auto inner_end = static_cast<End>(i % ENDS), end = static_cast<End>(j % ENDS);
       Ways<Begin> lefts{Way<Begin>{first.exprs_[i], begin}};
       if (inner_begin != Begin::Anywhere) lefts[0] = {only_empty(exprs, first.exprs_[i]), std::max(begin, inner_begin)};
+      if (inner_begin == Begin::NonWord) lefts[1] = {exprs.both(first.exprs_[i], Lines(exprs, encoding).up_to_non_word(encoding)), begin};
       if (inner_begin == Begin::Line) lefts[1] = {exprs.both(first.exprs_[i], Lines(exprs, encoding).up_to_end()), begin};
       Ways<End> rights{Way<End>{second.exprs_[j], end}};
       if (inner_end != End::Anywhere) rights[0] = {only_empty(exprs, second.exprs_[j]), std::max(end, inner_end)};
@@ -77,13 +85,41 @@ Anchored Anchored::alt(Exprs& exprs, std::span<const Anchored> members) {
   return result;
 }
 
+bool Anchored::asserts_begin() const {
+  return std::any_of(exprs_.begin() + ENDS, exprs_.end(), [](ExprId e) { return e != NOTHING; });
+}
+
+bool Anchored::is_end_of_text(End end) const {
+  for (size_t i = 0; i < exprs_.size(); i++)
+    if (exprs_[i] != NOTHING && (exprs_[i] != EMPTY || i >= ENDS || std::max(static_cast<End>(i), end) != End::Text)) return false;
+  return true;
+}
+
+Anchored Anchored::up_to_end(Exprs& exprs, Encoding encoding, End end) const {
+  Lines lines(exprs, encoding);
+  ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
+  Anchored result;
+  for (size_t i = 0; i < exprs_.size(); i++) {
+    ExprId& place = result.at(static_cast<Begin>(i / ENDS), End::Text);
+    place = exprs.alt({place, exprs.concat(exprs_[i], after[std::max(i % ENDS, static_cast<size_t>(end))])});
+  }
+  return result;
+}
+
+Anchored Anchored::within(Exprs& exprs, ExprId texts) const {
+  Anchored result;
+  for (size_t i = 0; i < exprs_.size(); i++)
+    if (exprs_[i] != NOTHING) result.exprs_[i] = exprs.both(exprs_[i], texts);
+  return result;
+}
+
 ExprId Anchored::whole(Exprs& exprs) const {
   return exprs.alt({exprs_.begin(), exprs_.end()});
 }
 
 ExprId Anchored::anywhere(Exprs& exprs, Encoding encoding) const {
   Lines lines(exprs, encoding);
-  ExprId before[] = {lines.text, exprs.alt({EMPTY, lines.up_to_end()}), EMPTY};
+  ExprId before[] = {lines.text, exprs.alt({EMPTY, lines.up_to_non_word(encoding)}), exprs.alt({EMPTY, lines.up_to_end()}), EMPTY};
   ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
   std::vector<ExprId> ways;
   for (size_t i = 0; i < exprs_.size(); i++)

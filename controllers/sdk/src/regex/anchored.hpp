@@ -10,7 +10,7 @@
 namespace aici::regex {
 
 // In ascending strength: each assertion holds wherever the next one holds.
-enum class Begin : uint8_t { Anywhere, Line, Text };
+enum class Begin : uint8_t { Anywhere, NonWord, Line, Text };  // NonWord: after no word character
 enum class End : uint8_t { Anywhere, Line, LastLine, Text };  // LastLine: before \n at the end of the text, or there
 
 class Anchored {
@@ -30,13 +30,21 @@ class Anchored {
   static Anchored concat(Exprs& exprs, Encoding encoding, const Anchored& first, const Anchored& second);
   static Anchored alt(Exprs& exprs, std::span<const Anchored> members);
 
+  // The part for texts that begin with each assertion, and everything that may follow, up to the end of the text. `end`
+  // holds at the end of the part.
+  Anchored up_to_end(Exprs& exprs, Encoding encoding, End end) const;
+  // Each part, which reaches the end of the text, without the texts that are not in `texts`.
+  Anchored within(Exprs& exprs, ExprId texts) const;
+  bool asserts_begin() const;
+  bool is_end_of_text(End end) const;  // matches nothing but the end of the text, if `end` holds at its end
+
   // The texts that match as a whole.
   ExprId whole(Exprs& exprs) const;
   // The texts that match somewhere inside.
   ExprId anywhere(Exprs& exprs, Encoding encoding) const;
 
  private:
-  static constexpr size_t BEGINS = 3, ENDS = 4;
+  static constexpr size_t BEGINS = 4, ENDS = 4;
   ExprId& at(Begin begin, End end) { return exprs_[static_cast<size_t>(begin) * ENDS + static_cast<size_t>(end)]; }
 
   std::array<ExprId, BEGINS * ENDS> exprs_{};  // NOTHING

@@ -1,6 +1,7 @@
 // Intersections and complements. Simplification here is modest. Emptiness is decided at construction: a search through
 // the derivatives looks for a derivative that matches the empty string, and caches the facts learnt.
 #include <algorithm>
+#include <iterator>
 
 #include "aici/regex/expr.hpp"
 
@@ -16,8 +17,11 @@ constexpr size_t MAX_WEIGHT = 150000;  // as regex::Dfa::MAX_EXPRS: anything lar
 }  // namespace
 
 ExprId Exprs::both(std::vector<ExprId> members) {
-  for (ExprId e : members)
-    if (nodes_[e].has_rules) return fail("an intersection holds a recursive rule"), NOTHING;
+  // A complement of finitely many texts is soon left behind: then what is left of a rule is not empty.
+  auto is_finite_complement = [this](ExprId e) { return e == all_ || (nodes_[e].kind == Kind::Not && nodes_[nodes_[e].a].is_finite); };
+  auto has_rules = [this](ExprId e) { return nodes_[e].has_rules; };
+  if (std::ranges::any_of(members, has_rules) && std::ranges::count_if(members, is_finite_complement) + 1 < std::ssize(members))
+    return fail("an intersection holds a recursive rule"), NOTHING;
   std::vector<ExprId> prefix;
   while (strip_common_byte(members, prefix)) {}
   ExprId result = if_not_empty(meet(static_cast<std::vector<ExprId>&&>(members)));

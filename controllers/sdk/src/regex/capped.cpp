@@ -36,6 +36,8 @@ ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
       if (node.c == UNBOUNDED && node.b <= longest) return e;
       if (node.c < longest || nullable(node.a)) return e;
       return repeat(node.a, node.b < longest ? node.b : longest, UNBOUNDED);
+    case Kind::Unique:
+      return forgotten(uniques_[node.a]);
     default:
       return e;
   }

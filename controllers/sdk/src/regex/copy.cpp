@@ -19,6 +19,11 @@ std::vector<bool> Exprs::in_use(std::span<const ExprId> roots) const {
         used[node.a] = used[node.b] = true;
       } else if (node.kind == Kind::Repeat || node.kind == Kind::Not) {
         used[node.a] = true;
+      } else if (node.kind == Kind::Unique) {
+        const Unique& unique = uniques_[node.a];
+        const UniqueItems& items = unique_items_[unique.items];
+        for (ExprId part : {unique.rest, unique.said, items.item, items.comma, items.end}) used[part] = true;
+        for (ExprId item : items.prefix) used[item] = true;
       } else if (node.kind == Kind::Rule) {
         ExprId body = bodies_[node.a];
         again |= !used[body] && body > id;
@@ -42,6 +47,8 @@ Exprs Exprs::copy_of(std::span<ExprId> roots) const {
       moved[id] = copy.bytes(sets_[node.a]);
     } else if (node.kind == Kind::Digits) {
       moved[id] = copy.add_digits(digits_[node.a]);
+    } else if (node.kind == Kind::Unique) {
+      moved[id] = copy.copied_unique(*this, uniques_[node.a], moved);
     } else if (node.kind == Kind::Rule) {
       moved[id] = copy.rule();
       rules.push_back(id);

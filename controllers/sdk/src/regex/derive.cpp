@@ -76,6 +76,9 @@ ExprId Exprs::derive_new(ExprId e, uint8_t byte) {
     case Kind::Digits:
       result = derive_digits(node, byte);
       break;
+    case Kind::Unique:
+      result = derive_unique(node, byte);
+      break;
     case Kind::Rule:
       result = derive_rule(node, byte);
       break;

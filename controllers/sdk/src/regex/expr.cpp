@@ -1,6 +1,7 @@
 #include "aici/regex/expr.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include "aici/sort.hpp"
 
@@ -134,7 +135,7 @@ std::vector<uint8_t> Exprs::byte_classes() const {
   unsigned num_classes = 1;
   std::vector<ByteSet> sets(sets_);
   if (!digits_.empty())
-    for (uint8_t digit = '0'; digit <= '9'; digit++) sets.push_back(ByteSet::of(digit));
+    for (char byte : std::string_view(".0123456789")) sets.push_back(ByteSet::of(static_cast<uint8_t>(byte)));
   for (const ByteSet& set : sets) {
     // The part of each class inside the set moves to a new class, unless the part is the whole class.
     std::vector<unsigned> inside(256, 0), total(256, 0), moved(256, 0);

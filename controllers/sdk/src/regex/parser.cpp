@@ -38,7 +38,10 @@ Anchored Parser::sequence() {
   }
   if (problem_) return NOTHING;
   Anchored expr = EMPTY;
-  for (size_t i = parts.size(); i-- > 0;) expr = Anchored::concat(exprs_, options_.encoding, parts[i].expr, expr);
+  for (size_t i = parts.size(); i-- > 0;) {
+    bool looks = parts[i].look != Quantified::Look::None;
+    expr = looks ? looking(parts[i], i ? parts[i - 1].expr : NOTHING, expr) : Anchored::concat(exprs_, options_.encoding, parts[i].expr, expr);
+  }
   return expr;
 }
 
@@ -46,7 +49,7 @@ Anchored Parser::sequence() {
 bool Parser::join(Quantified& last, const Quantified& next) {
   constexpr uint32_t MOST = 1 << 30;
   bool is_counted = last.min != 1 || last.max != 1 || next.min != 1 || next.max != 1;
-  if (problem_ || last.body == NOTHING || last.body != next.body || !is_counted || last.min > MOST) return false;
+  if (problem_ || last.look != next.look || last.body == NOTHING || last.body != next.body || !is_counted || last.min > MOST) return false;
   if (last.max != UNBOUNDED && last.max > MOST) return false;
   bool is_bounded = last.max != UNBOUNDED && next.max != UNBOUNDED;
   last.min += next.min, last.max = is_bounded ? last.max + next.max : UNBOUNDED;
@@ -62,6 +65,8 @@ Parser::Quantified Parser::quantified() {
     if (peek() == '*' || peek() == '+' || peek() == '?') return {refuse(at_, "nothing to repeat")};
     return {*assertion};
   }
+  if (std::optional<Quantified> look = look_ahead()) return *look;
+  if (std::optional<Quantified> look = look_inside()) return *look;
   Anchored body = atom();
   if (problem_) return {};
   skip_ignored();

@@ -42,6 +42,10 @@ class Parser {
     Anchored expr;
     ExprId body = NOTHING;
     uint32_t min = 1, max = 1;
+    // Ahead, NotAhead: `expr` follows, or does not follow. NotInside: `expr` repeats a character and `inside` does not
+    // follow before any of them, as in ((?!inside).)*. Boundary: \b.
+    enum class Look : uint8_t { None, Ahead, NotAhead, NotInside, Boundary } look = Look::None;
+    Anchored inside{};
   };
 
   struct KnownClass {
@@ -59,6 +63,14 @@ class Parser {
   std::optional<Anchored> anchor();
   bool counts(uint32_t& min, uint32_t& max);
   bool number(uint32_t& value);
+
+  // look_ahead.cpp
+  std::optional<Quantified> look_ahead();
+  std::optional<Quantified> look_inside();
+  std::optional<End> end_of_pattern() const;
+  Anchored looking(const Quantified& look, const Anchored& before, const Anchored& rest);
+  ExprId up_to_end(const Anchored& part) { return part.up_to_end(exprs_, options_.encoding, End::Anywhere).whole(exprs_); }
+  ExprId any_text();
 
   // groups.cpp: groups, flags, comments
   Anchored group();
@@ -102,7 +114,7 @@ class Parser {
   ParseOptions options_;
   Flags flags_;
   int depth_ = 0;
-  std::optional<size_t> last_anchor_;
+  std::optional<size_t> last_anchor_, last_look_;
   std::vector<std::vector<uint32_t>> names_;  // of groups
   std::vector<KnownClass> known_classes_;
 };

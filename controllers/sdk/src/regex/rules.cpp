@@ -1,4 +1,6 @@
 // Rules: expressions with a name, which may be recursive.
+#include <algorithm>
+
 #include "aici/regex/expr.hpp"
 
 namespace aici::regex {
@@ -36,6 +38,7 @@ std::vector<bool> Exprs::ending(const std::vector<bool>& used) const {
       if (node.kind == Kind::Concat) now = ends[node.a] && ends[node.b];
       if (node.kind == Kind::Repeat) now = node.b == 0 || ends[node.a];
       if (node.kind == Kind::Rule) now = ends[bodies_[node.a]];
+      if (node.kind == Kind::Unique) now = ends[uniques_[node.a].rest];
       if (node.kind == Kind::Alt) {
         now = false;
         for (ExprId member : members(node)) now |= ends[member];
@@ -78,6 +81,13 @@ ExprId Exprs::rebuilt(ExprId e, const std::vector<ExprId>& moved) {
       std::vector<ExprId> ways;
       for (ExprId member : members(node)) ways.push_back(moved[member]);
       return alt(static_cast<std::vector<ExprId>&&>(ways));
+    }
+    case Kind::Unique: {  // not begun yet
+      UniqueItems items = unique_items_[uniques_[node.a].items];
+      for (ExprId& item : items.prefix) item = moved[item];
+      items.item = moved[items.item];
+      items.min = std::max(items.min, 1u);
+      return unique_items(items);
     }
     default:
       return e;

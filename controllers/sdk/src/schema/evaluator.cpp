@@ -10,7 +10,9 @@ using json::Value;
 using Kind = Value::Kind;
 
 Evaluator::Evaluator(const Value& root, regex::Exprs& exprs, StringLanguages& strings, const Options& options, Report& report)
-    : root_(root), exprs_(exprs), strings_(strings), options_(options), report_(report), references_(root), current_(&root) {
+    : root_(root), exprs_(exprs), strings_(strings), options_(options), report_(report), references_(root),
+      tracks_scope_(mentions(root, "$dynamicRef") || mentions(root, "$recursiveRef")),
+      tracks_evaluated_(mentions(root, "unevaluatedItems") || mentions(root, "unevaluatedProperties")), current_(&root) {
   intern({});
   conjs_.push_back({UINT32_MAX});  // NEVER, which equals no list of literals
   memo_.resize(2), under_way_.resize(2);
@@ -20,21 +22,35 @@ Evaluator::Evaluator(const Value& root, regex::Exprs& exprs, StringLanguages& st
 
 ConjId Evaluator::conj_of(const Value& schema) {
   const Value* at = &schema;
+  uint32_t scope = entered(scope_, schema);
   // A schema that is only a reference is the target of the reference.
-  for (uint32_t hops = 0; at->is(Kind::Object) && at->items.size() == 1 && at->keys[0].view() == "$ref" && hops < 64; hops++) {
-    const Value* target = at->items[0].is(Kind::String) ? references_.target(*at, at->items[0].text) : nullptr;
+  for (uint32_t hops = 0; at->is(Kind::Object) && references_.is_only_reference(*at) && hops < 64; hops++) {
+    const Value* target = references_.target(*at, at->find("$ref")->text);
     if (!target) break;
     at = target;
+    scope = entered(scope, *at);
   }
   if (at->is(Kind::True) || (at->is(Kind::Object) && at->items.empty())) return ANYTHING;
   if (at->is(Kind::False)) return NEVER;
-  return conj_of(*at, false, false);
+  return conj_of({at, false, false, scope});
 }
 
-ConjId Evaluator::conj_of(const Value& at, bool constant, bool negated) {
-  Literal literal{&at, constant, false};
+uint32_t Evaluator::entered(uint32_t scope, const Value& schema) {
+  if (!tracks_scope_ || !schema.is(Kind::Object)) return 0;
+  std::vector<uint32_t> resources = scopes_[scope];
+  uint32_t resource = references_.base_of(schema);
+  if (std::ranges::find(resources, resource) != resources.end()) return scope;
+  resources.push_back(resource);
+  auto same = std::ranges::find(scopes_, resources);
+  if (same == scopes_.end()) return scopes_.push_back(resources), static_cast<uint32_t>(scopes_.size() - 1);
+  return static_cast<uint32_t>(same - scopes_.begin());
+}
+
+ConjId Evaluator::conj_of(Literal literal) {
+  bool negated = literal.negated;
+  literal.negated = false;
   auto hash = [](const Literal& l) {
-    auto bits = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(l.at)) * 2 + l.constant;
+    auto bits = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(l.at)) * 2 + l.constant + (l.scope << 20);
     return bits * 0x9E3779B1u ^ bits >> 7;
   };
   uint32_t number = literal_table_.find_or_add(
@@ -79,8 +95,9 @@ std::vector<ConjId> Evaluator::outside(ConjId conj) {
   std::vector<ConjId> parts;
   std::vector<LiteralId> literals(conjs_[conj]);
   for (LiteralId literal : literals) {
-    const Literal& positive = literals_[literal / 2];
-    parts.push_back(conj_of(*positive.at, positive.constant, !(literal & 1)));
+    Literal other = literals_[literal / 2];
+    other.negated = !(literal & 1);
+    parts.push_back(conj_of(other));
   }
   return parts;
 }
@@ -126,8 +143,15 @@ const Shapes& Evaluator::shapes(ConjId conj) {
 }
 
 Shapes Evaluator::shapes_of(const Literal& literal) {
-  if (literal.negated) return complement(shapes(conj_of(*literal.at, literal.constant, false)));
-  return literal.constant ? of_constant(*literal.at) : of_schema(*literal.at);
+  uint32_t outer = scope_;
+  scope_ = literal.scope;
+  Literal positive = literal;
+  positive.negated = false;
+  Shapes result = literal.negated    ? complement(shapes(conj_of(positive)))
+                  : literal.constant ? of_constant(*literal.at)
+                                     : of_schema(*literal.at);
+  scope_ = outer;
+  return result;
 }
 
 const Value& Evaluator::schema_of(ConjId conj) const {
@@ -153,19 +177,19 @@ Shapes Evaluator::of_constant(const Value& value) {
       if (std::optional<Decimal> number = Decimal::from_json(value.text)) {
         shapes.numbers.emplace_back().values.emplace().push_back({*number, value.text.view()});
       } else {
-        refuse(value, "", "a number with more than 100 places cannot be told from others");
+        refuse(value, "", "a number with more than 400 places before or after the point cannot be told from others");
       }
       break;
     case Kind::Array: {
       Array& array = shapes.arrays.emplace_back();
-      for (const Value& item : value.items) array.prefix.push_back(conj_of(item, true, false));
+      for (const Value& item : value.items) array.prefix.push_back(conj_of({&item, true, false}));
       array.min = array.max = static_cast<uint32_t>(value.items.size());
       break;
     }
     case Kind::Object: {
       Object& object = shapes.objects.emplace_back();
       for (size_t i = 0; i < value.items.size(); i++)
-        object.properties.push_back({value.keys[i].view(), conj_of(value.items[i], true, false), true, true});
+        object.properties.push_back({value.keys[i].view(), conj_of({&value.items[i], true, false}), true, true});
       break;
     }
   }

@@ -48,7 +48,8 @@ ExprId Lowering::texts(ConjId conj) {
     to_do_.pop_back();
     const Shapes& shapes = evaluator_.shapes(rule.conj);
     const Value& schema = evaluator_.schema_of(rule.conj);
-    std::vector<ExprId> ways{scalars(shapes, schema)};
+    std::vector<ExprId> ways;
+    if (!rule.only_composite) ways.push_back(scalars(shapes));
     for (const Array& one : shapes.arrays) ways.push_back(array(one, schema));
     for (const Object& one : shapes.objects) ways.push_back(object(one, schema));
     exprs_.define(rule.name, exprs_.alt(ways));
@@ -61,22 +62,27 @@ ExprId Lowering::value(ConjId conj) {
   if (known_[conj] != UNKNOWN) return known_[conj];
   const Shapes& shapes = evaluator_.shapes(conj);
   if (known_.size() <= conj) known_.resize(conj + 1, UNKNOWN);
-  if (shapes.arrays.empty() && shapes.objects.empty()) return known_[conj] = scalars(shapes, evaluator_.schema_of(conj));
+  if (shapes.arrays.empty() && shapes.objects.empty()) return known_[conj] = scalars(shapes);
   ExprId name = exprs_.rule();
-  to_do_.push_back({conj, name});
+  to_do_.push_back({conj, name, false});
   return known_[conj] = name;
 }
 
-ExprId Lowering::scalars(const Shapes& shapes, const Value& schema) {
+// The arrays and objects of `conj`.
+ExprId Lowering::composite(ConjId conj) {
+  if (known_composite_.size() <= conj) known_composite_.resize(conj + 1, UNKNOWN);
+  if (known_composite_[conj] != UNKNOWN) return known_composite_[conj];
+  ExprId name = exprs_.rule();
+  to_do_.push_back({conj, name, true});
+  return known_composite_[conj] = name;
+}
+
+ExprId Lowering::scalars(const Shapes& shapes) {
   std::vector<ExprId> ways;
   if (shapes.null) ways.push_back(bytes("null"));
   if (shapes.no) ways.push_back(bytes("false"));
   if (shapes.yes) ways.push_back(bytes("true"));
-  for (const Numbers& numbers : shapes.numbers) {
-    std::optional<ExprId> e = language(numbers, exprs_);
-    if (!e) evaluator_.refuse(schema, "", "what multiples of these are written like is too complex");
-    ways.push_back(e.value_or(NOTHING));
-  }
+  for (const Numbers& numbers : shapes.numbers) ways.push_back(language(numbers, exprs_));
   for (const Strings& strings : shapes.strings) ways.push_back(strings_.language(strings));
   return exprs_.alt(ways);
 }
@@ -163,82 +169,6 @@ ExprId Lowering::counted_array(const Array& array, const Value& schema) {
     return NOTHING;
   }
   return join(bytes("["), start);
-}
-
-bool Lowering::list_values(ConjId conj, std::vector<Text>& out) {
-  const Shapes& shapes = evaluator_.shapes(conj);
-  if (!shapes.arrays.empty() || !shapes.objects.empty()) return false;
-  auto add = [&out](std::string_view text) {
-    if (std::ranges::none_of(out, [&](const Text& other) { return other.view() == text; })) out.emplace_back(text);
-  };
-  if (shapes.null) add("null");
-  if (shapes.no) add("false");
-  if (shapes.yes) add("true");
-  for (const Strings& strings : shapes.strings) {
-    if (!strings.values) return false;
-    for (std::string_view value : *strings.values) add(strings_.canonical_quoted(value));
-  }
-  auto add_number = [&add](const Decimal& number) {
-    Text text;
-    number.write(text);
-    add(text);
-  };
-  for (const Numbers& numbers : shapes.numbers) {
-    if (numbers.values) {
-      for (const Numbers::Value& value : *numbers.values) add_number(value.number);
-    } else if (numbers.whole == Numbers::Whole::Only && numbers.min && numbers.max) {
-      Decimal number = numbers.min->value;
-      for (size_t i = 0; compare(number, numbers.max->value) <= 0; number = number.plus_one()) {
-        if (i++ > MAX_UNIQUE_VALUES) return false;
-        if (numbers.has(number)) add_number(number);
-      }
-    } else {
-      return false;
-    }
-  }
-  return out.size() <= MAX_UNIQUE_VALUES;
-}
-
-// A rule for each set of values already written.
-ExprId Lowering::unique_array(const Array& array, const Value& schema) {
-  auto len = static_cast<uint32_t>(array.prefix.size());
-  std::vector<Text> all;
-  std::vector<uint32_t> allowed;  // (positions,) bit i: all[i] may stand there; the last is for all further positions
-  bool finite = array.contains.empty();
-  for (uint32_t i = 0; i <= len && finite; i++)
-    if (i < array.max) finite = list_values(array.item(i), all);
-  if (!finite) {
-    Text why("supported where items are a few values (enum, const; at most ");
-    if (evaluator_.may_drop(*array.unique, "uniqueItems", why << MAX_UNIQUE_VALUES << ") without contains")) {
-      Array any = array;
-      any.unique = nullptr;
-      return this->array(any, schema);
-    }
-    return NOTHING;
-  }
-  for (uint32_t i = 0; i <= len; i++) {
-    std::vector<Text> some;
-    list_values(array.item(i), some);
-    uint32_t bits = 0;
-    for (size_t v = 0; v < all.size(); v++)
-      if (std::ranges::any_of(some, [&](const Text& text) { return text.view() == all[v].view(); })) bits |= 1u << v;
-    allowed.push_back(bits);
-  }
-  // From the full set down, so that the text that follows is known.
-  ExprId end = join(space_, bytes("]"));
-  std::vector<ExprId> after(size_t{1} << all.size(), NOTHING);
-  for (uint32_t set = 1u << all.size(); set-- > 0;) {
-    auto written = static_cast<uint32_t>(__builtin_popcount(set));
-    std::vector<ExprId> ways;
-    if (written >= array.min && written <= array.max) ways.push_back(end);
-    for (uint32_t v = 0; v < all.size() && written < array.max; v++)
-      if (!(set >> v & 1) && (allowed[std::min(written, len)] >> v & 1))
-        ways.push_back(join(join(written ? comma_ : space_, bytes(all[v])), after[set | 1u << v]));
-    ExprId e = exprs_.alt(ways);
-    if (e == NOTHING) continue;
-    exprs_.define(after[set] = exprs_.rule(), e);
-  }
-  return join(bytes("["), after[0]);
 }
 
 }  // namespace aici::schema

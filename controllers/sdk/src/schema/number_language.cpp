@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "aici/schema/numbers.hpp"
 
@@ -16,12 +17,14 @@ using Whole = Numbers::Whole;
 
 class Language {
  public:
-  Language(Exprs& exprs, bool with_fraction) : exprs_(exprs), with_fraction_(with_fraction) {
+  // Numbers have at most `longest` digits before the point.
+  Language(Exprs& exprs, bool with_fraction, uint32_t longest)
+      : exprs_(exprs), with_fraction_(with_fraction), most_(longest == UNBOUNDED ? UNBOUNDED : longest - 1) {
     zeros_ = exprs_.repeat(digits('0', '0'), 0, UNBOUNDED);
     any_digits_ = exprs_.repeat(digits('0', '9'), 0, UNBOUNDED);
     fraction_ = with_fraction ? optional(join(point(), digits('0', '9'), any_digits_)) : EMPTY;
     zero_fraction_ = with_fraction ? optional(join(point(), digits('0', '0'), zeros_)) : EMPTY;
-    whole_ = exprs_.alt({digits('0', '0'), join(digits('1', '9'), any_digits_)});
+    whole_ = exprs_.alt({digits('0', '0'), join(digits('1', '9'), exprs_.repeat(digits('0', '9'), 0, most_))});
     all_ = join(whole_, fraction_);
   }
 
@@ -55,7 +58,7 @@ class Language {
     for (int32_t place = -1; place >= -len; place--)
       e = exprs_.alt({join(above(n, place), exprs_.repeat(digits('0', '9'), count(-place - 1), count(-place - 1)), fraction_),
                       join(digit(n, place), e)});
-    ExprId longer = join(digits('1', '9'), exprs_.repeat(digits('0', '9'), count(len), UNBOUNDED), fraction_);
+    ExprId longer = join(digits('1', '9'), exprs_.repeat(digits('0', '9'), count(len), most_), fraction_);
     return exprs_.alt({longer, e});
   }
 
@@ -82,32 +85,19 @@ class Language {
     return exprs_.alt({join(shorter, fraction_), e});
   }
 
-  // NOTHING if these multiples cannot be recognized by digits (see language()).
   ExprId multiples(const Decimal& divisor) {
     int32_t scale = divisor.num_fraction_digits();
-    uint64_t n = divisor.scaled(scale).value_or(0);
-    if (scale == 0) return join(exprs_.both(whole_, exprs_.digits_multiple_of(n)), zero_fraction_);
-    uint64_t power = 1;
+    uint64_t n = divisor.scaled(scale).value_or(1), power = 1;
     for (int32_t i = 0; i < scale; i++) power *= 10;
-    if (!with_fraction_) return exprs_.both(whole_, exprs_.digits_multiple_of(n / gcd(n, power)));
-    if (power % n != 0) return NOTHING;
-    // The digits before the point always add a multiple of n; so do the digits after the point, padded with zeros.
-    std::vector<ExprId> ways{EMPTY};
-    for (int32_t len = 1; len <= scale; len++) {
-      uint64_t unit = 1;
-      for (int32_t i = len; i < scale; i++) unit *= 10;
-      ExprId fixed = exprs_.repeat(digits('0', '9'), count(len), count(len));
-      ExprId some = exprs_.both(fixed, exprs_.digits_multiple_of(n / gcd(n, unit)));
-      ways.push_back(join(point(), some, len == scale ? zeros_ : EMPTY));
-    }
-    return join(whole_, exprs_.alt(ways));
+    if (!with_fraction_) return exprs_.both(whole_, exprs_.digits_multiple_of(n / std::gcd(n, power)));
+    if (scale == 0) return join(exprs_.both(whole_, exprs_.digits_multiple_of(n)), zero_fraction_);
+    return exprs_.both(all_, exprs_.digits_multiple_of(n, count(scale)));
   }
 
   ExprId without(ExprId from, ExprId what) { return exprs_.both(from, exprs_.complement(what)); }
 
  private:
   static uint32_t count(int32_t n) { return static_cast<uint32_t>(n); }
-  static uint64_t gcd(uint64_t a, uint64_t b) { return b ? gcd(b, a % b) : a; }
 
   ExprId digits(char first, char last) {
     if (first > last) return NOTHING;
@@ -125,6 +115,7 @@ class Language {
 
   Exprs& exprs_;
   bool with_fraction_;
+  uint32_t most_;
   ExprId zeros_, any_digits_, fraction_, zero_fraction_, whole_, all_;
 };
 
@@ -151,47 +142,61 @@ ExprId listed(const std::vector<Numbers::Value>& values, Exprs& exprs) {
   return exprs.alt(ways);
 }
 
-// [eE][+-]?[0-9]+, or nothing.
+// A double has up to 309 digits before the point. Numbers with an exponent stay below 10^308 too: at most 9 digits
+// before the point, and an exponent of at most 299.
+constexpr uint32_t LONGEST = 308, LONGEST_WITH_EXPONENT = 9;
+
+// [eE](-[0-9]{1,3}|[+]?([0-9]{1,2}|[12][0-9]{2}))
 ExprId exponent(Exprs& exprs) {
-  ByteSet e, sign;
-  e.add('e'), e.add('E'), sign.add('+'), sign.add('-');
-  ExprId digits = exprs.repeat(exprs.bytes(ByteSet::range('0', '9')), 1, UNBOUNDED);
-  ExprId with = exprs.concat(exprs.bytes(e), exprs.concat(exprs.repeat(exprs.bytes(sign), 0, 1), digits));
-  return exprs.repeat(with, 0, 1);
+  ByteSet e, plus, minus;
+  e.add('e'), e.add('E'), plus.add('+'), minus.add('-');
+  auto digits = [&exprs](char first, char last, uint32_t min, uint32_t max) {
+    return exprs.repeat(exprs.bytes(ByteSet::range(static_cast<uint8_t>(first), static_cast<uint8_t>(last))), min, max);
+  };
+  ExprId large = exprs.alt({digits('0', '9', 1, 2), exprs.concat(digits('1', '2', 1, 1), digits('0', '9', 2, 2))});
+  ExprId small = exprs.concat(exprs.bytes(minus), digits('0', '9', 1, 3));
+  return exprs.concat(exprs.bytes(e), exprs.alt({small, exprs.concat(exprs.repeat(exprs.bytes(plus), 0, 1), large)}));
 }
 
 }  // namespace
 
-std::optional<ExprId> language(const Numbers& n, Exprs& exprs) {
+ExprId plain_numbers(Exprs& exprs) {
+  Language texts(exprs, false, UNBOUNDED);
+  auto digits = [&exprs](char first, char last, uint32_t min, uint32_t max) {
+    return exprs.repeat(exprs.bytes(ByteSet::range(static_cast<uint8_t>(first), static_cast<uint8_t>(last))), min, max);
+  };
+  ExprId fraction = exprs.concat(digits('.', '.', 1, 1), exprs.concat(digits('0', '9', 0, UNBOUNDED), digits('1', '9', 1, 1)));
+  ExprId positive = exprs.concat(digits('1', '9', 1, 1), digits('0', '9', 0, UNBOUNDED));
+  ExprId with_sign = exprs.alt({positive, exprs.concat(texts.all(), fraction)});
+  return exprs.alt({digits('0', '0', 1, 1), exprs.concat(exprs.repeat(minus(exprs), 0, 1), with_sign)});
+}
+
+ExprId language(const Numbers& n, Exprs& exprs) {
   if (n.values) return listed(*n.values, exprs);
-  Language texts(exprs, n.whole != Whole::Only);
-  bool simple = n.multiples.empty() && n.not_multiples.empty() && n.excluded.empty();
-  if (simple && !n.min && !n.max && n.whole != Whole::Never) {
-    ExprId magnitude = n.whole == Whole::Only ? texts.all() : exprs.concat(texts.all(), exponent(exprs));
+  auto is_large = [](const std::optional<Bound>& bound) { return bound && bound->value.num_integer_digits() >= static_cast<int32_t>(LONGEST); };
+  Language texts(exprs, n.whole != Whole::Only, is_large(n.min) || is_large(n.max) ? UNBOUNDED : LONGEST);
+  bool is_plain = n.multiples.empty() && n.not_multiples.empty() && n.whole != Whole::Never;
+  if (is_plain && n.excluded.empty() && !n.min && !n.max) {
+    ExprId magnitude = texts.all();
+    if (n.whole != Whole::Only)
+      magnitude = exprs.alt({magnitude, exprs.concat(Language(exprs, true, LONGEST_WITH_EXPONENT).all(), exponent(exprs))});
     return exprs.concat(exprs.repeat(minus(exprs), 0, 1), magnitude);
   }
   // Conditions on both sides of zero.
   ExprId common = texts.all();
-  for (const Decimal& divisor : n.multiples) {
-    ExprId multiples = texts.multiples(divisor);
-    if (multiples == NOTHING) return std::nullopt;
-    common = exprs.both(common, multiples);
-  }
-  for (const Decimal& divisor : n.not_multiples) {
-    ExprId multiples = texts.multiples(divisor);
-    if (multiples == NOTHING) return std::nullopt;
-    common = texts.without(common, multiples);
-  }
+  for (const Decimal& divisor : n.multiples) common = exprs.both(common, texts.multiples(divisor));
+  for (const Decimal& divisor : n.not_multiples) common = texts.without(common, texts.multiples(divisor));
   if (n.whole == Whole::Never) common = texts.without(common, texts.whole_numbers());
 
   // The magnitudes between two bounds, either of which may be missing.
   auto between = [&](const std::optional<Bound>& low, const std::optional<Bound>& high, bool negative) {
     if (high && high->value.negative) return NOTHING;
     if (high && high->value.is_zero() && high->exclusive) return NOTHING;
-    ExprId e = common;
-    if (low && !low->value.negative && (low->exclusive || !low->value.is_zero()))
-      e = exprs.both(e, texts.at_least(low->value, low->exclusive));
-    if (high) e = exprs.both(e, texts.at_most(high->value, high->exclusive));
+    std::vector<ExprId> all;
+    if (low && !low->value.negative && (low->exclusive || !low->value.is_zero())) all.push_back(texts.at_least(low->value, low->exclusive));
+    if (high) all.push_back(texts.at_most(high->value, high->exclusive));
+    if (!is_plain || all.empty()) all.push_back(common);
+    ExprId e = all.size() > 1 ? exprs.both(all) : all[0];
     for (const Decimal& number : n.excluded)
       if (number.negative == negative || number.is_zero()) e = texts.without(e, texts.equal(negative ? number.negated() : number));
     return e;

@@ -66,6 +66,7 @@ bool Evaluator::intersect(const Object& x, const Object& y, Object& both) {
       ExprId keys = a.keys == strings_.any() ? b.keys : b.keys == strings_.any() ? a.keys : exprs_.both(a.keys, b.keys);
       if (value != NEVER && keys != NOTHING) both.regions.push_back({keys, value});
     }
+  both.evaluated = joined(x.evaluated, y.evaluated);
   both.min = std::max(x.min, y.min), both.max = std::min(x.max, y.max);
   auto possible_names = std::ranges::count_if(both.properties, [](const Property& p) { return p.value != NEVER; });
   auto required_names = std::ranges::count_if(both.properties, [](const Property& p) { return p.required; });

@@ -82,7 +82,20 @@ const Value* text_of(const Value& schema, std::string_view keyword) {
   return value && value->is(Kind::String) ? value : nullptr;
 }
 
+Draft draft_of(std::string_view uri) {
+  constexpr std::pair<std::string_view, Draft> DRAFTS[] = {{"draft-03", Draft::Draft4},       {"draft-04", Draft::Draft4},
+                                                           {"draft-06", Draft::Draft6},       {"draft-07", Draft::Draft7},
+                                                           {"draft/2019-09", Draft::Draft2019}, {"draft/2020-12", Draft::Draft2020}};
+  for (auto [part, draft] : DRAFTS)
+    if (uri.find("json-schema.org/") != uri.npos && uri.find(part) != uri.npos) return draft;
+  return Draft::Unsaid;
+}
+
+bool is_old(Draft draft) { return draft == Draft::Draft4 || draft == Draft::Draft6 || draft == Draft::Draft7; }
+
 }  // namespace
+
+bool is_meta_schema(std::string_view uri) { return draft_of(uri) != Draft::Unsaid && (uri.ends_with("schema") || uri.ends_with("schema#")); }
 
 References::References(const Value& root) {
   resources_.push_back({Text(), &root});
@@ -93,20 +106,27 @@ References::References(const Value& root) {
 // The parser limits the depth of a document.
 void References::walk(const Value& schema, uint32_t base, uint32_t depth) {
   if (!schema.is(Kind::Object)) return;
-  const Value* id = text_of(schema, "$id");
+  Draft draft = resources_[base].draft;
+  if (const Value* said = text_of(schema, "$schema"); said && (depth == 0 || schema.find("$id") || schema.find("id")))
+    draft = draft_of(said->text);
+  if (depth == 0) resources_[0].draft = draft;
+  const Value* id = draft == Draft::Draft4 ? text_of(schema, "id") : nullptr;
+  if (!id) id = text_of(schema, "$id");
+  if (is_old(draft) && text_of(schema, "$ref")) id = nullptr;
   if (id && !id->text.view().starts_with('#')) {
     Text uri = resolved(resources_[base].uri, without_fragment(id->text));
     if (depth == 0) {
       resources_[0].uri = static_cast<Text&&>(uri);
     } else if (!uri.empty()) {
       base = static_cast<uint32_t>(resources_.size());
-      resources_.push_back({static_cast<Text&&>(uri), &schema});
+      resources_.push_back({static_cast<Text&&>(uri), &schema, draft});
     }
   }
   auto add_anchor = [&](std::string_view name) { anchors_.push_back({Text(resources_[base].uri) << '#' << name, &schema}); };
   if (id && id->text.view().starts_with('#') && id->text.size() > 1) add_anchor(id->text.view().substr(1));  // draft-07
-  if (const Value* anchor = text_of(schema, "$anchor")) add_anchor(anchor->text);
-  if (schema.find("$ref")) bases_.push_back({&schema, base});
+  for (std::string_view keyword : {"$anchor", "$dynamicAnchor"})
+    if (const Value* anchor = text_of(schema, keyword)) add_anchor(anchor->text);
+  bases_.push_back({&schema, base});
   for (std::string_view keyword : ONE)
     if (const Value* inner = schema.find(keyword)) walk(*inner, base, depth + 1);
   for (std::string_view keyword : LISTS)
@@ -125,9 +145,17 @@ void References::note_references(const Value& value, uint32_t base) {
   for (const Value& inner : value.items) note_references(inner, base);
 }
 
+uint32_t References::base_of(const Value& schema) const {
+  auto place = std::ranges::lower_bound(bases_, &schema, std::less<>(), &Based::schema);
+  return place != bases_.end() && place->schema == &schema ? place->base : 0;
+}
+
+bool References::is_only_reference(const Value& schema) const {
+  return text_of(schema, "$ref") && (schema.items.size() == 1 || is_old(resources_[base_of(schema)].draft));
+}
+
 const Value* References::target(const Value& from, std::string_view reference) const {
-  auto place = std::ranges::lower_bound(bases_, &from, std::less<>(), &Based::schema);
-  uint32_t base = place != bases_.end() && place->schema == &from ? place->base : 0;
+  uint32_t base = base_of(from);
   std::string_view uri = without_fragment(reference);
   Text fragment = percent_decoded(reference.substr(std::min(reference.size(), uri.size() + 1)));
   Text full = resolved(resources_[base].uri, uri);
@@ -140,6 +168,32 @@ const Value* References::target(const Value& from, std::string_view reference) c
   for (const Named& resource : resources_)
     if (resource.uri.view() == full.view()) return json::at_pointer(*resource.schema, fragment);
   return nullptr;
+}
+
+const Value* References::dynamic_target(const Value& from, std::string_view reference, std::span<const uint32_t> scope) const {
+  const Value* first = target(from, reference);
+  size_t hash = reference.find('#');
+  std::string_view name = hash == reference.npos ? "" : reference.substr(hash + 1);
+  const Value* anchor = first ? text_of(*first, "$dynamicAnchor") : nullptr;
+  if (!anchor || anchor->text.view() != name) return first;
+  for (uint32_t resource : scope) {
+    Text full = Text(resources_[resource].uri) << '#' << name;
+    for (const Named& named : anchors_)
+      if (named.uri.view() == full.view() && named.schema->find("$dynamicAnchor")) return named.schema;
+  }
+  return first;
+}
+
+const Value* References::recursive_target(const Value& from, std::span<const uint32_t> scope) const {
+  auto is_open = [](const Value& schema) {
+    const Value* anchor = schema.find("$recursiveAnchor");
+    return anchor && anchor->is(Kind::True);
+  };
+  const Value* root = resources_[base_of(from)].schema;
+  if (is_open(*root))
+    for (uint32_t resource : scope)
+      if (is_open(*resources_[resource].schema)) return resources_[resource].schema;
+  return root;
 }
 
 }  // namespace aici::schema

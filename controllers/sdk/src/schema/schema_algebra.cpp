@@ -17,20 +17,28 @@ Shapes Evaluator::intersect(const Shapes& x, const Shapes& y) {
   for (const Object& a : x.objects)
     for (const Object& b : y.objects) work += 1 + a.properties.size() + b.properties.size();
   if (!spend(static_cast<uint32_t>(work))) return {};
+  // A limit for memory: products grow fast.
+  size_t size = 0;
+  auto add = [&](auto& to, auto&& from, size_t num_properties) {
+    if ((size += 8 + num_properties) <= MAX_ALTERNATIVES) to.push_back(static_cast<std::remove_reference_t<decltype(from)>&&>(from));
+  };
   for (const Numbers& a : x.numbers)
     for (const Numbers& b : y.numbers)
-      if (Numbers n; schema::intersect(a, b, n)) both.numbers.push_back(static_cast<Numbers&&>(n));
+      if (Numbers n; schema::intersect(a, b, n)) add(both.numbers, n, 0);
   for (const Strings& a : x.strings)
     for (const Strings& b : y.strings)
-      if (Strings s; schema::intersect(a, b, strings_, s)) both.strings.push_back(static_cast<Strings&&>(s));
+      if (Strings s; schema::intersect(a, b, strings_, s)) add(both.strings, s, 0);
   for (const Array& a : x.arrays)
     for (const Array& b : y.arrays)
-      if (Array array; intersect(a, b, array)) both.arrays.push_back(static_cast<Array&&>(array));
+      if (Array array; intersect(a, b, array)) add(both.arrays, array, array.prefix.size());
   for (const Object& a : x.objects)
-    for (const Object& b : y.objects)
-      if (Object object; intersect(a, b, object)) expand_some(static_cast<Object&&>(object), both.objects);
-  if (both.size() > MAX_ALTERNATIVES) {
-    refuse(*current_, "", "combining its parts gives more than 4096 alternatives");
+    for (const Object& b : y.objects) {
+      std::vector<Object> expanded;
+      if (Object object; size <= MAX_ALTERNATIVES && intersect(a, b, object)) expand_some(static_cast<Object&&>(object), expanded);
+      for (Object& object : expanded) add(both.objects, object, object.properties.size());
+    }
+  if (size > MAX_ALTERNATIVES) {
+    refuse(*current_, "", "combining its parts gives too many alternatives");
     return {};
   }
   return both;
@@ -81,6 +89,7 @@ bool Evaluator::intersect(const Array& x, const Array& y, Array& both) {
     if (c.min > 0) both.min = std::max(both.min, c.min > UINT32_MAX - c.from ? UINT32_MAX : c.from + c.min);
   }
   both.unique = x.unique ? x.unique : y.unique;
+  both.evaluated = joined(x.evaluated, y.evaluated);
   return both.min <= both.max;
 }
 
@@ -131,7 +140,7 @@ bool Evaluator::is_empty(ConjId conj, int depth) {
 // True only if certain.
 bool Evaluator::is_empty(const Shapes& shapes, int depth) {
   if (shapes.null || shapes.no || shapes.yes || depth == 0 || !spend(1)) return false;
-  auto no_number = [this](const Numbers& n) { return language(n, exprs_).value_or(regex::EMPTY) == regex::NOTHING; };
+  auto no_number = [this](const Numbers& n) { return language(n, exprs_) == regex::NOTHING; };
   auto no_string = [this](const Strings& s) { return !s.values && strings_.content(s) == regex::NOTHING; };
   auto no_array = [&](const Array& array) {
     for (uint32_t i = 0; i < array.min && i <= array.prefix.size(); i++)

@@ -1,8 +1,9 @@
 #include <algorithm>
 
 #include "aici/schema/evaluator.hpp"
+#include "aici/sort.hpp"
 
-// Keywords that apply schemas to the value itself: $ref, allOf, anyOf, oneOf, not, if, dependencies, unevaluated.
+// Keywords that apply schemas to the value itself: $ref, allOf, anyOf, oneOf, not, if, dependencies.
 namespace aici::schema {
 
 using json::Value;
@@ -16,8 +17,9 @@ Shapes Evaluator::of_schema(const Value& schema) {
     refuse(schema, "", "a schema is an object, true or false");
     return {};
   }
-  if (!check_keywords(schema)) return {};
   Shapes shapes = anything();
+  if (references_.is_only_reference(schema)) return apply(schema, "$ref", *schema.find("$ref"), static_cast<Shapes&&>(shapes));
+  check_keywords(schema);
   bool own = false;
   // Parts are merged in the order of writing, which decides the order of properties.
   for (size_t i = 0; i < schema.keys.size(); i++) {
@@ -30,6 +32,7 @@ Shapes Evaluator::of_schema(const Value& schema) {
   }
   if (!own) shapes = intersect(own_keywords(schema), shapes);
   if (schema.find("unevaluatedProperties") || schema.find("unevaluatedItems")) shapes = unevaluated(schema, static_cast<Shapes&&>(shapes));
+  if (const Value* nullable = schema.find("nullable")) shapes.null |= is_nullable(schema, *nullable);
   return shapes;
 }
 
@@ -38,10 +41,21 @@ Shapes Evaluator::apply(const Value& schema, std::string_view keyword, const Val
     if (const Value* values = list(schema, keyword)) return intersect(with, of_constants(values->items));
   } else if (keyword == "const") {
     return intersect(with, of_constant(value));
-  } else if (keyword == "$ref") {
-    const Value* target = value.is(Kind::String) ? references_.target(schema, value.text) : nullptr;
+  } else if (keyword == "$ref" || keyword == "$dynamicRef" || keyword == "$recursiveRef") {
+    const Value* target = nullptr;
+    if (value.is(Kind::String))
+      target = keyword == "$ref"          ? references_.target(schema, value.text)
+               : keyword == "$dynamicRef" ? references_.dynamic_target(schema, value.text, scopes_[scope_])
+                                          : references_.recursive_target(schema, scopes_[scope_]);
     if (target) return intersect(with, shapes(conj_of(*target)));
-    refuse(schema, keyword, value.is(Kind::String) ? "nothing in this document has that name" : "must be a string");
+    if (!value.is(Kind::String)) return refuse(schema, keyword, "must be a string"), Shapes();
+    if (is_meta_schema(value.text)) {
+      not_enforced(schema, keyword, "any object, true or false counts as a schema here");
+      Shapes any{.no = true, .yes = true};
+      any.objects.push_back(any_object());
+      return intersect(with, any);
+    }
+    may_drop(schema, keyword, "nothing in this document has that name");
   } else if (keyword == "allOf") {
     if (const Value* parts = list(schema, keyword))
       for (const Value& part : parts->items) with = intersect(with, shapes(conj_of(part)));
@@ -49,7 +63,11 @@ Shapes Evaluator::apply(const Value& schema, std::string_view keyword, const Val
     const Value* parts = list(schema, keyword);
     if (!parts) return with;
     Shapes any;
-    for (const Value& part : parts->items) unite(any, shapes(conj_of(part)));
+    for (const Value& part : parts->items) {
+      Shapes one = alternative(schema, part);
+      if (tracks_evaluated_) unite(any, both_composite(any, one));
+      unite(any, static_cast<Shapes&&>(one));
+    }
     return intersect(with, any);
   } else if (keyword == "oneOf") {
     if (const Value* parts = list(schema, keyword)) return intersect(with, exactly_one(schema, *parts));
@@ -63,20 +81,42 @@ Shapes Evaluator::apply(const Value& schema, std::string_view keyword, const Val
   return with;
 }
 
+namespace {
+
+bool is_list_of_strings(const Shapes& shapes) {
+  return shapes.strings.size() == 1 && shapes.strings[0].values && shapes.size() == 1 && !shapes.null && !shapes.no && !shapes.yes;
+}
+
+// The strings in exactly one of the lists.
+Shapes listed_once(const std::vector<Shapes>& lists) {
+  std::vector<std::string_view> all;
+  for (const Shapes& list : lists) all.insert(all.end(), list.strings[0].values->begin(), list.strings[0].values->end());
+  sort(all, [](std::string_view x, std::string_view y) { return x < y; });
+  Strings once;
+  once.values.emplace();
+  for (size_t i = 0; i < all.size(); i++)
+    if ((i == 0 || all[i - 1] != all[i]) && (i + 1 == all.size() || all[i + 1] != all[i])) once.values->push_back(all[i]);
+  Shapes shapes;
+  if (!once.values->empty()) shapes.strings.push_back(static_cast<Strings&&>(once));
+  return shapes;
+}
+
+}  // namespace
+
 // Alternatives that may overlap are separated by removing from each alternative the values allowed by others.
 Shapes Evaluator::exactly_one(const Value& schema, const Value& list) {
-  if (list.items.size() > 500) {
-    refuse(schema, "oneOf", "has more than 500 alternatives");
+  std::vector<Shapes> ways;
+  for (const Value& item : list.items) ways.push_back(alternative(schema, item));
+  if (std::ranges::all_of(ways, is_list_of_strings)) return listed_once(ways);
+  if (ways.size() > 500) {
+    refuse(schema, "oneOf", "has more than 500 alternatives that are not lists of strings");
     return {};
   }
   Shapes one;
-  for (const Value& item : list.items) {
-    Shapes mine = shapes(conj_of(item));
-    for (const Value& other : list.items) {
-      if (&other == &item) continue;
-      const Shapes& theirs = shapes(conj_of(other));
-      if (!disjoint(mine, theirs)) mine = intersect(mine, complement(theirs));
-    }
+  for (size_t i = 0; i < ways.size(); i++) {
+    Shapes mine = ways[i];
+    for (size_t j = 0; j < ways.size(); j++)
+      if (i != j && !disjoint(mine, ways[j])) mine = intersect(mine, complement(ways[j]));
     unite(one, static_cast<Shapes&&>(mine));
   }
   return one;
@@ -84,7 +124,7 @@ Shapes Evaluator::exactly_one(const Value& schema, const Value& list) {
 
 Shapes Evaluator::if_then_else(const Value& schema, const Value& condition) {
   const Value *then = schema.find("then"), *otherwise = schema.find("else");
-  if (!then && !otherwise) return anything();
+  if (!then && !otherwise && !tracks_evaluated_) return anything();
   const Shapes& when = shapes(conj_of(condition));
   Shapes both = then ? intersect(when, shapes(conj_of(*then))) : when;
   Shapes neither = complement(when);
@@ -120,74 +160,6 @@ Shapes Evaluator::dependencies(const Value& rules, Shapes with) {
     others.objects.clear();
     unite(others, static_cast<Shapes&&>(either));
     with = intersect(with, others);
-  }
-  return with;
-}
-
-// The names and items covered by the schema and by schemas that surely apply with it (allOf, $ref). Returns false if
-// the coverage depends on the value.
-bool Evaluator::collect_evaluated(const Value& schema, std::string_view keyword, Object& known, std::vector<ExprId>& patterns, bool& all,
-                                  uint32_t depth) {
-  if (!schema.is(Kind::Object)) return true;
-  if (depth > 32) return false;
-  for (size_t i = 0; i < schema.keys.size(); i++) {
-    std::string_view key = schema.keys[i];
-    const Value& value = schema.items[i];
-    bool nested = depth > 0 && key == keyword;
-    if (key == "anyOf" || key == "oneOf" || key == "if" || key == "dependentSchemas" || key == "dependencies" || nested) return false;
-    if (key == "allOf" && value.is(Kind::Array)) {
-      for (const Value& part : value.items)
-        if (!collect_evaluated(part, keyword, known, patterns, all, depth + 1)) return false;
-    } else if (key == "$ref" && value.is(Kind::String)) {
-      const Value* target = references_.target(schema, value.text);
-      if (target && !collect_evaluated(*target, keyword, known, patterns, all, depth + 1)) return false;
-    } else if (keyword == "unevaluatedProperties") {
-      if (key == "properties")
-        for (const Text& name : value.keys) known.properties.push_back({name.view()});
-      if (key == "patternProperties")
-        for (const Text& text : value.keys) patterns.push_back(pattern(schema, key, text));
-      all |= key == "additionalProperties";
-    } else {
-      if (key == "contains") return false;
-      if (key == "prefixItems" || (key == "items" && value.is(Kind::Array))) {
-        known.min = std::max(known.min, static_cast<uint32_t>(value.items.size()));
-        all |= key == "items" && schema.find("additionalItems");
-      } else {
-        all |= key == "items";
-      }
-    }
-  }
-  return true;
-}
-
-Shapes Evaluator::unevaluated(const Value& schema, Shapes with) {
-  for (std::string_view keyword : {"unevaluatedProperties", "unevaluatedItems"}) {
-    const Value* value = schema.find(keyword);
-    if (!value || value->is(Kind::True)) continue;
-    Object known;
-    std::vector<ExprId> patterns;
-    bool all = false;
-    if (!collect_evaluated(schema, keyword, known, patterns, all, 0)) {
-      may_drop(schema, keyword, "what is evaluated must not depend on the value: beside properties, items, allOf and $ref only");
-      continue;
-    }
-    if (all) continue;
-    Shapes limit = anything();
-    if (std::string_view(keyword) == "unevaluatedItems") {
-      limit.arrays[0].prefix.assign(known.min, ANYTHING);
-      limit.arrays[0].rest = conj_of(*value);
-    } else {
-      ExprId rest = strings_.any();
-      for (ExprId keys : patterns) add_pattern(known.regions, rest, keys, ANYTHING);
-      known.regions.push_back({rest, conj_of(*value)});
-      // A name covered by two parts is listed once.
-      std::vector<Property> names;
-      for (const Property& property : known.properties)
-        if (std::ranges::none_of(names, [&](const Property& p) { return p.name == property.name; })) names.push_back(property);
-      known.properties = names;
-      limit.objects[0] = known;
-    }
-    with = intersect(with, limit);
   }
   return with;
 }

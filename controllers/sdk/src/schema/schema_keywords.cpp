@@ -23,33 +23,26 @@ constexpr Words KNOWN[] = {
     "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
     "pattern", "format", "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains",
     "minContains", "maxContains", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
-    "minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref", "dependentRequired",
-    "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems"};
+    "minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref", "$dynamicRef", "$recursiveRef", "dependentRequired",
+    "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems", "nullable", "discriminator"};
 
 // Keywords that annotate the value, or hold schemas for others, and constrain nothing.
 constexpr Words NOTES[] = {
     "title", "description", "default", "example", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
-    "id", "$anchor", "$defs", "definitions", "components", "$vocabulary", "contentMediaType", "contentEncoding", "contentSchema",
-    "discriminator", "xml", "externalDocs", "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "deprecationMessage",
+    "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions", "components", "$vocabulary", "contentMediaType",
+    "contentEncoding", "contentSchema", "xml", "externalDocs", "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "deprecationMessage",
     "errorMessage", "defaultSnippets", "doNotSuggest", "suggestSortText", "tsType", "enumNames", "propertyOrder"};
 
 bool is_in(std::span<const Words> words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
 
 }  // namespace
 
-bool Evaluator::check_keywords(const Value& schema) {
+void Evaluator::check_keywords(const Value& schema) {
   for (const Text& key : schema.keys) {
     std::string_view name = key;
     if (is_in(KNOWN, name) || is_in(NOTES, name) || name.starts_with("x-")) continue;
-    if (name == "$dynamicRef" || name == "$recursiveRef") {
-      if (!may_drop(schema, name, "references that depend on who refers are not supported; $ref is")) return false;
-    } else if (name == "$dynamicAnchor" || name == "$recursiveAnchor") {
-      continue;  // without a reference, an anchor like any other
-    } else {
-      unknown_keyword(schema, name);
-    }
+    unknown_keyword(schema, name);
   }
-  return true;
 }
 
 // An annotation, as the specification says; a `$ref` may still point into it.
@@ -93,7 +86,7 @@ const Decimal* Evaluator::number(const Value& schema, std::string_view keyword, 
   if (!value) return nullptr;
   if (!value->is(Kind::Number)) return refuse(schema, keyword, "must be a number"), nullptr;
   std::optional<Decimal> number = Decimal::from_json(value->text);
-  if (!number) return may_drop(schema, keyword, "at most 100 places before and after the point"), nullptr;
+  if (!number) return may_drop(schema, keyword, "at most 400 places before and after the point"), nullptr;
   out = *number;
   return &out;
 }
@@ -122,12 +115,14 @@ Numbers Evaluator::own_numbers(const Value& schema, uint32_t types) {
       may_drop(schema, "multipleOf", "at most 15 digits and 18 places after the point");
     } else {
       numbers.multiples.push_back(value);
-      if (numbers.whole == Numbers::Whole::Either && !language(numbers, exprs_)) {
-        numbers.multiples.clear();
-        may_drop(schema, "multipleOf", "of numbers: a whole number, or one that divides a power of ten, as 0.01 and 0.25 do");
-      }
     }
   }
+  // Bounds that no double exceeds: numbers end before anyway (see language), and long bounds are long automata.
+  auto is_beyond = [](const std::optional<Bound>& bound, bool negative) {
+    return bound && bound->value.negative == negative && bound->value.point > 308;
+  };
+  if (is_beyond(numbers.min, true)) numbers.min.reset();
+  if (is_beyond(numbers.max, false)) numbers.max.reset();
   return numbers;
 }
 
@@ -208,6 +203,7 @@ Array Evaluator::own_array(const Value& schema) {
     if (!unique->is_boolean()) refuse(schema, "uniqueItems", "must be true or false");
     if (unique->is(Kind::True)) array.unique = &schema;
   }
+  mark_evaluated(schema, array);
   return array;
 }
 
@@ -254,6 +250,7 @@ Object Evaluator::own_object(const Value& schema) {
   }
   object.min = count(schema, "minProperties", 0);
   object.max = count(schema, "maxProperties", UNBOUNDED);
+  mark_evaluated(schema, object);
   return object;
 }
 

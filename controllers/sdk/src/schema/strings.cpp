@@ -124,6 +124,22 @@ ExprId StringLanguages::language(const Strings& strings) {
   return strings.values ? quoted_list(*strings.values) : in_quotes(content(strings));
 }
 
+ExprId StringLanguages::plain_language(const Strings& strings) {
+  if (strings.values) return quoted_list(*strings.values);
+  std::vector<ExprId> all(strings.languages);
+  all.push_back(exprs_.repeat(plain_character(), strings.min_len, strings.max_len));
+  return in_quotes(all.size() > 1 ? exprs_.both(all) : all[0]);
+}
+
+ExprId StringLanguages::plain_character() {
+  regex::CodePoints unescaped;
+  unescaped.add(' ', '!'), unescaped.add('#', '['), unescaped.add(']', regex::MAX_CODE_POINT);
+  std::vector<ExprId> ways{unescaped.to_expr(exprs_, regex::Encoding::Utf8)};
+  for (char c = 0; c < ' '; c++) ways.push_back(literal(canonical({&c, 1}), exprs_));
+  for (char c : {'"', '\\'}) ways.push_back(literal(canonical({&c, 1}), exprs_));
+  return exprs_.alt(ways);
+}
+
 bool StringLanguages::matches(ExprId language, std::string_view text) {
   Text spelled = canonical(text);
   for (char c : spelled.view())

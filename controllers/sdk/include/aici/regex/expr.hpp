@@ -34,7 +34,8 @@ class Exprs {
   ExprId alt(std::vector<ExprId> members) { return alt(static_cast<std::vector<ExprId>&&>(members), 0); }
   ExprId repeat(ExprId body, uint32_t min, uint32_t max);  // max may be UNBOUNDED; min <= max
 
-  // The texts matched by all members, which may hold no rules. Whether any text is left is decided here, by searching
+  // The texts matched by all members, which may hold no rules, except beside complements of finitely many texts, when
+  // all rules are defined. Whether any text is left is decided here, by searching
   // for one; if the search takes too much work, error() is set.
   ExprId both(std::vector<ExprId> members);
   ExprId both(ExprId a, ExprId b) { return both(std::vector<ExprId>{a, b}); }
@@ -42,8 +43,25 @@ class Exprs {
   ExprId complement(ExprId e);
   ExprId all() const { return all_; }
 
-  // Decimal digits, at least one, leading zeros allowed, whose value is a multiple of n; 1 <= n <= MAX_DIVISOR.
-  ExprId digits_multiple_of(uint64_t n);
+  // Decimal digits, at least one, leading zeros allowed, whose value is a multiple of n / 10^places;
+  // 1 <= n <= MAX_DIVISOR, places <= 18. With places, a point and digits may follow.
+  ExprId digits_multiple_of(uint64_t n, uint32_t places = 0);
+
+  // Different texts of items, with `comma` between them, and `end`: at least `min` items and at most `max`. Item i is
+  // prefix[i], further items are `item`. Equal values have equal texts if their spelling is fixed. Items tell their own
+  // end: no text of an item that is followed by a beginning of `comma` or `end` begins a longer item. Items of more than
+  // 256 bytes, and items after the first 1,000, are not remembered.
+  struct UniqueItems {
+    std::vector<ExprId> prefix;
+    ExprId item, comma, end;
+    uint32_t min, max;
+    uint8_t first;  // the first byte of every item behind the first; 0 if there are several
+    bool operator==(const UniqueItems&) const = default;
+    ExprId at(uint32_t index) const { return index < prefix.size() ? prefix[index] : item; }
+  };
+  ExprId unique_items(UniqueItems items);
+  // The number of texts of `e`; UNBOUNDED if there are `limit` or more, or a very long one. All rules are defined.
+  uint32_t num_texts(ExprId e, uint32_t limit);
 
   // A name for an expression that is defined later and may contain the name. The expression must not match the empty
   // string (settle() checks) and must not begin with the rule itself (derive() checks, see error()).
@@ -103,10 +121,10 @@ class Exprs {
   size_t weight() const { return nodes_.size() + members_.size() / 4; }
 
  private:
-  enum class Kind : uint8_t { Nothing, Empty, Bytes, Concat, Alt, Repeat, And, Not, Digits, Rule };
+  enum class Kind : uint8_t { Nothing, Empty, Bytes, Concat, Alt, Repeat, And, Not, Digits, Unique, Rule };
 
   // Bytes: a = set. Concat: a, b; a is no Concat. Alt, And: a = first of b members in members_. Repeat: a = body, b..c
-  // times. Not: a = body. Digits: a = number in digits_. Rule: a = number in bodies_.
+  // times. Not: a = body. Digits: a = number in digits_. Unique: a = number in uniques_. Rule: a = number in bodies_.
   struct Node {
     Kind kind;
     bool nullable;
@@ -121,13 +139,35 @@ class Exprs {
     bool operator==(const Term&) const = default;
   };
 
-  // Digits of which some were read: their value so far, modulo n. `begun`: at least one digit was read.
+  // Digits of which some were read: their value so far, modulo n. `begun`: at least one digit was read, since the point
+  // if `in_fraction`. `places`: digits after the point that still count; only zeros may follow these digits.
   struct Digits {
     uint64_t n, remainder;
-    bool begun;
+    uint32_t places;
+    bool in_fraction, begun;
     bool operator==(const Digits&) const = default;
     uint32_t hash() const;
+    bool matches() const;                      // the digits read so far are a multiple
+    bool can_match() const;                    // further digits can make them a multiple
+    std::optional<Digits> after(uint8_t byte) const;
   };
+
+  // A list of different items, inside an item. The item so far is `word`; `rest` completes it to an item not yet said.
+  // Before the first item `num_said` is 0 and nothing is said.
+  struct Unique {
+    uint32_t items;  // number in unique_items_
+    ExprId rest, said;
+    uint32_t num_said, word;
+    bool operator==(const Unique&) const = default;
+    uint32_t hash() const;
+  };
+  // A list of bytes that shares its beginning with other lists.
+  struct Word {
+    uint32_t before, size;
+    uint8_t last;
+    bool operator==(const Word&) const = default;
+  };
+  static constexpr uint32_t NO_BYTES = 0, TOO_LONG = UINT32_MAX;
 
   // Facts about And and Not; all other expressions match something.
   enum class Emptiness : uint8_t { Unknown, NotEmpty, Empty };
@@ -155,6 +195,13 @@ class Exprs {
   ExprId derive_rule(const Node& node, uint8_t byte);
   ExprId add_digits(const Digits& digits);
 
+  ExprId add_unique(const Unique& unique);
+  ExprId derive_unique(const Node& node, uint8_t byte);
+  std::optional<Unique> next_item(const Unique& unique);
+  ExprId forgotten(const Unique& unique);
+  uint32_t longer_word(uint32_t word, uint8_t byte);
+  ExprId copied_unique(const Exprs& from, Unique unique, const std::vector<ExprId>& moved);
+
   ExprId meet(std::vector<ExprId> members);
   ExprId negation(ExprId e);
   ExprId if_not_empty(ExprId e);
@@ -176,8 +223,11 @@ class Exprs {
   std::vector<ByteSet> sets_;
   std::vector<ExprId> members_;
   std::vector<Digits> digits_;
+  std::vector<UniqueItems> unique_items_;
+  std::vector<Unique> uniques_;
+  std::vector<Word> words_{{0, 0, 0}};
   std::vector<ExprId> bodies_;  // of rules
-  InternTable node_table_, set_table_, digits_table_;
+  InternTable node_table_, set_table_, digits_table_, unique_table_, word_table_;
   std::vector<Emptiness> emptiness_;  // (nodes,) as far as needed
   std::vector<uint32_t> seen_in_;     // (nodes,) as far as needed: the search that last visited the node
   uint32_t last_search_ = 0;

@@ -13,7 +13,7 @@ namespace aici::schema {
 // zero has no digits, point 0 and no sign.
 struct Decimal {
   // Limit of the places before and after the decimal point of numbers in constraints.
-  static constexpr int32_t MAX_PLACES = 100;
+  static constexpr int32_t MAX_PLACES = 400;
 
   bool negative = false;
   std::vector<uint8_t> digits{};

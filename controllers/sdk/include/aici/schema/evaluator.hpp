@@ -10,6 +10,8 @@
 
 namespace aici::schema {
 
+bool mentions(const json::Value& value, std::string_view keyword);
+
 class Evaluator {
  public:
   // All arguments must outlive the evaluator; problems are added to `report`.
@@ -38,15 +40,17 @@ class Evaluator {
   struct Literal {
     const json::Value* at;
     bool constant, negated;
+    uint32_t scope = 0;  // number in scopes_: the resources that the evaluation has passed through, if a keyword asks
     bool operator==(const Literal&) const = default;
   };
   using LiteralId = uint32_t;  // 2 n and, negated, 2 n + 1
 
   static constexpr uint32_t MAX_DEPTH = 100;
-  static constexpr size_t MAX_ALTERNATIVES = 4096;
+  static constexpr size_t MAX_ALTERNATIVES = 100000;  // an alternative counts as 8, and each of its properties as 1
   static constexpr uint32_t MAX_WORK = 2000000;
 
-  ConjId conj_of(const json::Value& at, bool constant, bool negated);
+  ConjId conj_of(Literal literal);
+  uint32_t entered(uint32_t scope, const json::Value& schema);
   ConjId intern(std::vector<LiteralId> literals);
   Shapes shapes_of(const Literal& literal);
   Shapes of_constant(const json::Value& value);
@@ -54,7 +58,7 @@ class Evaluator {
 
   // schema_keywords.cpp
   Shapes of_schema(const json::Value& schema);
-  bool check_keywords(const json::Value& schema);
+  void check_keywords(const json::Value& schema);
   void unknown_keyword(const json::Value& schema, std::string_view name);
   Shapes own_keywords(const json::Value& schema);
   uint32_t type_mask(const json::Value& schema);
@@ -74,9 +78,21 @@ class Evaluator {
   Shapes exactly_one(const json::Value& schema, const json::Value& list);
   Shapes if_then_else(const json::Value& schema, const json::Value& condition);
   Shapes dependencies(const json::Value& value, Shapes shapes);
+
+  // evaluated.cpp
+  void mark_evaluated(const json::Value& schema, Array& array);
+  void mark_evaluated(const json::Value& schema, Object& object);
+  EvaluatedItems joined(const EvaluatedItems& x, const EvaluatedItems& y) const;
+  EvaluatedKeys joined(const EvaluatedKeys& x, const EvaluatedKeys& y);
+  Shapes both_composite(const Shapes& x, const Shapes& y);
   Shapes unevaluated(const json::Value& schema, Shapes shapes);
-  bool collect_evaluated(const json::Value& schema, std::string_view keyword, Object& known, std::vector<regex::ExprId>& patterns,
-                         bool& all, uint32_t depth);
+  Array unevaluated_items(const EvaluatedItems& evaluated, ConjId value);
+  Object unevaluated_keys(const EvaluatedKeys& evaluated, ConjId value);
+
+  // openapi.cpp
+  bool is_nullable(const json::Value& schema, const json::Value& nullable);
+  Shapes alternative(const json::Value& schema, const json::Value& part);
+  json::Value tag_values(const json::Value& schema, const json::Value& discriminator, const json::Value& part);
 
   // schema_algebra.cpp
   Shapes intersect(const Shapes& x, const Shapes& y);
@@ -106,12 +122,17 @@ class Evaluator {
   const Options& options_;
   Report& report_;
   References references_;
+  bool tracks_scope_;      // the document says $dynamicRef or $recursiveRef
+  std::vector<std::vector<uint32_t>> scopes_{{}};
+  uint32_t scope_ = 0;     // of the literal under evaluation
+  bool tracks_evaluated_;  // the document says unevaluatedItems or unevaluatedProperties
 
   std::vector<Literal> literals_;
   std::vector<std::vector<LiteralId>> conjs_;
   regex::InternTable literal_table_, conj_table_;
   std::vector<std::unique_ptr<Shapes>> memo_;  // by conjunction
   std::vector<bool> under_way_;
+  std::vector<std::unique_ptr<json::Value>> made_;  // schemas that are not in the document
   const json::Value* current_;  // the schema under evaluation
   uint32_t depth_ = 0, work_ = 0;
   // A mere test (is_empty) is given up if the test needs a running evaluation or would be refused: then nothing is

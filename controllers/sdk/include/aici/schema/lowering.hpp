@@ -22,6 +22,7 @@ class Lowering {
   struct Rule {
     ConjId conj;
     regex::ExprId name;
+    bool only_composite;  // arrays and objects
   };
   // An item of an array: a value, and the `contains` for which the value counts.
   struct Choice {
@@ -30,11 +31,16 @@ class Lowering {
   };
 
   regex::ExprId value(ConjId conj);
-  regex::ExprId scalars(const Shapes& shapes, const json::Value& schema);
+  regex::ExprId composite(ConjId conj);
+  regex::ExprId scalars(const Shapes& shapes);
   regex::ExprId array(const Array& array, const json::Value& schema);
   regex::ExprId counted_array(const Array& array, const json::Value& schema);
-  regex::ExprId unique_array(const Array& array, const json::Value& schema);
   std::vector<Choice> choices(const Array& array, uint32_t position, const std::vector<uint32_t>& counts);
+
+  // unique_lowering.cpp
+  regex::ExprId unique_array(const Array& array, const json::Value& schema);
+  regex::ExprId remembering_array(const Array& array, const json::Value& schema);
+  regex::ExprId plain_item(ConjId conj);
   bool list_values(ConjId conj, std::vector<Text>& out);
 
   // object_lowering.cpp
@@ -55,7 +61,7 @@ class Lowering {
   regex::Exprs& exprs_;
   StringLanguages& strings_;
   regex::ExprId space_, comma_, colon_;  // with optional white space
-  std::vector<regex::ExprId> known_;     // (conjunctions,) UNKNOWN if never asked for
+  std::vector<regex::ExprId> known_, known_composite_;  // (conjunctions,) UNKNOWN if never asked for
   std::vector<Rule> to_do_;
 };
 

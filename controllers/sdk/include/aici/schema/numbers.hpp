@@ -36,7 +36,10 @@ bool intersect(const Numbers& x, const Numbers& y, Numbers& both);
 std::vector<Numbers> complement(const Numbers& numbers);
 
 // Integers are written without fraction and exponent; other numbers have an exponent only if nothing bounds them. A
-// minus sign comes only if a number below zero is allowed. nullopt: multiples beyond our automata.
-std::optional<regex::ExprId> language(const Numbers& numbers, regex::Exprs& exprs);
+// minus sign comes only if a number below zero is allowed. Numbers without bounds stay below 10^308: a double holds them.
+regex::ExprId language(const Numbers& numbers, regex::Exprs& exprs);
+
+// Every number in one spelling: no exponent, no zero at the end of a fraction, no -0.
+regex::ExprId plain_numbers(regex::Exprs& exprs);
 
 }  // namespace aici::schema

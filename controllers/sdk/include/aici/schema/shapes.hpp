@@ -21,12 +21,24 @@ struct Contains {
   uint32_t from, min, max;
 };
 
+// What keywords have evaluated so far, for unevaluatedItems and unevaluatedProperties: the first `len` items and all
+// items that are one of `values`; and the keys in `names` and in the language `keys`.
+struct EvaluatedItems {
+  uint32_t len = 0;
+  std::vector<ConjId> values{};
+};
+struct EvaluatedKeys {
+  std::vector<std::string_view> names{};
+  regex::ExprId keys = regex::NOTHING;
+};
+
 struct Array {
   std::vector<ConjId> prefix{};  // item i is prefix[i], further items are `rest`
   ConjId rest = ANYTHING;
   uint32_t min = 0, max = regex::UNBOUNDED;
   std::vector<Contains> contains{};
   const json::Value* unique = nullptr;  // the schema that requires different items
+  EvaluatedItems evaluated{};
 
   ConjId item(size_t index) const { return index < prefix.size() ? prefix[index] : rest; }
 };
@@ -51,6 +63,7 @@ struct Object {
   std::vector<Region> regions{};
   uint32_t min = 0, max = regex::UNBOUNDED;  // keys
   std::vector<Region> some{};                // for each: at least one key, named or not, is such a key, with such a value
+  EvaluatedKeys evaluated{};
 };
 
 struct Shapes {

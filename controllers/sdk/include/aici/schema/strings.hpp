@@ -33,11 +33,14 @@ class StringLanguages {
   regex::ExprId quoted_list(const std::vector<std::string_view>& texts);
   regex::ExprId language(const Strings& strings);  // with the quotes
   regex::ExprId content(const Strings& strings);   // between the quotes, in all spellings
+  regex::ExprId plain_language(const Strings& strings);  // with the quotes, in the spelling of keys and listed values
 
   bool matches(regex::ExprId language, std::string_view text);
   bool has(const Strings& strings, std::string_view text);  // values not considered
 
  private:
+  regex::ExprId plain_character();
+
   regex::Exprs& exprs_;
   regex::ExprId character_, any_;
 };
