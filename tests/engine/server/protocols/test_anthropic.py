@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from aici_engine.events import FinishReason
 from aici_engine.server.api.app import create_app
 from aici_engine.server.link import wire
-from aici_engine.server.protocols.anthropic.response import Ending, streamed
+from aici_engine.server.protocols.anthropic.response import MessageEnding, streamed
 from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
 from aici_engine.server.protocols.chat.turn import Delta, Text
 from aici_engine.server.service.admission import Principal
@@ -502,7 +502,7 @@ def test_a_stream_that_is_left_ends_its_sequence() -> None:
             closed = True
 
     async def leave() -> None:
-        events = streamed(turn(), {}, Ending(max_tokens=5))
+        events = streamed(turn(), {}, MessageEnding(max_tokens=5))
         await anext(events)
         await events.aclose()
         assert closed

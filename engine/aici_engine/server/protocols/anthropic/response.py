@@ -34,14 +34,14 @@ def opening(model: str, input_tokens: int) -> Json:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class MessageEnding:
     """What the end of a response says beside the turn's own end: the token limit of the request, and warnings."""
 
     max_tokens: int
     warnings: Sequence[str] = ()
 
 
-async def whole(turn: AsyncGenerator[Delta, None], message: Json, ending: Ending) -> Json:
+async def whole(turn: AsyncGenerator[Delta, None], message: Json, ending: MessageEnding) -> Json:
     """Run a turn and return the whole message, for orjson. The text has no tokens that a controller removed.
 
     If the token limit cut a tool call short, the call's input is empty: half a value would be wrong.
@@ -59,7 +59,9 @@ async def whole(turn: AsyncGenerator[Delta, None], message: Json, ending: Ending
     return message | {"content": content, **end["delta"], **more}
 
 
-async def streamed(turn: AsyncGenerator[Delta, None], message: Json, ending: Ending) -> AsyncGenerator[bytes, None]:
+async def streamed(
+    turn: AsyncGenerator[Delta, None], message: Json, ending: MessageEnding
+) -> AsyncGenerator[bytes, None]:
     """Yield a turn's events. A failure before the first delta is raised and gets an HTTP status; a later failure is an
     `error` event."""
     index, kind = -1, ""
@@ -114,7 +116,7 @@ def _tool_use(call_id: str, name: str) -> Json:
 _REASONS = {"end": "end_turn", "stop": "stop_sequence", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-def _end(end: TurnEnd, ending: Ending) -> Json:
+def _end(end: TurnEnd, ending: MessageEnding) -> Json:
     reason = _REASONS[end.reason]
     if end.reason == "length" and end.usage.output < ending.max_tokens:
         reason = "model_context_window_exceeded"

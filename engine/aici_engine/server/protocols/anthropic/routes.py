@@ -16,7 +16,7 @@ from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import ANTHROPIC
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.anthropic.conversation import choice_of, prompt_of, tools_of
-from aici_engine.server.protocols.anthropic.response import Ending, opening, streamed, whole
+from aici_engine.server.protocols.anthropic.response import MessageEnding, opening, streamed, whole
 from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
 from aici_engine.server.protocols.chat.turn import Delta, TurnRequest, call_of_tools, run_turn
 from aici_engine.server.protocols.constraint_fields import controller_call
@@ -38,7 +38,7 @@ def router(service: Service) -> APIRouter:
         deltas = _admitted(service, principal, turn)
         message = opening(service.name, len(turn.prompt))
         headers = warning_headers(turn.warnings)
-        ending = Ending(max_tokens=body.max_tokens, warnings=turn.warnings)
+        ending = MessageEnding(max_tokens=body.max_tokens, warnings=turn.warnings)
         if body.stream:
             return await sse.respond(request, streamed(deltas, message, ending), headers)
         answer = await sse.unless_gone(request, whole(deltas, message, ending))
