@@ -3,6 +3,7 @@
 #include "aici/regex/parser.hpp"
 #include "aici/schema/evaluator.hpp"
 #include "aici/schema/spelling.hpp"
+#include "aici/schema/type_names.hpp"
 
 // A schema's own keywords, type by type; schema_applicators.cpp has the keywords that apply other schemas to the same
 // value.
@@ -59,9 +60,13 @@ uint32_t Evaluator::type_mask(const Value& schema) {
   if (!type) return All;
   uint32_t mask = 0;
   auto add = [&](const Value& name) {
-    for (uint32_t i = 0; i < std::size(TYPES); i++)
-      if (name.is(Kind::String) && name.text.view() == TYPES[i]) return mask |= 1u << i, true;
-    return false;
+    Words usual = name.is(Kind::String) ? usual_type_name(name.text) : "";
+    if (usual.empty()) return false;
+    auto place = std::ranges::find(TYPES, usual);
+    if (usual != name.text.view() || place == std::end(TYPES))
+      not_enforced(schema, "type", Text("no type of JSON Schema: ") << name.text << " is read as " << usual << (usual == "any" ? " type" : ""));
+    mask |= place == std::end(TYPES) ? static_cast<uint32_t>(All) : 1u << (place - std::begin(TYPES));
+    return true;
   };
   bool known = type->is(Kind::Array) ? !type->items.empty() && std::ranges::all_of(type->items, add) : add(*type);
   if (!known) refuse(schema, "type", "must be null, boolean, integer, number, string, array or object, or a list of these");
@@ -214,11 +219,19 @@ void Evaluator::add_contains(const Value& schema, Array& array) {
   if (min > 0 || max != UNBOUNDED) array.contains.push_back({conj_of(*contains), 0, min, max});
 }
 
+// As draft 3 says of a property, and many authors of tools since.
+bool Evaluator::says_required(const Value& property) {
+  const Value* flag = property.find("required");
+  if (!flag || !flag->is(Kind::True)) return false;
+  not_enforced(property, "required", "true is of draft 3: read as if the object's list `required` named the property");
+  return true;
+}
+
 Object Evaluator::own_object(const Value& schema) {
   Object object;
   if (const Value* named = map(schema, "properties"))
     for (size_t i = 0; i < named->items.size(); i++)
-      object.properties.push_back({named->keys[i].view(), conj_of(named->items[i]), false, true});
+      object.properties.push_back({named->keys[i].view(), conj_of(named->items[i]), says_required(named->items[i]), true});
   ExprId rest = strings_.any();
   if (const Value* patterns = map(schema, "patternProperties"))
     for (size_t i = 0; i < patterns->items.size(); i++) {
@@ -230,7 +243,9 @@ Object Evaluator::own_object(const Value& schema) {
     }
   const Value* additional = schema.find("additionalProperties");
   if (rest != regex::NOTHING) object.regions.push_back({rest, additional ? conj_of(*additional) : ANYTHING});
-  if (const Value* required = list(schema, "required"))
+  const Value* required = schema.find("required");
+  // In the schema of a property, draft 3 has true or false here: see says_required.
+  if (required && !required->is_boolean() && list(schema, "required"))
     for (const Value& name : required->items) {
       if (!name.is(Kind::String)) {
         refuse(schema, "required", "must be a list of strings");

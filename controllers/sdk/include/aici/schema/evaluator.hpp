@@ -66,6 +66,7 @@ class Evaluator {
   Strings own_strings(const json::Value& schema, uint32_t types);
   Array own_array(const json::Value& schema);
   Object own_object(const json::Value& schema);
+  bool says_required(const json::Value& property);
   void add_contains(const json::Value& schema, Array& array);
   const Decimal* number(const json::Value& schema, std::string_view keyword, Decimal& out);
   uint32_t count(const json::Value& schema, std::string_view keyword, uint32_t absent);

@@ -1,0 +1,27 @@
+"""A process that asks one engine about schemas: `python -m tests.real_schemas.worker ENGINE`, JSON lines in and out."""
+
+import json
+import resource
+import sys
+
+from tests.real_schemas.engines import ENGINES, DeclinedError
+
+_MEMORY_MAX_BYTES = 12 << 30
+
+
+def _main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MAX_BYTES, _MEMORY_MAX_BYTES))
+    engine = ENGINES[sys.argv[1]]()
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            answer = {"accepted": engine.accepted(question["schema"], question["texts"])}
+        except DeclinedError as error:
+            answer = {"declined": str(error)}
+        print(json.dumps(answer), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    _main()
