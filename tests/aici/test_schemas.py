@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, NewType, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NewType, NotRequired, TypedDict, get_type_hints
 from uuid import UUID
 
 import jsonschema
@@ -15,9 +15,9 @@ import pytest
 from pydantic import BaseModel, Field, RootModel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from aici import UsageError
+from aici import UsageError, json_schema
 from aici.schemas import described
-from aici_controllers.schema_check import check_schema
+from aici_controllers.schema_check import SchemaKeywords, SchemaOptions, check_schema
 
 
 class Colour(enum.Enum):
@@ -199,3 +199,22 @@ def test_schemas_come_back_as_plain_json() -> None:
 def test_other_values_than_schemas_and_classes_are_refused(wrong: object) -> None:
     with pytest.raises(UsageError):
         described(wrong)
+
+
+def test_options_reach_the_guest_and_warnings_come_back() -> None:
+    assert json_schema({"type": "integer", "colour": 1}).warnings == ("not enforced: #/colour: unknown keyword",)
+    options = {"whitespace": "none", "lenient": True, "strict_schema": True, "objects": "open", "property_order": "any"}
+    assert json.loads(json_schema({"type": "integer"}, **options).argument) == {
+        **options,
+        "schema": {"type": "integer"},
+    }  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="unknown keyword"):
+        json_schema({"colour": 1}, strict_schema=True)
+    with pytest.raises(UsageError, match='"objects" is closed or open'):
+        json_schema({"type": "integer"}, objects="shut")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        json_schema({"type": "integer"}, lenint=True)  # type: ignore[call-overload]
+
+
+def test_the_keywords_are_the_fields_of_the_options() -> None:
+    assert get_type_hints(SchemaKeywords) == get_type_hints(SchemaOptions)

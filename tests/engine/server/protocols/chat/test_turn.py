@@ -182,6 +182,19 @@ def test_an_unsupported_schema_is_refused_before_any_text() -> None:
     assert engine.submitted == []
 
 
+def test_a_warning_names_its_tool_among_those_that_may_be_called() -> None:
+    odd = Tool("odd", "", {"properties": {"a": {"colour": 1}}, "shapes": {"arguments": {}}})
+    service, _ = fake_service()
+    for tools, choice in (((*TOOLS, odd), "auto"), ((odd,), "required"), ((*TOOLS, odd), Named("odd"))):
+        calls = asyncio.run(call_of_tools(service, tools, choice, SPACED))
+        request = TurnRequest(prompt=PROMPT, sampling=SamplingParams(), tools=tools, tool_choice=choice, calls=calls)
+        assert request.warnings == (
+            "tool odd: not enforced: #/shapes: unknown keyword",
+            "tool odd: not enforced: #/properties/a/colour: unknown keyword",
+        )
+    assert asyncio.run(call_of_tools(service, (odd,), "none", SPACED)) is None
+
+
 def test_removed_tokens_are_not_in_the_answer() -> None:
     def script(submit: wire.Submit) -> Iterable[wire.StreamOut]:
         for number, text in enumerate(("a", "b", "c")):
