@@ -7,6 +7,8 @@ namespace aici::schema {
 using regex::ExprId;
 using regex::NOTHING;
 
+constexpr size_t MAX_SPLIT = 8;  // properties of a complement
+
 // The conjunction for the value under `name`.
 ConjId Evaluator::value_of(const Object& object, std::string_view name) {
   for (const Property& property : object.properties)
@@ -102,10 +104,14 @@ std::vector<Object> Evaluator::complement(const Object& object) {
   auto add = [&]() -> Object& { return outside.emplace_back(any_object()); };
   auto num_required = std::ranges::count_if(object.properties, [](const Property& p) { return p.required; });
   if (object.min > static_cast<uint32_t>(num_required)) add().max = object.min - 1;
+  // Few properties: the alternatives exclude each other, so that products of complements stay small.
+  bool splits = object.properties.size() <= MAX_SPLIT;
+  Object before = any_object();
   for (const Property& property : object.properties) {
-    if (property.required) add().properties.push_back({property.name, NEVER});
+    if (property.required) outside.emplace_back(before).properties.push_back({property.name, NEVER});
     if (property.value != ANYTHING)
-      for (ConjId other : this->outside(property.value)) add().properties.push_back({property.name, other, true});
+      for (ConjId other : this->outside(property.value)) outside.emplace_back(before).properties.push_back({property.name, other, true});
+    if (splits && (property.required || property.value != ANYTHING)) before.properties.push_back({property.name, property.value, property.required});
   }
   bool open = object.regions.size() == 1 && object.regions[0].keys == strings_.any() && object.regions[0].value == ANYTHING;
   bool counted = object.max != regex::UNBOUNDED && !(object.regions.empty() && object.max >= object.properties.size());
