@@ -27,6 +27,7 @@ struct Lines {
     text = exprs.repeat(all.to_expr(exprs, encoding), 0, UNBOUNDED), end = newline.to_expr(exprs, encoding);
   }
   ExprId up_to_non_word(Encoding encoding) { return exprs.concat(text, word_characters().negated().to_expr(exprs, encoding)); }
+  ExprId from_non_word(Encoding encoding) { return exprs.concat(word_characters().negated().to_expr(exprs, encoding), text); }
   ExprId up_to_end() { return exprs.concat(text, end); }
   ExprId from_end() { return exprs.concat(end, text); }
 
@@ -62,6 +63,7 @@ Anchored Anchored::concat(Exprs& exprs, Encoding encoding, const Anchored& first
       if (inner_begin == Begin::Line) lefts[1] = {exprs.both(first.exprs_[i], Lines(exprs, encoding).up_to_end()), begin};
       Ways<End> rights{Way<End>{second.exprs_[j], end}};
       if (inner_end != End::Anywhere) rights[0] = {only_empty(exprs, second.exprs_[j]), std::max(end, inner_end)};
+      if (inner_end == End::NonWord) rights[1] = {exprs.both(second.exprs_[j], Lines(exprs, encoding).from_non_word(encoding)), end};
       if (inner_end == End::Line) rights[1] = {exprs.both(second.exprs_[j], Lines(exprs, encoding).from_end()), end};
       if (inner_end == End::LastLine) rights[1] = {exprs.both(second.exprs_[j], Lines(exprs, encoding).end), End::Text};
       for (auto [left, new_begin] : lefts)
@@ -90,6 +92,7 @@ bool Anchored::asserts_begin() const {
 }
 
 bool Anchored::is_end_of_text(End end) const {
+  if (is_nothing()) return false;
   for (size_t i = 0; i < exprs_.size(); i++)
     if (exprs_[i] != NOTHING && (exprs_[i] != EMPTY || i >= ENDS || std::max(static_cast<End>(i), end) != End::Text)) return false;
   return true;
@@ -97,7 +100,7 @@ bool Anchored::is_end_of_text(End end) const {
 
 Anchored Anchored::up_to_end(Exprs& exprs, Encoding encoding, End end) const {
   Lines lines(exprs, encoding);
-  ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
+  ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_non_word(encoding)}), exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
   Anchored result;
   for (size_t i = 0; i < exprs_.size(); i++) {
     ExprId& place = result.at(static_cast<Begin>(i / ENDS), End::Text);
@@ -106,10 +109,22 @@ Anchored Anchored::up_to_end(Exprs& exprs, Encoding encoding, End end) const {
   return result;
 }
 
-Anchored Anchored::within(Exprs& exprs, ExprId texts) const {
+Anchored Anchored::within(Exprs& exprs, ExprId texts, ExprId at_start) const {
   Anchored result;
   for (size_t i = 0; i < exprs_.size(); i++)
-    if (exprs_[i] != NOTHING) result.exprs_[i] = exprs.both(exprs_[i], texts);
+    if (exprs_[i] != NOTHING) result.exprs_[i] = exprs.both(exprs_[i], static_cast<Begin>(i / ENDS) == Begin::Text ? at_start : texts);
+  return result;
+}
+
+Anchored Anchored::at_start() const {
+  Anchored result;
+  std::copy(exprs_.end() - ENDS, exprs_.end(), result.exprs_.end() - ENDS);
+  return result;
+}
+
+Anchored Anchored::elsewhere() const {
+  Anchored result = *this;
+  std::fill(result.exprs_.end() - ENDS, result.exprs_.end(), NOTHING);
   return result;
 }
 
@@ -120,7 +135,7 @@ ExprId Anchored::whole(Exprs& exprs) const {
 ExprId Anchored::anywhere(Exprs& exprs, Encoding encoding) const {
   Lines lines(exprs, encoding);
   ExprId before[] = {lines.text, exprs.alt({EMPTY, lines.up_to_non_word(encoding)}), exprs.alt({EMPTY, lines.up_to_end()}), EMPTY};
-  ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
+  ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_non_word(encoding)}), exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
   std::vector<ExprId> ways;
   for (size_t i = 0; i < exprs_.size(); i++)
     ways.push_back(exprs.concat(before[i / ENDS], exprs.concat(exprs_[i], after[i % ENDS])));

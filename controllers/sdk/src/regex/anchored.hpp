@@ -10,8 +10,8 @@
 namespace aici::regex {
 
 // In ascending strength: each assertion holds wherever the next one holds.
-enum class Begin : uint8_t { Anywhere, NonWord, Line, Text };  // NonWord: after no word character
-enum class End : uint8_t { Anywhere, Line, LastLine, Text };  // LastLine: before \n at the end of the text, or there
+enum class Begin : uint8_t { Anywhere, NonWord, Line, Text };  // NonWord: no word character is beside
+enum class End : uint8_t { Anywhere, NonWord, Line, LastLine, Text };  // LastLine: before \n at the end of the text, or there
 
 class Anchored {
  public:
@@ -23,6 +23,7 @@ class Anchored {
     return empty;
   }
 
+  bool operator==(const Anchored&) const = default;
   bool is_nothing() const;
   bool asserts() const;                       // anything at all
   ExprId plain() const { return exprs_[0]; }  // parts without assertions
@@ -33,8 +34,11 @@ class Anchored {
   // The part for texts that begin with each assertion, and everything that may follow, up to the end of the text. `end`
   // holds at the end of the part.
   Anchored up_to_end(Exprs& exprs, Encoding encoding, End end) const;
-  // Each part, which reaches the end of the text, without the texts that are not in `texts`.
-  Anchored within(Exprs& exprs, ExprId texts) const;
+  // Each part without the texts that are not in `texts`; for parts at the start of the text, not in `at_start`.
+  Anchored within(Exprs& exprs, ExprId texts, ExprId at_start) const;
+  // The parts that begin at the start of the text, and the others.
+  Anchored at_start() const;
+  Anchored elsewhere() const;
   bool asserts_begin() const;
   bool is_end_of_text(End end) const;  // matches nothing but the end of the text, if `end` holds at its end
 
@@ -44,7 +48,7 @@ class Anchored {
   ExprId anywhere(Exprs& exprs, Encoding encoding) const;
 
  private:
-  static constexpr size_t BEGINS = 4, ENDS = 4;
+  static constexpr size_t BEGINS = 4, ENDS = 5;
   ExprId& at(Begin begin, End end) { return exprs_[static_cast<size_t>(begin) * ENDS + static_cast<size_t>(end)]; }
 
   std::array<ExprId, BEGINS * ENDS> exprs_{};  // NOTHING

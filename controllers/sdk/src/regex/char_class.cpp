@@ -70,10 +70,15 @@ ExprId Parser::char_class() {
       low.set ? sets.add(*low.set) : characters.add(low.code_point, low.code_point);
       continue;
     }
-    if (peek(1) == '-') return refuse(at_, "set operations are not supported: write \\- for the character");
+    if (peek(1) == '-' && !ecma()) return refuse(at_, "set operations are not supported: write \\- for the character");
     at_++;
     Item high = class_item(start);
     if (problem_) return NOTHING;
+    if (ecma() && (low.set || high.set)) {  // [\w-.]: three members
+      for (Item* item : {&low, &high}) item->set ? sets.add(*item->set) : characters.add(item->code_point, item->code_point);
+      characters.add('-', '-');
+      continue;
+    }
     if (low.set || high.set) return refuse(item_start, "a class such as \\d cannot be an end of a range");
     if (low.code_point > high.code_point) return refuse(item_start, "the range is reversed");
     characters.add(low.code_point, high.code_point);
@@ -90,7 +95,7 @@ Parser::Item Parser::class_item(size_t start) {
   if (c == '\\') return escape(true);
   if (c == '[' && (peek(1) == ':' || peek(1) == '.' || peek(1) == '='))
     return refuse(at_, "POSIX classes are not supported: write \\[ for the character"), Item{};
-  if (c == peek(1) && (c == '-' || c == '&' || c == '~' || c == '|'))
+  if (!ecma() && c == peek(1) && (c == '-' || c == '&' || c == '~' || c == '|'))
     return refuse(at_, "set operations are not supported: put \\ before the character"), Item{};
   at_++;
   return {c};

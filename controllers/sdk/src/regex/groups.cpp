@@ -31,6 +31,7 @@ Anchored Parser::group() {
   } else if (at_flags()) {
     at_ += 2;
     flags = flag_letters(start);
+    if (ecma() && !problem_ && accept(')')) return flags_ = flags, EMPTY;  // up to the end of the group, as many dialects have it
     if (peek() == ')') return refuse(start, "flags for the whole pattern belong at its start: write (?i:...) for a part");
     if (!problem_ && !accept(':')) return refuse(start, "missing ':' after these flags");
   } else if (!accept("(?:")) {

@@ -1,4 +1,4 @@
-// Look-ahead as intersection: in (?=L)R and (?!L)R the text from here to its end is in R, and in L or not.
+// Look-around as intersection: in (?=L)R and (?!L)R the text from here to its end is in R, and in L or not.
 #include "parser_state.hpp"
 
 namespace aici::regex {
@@ -12,8 +12,15 @@ std::optional<Parser::Quantified> Parser::look_ahead() {
   } else if (looking_at("(?!") || looking_at("(?=")) {
     look.look = looking_at("(?!") ? Quantified::Look::NotAhead : Quantified::Look::Ahead;
     at_ += 3;
+    look_depth_++;
     look.expr = group_body(start, flags_);
-    if (!problem_ && look.expr.asserts_begin()) refuse(start, "a look-ahead that begins with ^ is not supported");
+    look_depth_--;
+  } else if (looking_at("(?<!") || looking_at("(?<=")) {
+    look.look = looking_at("(?<!") ? Quantified::Look::NotBehind : Quantified::Look::Behind;
+    at_ += 4;
+    look_depth_++;
+    look.expr = group_body(start, flags_);
+    look_depth_--;
   } else {
     return std::nullopt;
   }
@@ -28,7 +35,7 @@ std::optional<Parser::Quantified> Parser::look_inside() {
   if (!ecma() || (!looking_at("((?!") && !looking_at("(?:(?!"))) return std::nullopt;
   at_ += looking_at("(?:") ? 3 : 1;
   std::optional<Quantified> look = look_ahead();
-  bool is_single = !problem_ && !done() && peek() != '(' && peek() != '|' && peek() != ')' && peek() != '^' && peek() != '$';
+  bool is_single = !problem_ && look && !is_one_character(look->expr.plain()) && !done() && peek() != '(' && peek() != '|' && peek() != ')' && peek() != '^' && peek() != '$';
   if (is_single) {
     Anchored character = atom();
     uint32_t min = 1, max = 1;
@@ -47,6 +54,7 @@ std::optional<Parser::Quantified> Parser::look_inside() {
 // The assertion about the end of the sequence that ends here, if nothing but the end of groups and $ follows. Other
 // alternatives of the groups do not count.
 std::optional<End> Parser::end_of_pattern() const {
+  if (look_depth_ > 0) return std::nullopt;
   End end = End::Anywhere;
   bool in_alternative = false;
   size_t depth = 0;  // of groups in other alternatives
@@ -80,30 +88,89 @@ ExprId Parser::any_text() {
   return exprs_.repeat(any_of(all), 0, UNBOUNDED);
 }
 
+// Whether every text of `e` begins with a text of `e` of one character.
+bool Parser::is_one_character(ExprId e) {
+  CodePoints all;
+  all.add(0, MAX_CODE_POINT);
+  ExprId first = exprs_.concat(exprs_.both(e, any_of(all)), any_text());
+  return e != NOTHING && exprs_.both(exprs_.concat(e, any_text()), exprs_.complement(first)) == NOTHING;
+}
+
+// ^, perhaps with assertions behind.
+bool Parser::is_at_start(std::span<const Quantified> before) const {
+  if (before.empty() || before[0].expr != Anchored::assertion(Begin::Text, End::Anywhere)) return false;
+  for (const Quantified& part : before.subspan(1))
+    if (part.look != Quantified::Look::Ahead && part.look != Quantified::Look::NotAhead) return false;
+  return true;
+}
+
+// Join the parts before a look-behind, back to ^ or to another assertion, into one part that ends with a text of the
+// assertion, or does not. Returns the number of this part.
+size_t Parser::look_behind(std::vector<Quantified>& parts, size_t at) {
+  Quantified look = parts[at];
+  size_t from = at;
+  while (from > 0 && parts[from - 1].look == Quantified::Look::None && parts[from - 1].expr != Anchored::assertion(Begin::Text, End::Anywhere)) from--;
+  Anchored before = EMPTY;
+  for (size_t i = at; i-- > from;) before = Anchored::concat(exprs_, options_.encoding, parts[i].expr, before);
+  CodePoints all;
+  all.add(0, MAX_CODE_POINT);
+  ExprId plain = look.expr.plain(), ending = exprs_.concat(any_text(), plain);
+  bool is_short = plain != NOTHING && exprs_.both(plain, exprs_.complement(any_of(all))) == NOTHING && !exprs_.nullable(before.whole(exprs_));
+  if (look.expr.asserts() || (!is_short && !is_at_start({parts.data(), from}))) {
+    refuse(*last_look_, "a look-behind is supported behind parts that begin with ^, and for one character behind others");
+    return at;
+  }
+  ExprId texts = look.look == Quantified::Look::Behind ? ending : exprs_.complement(ending);
+  parts[from] = {before.within(exprs_, texts, texts)};
+  parts.erase(parts.begin() + static_cast<ptrdiff_t>(from) + 1, parts.begin() + static_cast<ptrdiff_t>(at) + 1);
+  return from;
+}
+
 // `rest` behind an assertion, which stands behind `before`.
-Anchored Parser::looking(const Quantified& look, const Anchored& before, const Anchored& rest) {
-  using Look = Quantified::Look;
-  ExprId not_expr = NOTHING, texts = exprs_.all();
-  if (look.look == Look::Boundary) {
-    ExprId word = any_of(named_set('w')), other = any_of(named_set('w').negated());
-    ExprId all = rest.whole(exprs_), last = before.whole(exprs_);
-    auto none = [&](ExprId e, ExprId wrong) { return e != NOTHING && exprs_.both(e, exprs_.alt({EMPTY, wrong})) == NOTHING; };
-    if (none(all, exprs_.concat(other, any_text())))
-      return Anchored::concat(exprs_, options_.encoding, Anchored::assertion(Begin::NonWord, End::Anywhere), rest);
-    if (!none(last, exprs_.concat(any_text(), other))) return refuse(*last_look_, "\\b is supported before or behind a word character only");
-    not_expr = up_to_end(word);
+Anchored Parser::looking(const Quantified& look, std::span<const Quantified> before, const Anchored& rest) {
+  if (look.look == Quantified::Look::Boundary) return at_boundary(before.empty() || before.back().look != Quantified::Look::None ? Anchored() : before.back().expr, rest);
+  bool negative = look.look != Quantified::Look::Ahead;
+  auto allowed = [&](ExprId texts) { return negative ? exprs_.complement(texts) : texts; };
+  // One character decides: the rest of the sequence itself has the character.
+  ExprId plain = look.expr.plain();
+  bool is_ahead = look.look != Quantified::Look::NotInside && !look.expr.asserts();
+  if (is_ahead && !exprs_.nullable(rest.whole(exprs_)) && is_one_character(plain)) {
+    ExprId texts = allowed(exprs_.concat(plain, any_text()));
+    return rest.within(exprs_, texts, texts);
   }
   std::optional<End> end = end_of_pattern();
   if (!end) return refuse(*last_look_, "this assertion stands in a group, and more than ) and $ follows the group: not supported");
-  if (look.look == Look::Ahead) texts = up_to_end(look.expr);
-  if (look.look == Look::NotAhead) not_expr = up_to_end(look.expr);
-  if (look.look == Look::NotInside) {
+  if (look.look == Quantified::Look::NotInside) {
     ExprId inside = up_to_end(look.inside);
-    if (!rest.is_end_of_text(*end) || exprs_.nullable(inside)) return refuse(*last_look_, "a look-ahead in a repetition is supported before the $ at the end only");
-    return look.expr.up_to_end(exprs_, options_.encoding, End::Text).within(exprs_, exprs_.complement(exprs_.concat(any_text(), inside)));
+    if (!rest.is_end_of_text(*end) || exprs_.nullable(inside) || look.inside.asserts_begin())
+      return refuse(*last_look_, "a look-ahead in a repetition is supported before the $ at the end only");
+    ExprId texts = exprs_.complement(exprs_.concat(any_text(), inside));
+    return look.expr.up_to_end(exprs_, options_.encoding, End::Text).within(exprs_, texts, texts);
   }
-  if (not_expr != NOTHING) texts = exprs_.complement(not_expr);
-  return rest.up_to_end(exprs_, options_.encoding, *end).within(exprs_, texts);
+  // (?=^L) holds at the start of the text only.
+  ExprId everywhere = up_to_end(look.expr.elsewhere()), at_start = exprs_.alt({everywhere, up_to_end(look.expr.at_start())});
+  Anchored all = rest.up_to_end(exprs_, options_.encoding, *end);
+  if (at_start == everywhere) return all.within(exprs_, allowed(everywhere), allowed(everywhere));
+  if (all.elsewhere().is_nothing() || is_at_start(before)) return all.within(exprs_, allowed(at_start), allowed(at_start));
+  if (negative) return refuse(*last_look_, "(?!^...) is supported before ^ only");
+  Anchored from_start = Anchored::concat(exprs_, options_.encoding, Anchored::assertion(Begin::Text, End::Anywhere), all);
+  Anchored both[] = {all.within(exprs_, everywhere, everywhere), from_start.within(exprs_, at_start, at_start)};
+  return Anchored::alt(exprs_, both);
+}
+
+// \b where a word character is surely on one side: on the other side is none.
+Anchored Parser::at_boundary(const Anchored& before, const Anchored& rest) {
+  ExprId other = any_of(named_set('w').negated());
+  auto none = [&](const Anchored& part, ExprId wrong) {
+    ExprId whole = part.whole(exprs_);
+    return whole != NOTHING && exprs_.both(whole, exprs_.alt({EMPTY, wrong})) == NOTHING;
+  };
+  Anchored assertion = Anchored::assertion(Begin::NonWord, End::Anywhere);
+  if (!none(rest, exprs_.concat(other, any_text()))) {
+    if (!none(before, exprs_.concat(any_text(), other))) return refuse(*last_look_, "\\b is supported before or behind a word character only");
+    assertion = Anchored::assertion(Begin::Anywhere, End::NonWord);
+  }
+  return Anchored::concat(exprs_, options_.encoding, assertion, rest);
 }
 
 }  // namespace aici::regex

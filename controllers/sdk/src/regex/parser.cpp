@@ -37,11 +37,12 @@ Anchored Parser::sequence() {
     if (parts.empty() || !join(parts.back(), next)) parts.push_back(next);
   }
   if (problem_) return NOTHING;
+  for (size_t i = 0; i < parts.size(); i++)
+    if (parts[i].look == Quantified::Look::Behind || parts[i].look == Quantified::Look::NotBehind) i = look_behind(parts, i);
   Anchored expr = EMPTY;
-  for (size_t i = parts.size(); i-- > 0;) {
-    bool looks = parts[i].look != Quantified::Look::None;
-    expr = looks ? looking(parts[i], i ? parts[i - 1].expr : NOTHING, expr) : Anchored::concat(exprs_, options_.encoding, parts[i].expr, expr);
-  }
+  for (size_t i = parts.size(); i-- > 0;)
+    expr = parts[i].look != Quantified::Look::None ? looking(parts[i], {parts.data(), i}, expr)
+                                                    : Anchored::concat(exprs_, options_.encoding, parts[i].expr, expr);
   return expr;
 }
 
@@ -49,7 +50,7 @@ Anchored Parser::sequence() {
 bool Parser::join(Quantified& last, const Quantified& next) {
   constexpr uint32_t MOST = 1 << 30;
   bool is_counted = last.min != 1 || last.max != 1 || next.min != 1 || next.max != 1;
-  if (problem_ || last.look != next.look || last.body == NOTHING || last.body != next.body || !is_counted || last.min > MOST) return false;
+  if (problem_ || last.look != Quantified::Look::None || next.look != Quantified::Look::None || last.body == NOTHING || last.body != next.body || !is_counted || last.min > MOST) return false;
   if (last.max != UNBOUNDED && last.max > MOST) return false;
   bool is_bounded = last.max != UNBOUNDED && next.max != UNBOUNDED;
   last.min += next.min, last.max = is_bounded ? last.max + next.max : UNBOUNDED;
@@ -90,7 +91,7 @@ std::optional<Anchored> Parser::anchor() {
   // The $ of `re` also holds before a \n at the end of the text.
   End end = flags_.multi_line ? End::Line : ecma() ? End::Text : End::LastLine;
   if (accept('$')) return Anchored::assertion(Begin::Anywhere, end);
-  if (ecma()) return std::nullopt;
+  // ECMA-262 has no such anchors, but no other meaning of these escapes either.
   if (accept("\\A")) return Anchored::assertion(Begin::Text, End::Anywhere);
   if (accept("\\Z") || accept("\\z")) return Anchored::assertion(Begin::Anywhere, End::Text);
   return std::nullopt;

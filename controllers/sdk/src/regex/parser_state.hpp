@@ -1,6 +1,7 @@
 // The recursive-descent parser behind regex::parse. Once `problem` is set, results are meaningless and callers return.
 #pragma once
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "aici/regex/parser.hpp"
@@ -43,8 +44,8 @@ class Parser {
     ExprId body = NOTHING;
     uint32_t min = 1, max = 1;
     // Ahead, NotAhead: `expr` follows, or does not follow. NotInside: `expr` repeats a character and `inside` does not
-    // follow before any of them, as in ((?!inside).)*. Boundary: \b.
-    enum class Look : uint8_t { None, Ahead, NotAhead, NotInside, Boundary } look = Look::None;
+    // follow before any of them, as in ((?!inside).)*. Behind, NotBehind: `expr` ends here, or does not. Boundary: \b.
+    enum class Look : uint8_t { None, Ahead, NotAhead, NotInside, Behind, NotBehind, Boundary } look = Look::None;
     Anchored inside{};
   };
 
@@ -68,7 +69,11 @@ class Parser {
   std::optional<Quantified> look_ahead();
   std::optional<Quantified> look_inside();
   std::optional<End> end_of_pattern() const;
-  Anchored looking(const Quantified& look, const Anchored& before, const Anchored& rest);
+  Anchored at_boundary(const Anchored& before, const Anchored& rest);
+  Anchored looking(const Quantified& look, std::span<const Quantified> before, const Anchored& rest);
+  size_t look_behind(std::vector<Quantified>& parts, size_t at);
+  bool is_at_start(std::span<const Quantified> before) const;
+  bool is_one_character(ExprId e);
   ExprId up_to_end(const Anchored& part) { return part.up_to_end(exprs_, options_.encoding, End::Anywhere).whole(exprs_); }
   ExprId any_text();
 
@@ -113,7 +118,7 @@ class Parser {
   std::optional<Problem>& problem_;
   ParseOptions options_;
   Flags flags_;
-  int depth_ = 0;
+  int depth_ = 0, look_depth_ = 0;  // of groups, of look-around
   std::optional<size_t> last_anchor_, last_look_;
   std::vector<std::vector<uint32_t>> names_;  // of groups
   std::vector<KnownClass> known_classes_;
