@@ -14,6 +14,7 @@ from aici_controllers.schema_check import SchemaKeywords
 
 if TYPE_CHECKING:
     import aici
+    from aici_controllers.notations.tree import GrammarSyntax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class Flags:
 
     regex: str | None = None
     grammar: str | None = None
+    grammar_syntax: "GrammarSyntax | None" = None
     json_schema: str | None = None
     schema_options: SchemaKeywords = field(default_factory=SchemaKeywords)
     choice: Sequence[str] = ()
@@ -50,6 +52,8 @@ def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constrain
         raise UsageError(f"{' and '.join(given)} exclude each other: each is a constraint on the whole output")
     if flags.controller_arg is not None and flags.controller is None:
         raise UsageError("--controller-arg needs --controller", hint="name FILE.wasm or a shipped controller")
+    if flags.grammar_syntax is not None and flags.grammar is None:
+        raise UsageError("--grammar-syntax goes with --grammar")
     if flags.json_schema is None and flags.schema_options:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in flags.schema_options)
         raise UsageError(f"{options} without --json-schema", hint="give a schema, or leave it out")
@@ -77,7 +81,9 @@ def _built_in(flags: Flags) -> "aici.Constraint[Any]":
         return aici.regex(flags.regex)
     if flags.grammar is not None:
         name, text = read_grammar(flags.grammar)
-        return aici.grammar(text, name=name)
+        # A Lark file may import from the files beside it.
+        source = Path(name) if name.endswith(".lark") else text
+        return aici.grammar(source, name=name, syntax=flags.grammar_syntax)
     if flags.json_schema is not None:
         schema = schema_text(flags.json_schema, "--json-schema")
         return aici.json_schema(schema, **flags.schema_options)

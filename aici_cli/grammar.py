@@ -9,7 +9,8 @@ import typer
 
 from aici_base.errors import UsageError
 from aici_cli.files import read_text
-from aici_cli.output import print_json
+from aici_cli.output import print_json, say
+from aici_controllers.notations.tree import GrammarSyntax
 
 if TYPE_CHECKING:
     from aici_controllers.grammar_check import GrammarSummary, Verdict
@@ -21,23 +22,36 @@ MAX_INPUT_BYTES = 8 << 20
 _AROUND = 40
 
 Grammar = Annotated[
-    str, typer.Argument(metavar="FILE", help="A .y file, the name of a shipped grammar, or - for stdin.")
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="A file in Lark, GBNF or yacc's notation (.y), the name of a shipped grammar, or - for stdin.",
+    ),
+]
+Syntax = Annotated[
+    GrammarSyntax | None,
+    typer.Option(
+        "--grammar-syntax", help="The notation of the grammar (default: as the extension, or else the text, has it)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def check(file: Grammar, json: Json = False) -> None:
+def check(file: Grammar, syntax: Syntax = None, json: Json = False) -> None:
     """Report the errors and the size of a grammar; exit with 1 on errors."""
     from aici_controllers.grammar_check import check_grammar
+    from aici_controllers.notations.reading import beside
 
     name, text = read_grammar(file)
-    report = check_grammar(text)
+    report = check_grammar(text, name=name, syntax=syntax, load=beside(Path(name).parent))
     if json:
         print_json({"ok": report.ok} | asdict(report))
     else:
         for problem in report.problems:
             print(problem.show(name), file=sys.stderr)
+        if report.reading and not report.ok:
+            say(f" hint: {report.reading}; if not, give --grammar-syntax y, lark or gbnf")
         if report.summary:
             print(f"{name}: {_describe(report.summary)}")
     if not report.ok:
@@ -48,23 +62,44 @@ def check(file: Grammar, json: Json = False) -> None:
 def accepts(
     file: Grammar,
     input_: Annotated[str, typer.Argument(metavar="INPUT", help="A file, or - for stdin.")],
+    syntax: Syntax = None,
     json: Json = False,
 ) -> None:
     """Test whether a grammar accepts a text; if not, print position and expectation, and exit with 1."""
     from aici_controllers import grammar_check
+    from aici_controllers.notations.reading import beside
 
     if file == input_ == "-":
         raise UsageError("the grammar and the input cannot both be on stdin")
-    grammar = read_grammar(file)[1]
+    grammar_name, grammar = read_grammar(file)
     name = _name(input_)
     text = read_text(Path(input_), "the input", MAX_INPUT_BYTES, keep_bom=True)
-    verdict = grammar_check.accepts(grammar, text)
+    verdict = grammar_check.accepts(
+        grammar, text, name=grammar_name, syntax=syntax, load=beside(Path(grammar_name).parent)
+    )
     if json:
         print_json(asdict(verdict))
     else:
         print(f"{name}: accepted" if verdict.accepted else _refusal(name, text, verdict))
     if not verdict.accepted:
         raise typer.Exit(1)
+
+
+@app.command()
+def convert(
+    file: Grammar,
+    to: Annotated[GrammarSyntax, typer.Option("--to", help="The notation to write.")],
+    syntax: Syntax = None,
+) -> None:
+    """Write a grammar in another notation, to stdout."""
+    from aici_controllers.notations.convert import converted
+    from aici_controllers.notations.reading import beside
+
+    name, text = read_grammar(file)
+    done = converted(text, to, name=name, syntax=syntax, load=beside(Path(name).parent))
+    for note in done.notes:
+        say(f"note: {note}")
+    print(done.text, end="")
 
 
 @app.command(name="list")

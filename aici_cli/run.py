@@ -18,6 +18,7 @@ from aici_cli.report import report
 from aici_cli.sampling_flags import with_sampling_flags
 from aici_cli.schema_flags import with_schema_flags
 from aici_cli.script import script_from
+from aici_controllers.notations.tree import GrammarSyntax
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
@@ -45,7 +46,14 @@ def run(
     regex: Annotated[str | None, typer.Option(help="The whole output matches this regular expression.")] = None,
     grammar: Annotated[
         str | None,
-        typer.Option(help="The whole output is a sentence of this grammar: FILE.y, or a shipped grammar's name."),
+        typer.Option(
+            help="The whole output is a sentence of this grammar: a file in Lark, GBNF or yacc's notation (.y), or a"
+            " shipped grammar's name."
+        ),
+    ] = None,
+    grammar_syntax: Annotated[
+        GrammarSyntax | None,
+        typer.Option(help="The notation of the grammar (default: as the extension, or else the text, has it)."),
     ] = None,
     json_schema: Annotated[
         str | None, typer.Option(help="The whole output is JSON under this schema: a file, or the schema's text.")
@@ -81,6 +89,7 @@ def run(
     flags = Flags(
         regex=regex,
         grammar=grammar,
+        grammar_syntax=grammar_syntax,
         json_schema=json_schema,
         schema_options=schema_options,
         choice=tuple(choice),

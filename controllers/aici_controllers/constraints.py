@@ -12,6 +12,8 @@ from aici_base.errors import UsageError
 from aici_controllers.ask_guest import ask
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.grammar_check import check_grammar
+from aici_controllers.notations.lark_imports import Load, no_files
+from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.regex_check import check_regex
 from aici_controllers.schema_check import SchemaOptions, SchemaReport, check_schema, parse_report, schema_argument
 from aici_controllers.text_check import check_choices, check_substring
@@ -52,14 +54,28 @@ def _regex_hint(message: str) -> str:
     return ""
 
 
-def grammar(text: str, *, name: str = "grammar") -> Constraint:
-    """Return the constraint that the whole text is a sentence of the grammar. `name` stands in messages."""
+def grammar(
+    text: str, *, name: str = "grammar", syntax: GrammarSyntax | None = None, load: Load = no_files
+) -> Constraint:
+    """Return the constraint that the whole text is a sentence of the grammar: Lark, GBNF, or the notation of yacc.
+
+    `name` stands in messages. Its extension, or else the text, tells the notation, unless `syntax` does. `load` finds
+    what a Lark file imports from the files beside it.
+    """
     _check_size(text)
     _check_unicode(text, "grammar")
-    problems = check_grammar(text).problems
-    if errors := [problem.show(name) for problem in problems if problem.severity == "error"]:
-        raise UsageError("\n".join(errors), cli_hint="`aici grammar check` shows warnings too")
-    return Constraint("grammar", text, tuple(problem.show(name) for problem in problems))
+    report = check_grammar(text, name=name, syntax=syntax, load=load)
+    if errors := [problem.show(name) for problem in report.problems if problem.severity == "error"]:
+        reading = report.reading
+        raise UsageError(
+            "\n".join(errors),
+            hint=f"{reading}; if not, set grammar_syntax to y, lark or gbnf" if reading else "",
+            cli_hint=f"{reading}; if not, give --grammar-syntax y, lark or gbnf"
+            if reading
+            else "`aici grammar check` shows warnings too",
+            python_hint=f"{reading}; if not, give syntax= y, lark or gbnf" if reading else "",
+        )
+    return Constraint("grammar", report.guest_text, tuple(problem.show(name) for problem in report.problems))
 
 
 def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:

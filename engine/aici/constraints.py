@@ -14,6 +14,7 @@ from aici.errors import NotFoundError, UsageError, shown_type
 from aici_controllers import catalog, constraints
 from aici_controllers.constraints import Constraint as ShippedConstraint
 from aici_controllers.schema_check import SchemaKeywords
+from aici_controllers.notations.reading import beside
 from aici_runtime.modules.wasm_bytes import check_wasm
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ _GUESTS: Final[Mapping[Language, str]] = {
     "py": "pyctrl",
     "steps": "declctrl",
 }
+_GRAMMAR_FILES: Final = (".y", ".lark", ".gbnf", ".ebnf")
 MAX_WASM_BYTES: Final = 128 << 20
 MAX_TEXT_BYTES: Final = 4 << 20
 
@@ -85,21 +87,29 @@ def regex(pattern: str) -> Constraint[str]:
     return _shipped(constraints.regex(_text(pattern, "a pattern")), _same)
 
 
-def grammar(source: str | Path, *, name: str | None = None) -> Constraint[str]:
-    """Return the constraint that the whole text is a sentence of a grammar in the notation of yacc.
+def grammar(
+    source: str | Path, *, name: str | None = None, syntax: Literal["y", "lark", "gbnf"] | None = None
+) -> Constraint[str]:
+    """Return the constraint that the whole text is a sentence of a grammar in Lark, GBNF or the notation of yacc.
 
-    `source` is the grammar's text, a .y file (as a Path, or a string with `.y` at the end), or the name of a shipped
-    grammar. With `name`, the grammar's name in messages, `source` is always the text.
+    `source` is the grammar's text, a file (as a Path, or a string that ends in .y, .lark, .gbnf or .ebnf), or the name
+    of a shipped grammar. With `name`, the grammar's name in messages, `source` is always the text. The extension, or
+    else the text, tells the notation, unless `syntax` does.
 
     >>> llm.generate("A JSON list of numbers: ", aici.grammar("json"), max_tokens=8).text != ""
     True
     """
     if not isinstance(source, Path):
         _text(source, "a grammar")
-        if name is not None or not (source.isidentifier() or source.endswith(".y")):
-            return _shipped(constraints.grammar(source, name=name or "grammar"), _same)
+        if name is not None or not (source.isidentifier() or source.endswith(_GRAMMAR_FILES)):
+            return _shipped(constraints.grammar(source, name=name or "grammar", syntax=syntax), _same)
         source = catalog.grammar_path(source) if source.isidentifier() else Path(source)
-    return _shipped(constraints.grammar(_read(source, "the grammar"), name=name or str(source)), _same)
+    return _shipped(
+        constraints.grammar(
+            _read(source, "the grammar"), name=name or str(source), syntax=syntax, load=beside(source.parent)
+        ),
+        _same,
+    )
 
 
 @overload

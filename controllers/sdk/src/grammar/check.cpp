@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aici/grammar/reader.hpp"
+#include "aici/grammar/scannerless.hpp"
 #include "aici/grammar/tables.hpp"
 #include "aici/json.hpp"
 #include "lexical.hpp"
@@ -57,9 +58,11 @@ Text check_answer(std::string_view grammar_text) {
   Text about("null");
   if (grammar) {
     about = counts(*grammar);
-    LrTable table = build_table(*grammar, problems);
+    LrTable table;
+    if (grammar->scannerless) build_scannerless(*grammar, problems);
+    else table = build_table(*grammar, problems);
     about << facts(table);
-    if (!has_errors(problems)) {
+    if (!grammar->scannerless && !has_errors(problems)) {
       std::optional<LrTable> canonical = build_canonical_table(*grammar, MAX_CANONICAL_STATES);
       if (canonical) canonical->general = table.general;
       check_lexical(*grammar, canonical ? *canonical : table, problems);

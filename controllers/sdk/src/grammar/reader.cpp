@@ -64,6 +64,7 @@ class Resolver {
     grammar_.contextual = written_.contextual || written_.ambiguous;
     grammar_.general = written_.general || written_.ambiguous;
     grammar_.expected_conflicts = written_.expected_conflicts;
+    grammar_.scannerless = written_.scannerless;
     grammar_.terminals.push_back({});
     grammar_.terminals[END].name = Text("end of input");
     add_start();
@@ -295,6 +296,7 @@ class Resolver {
 
   void add_lexical(const WrittenRule& rule) {
     if (entry(rule.name).rule != &rule) return;
+    if (grammar_.scannerless) error(rule.name.place, "a scannerless grammar has no ", rule.name.text, ": nothing is skipped, no lexer reads ahead");
     for (const WrittenAlternative& alternative : rule.alternatives) {
       bool single = alternative.symbols.size() == 1 && (alternative.symbols[0].quoted || entry(alternative.symbols[0]).declared);
       if (!single || alternative.prec) {

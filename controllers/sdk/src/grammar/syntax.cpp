@@ -69,7 +69,7 @@ class SyntaxParser {
       if (out_.start) return add_error(problems_, name.place, "%start stands here a second time");
       out_.start = list[0];
     } else if (name.text == "%option") {
-      if (list.empty()) add_error(problems_, name.place, "%option names an option: contextual, caseless or ambiguous");
+      if (list.empty()) add_error(problems_, name.place, "%option names an option: contextual, caseless, ambiguous or scannerless");
       for (const Word& option : list) {
         if (option.text == "contextual" && !option.quoted) {
           out_.contextual = true;
@@ -77,9 +77,11 @@ class SyntaxParser {
           out_.caseless = true;
         } else if (option.text == "ambiguous" && !option.quoted) {
           out_.ambiguous = true;
+        } else if (option.text == "scannerless" && !option.quoted) {
+          out_.scannerless = true;
         } else {
           Text message("unknown option ");
-          add_error(problems_, option.place, message << option.text << ": there are contextual, caseless and ambiguous");
+          add_error(problems_, option.place, message << option.text << ": there are contextual, caseless, ambiguous and scannerless");
         }
       }
     } else if (name.text == "%glr-parser" || name.text == "%glr_parser") {

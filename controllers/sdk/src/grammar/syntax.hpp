@@ -38,7 +38,7 @@ struct WrittenGrammar {
   std::vector<Alias> aliases{};
   std::vector<Level> levels{};  // loosest first
   std::vector<std::vector<Word>> preferences{};  // %prefer, the least first
-  bool contextual = false, caseless = false, ambiguous = false;
+  bool contextual = false, caseless = false, ambiguous = false, scannerless = false;
   bool general = false;  // %glr-parser
   uint32_t expected_conflicts = 0;  // %expect
   std::vector<WrittenRule> rules{};

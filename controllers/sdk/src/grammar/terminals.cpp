@@ -38,7 +38,7 @@ Terminal make_terminal(std::string_view quoted, Place place, Precedence preceden
 
 regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs) {
   std::optional<regex::Problem> problem;
-  if (terminal.kind == Terminal::Kind::Regex) return regex::parse(terminal.text, exprs, problem);
+  if (terminal.kind == Terminal::Kind::Regex) return regex::parse(terminal.text, exprs, problem, {.set_operators = true});
   std::string_view text = terminal.text;
   regex::ExprId expr = regex::EMPTY;
   for (size_t i = text.size(); i-- > 0;) {
@@ -55,7 +55,7 @@ void check_terminals(const Grammar& grammar, std::vector<Problem>& problems) {
   for (const Terminal& terminal : grammar.terminals) {
     if (terminal.kind != Terminal::Kind::Regex) continue;
     std::optional<regex::Problem> bad;
-    regex::ExprId expr = regex::parse(terminal.text, exprs, bad);
+    regex::ExprId expr = regex::parse(terminal.text, exprs, bad, {.set_operators = true});
     Text message;
     Place place = terminal.place;
     if (bad) {
@@ -63,7 +63,7 @@ void check_terminals(const Grammar& grammar, std::vector<Problem>& problems) {
       message << "in the regex /" << terminal.text << "/: " << bad->message;
     } else if (expr == regex::NOTHING) {
       message << "the regex /" << terminal.text << "/ matches nothing";
-    } else if (exprs.nullable(expr) && !terminal.skip) {
+    } else if (exprs.nullable(expr) && !terminal.skip && !grammar.scannerless) {
       message << "the regex /" << terminal.text << "/ matches the empty string: only SKIP may; make it match something, and "
               << "put %empty where it may be absent";
     } else {

@@ -82,6 +82,10 @@ ExprId Exprs::concat(ExprId first, ExprId second) {
   for (; nodes_[first].kind == Kind::Concat; first = nodes_[first].b) parts.push_back(nodes_[first].a);
   parts.push_back(first);
   for (size_t i = parts.size(); i-- > 0;) {
+    // x* x* is x*: else ambiguous rules such as e: e "+" e would stack up one for each part of the text.
+    const Node& part = nodes_[parts[i]];
+    bool is_star = part.kind == Kind::Repeat && part.b == 0 && part.c == UNBOUNDED;
+    if (is_star && (parts[i] == second || (nodes_[second].kind == Kind::Concat && nodes_[second].a == parts[i]))) continue;
     bool has_rules = nodes_[parts[i]].has_rules || nodes_[second].has_rules;
     second = add({Kind::Concat, nullable(parts[i]) && nullable(second), has_rules, parts[i], second, 0});
   }

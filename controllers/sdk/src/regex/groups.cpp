@@ -1,6 +1,7 @@
 // Groups, flags and comments.
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "parser_state.hpp"
 
@@ -23,6 +24,7 @@ Anchored Parser::group() {
       {"(?|", "branch reset groups are not supported"},
   };
   size_t start = at_;
+  if (options_.set_operators && (looking_at("(?~") || looking_at("(?&"))) return set_operator(start);
   for (const Refused& refused : REFUSED)
     if (looking_at(refused.opening)) return refuse(start, refused.message);
   Flags flags = flags_;
@@ -41,11 +43,30 @@ Anchored Parser::group() {
   return problem_ ? NOTHING : group_body(start, flags);
 }
 
+// (?~x): any text but x. (?&x&y): what both match.
+Anchored Parser::set_operator(size_t start) {
+  if (++depth_ > MAX_DEPTH) return refuse(start, "groups are nested deeper than 200");
+  bool is_both = text_[at_ + 2] == '&';
+  at_ += 3;
+  bool was_in_both = std::exchange(in_both_, is_both);
+  std::vector<ExprId> members;
+  do members.push_back(alternation().whole(exprs_));
+  while (!problem_ && is_both && accept('&'));
+  in_both_ = was_in_both;
+  depth_--;
+  if (problem_) return NOTHING;
+  if (!accept(')')) return refuse(start, "missing ')' for this group");
+  if (!is_both) members = {exprs_.complement(members[0]), exprs_.repeat(any_of(CodePoints().negated()), 0, UNBOUNDED)};
+  return exprs_.both(members);
+}
+
 Anchored Parser::group_body(size_t start, Flags flags) {
   if (++depth_ > MAX_DEPTH) return refuse(start, "groups are nested deeper than 200");
   Flags outside = flags_;
   flags_ = flags;
+  bool was_in_both = std::exchange(in_both_, false);
   Anchored expr = alternation();
+  in_both_ = was_in_both;
   flags_ = outside;
   depth_--;
   if (!problem_ && !accept(')')) return refuse(start, "missing ')' for this group");

@@ -12,7 +12,8 @@ ExprId Parser::pattern() {
   if (!problem_ && !done()) return refuse(at_, "unmatched ')'");
   if (problem_) return NOTHING;
   if (exprs_.error()) return refuse(0, exprs_.error());
-  if (parsed.is_nothing()) return refuse(last_anchor_.value_or(0), "this anchor never holds here: the pattern matches no text");
+  if (parsed.is_nothing() && !last_anchor_) return refuse(0, "the pattern matches no text");
+  if (parsed.is_nothing()) return refuse(*last_anchor_, "this anchor never holds here: the pattern matches no text");
   return options_.search ? parsed.anywhere(exprs_, options_.encoding) : parsed.whole(exprs_);
 }
 
@@ -32,7 +33,7 @@ Anchored Parser::alternation() {
 // From the right, since concatenations lean right.
 Anchored Parser::sequence() {
   std::vector<Quantified> parts;
-  for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')'; skip_ignored()) {
+  for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')' && !(in_both_ && peek() == '&'); skip_ignored()) {
     Quantified next = quantified();
     if (parts.empty() || !join(parts.back(), next)) parts.push_back(next);
   }

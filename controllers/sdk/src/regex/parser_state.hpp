@@ -55,6 +55,9 @@ class Parser {
     ExprId expr;
   };
 
+  // groups.cpp
+  Anchored set_operator(size_t start);
+
   // parser.cpp: alternatives, sequences, quantifiers
   Anchored alternation();
   Anchored sequence();
@@ -120,6 +123,7 @@ class Parser {
   Flags flags_;
   int depth_ = 0, look_depth_ = 0;  // of groups, of look-around
   std::optional<size_t> last_anchor_, last_look_;
+  bool in_both_ = false;  // directly in a (?&...), where & ends a part
   std::vector<std::vector<uint32_t>> names_;  // of groups
   std::vector<KnownClass> known_classes_;
 };

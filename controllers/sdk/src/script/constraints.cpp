@@ -31,6 +31,7 @@ MadeConstraint grammar_constraint(const TokTrie& trie, std::string_view text) {
   Text why;
   std::optional<grammar::Parser> parser = grammar::read_parser(text, why);
   if (!parser) return {.problem = Text("grammar error: ") << why};
+  if (parser->automaton) return constraint_of(trie, RegexRecognizer(static_cast<regex::Dfa&&>(*parser->automaton)));
   grammar::GrammarRecognizer recognizer(parser->grammar, static_cast<grammar::LrTable&&>(parser->table));
   using Grammar = RecognizerConstraint<grammar::GrammarRecognizer>;
   return {.constraint = std::make_unique<Grammar>(trie, static_cast<grammar::GrammarRecognizer&&>(recognizer))};

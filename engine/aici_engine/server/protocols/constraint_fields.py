@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from aici_base.errors import UsageError
 from aici_controllers.constraints import SPACED
 from aici_controllers.schema_check import SchemaOptions
+from aici_controllers.notations.tree import GrammarSyntax
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.schema_fields import SchemaFields
 from aici_engine.server.service.admission import Principal
@@ -19,7 +20,9 @@ _NAMES = ("guided_regex", "guided_json", "guided_choice", "guided_grammar", "con
 
 
 class ConstraintFields(BaseModel):
-    """A request has at most one of these constraints. `guided_grammar`: the text of a .y file.
+    """A request has at most one of these constraints.
+
+    `guided_grammar`: a grammar's text in Lark, GBNF or yacc's notation; `grammar_syntax` says which, if need be.
 
     `schema_options`: how the schemas of the request are read, also those of tools and of the response's format.
     """
@@ -28,6 +31,7 @@ class ConstraintFields(BaseModel):
     guided_json: str | dict[str, Any] | bool | None = None
     guided_choice: Annotated[list[str], Field(min_length=1)] | None = None
     guided_grammar: str | None = None
+    grammar_syntax: GrammarSyntax | None = None
     controller: str | None = None
     controller_arg: Any = None
     schema_options: SchemaFields | None = None
@@ -54,6 +58,9 @@ async def controller_call(service: Service, principal: Principal, fields: Constr
         )
     if fields.controller_arg is not None and fields.controller is None:
         raise UsageError("controller_arg without a controller", hint="name it in `controller`", param="controller_arg")
+    if fields.grammar_syntax is not None and fields.guided_grammar is None:
+        hint = "give the grammar in `guided_grammar`"
+        raise UsageError("grammar_syntax without a grammar", hint=hint, param="grammar_syntax")
     if not asked:
         return None
     with about(asked[0]):
@@ -71,7 +78,7 @@ async def _call(service: Service, principal: Principal, fields: ConstraintFields
     if fields.guided_choice is not None:
         return await constraints.choices(fields.guided_choice)
     if fields.guided_grammar is not None:
-        return await constraints.grammar(fields.guided_grammar)
+        return await constraints.grammar(fields.guided_grammar, fields.grammar_syntax)
     assert fields.controller is not None
     argument = "" if fields.controller_arg is None else fields.controller_arg
     return await constraints.controller(principal, fields.controller, argument)

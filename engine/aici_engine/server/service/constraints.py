@@ -17,6 +17,7 @@ from aici_controllers import constraints
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.constraints import Constraint
 from aici_controllers.schema_check import SchemaOptions
+from aici_controllers.notations.tree import GrammarSyntax
 from aici_engine.request import ControllerCall
 from aici_engine.server.service.admission import Principal
 from aici_runtime.modules.tags import is_module_id, is_tag
@@ -44,8 +45,8 @@ class Constraints:
     async def regex(self, pattern: str) -> CheckedCall:
         return await self._call(("regex", pattern), lambda: constraints.regex(pattern))
 
-    async def grammar(self, text: str) -> CheckedCall:
-        return await self._call(("grammar", text), lambda: constraints.grammar(text))
+    async def grammar(self, text: str, syntax: GrammarSyntax | None = None) -> CheckedCall:
+        return await self._call(("grammar", text, syntax), lambda: constraints.grammar(text, syntax=syntax))
 
     async def json_schema(self, schema: str, options: SchemaOptions = constraints.SPACED) -> CheckedCall:
         """`schema`: JSON text."""

@@ -56,6 +56,7 @@ struct Grammar {
   bool ambiguous = false;   // %option ambiguous: contextual, and a lexeme is every terminal that matches it
   bool general = false;     // %glr-parser: all ways are followed where tables are in conflict
   uint32_t expected_conflicts = 0;  // %expect: so many conflicts are settled without a word
+  bool scannerless = false;  // %option scannerless
 
   bool is_terminal(SymbolId symbol) const { return symbol < terminals.size(); }
   size_t num_symbols() const { return terminals.size() + nonterminals.size(); }

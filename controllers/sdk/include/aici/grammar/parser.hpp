@@ -5,13 +5,15 @@
 
 #include "aici/grammar/grammar.hpp"
 #include "aici/grammar/lr_table.hpp"
+#include "aici/regex/dfa.hpp"
 #include "aici/text.hpp"
 
 namespace aici::grammar {
 
 struct Parser {
   Grammar grammar;
-  LrTable table;
+  LrTable table;                            // empty for a scannerless grammar
+  std::optional<regex::Dfa> automaton{};  // of a scannerless grammar
 };
 
 // nullopt, with `why`, if the grammar has an error.

@@ -10,6 +10,7 @@
 //   %option contextual                only terminals that the parser can take compete in the lexer
 //   %option ambiguous                 as contextual and %glr-parser; a lexeme is every terminal that matches it
 //   %option caseless                  ASCII letters of keywords are in any case
+//   %option scannerless               no lexer: terminals stand one after the other, and every reading is followed
 //   %%
 //   expr : expr "+" expr | "-" expr %prec NEG | NUMBER | %empty ;
 //   NUMBER : "/[0-9]+/" ;             a rule as any other; its name is how messages call the regex

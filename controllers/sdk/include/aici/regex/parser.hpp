@@ -23,6 +23,8 @@ struct ParseOptions {
   Encoding encoding = Encoding::Utf8;
   // A match anywhere in the text is enough, and the dialect is ECMA-262: `pattern` of JSON Schema.
   bool search = false;
+  // `(?~A)` is any text but A, `(?&A&B)` is what both A and B match: terminals of grammars.
+  bool set_operators = false;
 };
 
 // Add the expression of `pattern` to `exprs`. If the pattern is refused, returns NOTHING and sets `problem`.

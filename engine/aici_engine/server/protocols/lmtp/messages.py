@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from aici_base.errors import AiciError, RateLimitError, UsageError
+from aici_controllers.notations.tree import GrammarSyntax
 from aici_engine.parameter import Api
 from aici_engine.server.errors import status_of, text_of
 from aici_engine.server.protocols.sampling_fields import with_sampling_members
@@ -55,6 +56,7 @@ class Generate(_Stream, kw_only=True):
     guided_json: str | dict[str, Any] | bool | None = None
     guided_choice: Annotated[list[str], Meta(min_length=1)] | None = None
     guided_grammar: str | None = None
+    grammar_syntax: GrammarSyntax | None = None
     controller: str | None = None
     controller_arg: Any = None
     schema_options: dict[str, Any] | None = None
