@@ -2,12 +2,12 @@ _aici() {
     local at=aici words="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici serve" | "aici stage" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench cluster" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar list" | "aici schema" | "aici schema check" | "aici schema accepts" | "aici cluster" | "aici cluster plan" | "aici cluster status" | "aici cluster token" | "aici node" | "aici node join" | "aici node status" | "aici node drain" | "aici node leave") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run" | "aici serve" | "aici stage" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench cluster" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar convert" | "aici grammar list" | "aici schema" | "aici schema check" | "aici schema accepts" | "aici cluster" | "aici cluster plan" | "aici cluster status" | "aici cluster token" | "aici node" | "aici node join" | "aici node status" | "aici node drain" | "aici node leave") at+=" ${COMP_WORDS[i]}" ;;
         esac
     done
     case "$at" in
         "aici") words="run serve stage lmtp rt doctor models ctrl bench grammar schema cluster node --version --debug --help" ;;
-        "aici run") words="--prompt --regex --grammar --json-schema --whitespace --lenient --strict-schema --objects --property-order --choice --choices --substring --controller --controller-arg --max-forks --temperature --top-k --top-p --seed --max-tokens --stop --logprobs --num-samples --model --server --dtype --device --threads --chat --json --log --help" ;;
+        "aici run") words="--prompt --regex --grammar --grammar-syntax --json-schema --whitespace --lenient --strict-schema --objects --property-order --choice --choices --substring --controller --controller-arg --max-forks --temperature --top-k --top-p --seed --max-tokens --stop --logprobs --num-samples --model --server --dtype --device --threads --chat --json --log --help" ;;
         "aici serve") words="--model --host --port --name --alias --api-key-file --controllers --max-queue --max-num-seqs --max-forks --max-batch-tokens --prefill-slowdown --max-context --max-body-mib --request-timeout --drain-timeout --memory-fraction --prefix-cache --dtype --device --threads --stages --cuts --depth --replay-timeout --token-file --cluster --cluster-address --announce --nodes --memory --min-nodes --replan-after --cors-origin --log-level --log-format --help" ;;
         "aici stage") words="--listen --model --token-file --key-file --memory --threads --device --tp --name --insecure --log-level --help" ;;
         "aici lmtp") words="--model --json --help" ;;
@@ -39,9 +39,10 @@ _aici() {
         "aici bench quality") words="--model --dtype --num-tokens --threads --json --help" ;;
         "aici bench rt") words="--sequences --tokenizer --rounds --quick --plot --json --help" ;;
         "aici bench serve") words="--server --model --concurrency --rate --num-tokens --rounds --quick --plot --json --help" ;;
-        "aici grammar") words="check accepts list --help" ;;
-        "aici grammar check") words="--json --help" ;;
-        "aici grammar accepts") words="--json --help" ;;
+        "aici grammar") words="check accepts convert list --help" ;;
+        "aici grammar check") words="--grammar-syntax --json --help" ;;
+        "aici grammar accepts") words="--grammar-syntax --json --help" ;;
+        "aici grammar convert") words="--to --grammar-syntax --help" ;;
         "aici grammar list") words="--json --help" ;;
         "aici schema") words="check accepts --help" ;;
         "aici schema check") words="--whitespace --lenient --strict-schema --objects --property-order --json --help" ;;

@@ -13,8 +13,8 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, ove
 from aici.errors import NotFoundError, UsageError, shown_type
 from aici_controllers import catalog, constraints
 from aici_controllers.constraints import Constraint as ShippedConstraint
-from aici_controllers.schema_check import SchemaKeywords
 from aici_controllers.notations.reading import beside
+from aici_controllers.schema_check import SchemaKeywords
 from aici_runtime.modules.wasm_bytes import check_wasm
 
 T = TypeVar("T")

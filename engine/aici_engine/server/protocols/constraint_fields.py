@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from aici_base.errors import UsageError
 from aici_controllers.constraints import SPACED
-from aici_controllers.schema_check import SchemaOptions
 from aici_controllers.notations.tree import GrammarSyntax
+from aici_controllers.schema_check import SchemaOptions
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.schema_fields import SchemaFields
 from aici_engine.server.service.admission import Principal

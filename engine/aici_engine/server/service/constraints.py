@@ -16,8 +16,8 @@ from aici_base.errors import UsageError
 from aici_controllers import constraints
 from aici_controllers.catalog import guest_names, guest_path
 from aici_controllers.constraints import Constraint
-from aici_controllers.schema_check import SchemaOptions
 from aici_controllers.notations.tree import GrammarSyntax
+from aici_controllers.schema_check import SchemaOptions
 from aici_engine.request import ControllerCall
 from aici_engine.server.service.admission import Principal
 from aici_runtime.modules.tags import is_module_id, is_tag
