@@ -131,6 +131,9 @@ def _name(file: str) -> str:
 
 
 def _describe(summary: "GrammarSummary") -> str:
+    if summary.engine == "scannerless":
+        counts = f"{summary.rules} rules, {summary.productions} productions; {summary.terminals} terminals"
+        return f"{counts}; no lexer, every reading is followed"
     parts = [
         f"{summary.rules} rules, {summary.productions} productions",
         f"{summary.terminals} terminals and {summary.skipped} under SKIP",

@@ -42,8 +42,9 @@ class GrammarSummary:
     skipped: int
     """Patterns under SKIP, which are not terminals."""
     contextual: bool
-    engine: Literal["lr", "general"]
-    """lr: the LR(1) parser. general: a slower parser that follows all ways to read the text."""
+    engine: Literal["lr", "general", "scannerless"]
+    """lr: the LR(1) parser. general: a slower parser that follows all ways to read the text. scannerless:
+    derivatives, without a lexer."""
     states: int
     settled: int
     """Conflicts settled by precedence."""

@@ -32,3 +32,45 @@ def guest_verdicts(tool: ToolGuest, guest_text: str, texts: Sequence[str]) -> li
     answer: Any = tool.ask({"accepts": {"grammar": guest_text, "inputs": list(texts)}})
     assert "problem" not in answer, f"{answer['problem']}\n{guest_text}"
     return [(one["accepted"], one["at"]) for one in answer["answers"]]
+
+
+class LarkEarley:
+    """lark's Earley parser, whose lexer is dynamic: it may read shorter lexemes than the longest."""
+
+    def __init__(self, grammar: str) -> None:
+        import lark
+
+        self._error = lark.exceptions.LarkError
+        self.problem = ""
+        try:
+            self._parser = lark.Lark(grammar, parser="earley")
+        except (lark.exceptions.LarkError, OSError) as error:
+            self.problem = str(error) or "refused"
+
+    def accepts(self, text: str) -> bool:
+        try:
+            self._parser.parse(text)
+        except self._error:
+            return False
+        return True
+
+
+class XGrammar:
+    """XGrammar over single bytes. It is no dependency of the tests: a driver installs it for its run."""
+
+    def __init__(self, grammar: str) -> None:
+        import xgrammar
+
+        self.problem = ""
+        vocabulary = [bytes([byte]) for byte in range(256)] + [b"</s>"]
+        info = xgrammar.TokenizerInfo(vocabulary, xgrammar.VocabType.RAW, stop_token_ids=[256])
+        try:
+            compiled = xgrammar.GrammarCompiler(info, cache_enabled=False).compile_grammar(grammar)
+        except RuntimeError as error:
+            self.problem = str(error)
+            return
+        self._new: Any = lambda: xgrammar.GrammarMatcher(compiled)
+
+    def accepts(self, text: str) -> bool:
+        matcher = self._new()
+        return bool(matcher.accept_string(text) and matcher.accept_token(256))

@@ -92,7 +92,7 @@ class _Writer:
             ways = self._lexeme(terminal.body, terminal.place)
             self._rules.append((self._names[terminal.name], terminal.place, ways))
         out = _Lines()
-        out.add("%option scannerless" if tree.scannerless else "%option contextual")
+        out.add("%option scannerless" if tree.scannerless else "%option ambiguous")
         for line in self._preferences():
             out.add(line)
         out.add(f"%start {self._names[tree.start]}", tree.rules[tree.start].place)
@@ -107,8 +107,20 @@ class _Writer:
         return GuestText(out.text(), out.marks)
 
     def _preferences(self) -> Iterable[str]:
-        """Lark's priorities of terminals. The guest has one line a level, the highest last."""
-        return ()
+        """Lark's priorities of terminals. The guest has one line a level, the highest last, and all others below."""
+        levels: dict[str, int] = {}
+        for terminal in self._tree.terminals.values():
+            for way in self._lexeme(terminal.body, terminal.place):
+                levels |= {symbol.source: terminal.priority or 0 for symbol in way}
+        if not any(levels.values()):
+            return
+        for _, _, ways in self._rules:
+            for way in ways:
+                for symbol in way:
+                    if symbol.source[0] in "\"'":
+                        levels.setdefault(symbol.source, 0)
+        for level in sorted(set(levels.values())):
+            yield f"%prefer {' '.join(source for source, its in levels.items() if its == level)}"
 
     # The alternatives that a node stands for.
 

@@ -25,9 +25,9 @@ Text counts(const Grammar& grammar) {
   return out;
 }
 
-Text facts(const LrTable& table) {
+Text facts(const Grammar& grammar, const LrTable& table) {
   Text out(",\"engine\":\"");
-  out << (table.general ? "general" : "lr") << "\",\"states\":" << table.num_states << ",\"settled\":" << table.num_settled
+  out << (grammar.scannerless ? "scannerless" : table.general ? "general" : "lr") << "\",\"states\":" << table.num_states << ",\"settled\":" << table.num_settled
       << ",\"shifted\":" << table.num_shifted << ",\"followed\":" << table.num_followed;
   return out << '}';
 }
@@ -61,7 +61,7 @@ Text check_answer(std::string_view grammar_text) {
     LrTable table;
     if (grammar->scannerless) build_scannerless(*grammar, problems);
     else table = build_table(*grammar, problems);
-    about << facts(table);
+    about << facts(*grammar, table);
     if (!grammar->scannerless && !has_errors(problems)) {
       std::optional<LrTable> canonical = build_canonical_table(*grammar, MAX_CANONICAL_STATES);
       if (canonical) canonical->general = table.general;
