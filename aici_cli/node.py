@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from aici_base.errors import UsageError
+from aici_base.errors import UnavailableError, UsageError
 from aici_cli.output import print_json, say
 
 app = typer.Typer(help="Make this machine a part of a cluster.", no_args_is_help=True, rich_markup_mode=None)
@@ -55,9 +55,8 @@ def join(
 
     The first line on standard output is the node's address.
     """
-    from aici_cli.sizes import parse_bytes
+    from aici_cli.stage_flags import place, stage_memory
     from aici_engine.cluster import ray_start
-    from aici_engine.cluster.address import StageAddress
     from aici_engine.cluster.control_socket import socket_path
     from aici_engine.cluster.discovery import discover as find_cluster
     from aici_engine.cluster.key_file import read_or_create_keys
@@ -66,13 +65,19 @@ def join(
     from aici_engine.cluster.node_settings import default_name, host_towards, key_file, measure
     from aici_engine.cluster.ray_labels import to_labels
     from aici_engine.cluster.token import ClusterToken, default_token_path
+    from aici_engine.store.resolve import resolve_model
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    if discover and head is not None:
+        raise UsageError("--discover finds the cluster's address: give no HOST:PORT with it")
+    if head is not None:
+        place(head, flag="the cluster's address")
+    memory_bytes = stage_memory(memory)
     path = token_file or default_token_path()
     token = ClusterToken.read(path)
+    for each in model or []:
+        resolve_model(each, say=say)  # a name that is wrong would stop every stage
     if discover:
-        if head is not None:
-            raise UsageError("--discover finds the cluster's address: give no HOST:PORT with it")
         say(f"looking for cluster {token.cluster}")
         head = find_cluster(token)
     name = name or default_name()
@@ -83,10 +88,15 @@ def join(
         if os.geteuid() == 0:
             say("Ray runs as root here, and whoever has the cluster's token may run programs as this user")
     host = "127.0.0.1" if head is None else host_towards(head)
-    where = StageAddress.parse(f"tcp://{listen}" if listen else _endpoint(host))
+    where = place(listen or _endpoint(host), flag="--listen")
     say(f"measuring {name}")
-    memory_bytes = None if memory is None else parse_bytes(memory, flag="--memory")
     machine = measure(name, memory_bytes=memory_bytes, num_threads=threads, labels=labels)
+    if not machine.budget_bytes:
+        raise UnavailableError(
+            f"no memory is left for stages: {machine.free_bytes >> 20} MiB are free, and the process of a stage takes "
+            f"about {PROCESS_BYTES >> 20} MiB",
+            hint="end other programs on this machine",
+        )
     settings = NodeSettings(
         listen=where,
         keys=read_or_create_keys(key_file(name)),
@@ -121,6 +131,8 @@ def status(name: Name = None, json: Json = False) -> None:
         return
     state = "leaving" if report["is_leaving"] else {"off": "alone"}.get(report["ray"], report["ray"])
     print(f"node {report['name']} at {report['address'].partition('#')[0]}: {state}")
+    if report["trouble"]:
+        say(report["trouble"])
     print(f"memory for stages: {report['budget_bytes'] / 2**30:.1f} GiB")
     for stage in report["stages"]:
         held = stage["held"]
@@ -158,7 +170,8 @@ def _ask_and_wait(command: str, name: str | None) -> None:
 
     for answer in ask(socket_path(name or default_name()), command):
         if answer["stages"] and command in ("drain", "leave"):
-            say(f"waiting for {answer['stages']} stages to move")
+            num_stages = answer["stages"]
+            say(f"waiting for {num_stages} {'stage' if num_stages == 1 else 'stages'} to move to other nodes")
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import typer
 
 from aici_base.errors import UsageError
 from aici_cli.output import say
-from aici_cli.stage_flags import TOKEN_HELP
+from aici_cli.stage_flags import TOKEN_HELP, place, stage_memory
 from aici_engine.config import Device
 
 
@@ -47,8 +47,6 @@ def stage(
     The first line on standard output is the stage's address, tcp://HOST:PORT#KEY. The stage keeps its weights when the
     driver goes, and waits for the next driver.
     """
-    from aici_cli.sizes import parse_bytes
-    from aici_engine.cluster.address import StageAddress
     from aici_engine.engine import import_engine
     from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
@@ -57,8 +55,8 @@ def stage(
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise UsageError(f"--log-level {log_level} is not known", hint="use DEBUG, INFO, WARNING or ERROR")
     logs.set_up(level=log_level.upper(), log_format="text" if sys.stderr.isatty() else "json", process="stage")
-    where = StageAddress.parse(listen)
-    memory_bytes = None if memory is None else parse_bytes(memory, flag="--memory")
+    where = place(listen, flag="--listen")
+    memory_bytes = stage_memory(memory)
     folders = [resolve_model(each, say=say) for each in model or []]
     import_engine()
     import torch

@@ -1,8 +1,12 @@
 """The flags of a model that runs in stages."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aici_base.errors import UsageError
+from aici_cli.sizes import parse_bytes
+
+if TYPE_CHECKING:
+    from aici_engine.cluster.address import StageAddress
 
 TOKEN_HELP: Final = "File with the cluster's token (default: cluster-token in the folder of settings)."
 STAGES_HELP: Final = (
@@ -10,6 +14,34 @@ STAGES_HELP: Final = (
 )
 CUTS_HELP: Final = "The first layer after each stage; the server computes the rest (default: by memory and speed)."
 DEPTH_HELP: Final = "Most steps in flight (default: the number of stages + 1)."
+
+
+def place(text: str, *, flag: str) -> "StageAddress":
+    """Read HOST:PORT, or tcp://HOST:PORT. Raises UsageError.
+
+    >>> place("10.0.0.2:7100", flag="--listen").port
+    7100
+    """
+    from aici_engine.cluster.address import StageAddress
+
+    try:
+        return StageAddress.parse(text if "://" in text else f"tcp://{text}")
+    except UsageError:
+        hint = "write a host and a port, such as 10.0.0.1:4243"
+        raise UsageError(f"{flag} {text!r} is not HOST:PORT", hint=hint) from None
+
+
+def stage_memory(text: str | None) -> int | None:
+    """Read `--memory SIZE`. Raises UsageError for memory that the process takes before it has a layer."""
+    from aici_engine.cluster.node_info import PROCESS_BYTES
+
+    size = None if text is None else parse_bytes(text, flag="--memory")
+    if size is not None and size <= PROCESS_BYTES:
+        raise UsageError(
+            f"--memory {text} leaves nothing for layers: the process itself takes about {PROCESS_BYTES >> 20} MiB",
+            hint="give more memory",
+        )
+    return size
 
 
 def stage_addresses(text: str | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,41 @@ def test_without_a_cluster_there_is_no_ray() -> None:
     program = f"import sys, {', '.join(modules)}; print([name for name in ('ray', 'zeroconf') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["10.0.0.1"], "the cluster's address '10.0.0.1' is not HOST:PORT"),
+        (["--listen", "10.0.0.1"], "--listen '10.0.0.1' is not HOST:PORT"),
+        (["--memory", "200MiB"], "--memory 200MiB leaves nothing for layers"),
+        (["--memory", "12"], "--memory '12' is not a size"),
+        (["--model", "./nowhere"], "nowhere"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_wrong_flag_is_refused_before_the_machine_is_measured(
+    environment: dict[str, str], flags: list[str], said: str
+) -> None:
+    run(environment, "cluster", "token")
+    done = run(environment, "node", "join", "--name", "a", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "measuring" not in done.stderr
+
+
+def test_a_node_says_that_its_cluster_is_not_there(environment: dict[str, str]) -> None:
+    run(environment, "cluster", "token")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        head = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [*AICI, "node", "join", head, "--name", "a", "--memory", "1GiB", "--threads", "1"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as daemon:
+        assert daemon.stderr is not None
+        told = next(line for line in daemon.stderr if "not joined" in line)
+        assert told == f"the cluster at {head} is not joined yet: nobody listens there; the node keeps trying\n"
+        status = run(environment, "node", "status", "--name", "a")
+        assert (status.stdout.splitlines()[0].rpartition(": ")[2], status.stderr) == ("joining", told)
+        assert json.loads(run(environment, "node", "status", "--name", "a", "--json").stdout)["trouble"] == told.strip()
+        daemon.send_signal(signal.SIGTERM)

@@ -56,6 +56,8 @@ class KeptProcess:
         self.command = list(command)
         self.answer: str | None = None
         self.num_starts = 0
+        self.is_put_off = False
+        """Whether `may_start` has put the next start off."""
         self._listen = listen
         self._ready_timeout_s = ready_timeout_s
         self._environment = None if environment is None else {**os.environ, **environment}
@@ -103,7 +105,8 @@ class KeptProcess:
         now = time.monotonic()
         if self._popen is None:
             if self._start_at is not None and now >= self._start_at:
-                if self._may_start():
+                self.is_put_off = not self._may_start()
+                if not self.is_put_off:
                     self._start()
                 else:
                     self._put_off(now)

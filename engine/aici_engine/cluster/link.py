@@ -373,7 +373,9 @@ class StageLink(Generic[Message]):
     def _not_a_stage(self) -> LinkLostError:
         return LinkLostError(
             f"{self.address.endpoint} does not answer as a stage or a node does",
-            hint="check the port; and start both sides with --insecure, or both without it",
+            hint="check the port; and start both sides with --insecure, or both without it"
+            if self._group.insecure or self.address.key is not None
+            else "the address has no key: copy the whole address, tcp://HOST:PORT#KEY",
         )
 
     def _wrong_key(self) -> LinkLostError:

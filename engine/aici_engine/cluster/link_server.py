@@ -3,6 +3,7 @@
 import errno
 import hmac
 import logging
+import os
 import socket
 import threading
 import time
@@ -128,7 +129,10 @@ class StageServer(Generic[Message]):
             self._socket.close()
             self._monitor.close()
             raise UnavailableError(
-                f"{listen.endpoint} cannot be listened at: {error.strerror}", hint="choose another port, or port 0"
+                f"cannot listen at {listen.endpoint}: {os.strerror(error.errno)}",
+                hint="choose another port, or port 0"
+                if error.errno == errno.EADDRINUSE
+                else "choose an address of this machine, and a port that this user may take",
             ) from error
         port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
         host = socket.gethostname() if listen.is_wildcard else listen.host

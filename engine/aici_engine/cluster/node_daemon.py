@@ -99,6 +99,7 @@ class NodeDaemon:
             )
             self._control = stack.enter_context(ControlServer(settings.control, self._obey))
             self._ray: KeptProcess | None = None
+            self._ray_told = self._ray_trouble = ""
             if settings.head is not None:
                 self._ray = self._join(stack.enter_context(ray_start.ray_folder()), settings.head)
             stack.callback(self._end_children)
@@ -139,6 +140,7 @@ class NodeDaemon:
                 case PeerFrame(peer, message):
                     self._take(message)
                     self._server.send(peer, self._report())
+        self._note_ray()
         self._control.advance()
         self._tell_changes()
 
@@ -183,6 +185,20 @@ class NodeDaemon:
             labels=ray_labels.to_labels(machine.name, str(self.address), machine.labels),
         )
 
+    def _note_ray(self) -> None:
+        """Log whether the machine is in the cluster, once per change."""
+        ray, head = self._ray, self._settings.head
+        if ray is None or (ray.pid is not None and ray.answer is None) or not (ray.num_starts or ray.is_put_off):
+            return
+        if ray.answer is not None:
+            told, self._ray_trouble = f"joined the cluster at {head}", ""
+        else:
+            why = "nobody listens there" if ray.is_put_off else ray_start.why_not(ray.last_words())
+            told = self._ray_trouble = f"the cluster at {head} is not joined yet: {why}; the node keeps trying"
+        if told != self._ray_told:
+            self._ray_told = told
+            _log.info("%s", told)
+
     def _report(self) -> NodeReport:
         ray = "off" if self._ray is None else "joining" if self._ray.answer is None else "joined"
         stages = [stage.report(pipeline) for pipeline, stage in self._stages.items()]
@@ -199,7 +215,8 @@ class NodeDaemon:
         """Answer a command of this machine's user. Return a line, and whether it is the last."""
         match command:
             case "status":
-                return json.dumps({"address": str(self.address), **_as_document(self._report())}), True
+                report = {**_as_document(self._report()), "trouble": self._ray_trouble}
+                return json.dumps({"address": str(self.address), **report}), True
             case "drain" | "leave":
                 self._is_leaving = True
                 if not self._stages:

@@ -68,6 +68,18 @@ def node(
     return _kept(flags, folder, environment(ray_token), head_address)
 
 
+def why_not(last_words: str) -> str:
+    """Return why Ray has not started, from its last lines.
+
+    >>> why_not("Traceback\\nAuthenticationError: InvalidAuthToken: ...")
+    'the cluster tokens differ: copy the token file of the server to this machine'
+    """
+    if "InvalidAuthToken" in last_words:
+        return "the cluster tokens differ: copy the token file of the server to this machine"
+    lines = [line for line in last_words.splitlines() if line.strip()]
+    return f"Ray has ended: {lines[-1].strip()[:300]}" if lines else "Ray has ended"
+
+
 def can_connect(address: str) -> bool:
     """Return whether somebody listens at HOST:PORT."""
     host, _, port = address.rpartition(":")
