@@ -19,7 +19,7 @@ from aici_engine.cluster.members import Member, RoomClaim
 from aici_engine.cluster.node_links import NodeLinks
 from aici_engine.cluster.placement import ClusterPlacement
 from aici_engine.cluster.plan import NodeInfo, PlanRequest
-from tests.support.node_daemons import TOKEN, ChangingMembers, RunningDaemon
+from tests.support.node_daemons import A_STAGE, TOKEN, ChangingMembers, RunningDaemon
 from tests.support.processes import alive, wait_until
 
 MB = 1_000_000
@@ -47,8 +47,8 @@ class Cluster:
         self.members = ChangingMembers()
         self.daemons: dict[str, RunningDaemon] = {}
 
-    def add(self, name: str, *, mb: float = 12, **facts: float) -> RunningDaemon:
-        daemon = RunningDaemon(self.folder, name, budget_bytes=int(mb * MB), **facts)
+    def add(self, name: str, *, mb: float = 12, stage: str = A_STAGE, **facts: float) -> RunningDaemon:
+        daemon = RunningDaemon(self.folder, name, stage=stage, budget_bytes=int(mb * MB), **facts)
         self.stack.callback(daemon.stop)
         self.daemons[name] = daemon
         self.members.set(*self.members.members, Member(name=name, address=daemon.address))
@@ -253,3 +253,24 @@ def test_a_node_leaves_when_a_spare_is_there(cluster: Cluster) -> None:
     waiting.join(20)
     assert rest == [{"stages": 0}]
     until(lambda: set(node_of(placement)) == {"b", "c", "driver"}, placement)
+
+
+_ENDS_SLOWLY = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: (server.close(), time.sleep(1), os._exit(0)))
+print(server"""
+
+
+def test_a_stage_that_leaves_is_not_called_silent(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement_module, "_PROBE_S", 0.2)
+    cluster.add("a", stage=A_STAGE.replace("print(server", _ENDS_SLOWLY.strip("\n")))
+    cluster.add("b")
+    placement = cluster.driver()
+    found(placement)
+    cluster.add("c")
+    until(lambda: len(placement.status()) == 3, placement)
+    next(ask(cluster.daemons["a"].control, "drain"))
+    until(lambda: set(node_of(placement)) == {"b", "c", "driver"}, placement)
+    assert "does not answer" not in caplog.text

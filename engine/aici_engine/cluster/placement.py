@@ -68,6 +68,8 @@ class ClusterPlacement:
         self._insecure = insecure
         self._given: set[str] = set()
         """Addresses of stages that `find` has returned last."""
+        self._ended: set[str] = set()
+        """Addresses of stages that were told to end, since their nodes leave."""
         self._trouble = ""
         self._lock = threading.Lock()
         links.watch(self._let_leave)
@@ -260,8 +262,9 @@ class ClusterPlacement:
 
     def _kill_silent(self) -> None:
         """Kill stages that were given out and do not answer, although their daemons do."""
-        for address in self._given:
-            if (view := self._daemon_of(address)) is not None and not self._answers(address):
+        for address in self._given - self._ended:
+            view = self._daemon_of(address)
+            if view is not None and not self._answers(address) and address not in self._ended:
                 _log.warning("the stage on %s does not answer: it is started anew", view.name)
                 self._links.send(view.member.address, KillStage(self._pipeline, address))
 
@@ -295,6 +298,9 @@ class ClusterPlacement:
                     with suppress(UsageError):
                         self._plan_over(staying)
                         _log.info("node %s leaves: its layers move", view.name)
+                        stage = self._stage(view)
+                        assert stage is not None
+                        self._ended.add(stage.address)
                         self._links.send(view.member.address, EndStage(self._pipeline))
 
     def _tell_plan(self, plan: PipelinePlan) -> None:
