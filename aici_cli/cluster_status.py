@@ -37,10 +37,10 @@ def lines(document: Mapping[str, Any], tokens_per_s: float | None = None) -> Ite
         )
         return
     yield summary(pipeline, tokens_per_s)
-    widths = (5, 20, 8, 10, 10, 14, 14)
+    table = [_COLUMNS, *rows(pipeline)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     yield ""
-    yield "  ".join(f"{name:<{width}}" for name, width in zip(_COLUMNS, widths, strict=True)).rstrip()
-    for row in rows(pipeline):
+    for row in table:
         yield "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
     yield from node_lines(pipeline)
 

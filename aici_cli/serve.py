@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_base.errors import AiciError, NotFoundError, UsageError
-from aici_cli.sizes import parse_bytes
-from aici_cli.stage_flags import CUTS_HELP, DEPTH_HELP, STAGES_HELP, TOKEN_HELP, layer_cuts, stage_addresses
+from aici_cli.stage_flags import (
+    CUTS_HELP,
+    DEPTH_HELP,
+    STAGES_HELP,
+    TOKEN_HELP,
+    layer_cuts,
+    place,
+    stage_addresses,
+    stage_memory,
+)
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _CLUSTER_PORT = 4243
 _FAR_AWAY = "192.0.2.1:9"  # nobody's address: the way there is the default route
@@ -123,12 +131,15 @@ def serve(
         raise UsageError(f"--log-format {look} is not known", hint="use json or text")
     logs.set_up(level=log_level.upper(), log_format="json" if look == "json" else "text", process="api")
     _log.setLevel(logging.INFO)  # the server's address is printed at every level
-    model_dir = resolve_model(model, say=lambda line: _log.info("%s", line))
-    if cluster_address is not None and not cluster:
-        raise UsageError("--cluster-address needs --cluster")
-    if announce and not cluster:
-        raise UsageError("--announce needs --cluster")
+    joins = cluster or nodes is not None
+    _check_needs("--cluster", cluster, {"--cluster-address": cluster_address is not None, "--announce": announce})
+    _check_needs("--cluster or --nodes", joins, {"--min-nodes": min_nodes != 1, "--replan-after": replan_after != 60.0})
+    idle = {"--memory": memory, "--depth": depth, "--token-file": token_file}
+    is_divided = joins or stages is not None
+    _check_needs("--cluster, --nodes or --stages", is_divided, {flag: idle[flag] is not None for flag in idle})
+    driver_bytes = stage_memory(memory)
     join_address = _join_address(cluster_address) if cluster else None
+    model_dir = resolve_model(model, say=lambda line: _log.info("%s", line))
     config = ServerConfig(
         engine=EngineConfig(
             model_dir=model_dir,
@@ -150,7 +161,7 @@ def serve(
             ray_address=join_address,
             min_nodes=min_nodes,
             replan_after_s=replan_after,
-            driver_bytes=None if memory is None else parse_bytes(memory, flag="--memory"),
+            driver_bytes=driver_bytes,
         ),
         name=name or model_dir.name,
         aliases=tuple(alias or ()),
@@ -167,15 +178,19 @@ def serve(
         log_format="json" if look == "json" else "text",
     )
     _log.info("loading %s", config.name)
-    with contextlib.ExitStack() as stack:
-        if join_address is not None:
-            _start_head(stack, join_address, token_file, announce=announce)
-        run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url))
+    head = _head(join_address, token_file, announce=announce) if join_address is not None else contextlib.nullcontext()
+    run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url), beside=head)
+
+
+def _check_needs(needed: str, is_given: bool, flags: "Mapping[str, bool]") -> None:
+    """Raise UsageError for a flag that has no effect without another."""
+    for flag, is_set in flags.items():
+        if is_set and not is_given:
+            raise UsageError(f"{flag} needs {needed}", hint="`aici serve --help` says what each flag does")
 
 
 def _join_address(given: str | None) -> str:
     """Return HOST:PORT of the cluster."""
-    from aici_engine.cluster.address import StageAddress
     from aici_engine.cluster.node_settings import host_towards
 
     if given is None:
@@ -186,12 +201,13 @@ def _join_address(given: str | None) -> str:
                 "this machine has no default route, so its own address is not clear",
                 hint="give --cluster-address HOST:PORT, an address that the other machines reach",
             ) from error
-    StageAddress.parse(f"tcp://{given}")
+    place(given, flag="--cluster-address")
     return given
 
 
-def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | None, *, announce: bool) -> None:
-    """Start the cluster's Ray on this machine, and say how other machines join."""
+@contextlib.contextmanager
+def _head(address: str, token_file: Path | None, *, announce: bool) -> "Iterator[None]":
+    """Keep the cluster's Ray on this machine, and say how other machines join."""
     from aici_engine.cluster.discovery import announced
     from aici_engine.cluster.ray_head import RayHead
     from aici_engine.cluster.token import ClusterToken, default_token_path
@@ -203,10 +219,11 @@ def _start_head(stack: contextlib.ExitStack, address: str, token_file: Path | No
     if os.geteuid() == 0:
         _log.warning("Ray runs as root here, and whoever has the cluster's token may run programs as this user")
     _log.info("starting Ray at %s", address)
-    stack.enter_context(RayHead(address, token)).wait_up()
-    if announce:
-        stack.enter_context(announced(address, token))
-    _log.info("copy %s to the other machines; then, on each: aici node join %s --token-file FILE", path, address)
+    with RayHead(address, token) as head:
+        head.wait_up()
+        with announced(address, token) if announce else contextlib.nullcontext():
+            _log.info("copy %s to the other machines; then, on each: aici node join %s --token-file FILE", path, address)
+            yield
 
 
 def _modules(folder: Path | None) -> "Mapping[str, Path]":

@@ -1,5 +1,6 @@
 """`aici serve` refuses wrong options before anything is loaded."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,37 @@ def test_names_in_the_folder_of_controllers(tmp_path: Path, name: str, said: str
     done = aici("serve", "--controllers", str(tmp_path))
     assert done.returncode == 2
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--announce"], "--announce needs --cluster"),
+        (["--cluster-address", "10.0.0.1:4243"], "--cluster-address needs --cluster"),
+        (["--min-nodes", "2"], "--min-nodes needs --cluster or --nodes"),
+        (["--memory", "1GiB"], "--memory needs --cluster, --nodes or --stages"),
+        (["--cluster", "--memory", "300MiB"], "--memory 300MiB leaves nothing for layers"),
+        (["--cluster", "--cluster-address", "10.0.0.1"], "--cluster-address '10.0.0.1' is not HOST:PORT"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_flags_of_a_divided_model_are_checked_before_a_model_is_looked_for(flags: list[str], said: str) -> None:
+    done = aici("serve", "--model", "./nowhere", *flags)
+    assert done.returncode == 2
+    assert f"error: {said}" in done.stderr
+
+
+def test_keys_and_port_are_checked_before_ray_starts(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (model / name).touch()
+    cluster = ["--cluster", "--cluster-address", "127.0.0.1:1", "--token-file", str(tmp_path / "token")]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        keys = ["--api-key-file", str(tmp_path / "none.toml")]
+        port = ["--port", str(taken.getsockname()[1])]
+        for flags, said in ((keys, "there is no file of API keys at"), (port, "cannot listen on")):
+            done = aici("serve", "--model", str(model), *cluster, *flags)
+            assert done.returncode == 2, done.stderr
+            assert said in done.stderr
+            assert "starting Ray" not in done.stderr

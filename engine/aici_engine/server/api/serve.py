@@ -29,8 +29,15 @@ _LAST_WORDS_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: None) -> None:
+def serve(
+    config: ServerConfig,
+    *,
+    started: Callable[[str], None] = lambda _: None,
+    beside: contextlib.AbstractContextManager[object] | None = None,
+) -> None:
     """Serve until a signal. Calls `started` with the base URL as soon as requests are served.
+
+    `beside` is entered when the keys are read and the port is taken, before the model is loaded.
 
     SIGTERM or SIGINT drains: new requests are refused, and running requests may end within `drain_timeout_s`. A second
     signal ends the process at once. SIGHUP reads the API keys again. Raises UsageError if the address is not available
@@ -39,7 +46,7 @@ def serve(config: ServerConfig, *, started: Callable[[str], None] = lambda _: No
     # The command line restores SIGPIPE's default action. In a server, a closed pipe is only a client that has left.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
-    with _listen(config) as listener:
+    with _listen(config) as listener, beside or contextlib.nullcontext():
         address = listener.getsockname()[0]
         if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
             _log.warning("everybody who can reach %s may use this server; --api-key-file requires API keys", address)
@@ -132,9 +139,10 @@ async def _all_end(admission: Admission, timeout_s: float) -> bool:
 
 
 def _listen(config: ServerConfig) -> socket.socket:
-    """Return a listening socket.
+    """Return a socket that is bound before the model is loaded: a wrong address fails at once.
 
-    The socket is bound before the model is loaded: a wrong address fails at once, and connections wait in the backlog.
+    Connections wait in the backlog. Exception: a cluster may wait for nodes for days, so connections are refused until
+    the nodes are there.
     """
     try:
         family, kind, _, _, address = socket.getaddrinfo(
@@ -143,7 +151,8 @@ def _listen(config: ServerConfig) -> socket.socket:
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        if not (config.engine.nodes or config.engine.ray_address):
+            listener.listen(_BACKLOG)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {config.host}:{config.port}: {error}",

@@ -36,6 +36,7 @@ _FIELDS: Mapping[str, type] = {
     "requests_per_minute": int,
     "max_concurrency": int,
 }
+_HINT = 'write a table per key: [keys.NAME] and key = "..."'
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _log = logging.getLogger(__name__)
@@ -104,15 +105,20 @@ def _digest(key: bytes) -> str:
 def _read(path: Path) -> dict[str, Principal]:
     try:
         text = path.read_text()
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file of API keys at {path}", hint=_HINT) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the API keys of {path}: {error}") from error
+    try:
         mode = path.stat().st_mode
         document = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read the API keys of {path}: {error}") from error
     if mode & stat.S_IWOTH:
         raise UsageError(f"every user of this machine can write to {path}", hint=f"chmod 600 {path}")
     tables = document.get("keys")
     if set(document) != {"keys"} or not isinstance(tables, dict) or not tables:
-        raise UsageError(f"{path} is not a file of API keys", hint='write a table per key: [keys.NAME] and key = "..."')
+        raise UsageError(f"{path} is not a file of API keys", hint=_HINT)
     principals: dict[str, Principal] = {}
     for name, table in tables.items():
         digest, principal = _principal(f"{path}: keys.{name}", name, table)

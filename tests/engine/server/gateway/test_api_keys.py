@@ -126,7 +126,7 @@ def test_an_invalid_file_is_refused_and_the_message_names_the_place(tmp_path: Pa
 
 
 def test_a_missing_or_world_writable_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match="no file of API keys"):
         Keys(tmp_path / "none.toml")
     path = key_file(tmp_path)
     path.chmod(0o602)
