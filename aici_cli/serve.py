@@ -222,7 +222,9 @@ def _head(address: str, token_file: Path | None, *, announce: bool) -> "Iterator
     with RayHead(address, token) as head:
         head.wait_up()
         with announced(address, token) if announce else contextlib.nullcontext():
-            _log.info("copy %s to the other machines; then, on each: aici node join %s --token-file FILE", path, address)
+            _log.info(
+                "copy %s to the other machines; then, on each: aici node join %s --token-file FILE", path, address
+            )
             yield
 
 
