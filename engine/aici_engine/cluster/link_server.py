@@ -129,7 +129,7 @@ class StageServer(Generic[Message]):
             self._socket.close()
             self._monitor.close()
             raise UnavailableError(
-                f"cannot listen at {listen.endpoint}: {os.strerror(error.errno)}",
+                f"cannot listen at {listen.endpoint}: {os.strerror(error.errno or 0)}",
                 hint="choose another port, or port 0"
                 if error.errno == errno.EADDRINUSE
                 else "choose an address of this machine, and a port that this user may take",
