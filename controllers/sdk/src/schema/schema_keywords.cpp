@@ -77,10 +77,10 @@ uint32_t Evaluator::type_mask(const Value& schema) {
 Shapes Evaluator::own_keywords(const Value& schema) {
   uint32_t types = type_mask(schema);
   Shapes shapes{.null = (types & Null) != 0, .no = (types & Boolean) != 0, .yes = (types & Boolean) != 0};
-  Numbers numbers = own_numbers(schema, types), tight;
-  if ((types & (Number | Integer)) && schema::intersect(numbers, Numbers(), tight)) shapes.numbers.push_back(tight);
-  Strings strings = own_strings(schema, types);
-  if ((types & String) && strings.min_len <= strings.max_len) shapes.strings.push_back(strings);
+  bool has_numbers = types & (Number | Integer), has_strings = types & String;
+  FormatLimits format = own_format(schema, has_numbers, has_strings);
+  if (Numbers both; schema::intersect(own_numbers(schema, types), format.numbers, both) && has_numbers) shapes.numbers.push_back(both);
+  if (Strings both; schema::intersect(own_strings(schema), format.strings, strings_, both) && has_strings) shapes.strings.push_back(both);
   if (Array array, both; (types & ArrayType) && intersect(own_array(schema), array, both)) shapes.arrays.push_back(both);
   if (Object both; (types & ObjectType) && intersect(own_object(schema), any_object(), both)) shapes.objects.push_back(both);
   return shapes;
@@ -139,7 +139,7 @@ uint32_t Evaluator::count(const Value& schema, std::string_view keyword, uint32_
   return static_cast<uint32_t>(std::min<uint64_t>(value.scaled(0).value_or(UINT64_MAX), 1000000000));
 }
 
-Strings Evaluator::own_strings(const Value& schema, uint32_t types) {
+Strings Evaluator::own_strings(const Value& schema) {
   Strings strings;
   strings.min_len = count(schema, "minLength", 0);
   strings.max_len = count(schema, "maxLength", UNBOUNDED);
@@ -148,23 +148,6 @@ Strings Evaluator::own_strings(const Value& schema, uint32_t types) {
       refuse(schema, "pattern", "must be a string");
     } else {
       strings.languages.push_back(pattern(schema, "pattern", text->text));
-    }
-  }
-  if (const Value* format = schema.find("format")) {
-    std::string_view known = format->is(Kind::String) ? format_pattern(format->text) : "";
-    if (!format->is(Kind::String)) {
-      refuse(schema, "format", "must be a string");
-    } else if (known.empty()) {
-      not_enforced(schema, "format", Text("the format ") << format->text << " is not known");
-    } else if (!(types & String)) {
-      not_enforced(schema, "format", Text("the format ") << format->text << " speaks of strings, which `type` excludes");
-    } else if (schema.find("pattern")) {
-      not_enforced(schema, "format", Text("the format ") << format->text << " is beside a pattern, which counts alone");
-    } else {
-      std::optional<regex::Problem> problem;
-      ExprId e = regex::parse(known, exprs_, problem, {.encoding = regex::Encoding::JsonString});
-      if (problem) refuse(schema, "format", problem->message);
-      strings.languages.push_back(e);
     }
   }
   std::erase(strings.languages, strings_.any());

@@ -63,7 +63,13 @@ class Evaluator {
   Shapes own_keywords(const json::Value& schema);
   uint32_t type_mask(const json::Value& schema);
   Numbers own_numbers(const json::Value& schema, uint32_t types);
-  Strings own_strings(const json::Value& schema, uint32_t types);
+  Strings own_strings(const json::Value& schema);
+  // What `format` demands, for the types that the schema has; a warning where it demands nothing (schema_formats.cpp).
+  struct FormatLimits {
+    Numbers numbers{};
+    Strings strings{};
+  };
+  FormatLimits own_format(const json::Value& schema, bool has_numbers, bool has_strings);
   Array own_array(const json::Value& schema);
   Object own_object(const json::Value& schema);
   bool says_required(const json::Value& property);

@@ -15,6 +15,8 @@ struct Strings {
   uint32_t min_len = 0, max_len = regex::UNBOUNDED;  // in code points
   std::vector<regex::ExprId> languages{};
   std::optional<std::vector<std::string_view>> values{};
+
+  bool is_limited() const { return min_len > 0 || max_len != regex::UNBOUNDED || !languages.empty() || values; }
 };
 
 // Expressions of strings, cached.
@@ -50,8 +52,5 @@ bool intersect(const Strings& x, const Strings& y, StringLanguages& languages, S
 
 // The complement, as a union.
 std::vector<Strings> complement(const Strings& strings, StringLanguages& languages);
-
-// The language of a `format`, as a regular expression for the whole string; empty if the format is unknown.
-std::string_view format_pattern(std::string_view format);
 
 }  // namespace aici::schema
