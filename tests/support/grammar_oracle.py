@@ -29,13 +29,17 @@ Symbol = Terminal | str
 """A string is the name of a rule."""
 
 
+Lexemes = tuple[Terminal, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`pending`: the lexeme under way, None before the first byte. `lexemes`: the lexemes that the parser has read."""
+    """`pending`: the lexeme under way, None before the first byte. `readings`: the lexemes that the parser has read;
+    several readings only if the grammar is ambiguous."""
 
     pending: str | None
     at_start: bool
-    lexemes: tuple[Terminal, ...]
+    readings: frozenset[Lexemes]
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,11 @@ class OracleGrammar:
     rules: tuple[tuple[str, tuple[tuple[Symbol, ...], ...]], ...]  # the first rule is the start
     skip: tuple[Terminal, ...] = ()
     contextual: bool = False
+    ambiguous: bool = False  # needs contextual
 
     def text(self) -> str:
-        lines = ["%option contextual"] * self.contextual + ["%glr-parser", "%%"]
+        option = "%option ambiguous" if self.ambiguous else "%option contextual" if self.contextual else ""
+        lines = [option, "%glr-parser", "%%"]
         for head, ways in self.rules:
             lines.append(f"{head} : {' | '.join(_body(way) for way in ways)} ;")
         if self.skip:
@@ -78,7 +84,7 @@ class OracleGrammar:
     # Lexer.
 
     def start(self) -> Position:
-        return Position(None, True, ())
+        return Position(None, True, frozenset({()}))
 
     def push(self, position: Position, text: str) -> Position | None:
         """Return None if no lexeme begins with `text`, or if the parser refuses a lexeme that has ended."""
@@ -90,13 +96,13 @@ class OracleGrammar:
         return position
 
     def _push_byte(self, position: Position, byte: str) -> Position | None:
-        longer = Position((position.pending or "") + byte, position.at_start, position.lexemes)
+        longer = Position((position.pending or "") + byte, position.at_start, position.readings)
         if self._alive(longer):
             return longer
         emitted = self._emit(position)
         if emitted is None or position.pending is None:
             return None
-        begun = Position(byte, False, emitted.lexemes)
+        begun = Position(byte, False, emitted.readings)
         return begun if self._alive(begun) else None
 
     def _emit(self, position: Position) -> Position | None:
@@ -106,18 +112,21 @@ class OracleGrammar:
         matching = [t for t in self._competing(position) if self._matches(t, position)]
         if not matching:
             return None
-        winner = min(matching, key=lambda terminal: terminal.rank)
-        if winner in self.skip:
-            return Position(None, False, position.lexemes)
-        if winner not in self.follow(position.lexemes)[0]:
-            return None
-        return Position(None, False, (*position.lexemes, winner))
+        winners = matching if self.ambiguous else [min(matching, key=lambda terminal: terminal.rank)]
+        readings = position.readings if any(winner in self.skip for winner in winners) else frozenset()
+        readings |= {
+            (*lexemes, winner) for lexemes in position.readings for winner in winners if winner in self.follow(lexemes)[0]
+        }
+        return Position(None, False, readings) if readings else None
 
     def _competing(self, position: Position) -> Sequence[Terminal]:
         if not self.contextual:
             return self.terminals
-        viable = self.follow(position.lexemes)[0]
+        viable = self._viable(position)
         return [t for t in self.terminals if t in viable or t in self.skip]
+
+    def _viable(self, position: Position) -> set[Terminal]:
+        return {terminal for lexemes in position.readings for terminal in self.follow(lexemes)[0]}
 
     def _alive(self, position: Position) -> bool:
         return any(self._matches(terminal, position, partial=True) for terminal in self._competing(position))
@@ -125,7 +134,7 @@ class OracleGrammar:
     def _matches(self, terminal: Terminal, position: Position, *, partial: bool = False) -> bool:
         assert position.pending is not None
         return _match(terminal, position.pending, partial) or (
-            position.at_start and terminal in self.skip and _match(terminal, "\n" + position.pending, partial)
+            position.at_start and not self.ambiguous and terminal in self.skip and _match(terminal, "\n" + position.pending, partial)
         )
 
     # Parser.
@@ -157,7 +166,7 @@ class OracleGrammar:
 
     def can_end(self, position: Position) -> bool:
         emitted = self._emit(position)
-        return emitted is not None and self.follow(emitted.lexemes)[1]
+        return emitted is not None and any(self.follow(lexemes)[1] for lexemes in emitted.readings)
 
     # Completions.
 
@@ -173,7 +182,7 @@ class OracleGrammar:
             emitted = self._emit(ended) if ended is not None else None
             if ended is None or emitted is None:
                 continue
-            rest = self._spell(ended, _num_missing(self, emitted.lexemes) + 1)
+            rest = self._spell(ended, self._missing(emitted) + 1)
             if rest is not None:
                 return start + rest
         return None
@@ -186,19 +195,28 @@ class OracleGrammar:
         before = self._emit(position)
         if before is None:
             return None
-        for terminal in sorted(self.follow(before.lexemes)[0], key=lambda t: _num_missing(self, (*before.lexemes, t))):
-            seen = (*before.lexemes, terminal)
-            if _num_missing(self, seen) + 1 > num_words:
+        for terminal in sorted(self._viable(before), key=lambda t: self._missing_after(before, t)):
+            if self._missing_after(before, terminal) + 1 > num_words:
                 continue
             for blank, word in itertools.product((" ", "", "#\n", "\n#", "c "), self.words.get(terminal, ())):
                 after = self.push(position, blank + word)
                 emitted = self._emit(after) if after is not None else None
-                if after is None or emitted is None or emitted.lexemes != seen:
+                if after is None or emitted is None or self._missing(emitted) + 1 > num_words:
                     continue
                 rest = self._spell(after, num_words - 1)
                 if rest is not None:
                     return blank + word + rest
         return None
+
+    def _missing(self, position: Position) -> float:
+        return min(_num_missing(self, lexemes) for lexemes in position.readings)
+
+    def _missing_after(self, position: Position, terminal: Terminal) -> float:
+        return min(
+            _num_missing(self, (*lexemes, terminal))
+            for lexemes in position.readings
+            if terminal in self.follow(lexemes)[0]
+        )
 
     def _texts(self, num_bytes: int) -> Iterator[str]:
         for length in range(num_bytes + 1):
@@ -206,7 +224,7 @@ class OracleGrammar:
 
     @cached_property
     def words(self) -> dict[Terminal, list[str]]:
-        """Return short texts of every terminal, without the texts that a better terminal matches."""
+        """Return short texts of every terminal, without the texts that a better terminal matches unless ambiguous."""
         words: dict[Terminal, list[str]] = {}
         texts = [""]
         for _ in range(5):
@@ -214,8 +232,10 @@ class OracleGrammar:
             texts = [text for text in longer if any(_match(terminal, text, True) for terminal in self.terminals)]
             for text in texts:
                 matching = [terminal for terminal in self.terminals if _match(terminal, text, False)]
-                if matching:
-                    words.setdefault(min(matching, key=lambda terminal: terminal.rank), []).append(text)
+                if matching and not self.ambiguous:
+                    matching = [min(matching, key=lambda terminal: terminal.rank)]
+                for terminal in matching:
+                    words.setdefault(terminal, []).append(text)
         return words
 
 

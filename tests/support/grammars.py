@@ -24,6 +24,7 @@ def small_grammars(draw: st.DrawFn) -> OracleGrammar:
     rules = tuple((head, draw(ways)) for head in heads)
     skip = draw(st.lists(st.sampled_from(_SKIPS), max_size=1))
     contextual = draw(st.booleans())
+    ambiguous = contextual and draw(st.booleans())
     if contextual or draw(st.booleans()):
         skip.append(draw(st.sampled_from(_BLANKS)))
-    return OracleGrammar(rules, tuple(skip), contextual)
+    return OracleGrammar(rules, tuple(skip), contextual, ambiguous)

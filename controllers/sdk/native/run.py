@@ -26,7 +26,7 @@ GUEST_ONLY = {"host.cpp", "runtime.cpp", "variables.cpp"}
 """Sources that pass addresses to a 32-bit runtime, or that replace the allocation of the C library."""
 UNUSED = {
     **dict.fromkeys(("choices", "exprs", "regex", "substring"), ("grammar", "schema", "script")),
-    **dict.fromkeys(("grammar", "grammar_walk"), ("schema", "script")),
+    **dict.fromkeys(("grammar", "grammar_walk"), ("script",)),
     "schema": ("grammar", "script"),
 }
 """Folders of sources not needed by a target: compiling under sanitizers takes long, and scripts need a runtime."""

@@ -36,16 +36,16 @@ char folded(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' -
 struct WordIdentity {
   bool caseless;
 
-  bool folds(const Word& word) const { return caseless && word.quoted && !is_quoted_regex(word.text); }
+  bool folds(const Word& word) const { return caseless && word.quoted && !word.json && !is_quoted_regex(word.text); }
   bool same(const Word& x, const Word& y) const {
-    if (x.quoted != y.quoted || x.text.size() != y.text.size()) return false;
+    if (x.quoted != y.quoted || x.json != y.json || x.text.size() != y.text.size()) return false;
     if (!folds(x) || !folds(y)) return x.text == y.text;
     for (size_t i = 0; i < x.text.size(); i++)
       if (folded(x.text[i]) != folded(y.text[i])) return false;
     return true;
   }
   uint32_t hash(const Word& word) const {
-    uint32_t hash = word.quoted;
+    uint32_t hash = word.quoted + word.json;
     for (char c : word.text) hash = (hash ^ static_cast<uint8_t>(folds(word) ? folded(c) : c)) * 0x01000193u, hash ^= hash >> 15;
     return hash;
   }
@@ -202,7 +202,8 @@ class Resolver {
     Entry& known = terminal_entry(word);
     if (known.terminal == NONE) {
       known.terminal = static_cast<uint32_t>(grammar_.terminals.size());
-      grammar_.terminals.push_back(make_terminal(known.word.text, word.place, known.precedence, problems_));
+      grammar_.terminals.push_back(known.word.json ? json_terminal(known.word.text, word.place)
+                                                   : make_terminal(known.word.text, word.place, known.precedence, problems_));
       Terminal& added = grammar_.terminals.back();
       added.preference = known.preference;
       added.caseless = written_.caseless && added.kind == Terminal::Kind::Keyword;

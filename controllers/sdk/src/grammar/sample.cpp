@@ -26,7 +26,7 @@ std::vector<uint8_t> readable_bytes(const std::vector<uint8_t>& classes) {
 
 // Breadth first over derivatives.
 Text sample_word(const Terminal& terminal) {
-  if (terminal.kind != Terminal::Kind::Regex) return terminal.kind == Terminal::Kind::Keyword ? terminal.text : Text();
+  if (terminal.kind == Terminal::Kind::Keyword || terminal.kind == Terminal::Kind::End) return terminal.text;
   regex::Exprs exprs;
   struct Reached {
     regex::ExprId expr;

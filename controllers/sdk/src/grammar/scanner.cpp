@@ -192,11 +192,32 @@ Token Scanner::directive() {
   if (peek() == '%') return bump(), in_rules_ = true, Token{Token::Kind::Separator, text_.substr(first, 2), start};
   if (peek() == '{') return skip_prologue(), Token{};
   Token token = name(Token::Kind::Directive, first, start);
+  if (token.text == "%json") return json(start);
   if (in_rules_ || !is_ignored(token.text)) return token;
   Text message(token.text);
   warn_once(token.text, start, message << " is skipped: it matters to a generated parser only");
   skip_arguments();
   return {};
+}
+
+// %json {...}: a schema, up to the brace that closes it.
+Token Scanner::json(Place start) {
+  skip_blanks();
+  size_t first = at_;
+  if (peek() != '{') return add_error(problems_, start, "%json is followed by a schema in braces"), Token{};
+  size_t depth = 0;
+  do {
+    char c = peek();
+    if (done()) return add_error(problems_, start, "the schema of this %json has no end: } is missing"), Token{};
+    if (c == '"') {
+      for (bump(); !done() && peek() != '"'; bump())
+        if (peek() == '\\') bump();
+    }
+    if (c == '{') depth++;
+    if (c == '}') depth--;
+    if (!done()) bump();
+  } while (depth > 0);
+  return {Token::Kind::Json, text_.substr(first, at_ - first), start};
 }
 
 Token Scanner::name(Token::Kind kind, size_t start, Place place) {

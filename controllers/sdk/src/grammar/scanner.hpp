@@ -8,9 +8,9 @@
 namespace aici::grammar {
 
 struct Token {
-  enum class Kind : uint8_t { End, Name, Quoted, Number, Directive, Separator, Colon, Bar, Semicolon };
+  enum class Kind : uint8_t { End, Name, Quoted, Json, Number, Directive, Separator, Colon, Bar, Semicolon };
   Kind kind = Kind::End;
-  std::string_view text{};  // of a name, of a directive including its %, of a quoted text without quotes
+  std::string_view text{};  // of a name, of a directive including its %, of a quoted text without quotes, of %json the schema
   Place place{};
 };
 
@@ -35,6 +35,7 @@ class Scanner {
   void warn_once(std::string_view what, Place place, std::string_view message);
   Token quoted();
   Token directive();
+  Token json(Place start);
   Token name(Token::Kind kind, size_t start, Place place);
   Place place() const { return {line_, column_}; }
 

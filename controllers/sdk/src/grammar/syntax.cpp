@@ -36,7 +36,7 @@ class SyntaxParser {
   void error(std::string_view message) { add_error(problems_, token_.place, message); }
   Word word() {
     Token token = take();
-    return {token.text, token.kind == Kind::Quoted, token.place};
+    return {token.text, token.kind != Kind::Name, token.place, token.kind == Kind::Json};
   }
   std::vector<Word> words() {
     std::vector<Word> list;
@@ -188,7 +188,7 @@ class SyntaxParser {
     out.place = token_.place;
     bool empty = false;
     for (;;) {
-      if ((at(Kind::Name) && !starts_rule()) || at(Kind::Quoted)) {
+      if ((at(Kind::Name) && !starts_rule()) || at(Kind::Quoted) || at(Kind::Json)) {
         if (out.prec) error("%prec stands at the end of an alternative");
         if (empty) error("%empty stands alone in its alternative");
         if (out.symbols.size() == MAX_BODY) error("this alternative has more than 1024 symbols: split it");

@@ -10,8 +10,9 @@ namespace aici::grammar {
 
 struct Word {
   std::string_view text;  // without the quotes
-  bool quoted = false;
+  bool quoted = false;  // a terminal: a text, a regex or a schema
   Place place{};
+  bool json = false;  // %json {...}
 };
 
 struct WrittenAlternative {

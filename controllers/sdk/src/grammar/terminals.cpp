@@ -1,6 +1,7 @@
 #include "terminals.hpp"
 
 #include "aici/regex/parser.hpp"
+#include "json_terminal.hpp"
 
 namespace aici::grammar {
 namespace {
@@ -36,9 +37,23 @@ Terminal make_terminal(std::string_view quoted, Place place, Precedence preceden
   return terminal;
 }
 
+Terminal json_terminal(std::string_view schema, Place place) {
+  constexpr size_t SHOWN = 40;
+  Terminal terminal;
+  terminal.kind = Terminal::Kind::Json;
+  terminal.text = Text(schema);
+  terminal.name << "%json " << schema.substr(0, SHOWN) << (schema.size() > SHOWN ? "..." : "");
+  terminal.place = place;
+  return terminal;
+}
+
 regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs) {
   std::optional<regex::Problem> problem;
   if (terminal.kind == Terminal::Kind::Regex) return regex::parse(terminal.text, exprs, problem, {.set_operators = true});
+  if (terminal.kind == Terminal::Kind::Json) {
+    schema::Report report;
+    return json_expr(terminal.text, exprs, report);
+  }
   std::string_view text = terminal.text;
   regex::ExprId expr = regex::EMPTY;
   for (size_t i = text.size(); i-- > 0;) {
@@ -50,9 +65,27 @@ regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs) {
   return expr;
 }
 
+namespace {
+
+void check_schema(const Terminal& terminal, std::vector<Problem>& problems) {
+  regex::Exprs exprs;
+  schema::Report report;
+  json_expr(terminal.text, exprs, report);
+  auto add = [&](const schema::Problem& found, Severity severity) {
+    Text message("%json");
+    if (!found.pointer.empty()) message << " at #" << found.pointer;
+    problems.push_back({severity, terminal.place, message << ": " << found.message});
+  };
+  for (const schema::Problem& found : report.problems) add(found, Severity::Error);
+  for (const schema::Problem& found : report.warnings) add(found, Severity::Warning);
+}
+
+}  // namespace
+
 void check_terminals(const Grammar& grammar, std::vector<Problem>& problems) {
   regex::Exprs exprs;
   for (const Terminal& terminal : grammar.terminals) {
+    if (terminal.kind == Terminal::Kind::Json) check_schema(terminal, problems);
     if (terminal.kind != Terminal::Kind::Regex) continue;
     std::optional<regex::Problem> bad;
     regex::ExprId expr = regex::parse(terminal.text, exprs, bad, {.set_operators = true});

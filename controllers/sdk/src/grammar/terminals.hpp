@@ -30,10 +30,12 @@ inline std::vector<uint32_t> classes_of(const Grammar& grammar, const std::vecto
   return classes;
 }
 
-// The texts of a terminal; NOTHING for a regex that is refused.
+Terminal json_terminal(std::string_view schema, Place place);
+
+// The texts of a terminal; NOTHING for a regex or a schema that is refused.
 regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs);
 
-// Regexes that are refused, that match nothing, or, but for SKIP, that match the empty string; what is under SKIP or
+// Regexes and schemas that are refused, that match nothing, or, but for SKIP, that match the empty string; what is under SKIP or
 // NEVER and also used in a rule.
 void check_terminals(const Grammar& grammar, std::vector<Problem>& problems);
 

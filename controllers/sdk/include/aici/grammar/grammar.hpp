@@ -24,9 +24,9 @@ struct Precedence {
 };
 
 struct Terminal {
-  enum class Kind : uint8_t { End, Keyword, Regex };
+  enum class Kind : uint8_t { End, Keyword, Regex, Json };
   Kind kind = Kind::End;
-  Text text;          // keyword: the bytes; regex: the pattern without slashes
+  Text text;          // keyword: the bytes; regex: the pattern without slashes; JSON: the schema
   Text name;          // the name in messages: "while", /[0-9]+/, or the capitalized name of a rule that lists regexes
   bool skip = false;      // listed under SKIP: allowed between lexemes, never seen by the parser
   bool never = false;     // listed under NEVER: known to the lexer, taken by no rule, so refused

@@ -14,6 +14,7 @@
 //   %%
 //   expr : expr "+" expr | "-" expr %prec NEG | NUMBER | %empty ;
 //   NUMBER : "/[0-9]+/" ;             a rule as any other; its name is how messages call the regex
+//   call : NAME %json {"type": "object"} ;   a terminal: the JSON texts of a schema
 //   SKIP : "/[ \n]+/" ;               what may stand between any two lexemes
 //   NEVER : "/[0-9]+[a-z]/" ;         what the lexer reads as one lexeme, to refuse it: 3x is not 3 and then x
 //   %%                                what follows a second one is not read
