@@ -115,7 +115,10 @@ class OracleGrammar:
         winners = matching if self.ambiguous else [min(matching, key=lambda terminal: terminal.rank)]
         readings = position.readings if any(winner in self.skip for winner in winners) else frozenset()
         readings |= {
-            (*lexemes, winner) for lexemes in position.readings for winner in winners if winner in self.follow(lexemes)[0]
+            (*lexemes, winner)
+            for lexemes in position.readings
+            for winner in winners
+            if winner in self.follow(lexemes)[0]
         }
         return Position(None, False, readings) if readings else None
 
@@ -134,7 +137,10 @@ class OracleGrammar:
     def _matches(self, terminal: Terminal, position: Position, *, partial: bool = False) -> bool:
         assert position.pending is not None
         return _match(terminal, position.pending, partial) or (
-            position.at_start and not self.ambiguous and terminal in self.skip and _match(terminal, "\n" + position.pending, partial)
+            position.at_start
+            and not self.ambiguous
+            and terminal in self.skip
+            and _match(terminal, "\n" + position.pending, partial)
         )
 
     # Parser.
