@@ -16,6 +16,7 @@ from aici.opening import open_backend
 from aici.results import Result
 from aici.sampling import sampling_params
 from aici.tools import ToolLike
+from aici_controllers.schema_check import SchemaKeywords
 from aici_engine.config import Device, Dtype
 from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
@@ -199,6 +200,7 @@ class AsyncLLM:
         tools: Sequence[ToolLike] = (),
         tool_choice: str = "auto",
         parallel: bool = True,
+        schema_options: SchemaKeywords | None = None,
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[str]: ...
@@ -212,6 +214,7 @@ class AsyncLLM:
         tools: Sequence[ToolLike] = (),
         tool_choice: str = "auto",
         parallel: bool = True,
+        schema_options: SchemaKeywords | None = None,
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[T]: ...
@@ -224,6 +227,7 @@ class AsyncLLM:
         tools: Sequence[ToolLike] = (),
         tool_choice: str = "auto",
         parallel: bool = True,
+        schema_options: SchemaKeywords | None = None,
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[Any]:
@@ -238,6 +242,7 @@ class AsyncLLM:
                     tools=tools,
                     tool_choice=tool_choice,
                     parallel=parallel,
+                    schema_options=schema_options,
                     sampling=sampling,
                     options=options,
                     cancel=cancel,

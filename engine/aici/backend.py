@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from aici.constraints import Constraint, Messages
 from aici.errors import AiciError, UsageError, shown_type
 from aici.tools import FunctionTool
+from aici_controllers.schema_check import SchemaKeywords
 from aici_engine.events import Event
 from aici_engine.sampling_params import SamplingParams
 
@@ -44,7 +45,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCall:
-    """One turn of a chat. `tool_choice` is `auto`, `none`, `required` or the name of a tool."""
+    """One turn of a chat. `tool_choice` is `auto`, `none`, `required` or the name of a tool. `schema_options`: for the
+    schemas of the tools."""
 
     messages: Messages
     sampling: SamplingParams
@@ -52,6 +54,7 @@ class ChatCall:
     tools: tuple[FunctionTool, ...]
     tool_choice: str
     parallel: bool
+    schema_options: SchemaKeywords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

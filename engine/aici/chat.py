@@ -10,6 +10,7 @@ from aici.constraints import UNCONSTRAINED, Constraint, Messages
 from aici.errors import UnfinishedError, UsageError
 from aici.sampling import sampling_params
 from aici.tools import FunctionTool, ToolCall, ToolLike, tools_of
+from aici_controllers.schema_check import SchemaKeywords
 from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
 T_co = TypeVar("T_co", covariant=True)
@@ -82,6 +83,7 @@ def chat(
     tools: Sequence[ToolLike],
     tool_choice: str,
     parallel: bool,
+    schema_options: SchemaKeywords | None,
     sampling: SamplingParams | None,
     options: SamplingOptions,
     cancel: Cancel | None = None,
@@ -104,6 +106,7 @@ def chat(
         tools=tuple(known.values()),
         tool_choice=tool_choice,
         parallel=parallel,
+        schema_options=schema_options or SchemaKeywords(),
     )
     return _result(backend.chat(call, cancel or Cancel()), known, constraint or UNCONSTRAINED)
 

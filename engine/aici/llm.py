@@ -15,6 +15,7 @@ from aici.results import Result
 from aici.sampling import sampling_params
 from aici.stream import Stream
 from aici.tools import ToolLike
+from aici_controllers.schema_check import SchemaKeywords
 from aici_engine.config import Device, Dtype
 from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
@@ -239,6 +240,7 @@ class LLM:
         tools: Sequence[ToolLike] = (),
         tool_choice: str = "auto",
         parallel: bool = True,
+        schema_options: SchemaKeywords | None = None,
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[str]: ...
@@ -252,6 +254,7 @@ class LLM:
         tools: Sequence[ToolLike] = (),
         tool_choice: str = "auto",
         parallel: bool = True,
+        schema_options: SchemaKeywords | None = None,
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[T]: ...
@@ -264,6 +267,7 @@ class LLM:
         tools: Sequence[ToolLike] = (),
         tool_choice: str = "auto",
         parallel: bool = True,
+        schema_options: SchemaKeywords | None = None,
         sampling: SamplingParams | None = None,
         **options: Unpack[SamplingOptions],
     ) -> ChatResult[Any]:
@@ -271,7 +275,8 @@ class LLM:
 
         `messages` are as in OpenAI's API. `tools` are Python functions, described by signature and docstring, or dicts.
         `tool_choice` is `auto`, `none`, `required` or the name of a tool; with `parallel`, the model may make several
-        calls. Arguments of calls are always valid against the signature. A constraint excludes tools.
+        calls. Arguments of calls are always valid against the signature. `schema_options` are the options of
+        `json_schema`, for the schemas of the tools. A constraint excludes tools.
 
         >>> def get_weather(city: str) -> str: "Return the weather of a city."
         >>> messages = [{"role": "user", "content": "How is the weather in Rome?"}]
@@ -285,6 +290,7 @@ class LLM:
             tools=tools,
             tool_choice=tool_choice,
             parallel=parallel,
+            schema_options=schema_options,
             sampling=sampling,
             options=options,
         )

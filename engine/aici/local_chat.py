@@ -51,7 +51,11 @@ def run_chat(
     choice = _CHOICES.get(call.tool_choice, Named(call.tool_choice)) if call.tools else "none"
     tools = [_tool(tool) for tool in call.tools]
     callable_ones = callable_tools(tools, choice)
-    calls = _finish_now(calls_constraint(_json_schema, callable_ones))
+
+    async def json_schema(schema: str) -> Constraint[Any]:
+        return constraints.json_schema(schema, **call.schema_options)
+
+    calls = _finish_now(calls_constraint(json_schema, callable_ones))
     shown = tools if choice != "none" else []
     text = conversation_text(template, vocabulary.plain, prompt_messages(call.messages), shown)
     request = ChatTurn(
@@ -65,10 +69,6 @@ def run_chat(
     )
     outcome = _finish_now(_collect(model, request))
     return replace(outcome, warnings=warnings_about_tools(callable_ones, calls.warnings if calls else ()))
-
-
-async def _json_schema(schema: str) -> Constraint[Any]:
-    return constraints.json_schema(schema)
 
 
 async def _collect(model: "_LocalModel", request: ChatTurn[Constraint[Any]]) -> ChatOutcome:

@@ -20,6 +20,8 @@ def run_chat(server: Server, model: str | None, call: ChatCall, cancel: Cancel) 
             "tool_choice": named if is_named else call.tool_choice,
             "parallel_tool_calls": call.parallel,
         }
+        if call.schema_options:
+            request["schema_options"] = call.schema_options
     request |= to_request(Api.OPENAI_CHAT, call.sampling)
     with server.json("POST", "/chat/completions", encode(request), cancel=cancel) as told:
         choice, usage = told["choices"][0], told["usage"]
