@@ -59,7 +59,7 @@ Parser::Item Parser::escape(bool in_class) {
     case 'x':
     case 'u':
     case 'U':
-      return {code_point(start, c).value_or(0)};
+      return {code_point(start, c, in_class).value_or(0)};
     case 'a':
       if (!ecma()) return {'\a'};
       break;
@@ -114,7 +114,7 @@ Parser::Item Parser::octal(size_t start, bool in_class) {
 }
 
 // After \x, \u or \U.
-std::optional<uint32_t> Parser::code_point(size_t start, uint32_t letter) {
+std::optional<uint32_t> Parser::code_point(size_t start, uint32_t letter, bool in_class) {
   constexpr std::string_view SURROGATE = "a surrogate is not a character: write the character itself";
   std::optional<uint32_t> value;
   if (letter == 'u' && accept('{')) {
@@ -131,12 +131,14 @@ std::optional<uint32_t> Parser::code_point(size_t start, uint32_t letter) {
     if (!value) return refuse(start, "\\U needs eight hexadecimal digits"), std::nullopt;
   }
   // A pair of surrogates is one character, as in JSON and JavaScript.
+  size_t end = at_;
   if (letter == 'u' && *value >= 0xD800 && *value <= 0xDBFF && accept("\\u")) {
     std::optional<uint32_t> low = hex(4);
-    if (!low || *low < 0xDC00 || *low > 0xDFFF) return refuse(start, SURROGATE), std::nullopt;
-    return 0x10000 + (*value - 0xD800) * 0x400 + (*low - 0xDC00);
+    if (low && *low >= 0xDC00 && *low <= 0xDFFF) return 0x10000 + (*value - 0xD800) * 0x400 + (*low - 0xDC00);
+    at_ = end;
   }
-  if (*value >= 0xD800 && *value <= 0xDFFF) return refuse(start, SURROGATE), std::nullopt;
+  // In a class of ECMA-262 alone, a surrogate matches no character.
+  if (*value >= 0xD800 && *value <= 0xDFFF && !(ecma() && in_class)) return refuse(start, SURROGATE), std::nullopt;
   if (*value > MAX_CODE_POINT) return refuse(start, "there is no code point above 10FFFF"), std::nullopt;
   return value;
 }

@@ -1,4 +1,6 @@
 // Look-around as intersection: in (?=L)R and (?!L)R the text from here to its end is in R, and in L or not.
+#include <algorithm>
+
 #include "parser_state.hpp"
 
 namespace aici::regex {
@@ -24,7 +26,7 @@ std::optional<Parser::Quantified> Parser::look_ahead() {
   } else {
     return std::nullopt;
   }
-  last_look_ = start;
+  last_look_ = look.start = start;
   if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse(at_, "a repeated assertion is not supported");
   return look;
 }
@@ -96,12 +98,20 @@ bool Parser::is_one_character(ExprId e) {
   return e != NOTHING && exprs_.both(exprs_.concat(e, any_text()), exprs_.complement(first)) == NOTHING;
 }
 
-// ^, perhaps with assertions behind.
-bool Parser::is_at_start(std::span<const Quantified> before) const {
-  if (before.empty() || before[0].expr != Anchored::assertion(Begin::Text, End::Anywhere)) return false;
-  for (const Quantified& part : before.subspan(1))
-    if (part.look != Quantified::Look::Ahead && part.look != Quantified::Look::NotAhead) return false;
-  return true;
+// Whether nothing but assertions and the start of groups comes between ^ and the assertion at `start`.
+bool Parser::is_at_start(std::span<const Quantified> before, size_t start) const {
+  bool anchored = false;
+  for (const Quantified& part : before) {
+    bool is_look = part.look == Quantified::Look::Ahead || part.look == Quantified::Look::NotAhead;
+    if (!is_look && part.expr != Anchored::assertion(Begin::Text, End::Anywhere)) return false;
+    anchored |= !is_look;
+    if (is_look) start = std::min(start, part.start);
+  }
+  for (size_t at = 0; at < start && !anchored; at++) {
+    if (text_[at] == '^') return std::ranges::all_of(std::span(text_).subspan(at, start - at), [](uint32_t c) { return c == '^' || c == '('; });
+    if (text_[at] != '(') return false;
+  }
+  return anchored;
 }
 
 // Join the parts before a look-behind, back to ^ or to another assertion, into one part that ends with a text of the
@@ -116,7 +126,7 @@ size_t Parser::look_behind(std::vector<Quantified>& parts, size_t at) {
   all.add(0, MAX_CODE_POINT);
   ExprId plain = look.expr.plain(), ending = exprs_.concat(any_text(), plain);
   bool is_short = plain != NOTHING && exprs_.both(plain, exprs_.complement(any_of(all))) == NOTHING && !exprs_.nullable(before.whole(exprs_));
-  if (look.expr.asserts() || (!is_short && !is_at_start({parts.data(), from}))) {
+  if (look.expr.asserts() || (!is_short && !is_at_start({parts.data(), from}, look.start))) {
     refuse(*last_look_, "a look-behind is supported behind parts that begin with ^, and for one character behind others");
     return at;
   }
@@ -151,7 +161,7 @@ Anchored Parser::looking(const Quantified& look, std::span<const Quantified> bef
   ExprId everywhere = up_to_end(look.expr.elsewhere()), at_start = exprs_.alt({everywhere, up_to_end(look.expr.at_start())});
   Anchored all = rest.up_to_end(exprs_, options_.encoding, *end);
   if (at_start == everywhere) return all.within(exprs_, allowed(everywhere), allowed(everywhere));
-  if (all.elsewhere().is_nothing() || is_at_start(before)) return all.within(exprs_, allowed(at_start), allowed(at_start));
+  if (all.elsewhere().is_nothing() || is_at_start(before, look.start)) return all.within(exprs_, allowed(at_start), allowed(at_start));
   if (negative) return refuse(*last_look_, "(?!^...) is supported before ^ only");
   Anchored from_start = Anchored::concat(exprs_, options_.encoding, Anchored::assertion(Begin::Text, End::Anywhere), all);
   Anchored both[] = {all.within(exprs_, everywhere, everywhere), from_start.within(exprs_, at_start, at_start)};

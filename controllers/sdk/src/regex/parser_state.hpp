@@ -47,6 +47,7 @@ class Parser {
     // follow before any of them, as in ((?!inside).)*. Behind, NotBehind: `expr` ends here, or does not. Boundary: \b.
     enum class Look : uint8_t { None, Ahead, NotAhead, NotInside, Behind, NotBehind, Boundary } look = Look::None;
     Anchored inside{};
+    size_t start = 0;  // of an assertion
   };
 
   struct KnownClass {
@@ -75,7 +76,7 @@ class Parser {
   Anchored at_boundary(const Anchored& before, const Anchored& rest);
   Anchored looking(const Quantified& look, std::span<const Quantified> before, const Anchored& rest);
   size_t look_behind(std::vector<Quantified>& parts, size_t at);
-  bool is_at_start(std::span<const Quantified> before) const;
+  bool is_at_start(std::span<const Quantified> before, size_t start) const;
   bool is_one_character(ExprId e);
   ExprId up_to_end(const Anchored& part) { return part.up_to_end(exprs_, options_.encoding, End::Anywhere).whole(exprs_); }
   ExprId any_text();
@@ -97,7 +98,7 @@ class Parser {
   Item escape(bool in_class);
   Item property(size_t start);
   Item octal(size_t start, bool in_class);
-  std::optional<uint32_t> code_point(size_t start, uint32_t letter);
+  std::optional<uint32_t> code_point(size_t start, uint32_t letter, bool in_class);
   std::optional<uint32_t> hex(size_t num_digits);
   CodePoints named_set(uint32_t letter) const;
   CodePoints either_case(const CodePoints& set) const;

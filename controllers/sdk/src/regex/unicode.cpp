@@ -157,6 +157,8 @@ std::optional<CodePoints> unicode_property(std::string_view name) {
   if (same_name(name, "Any")) return set.add(0, MAX_CODE_POINT), set;
   if (same_name(name, "ASCII")) return set.add(0, 0x7F), set;
   if (same_name(name, "Assigned")) return of_categories(category_bit("Cn")).negated();
+  if (name == "Print" || name == "Graph") return set.add(name == "Print" ? ' ' : '!', '~'), set;  // of POSIX and Java
+  if (same_name(name, "digit")) return category("Nd");
   std::optional<CodePoints> found = category(name);
   return found ? found : script(name);
 }

@@ -52,6 +52,7 @@ ExprId Lowering::texts(ConjId conj) {
     if (!rule.only_composite) ways.push_back(scalars(shapes));
     for (const Array& one : shapes.arrays) ways.push_back(array(one, schema));
     for (const Object& one : shapes.objects) ways.push_back(object(one, schema));
+    check(schema);
     exprs_.define(rule.name, exprs_.alt(ways));
   }
   return root;
@@ -62,10 +63,20 @@ ExprId Lowering::value(ConjId conj) {
   if (known_[conj] != UNKNOWN) return known_[conj];
   const Shapes& shapes = evaluator_.shapes(conj);
   if (known_.size() <= conj) known_.resize(conj + 1, UNKNOWN);
-  if (shapes.arrays.empty() && shapes.objects.empty()) return known_[conj] = scalars(shapes);
+  if (shapes.arrays.empty() && shapes.objects.empty()) {
+    known_[conj] = scalars(shapes);
+    check(evaluator_.schema_of(conj));
+    return known_[conj];
+  }
   ExprId name = exprs_.rule();
   to_do_.push_back({conj, name, false});
   return known_[conj] = name;
+}
+
+// The first schema that is too complex gets the blame.
+void Lowering::check(const Value& schema) {
+  if (exprs_.error() && !failed_) evaluator_.refuse(schema, "", exprs_.error());
+  failed_ = exprs_.error() != nullptr;
 }
 
 // The arrays and objects of `conj`.

@@ -155,9 +155,11 @@ Strings Evaluator::own_strings(const Value& schema) {
 }
 
 ExprId Evaluator::pattern(const Value& schema, std::string_view keyword, std::string_view pattern) {
+  bool failed = exprs_.error() != nullptr;
   std::optional<regex::Problem> problem;
   ExprId e = regex::parse(pattern, exprs_, problem, {.encoding = regex::Encoding::JsonString, .search = true});
   if (!problem) return e;
+  if (failed) return strings_.any();  // said before, where it happened
   Text why;
   why << "at position " << problem->position << ": " << problem->message;
   may_drop(schema, keyword, why);

@@ -32,6 +32,7 @@ class Lowering {
 
   regex::ExprId value(ConjId conj);
   regex::ExprId composite(ConjId conj);
+  void check(const json::Value& schema);
   regex::ExprId scalars(const Shapes& shapes);
   regex::ExprId array(const Array& array, const json::Value& schema);
   regex::ExprId counted_array(const Array& array, const json::Value& schema);
@@ -63,6 +64,7 @@ class Lowering {
   regex::ExprId space_, comma_, colon_;  // with optional white space
   std::vector<regex::ExprId> known_, known_composite_;  // (conjunctions,) UNKNOWN if never asked for
   std::vector<Rule> to_do_;
+  bool failed_ = false;
 };
 
 }  // namespace aici::schema
