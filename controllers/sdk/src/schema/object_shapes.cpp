@@ -108,9 +108,11 @@ std::vector<Object> Evaluator::complement(const Object& object) {
   bool splits = object.properties.size() <= MAX_SPLIT;
   Object before = any_object();
   for (const Property& property : object.properties) {
-    if (property.required) outside.emplace_back(before).properties.push_back({property.name, NEVER});
-    if (property.value != ANYTHING)
-      for (ConjId other : this->outside(property.value)) outside.emplace_back(before).properties.push_back({property.name, other, true});
+    // Absent, or another value: the first alternative is both.
+    std::vector<ConjId> others = property.value != ANYTHING ? this->outside(property.value) : std::vector<ConjId>();
+    if (property.required && others.empty()) others.push_back(NEVER);
+    for (ConjId other : others)
+      outside.emplace_back(before).properties.push_back({property.name, other, !property.required || other != others[0]});
     if (splits && (property.required || property.value != ANYTHING)) before.properties.push_back({property.name, property.value, property.required});
   }
   bool open = object.regions.size() == 1 && object.regions[0].keys == strings_.any() && object.regions[0].value == ANYTHING;
