@@ -80,6 +80,7 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         spans = stack.enter_context(tracing.from_environment(config.name))
         app = create_app(service, keys=keys, cors_origins=config.cors_origins, observers=spans)
         server = HttpServer(http_server.config(app))
+        listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
