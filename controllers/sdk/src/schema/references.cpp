@@ -100,6 +100,7 @@ bool is_meta_schema(std::string_view uri) { return draft_of(uri) != Draft::Unsai
 References::References(const Value& root) {
   resources_.push_back({Text(), &root});
   walk(root, 0, 0);
+  add_meta_schemas();
   sort(bases_, [](const Based& x, const Based& y) { return std::less<>()(x.schema, y.schema); });
 }
 
@@ -127,6 +128,8 @@ void References::walk(const Value& schema, uint32_t base, uint32_t depth) {
   for (std::string_view keyword : {"$anchor", "$dynamicAnchor"})
     if (const Value* anchor = text_of(schema, keyword)) add_anchor(anchor->text);
   bases_.push_back({&schema, base});
+  if (const Value* reference = text_of(schema, "$ref"); reference && is_meta_schema(reference->text))
+    meta_schemas_.push_back(Text(without_fragment(reference->text)));
   for (std::string_view keyword : ONE)
     if (const Value* inner = schema.find(keyword)) walk(*inner, base, depth + 1);
   for (std::string_view keyword : LISTS)

@@ -49,12 +49,6 @@ Shapes Evaluator::apply(const Value& schema, std::string_view keyword, const Val
                                           : references_.recursive_target(schema, scopes_[scope_]);
     if (target) return intersect(with, shapes(conj_of(*target)));
     if (!value.is(Kind::String)) return refuse(schema, keyword, "must be a string"), Shapes();
-    if (is_meta_schema(value.text)) {
-      not_enforced(schema, keyword, "any object, true or false counts as a schema here");
-      Shapes any{.no = true, .yes = true};
-      any.objects.push_back(any_object());
-      return intersect(with, any);
-    }
     may_drop(schema, keyword, "nothing in this document has that name");
   } else if (keyword == "allOf") {
     if (const Value* parts = list(schema, keyword))

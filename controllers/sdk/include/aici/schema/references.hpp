@@ -1,5 +1,6 @@
 // The target of `$ref` inside one document: pointers, anchors, embedded `$id`s; and the drafts of `$schema`.
 #pragma once
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,10 @@ enum class Draft : uint8_t { Unsaid, Draft4, Draft6, Draft7, Draft2019, Draft202
 
 // Whether `uri` is the meta-schema of a draft.
 bool is_meta_schema(std::string_view uri);
+
+// A schema of schemas, for references to the meta-schema of a draft: the kinds of values under each keyword, for all
+// drafts together.
+extern const std::string_view META_SCHEMA;
 
 class References {
  public:
@@ -47,6 +52,10 @@ class References {
   void walk(const json::Value& schema, uint32_t base, uint32_t depth);
   void note_references(const json::Value& value, uint32_t base);
 
+  void add_meta_schemas();
+
+  std::vector<std::unique_ptr<json::Value>> made_;
+  std::vector<Text> meta_schemas_;  // their names in the document
   std::vector<Named> resources_;  // the first is the document
   std::vector<Named> anchors_;
   std::vector<Based> bases_;  // sorted by address
