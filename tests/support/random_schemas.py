@@ -51,6 +51,7 @@ def _composite(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         contains=inner,
         minContains=_SMALL,
         maxContains=_SMALL,
+        unevaluatedItems=inner,
     )
     objects = _some(
         type=st.just("object"),
@@ -63,6 +64,7 @@ def _composite(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         maxProperties=_SMALL,
         dependentRequired=st.dictionaries(st.sampled_from(_KEYS), names, max_size=1),
         dependentSchemas=st.dictionaries(st.sampled_from(_KEYS), inner, max_size=1),
+        unevaluatedProperties=inner,
     )
     combined = _some(
         **{
