@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from jsonschema.protocols import Validator
+
 from tests.real_schemas.resolver import Resolver
 
 
@@ -20,9 +22,12 @@ class Written:
 
 
 class DeclaredOrder:
-    def __init__(self, schema: Any, resolver: Resolver) -> None:
+    """Writes documents of a schema. Of `anyOf` and `oneOf` counts the first alternative that `validator` accepts."""
+
+    def __init__(self, schema: Any, resolver: Resolver, validator: Validator) -> None:
         self._schema = schema
         self._resolver = resolver
+        self._validator = validator
         self._has_unnamed = False
 
     def written(self, document: Any) -> Written:
@@ -33,7 +38,7 @@ class DeclaredOrder:
     def _text(self, value: Any, schemas: list[Any]) -> str:
         if not isinstance(value, dict | list):
             return plain(value)
-        parts = [part for schema in schemas for part in self._parts(schema, 0)]
+        parts = [part for schema in schemas for part in self._parts(schema, value, 0)]
         if isinstance(value, list):
             return f"[{','.join(self._text(item, _items(parts, at)) for at, item in enumerate(value))}]"
         order = [name for part in parts for name in part.get("properties") or {}]
@@ -46,25 +51,39 @@ class DeclaredOrder:
             pairs.append(f"{json.dumps(key, ensure_ascii=False)}:{self._text(value[key], inner)}")
         return "{" + ",".join(pairs) + "}"
 
-    def _parts(self, schema: Any, hops: int) -> Iterator[dict[str, Any]]:
-        """Yield the schemas that speak of the same value, in the order of the document."""
+    def _parts(self, schema: Any, value: Any, hops: int) -> Iterator[dict[str, Any]]:
+        """Yield the schemas that speak of `value`, in the order of the document."""
         if not isinstance(schema, dict) or hops > 30:
             return
-        for key, value in schema.items():
-            if key == "$ref" and isinstance(value, str):
-                yield from self._parts(self._resolver.target(value, schema), hops + 1)
-            elif key in ("allOf", "anyOf", "oneOf") and isinstance(value, list):
-                for part in value:
-                    yield from self._parts(part, hops + 1)
-            elif key in ("if", "then", "else"):
-                yield from self._parts(value, hops + 1)
-            elif key in ("dependentSchemas", "dependencies") and isinstance(value, dict):
-                for part in value.values():
-                    yield from self._parts(part, hops + 1)
-            elif key == "properties":
+        for key, inner in schema.items():
+            if key == "properties":
                 yield schema
+            for part in self._applied(key, inner, schema, value):
+                yield from self._parts(part, value, hops + 1)
         if "properties" not in schema:
             yield schema
+
+    def _applied(self, key: str, inner: Any, schema: dict[str, Any], value: Any) -> list[Any]:
+        """Return the schemas that a keyword applies to the same value."""
+        if key == "$ref" and isinstance(inner, str):
+            return [self._resolver.target(inner, schema)]
+        if key == "allOf" and isinstance(inner, list):
+            return inner
+        if key in ("anyOf", "oneOf") and isinstance(inner, list):
+            return [part for part in inner if self._fits(part, value)][:1]
+        if key == "not":
+            return [inner]
+        if key == "if":
+            is_met = self._fits(inner, value)
+            return ([inner] if is_met else []) + [
+                schema[word] for word in ("then" if is_met else "else",) if word in schema
+            ]
+        if key in ("dependentSchemas", "dependencies") and isinstance(inner, dict):
+            return [part for name, part in inner.items() if name in value]
+        return []
+
+    def _fits(self, schema: Any, value: Any) -> bool:
+        return bool(self._validator.evolve(schema=schema).is_valid(value))
 
 
 def _values(parts: list[dict[str, Any]], key: str) -> Iterator[Any]:

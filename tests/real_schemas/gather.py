@@ -21,8 +21,17 @@ DRAFTS: dict[str, type[Validator]] = {
     "2019-09": jsonschema.Draft201909Validator,
     "2020-12": jsonschema.Draft202012Validator,
 }
+_NEWER = (
+    "$defs",
+    "$anchor",
+    "$dynamicRef",
+    "dependentRequired",
+    "dependentSchemas",
+    "prefixItems",
+    "unevaluatedProperties",
+)
 _MAX_SCHEMA_BYTES = 1 << 19  # larger ones keep the validators busy for minutes
-_EDITION = 1  # of what is kept of a package in the cache: another number makes it anew
+_EDITION = 2  # of what is kept of a package in the cache: another number makes it anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +111,7 @@ def draft(schema: Any) -> str:
     for part in DRAFTS:
         if isinstance(declared, str) and part in declared:
             return part
-    newer = any(f'"{keyword}"' in json.dumps(schema) for keyword in ("$defs", "prefixItems", "unevaluatedProperties"))
-    return "2020-12" if newer else "draft-07"
+    return "2020-12" if any(f'"{keyword}"' in json.dumps(schema) for keyword in _NEWER) else "draft-07"
 
 
 def _components(name: str, document: dict[str, Any]) -> Iterator[RealSchema]:

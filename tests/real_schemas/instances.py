@@ -20,7 +20,7 @@ from tests.real_schemas.oracle import NoOracleError, Oracle, without_nullable
 from tests.real_schemas.resolver import Resolver
 from tests.real_schemas.sampled_documents import NoDocumentError, Sampler, changed
 
-_EDITION = 1  # of the documents: another number makes them anew
+_EDITION = 4  # of the documents: another number makes them anew
 _NUM_VALID = 8
 _NUM_INVALID = 16
 _SECONDS = 4.0
@@ -55,9 +55,9 @@ def _made(real: RealSchema) -> Instances:
     made = Instances()
     rng = random.Random(real.digest)
     resolver = Resolver(real.schema)
-    order = DeclaredOrder(real.schema, resolver)
     try:
         oracle = Oracle(real.schema, real.dialect)
+        order = DeclaredOrder(real.schema, resolver, oracle.validator)
         started = time.monotonic()
         valid: list[Any] = []
         for document in _candidates(real, resolver, rng):

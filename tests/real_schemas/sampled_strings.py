@@ -4,7 +4,7 @@ import random
 import re
 from typing import Any, Final
 
-_FORMATS: Final[dict[str, list[str]]] = {
+FORMATS: Final[dict[str, list[str]]] = {
     "date": ["2024-02-29", "1999-12-31"],
     "time": ["23:59:59Z", "07:05:00+01:00"],
     "date-time": ["2024-02-29T23:59:59Z", "1999-12-31T07:05:00.125+01:00"],
@@ -25,6 +25,11 @@ _FORMATS: Final[dict[str, list[str]]] = {
     "relative-json-pointer": ["0", "1/a"],
     "regex": ["^a+$", "[0-9]{2}"],
     "byte": ["aGVsbG8="],
+    "guid": ["123e4567-e89b-42d3-a456-426614174000"],
+    "uuid4": ["123e4567-e89b-42d3-a456-426614174000"],
+    "path": ["src/app"],
+    "file-path": ["/etc/hosts"],
+    "directory-path": ["/etc"],
     "base64": ["aGVsbG8="],
 }
 _WORDS: Final = ["a", "name", "Hello, world", "x-1", "é", 'say "yes"', "1.0", "", "back\\slash", "two\nlines", "UPPER"]
@@ -41,8 +46,8 @@ def sampled_string(schema: dict[str, Any], rng: random.Random) -> str:
     for _ in range(20):
         if isinstance(pattern, str):
             text = matching(pattern, rng)
-        elif isinstance(form, str) and form in _FORMATS:
-            text = rng.choice(_FORMATS[form])
+        elif isinstance(form, str) and form in FORMATS:
+            text = rng.choice(FORMATS[form])
         else:
             text = rng.choice(_WORDS)
             text += "w" * min(max(0, low - len(text)), 5000)
