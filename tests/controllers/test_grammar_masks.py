@@ -57,9 +57,13 @@ def vocabulary() -> BenchVocabulary:
 
 
 @pytest.mark.parametrize("name", _TEXTS)
-def test_masks_are_those_of_a_plain_walk(module: GuestModule, vocabulary: BenchVocabulary, name: str) -> None:
+@pytest.mark.parametrize("option", ["", "%option ambiguous\n"], ids=["lr", "general"])
+def test_masks_are_those_of_a_plain_walk(
+    module: GuestModule, vocabulary: BenchVocabulary, option: str, name: str
+) -> None:
     plain = GuestModule(build_test_guest("grammar_walk"))
-    grammar = grammar_path(name).read_bytes()
+    grammar = option.encode() + grammar_path(name).read_bytes()
+    text = _TEXTS[name].partition("\n")[2] if option and name == "c" else _TEXTS[name]  # no newline before the text
     hosts = [
         FakeHost(
             which,
@@ -70,7 +74,7 @@ def test_masks_are_those_of_a_plain_walk(module: GuestModule, vocabulary: BenchV
         )
         for which in (module, plain)
     ]
-    for token in vocabulary.encode(_TEXTS[name]):
+    for token in vocabulary.encode(text):
         for host in hosts:
             assert host.mid_process() == {"SampleWithBias": {}}
         assert hosts[0].mask == hosts[1].mask

@@ -48,7 +48,7 @@ Stacks::Stacks(const Grammar& grammar, LrTable table, TerminalSets& sets)
 
 void Stacks::forget_shifts() {
   shifted_.assign(SHIFT_MEMO, {});
-  crowd_ = viable_.size() * 2 > MIN_CROWD ? viable_.size() * 2 : MIN_CROWD;
+  crowd_ = facts_.size() * 2 > MIN_CROWD ? facts_.size() * 2 : MIN_CROWD;
 }
 
 }  // namespace aici::grammar

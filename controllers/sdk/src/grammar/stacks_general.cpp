@@ -53,7 +53,7 @@ GeneralStacks::NodeId GeneralStacks::joined(LrState state, std::span<const NodeI
 
 // Reorders `tops`.
 StackId GeneralStacks::stack_of(std::vector<NodeId>& tops) {
-  sort(tops, [&](NodeId x, NodeId y) { return nodes_[x].state != nodes_[y].state ? nodes_[x].state < nodes_[y].state : x < y; });
+  if (tops.size() > 1) sort(tops, [&](NodeId x, NodeId y) { return nodes_[x].state != nodes_[y].state ? nodes_[x].state < nodes_[y].state : x < y; });
   std::vector<NodeId> wanted;
   for (size_t first = 0, last; first < tops.size(); first = last) {
     LrState state = nodes_[tops[first]].state;
@@ -83,6 +83,13 @@ void GeneralStacks::reduce(NodeId node, const Reduction& reduction, std::vector<
 }
 
 void GeneralStacks::find_viable(StackId stack) {
+  if (tops_[stack].num == 1) {
+    NodeId node = tops(stack)[0];
+    if (nodes_[node].viable == TerminalSets::UNKNOWN) find_node_viable(node);
+    facts_[stack].can_end = nodes_[node].can_end;
+    facts_[stack].viable = error_ ? rows_[0].shifts : nodes_[node].viable;
+    return;
+  }
   TerminalSet set(table_.num_terminals);
   set.add(END);
   bool can_end = false;
@@ -93,8 +100,8 @@ void GeneralStacks::find_viable(StackId stack) {
     sets_->add_to(set, nodes_[node].viable);
     can_end |= nodes_[node].can_end;
   }
-  can_end_[stack] = can_end;
-  viable_[stack] = error_ ? rows_[0].shifts : sets_->id_of(set);
+  facts_[stack].can_end = can_end;
+  facts_[stack].viable = error_ ? rows_[0].shifts : sets_->id_of(set);
 }
 
 // As LrStacks::find_viable does: the nodes after reductions come first.
@@ -118,6 +125,7 @@ void GeneralStacks::find_node_viable(NodeId node) {
 void GeneralStacks::set_node_viable(NodeId node) {
   const Row& row = rows_[nodes_[node].state];
   TerminalSet set(table_.num_terminals);
+  set.add(END);
   sets_->add_to(set, row.shifts);
   bool can_end = row.accepts;
   for (const Reduction& reduction : reductions(row)) {
@@ -166,8 +174,34 @@ StackId GeneralStacks::shift_new(StackId stack, SymbolId lexeme) {
   return error_ ? EMPTY : stack_of(tops);
 }
 
+// The common case: one node, and one way to go on. False, and nothing is added, if there are several.
+bool GeneralStacks::shift_alone(NodeId node, SymbolId terminal, std::vector<NodeId>& tops) {
+  while (!error_) {
+    LrState state = nodes_[node].state;
+    Action action = table_.action(state, terminal);
+    if (action.kind == Action::Kind::Accept || action.kind == Action::Kind::Error || is_contested(state, terminal)) return false;
+    if (action.kind == Action::Kind::Shift) return tops.push_back(push(action.target, {&node, 1})), true;
+    auto [head, length] = productions_[action.target];
+    NodeId base = node;
+    for (; length > 0; length--) {
+      if (nodes_[base].parents.num != 1) return false;
+      base = parents(base)[0];
+    }
+    node = push(table_.go_to(nodes_[base].state, head), {&base, 1});
+  }
+  return false;
+}
+
+bool GeneralStacks::is_contested(LrState state, SymbolId terminal) const {
+  auto first = std::ranges::lower_bound(table_.extra, state, {}, &LrTable::Extra::state);
+  for (; first != table_.extra.end() && first->state == state; ++first)
+    if (first->terminal == terminal) return true;
+  return false;
+}
+
 // Adds the nodes after the terminal.
 void GeneralStacks::shift_terminal(StackId stack, SymbolId terminal, std::vector<NodeId>& tops) {
+  if (tops_[stack].num == 1 && shift_alone(this->tops(stack)[0], terminal, tops)) return;
   struct Step {
     LrState to, from;
     NodeId node;
@@ -221,15 +255,14 @@ void GeneralStacks::compact(std::span<StackId> live) {
     nodes_.back().can_end = nodes[node].can_end, nodes_.back().viable = nodes[node].viable;
   }
   std::vector<Range> ranges;
-  std::vector<SetId> viable;
-  std::vector<uint8_t> can_end;
-  ranges.swap(tops_), viable.swap(viable_), can_end.swap(can_end_);
+  std::vector<Fact> facts;
+  ranges.swap(tops_), facts.swap(facts_);
   std::vector<StackId> renumbered;  // (kept,)
   for (StackId stack : kept) {
     std::vector<NodeId> tops;
     for (uint32_t i = 0; i < ranges[stack].num; i++) tops.push_back(moved[all_tops[ranges[stack].first + i]]);
     renumbered.push_back(stack_of(tops));
-    viable_.back() = viable[stack], can_end_.back() = can_end[stack];
+    facts_.back() = facts[stack];
   }
   for (StackId& stack : live) stack = renumbered[static_cast<size_t>(std::ranges::lower_bound(kept, stack) - kept.begin())];
   seen_in_.clear();

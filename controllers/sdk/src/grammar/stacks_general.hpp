@@ -32,6 +32,8 @@ class GeneralStacks : public Stacks {
   void find_viable(StackId stack) override;
   StackId shift_new(StackId stack, SymbolId lexeme) override;
   void shift_terminal(StackId stack, SymbolId terminal, std::vector<NodeId>& tops);
+  bool shift_alone(NodeId node, SymbolId terminal, std::vector<NodeId>& tops);
+  bool is_contested(LrState state, SymbolId terminal) const;
 
   NodeId push(LrState state, std::span<const NodeId> parents);
   NodeId joined(LrState state, std::span<const NodeId> nodes);

@@ -41,14 +41,14 @@ void LrStacks::find_viable(StackId stack) {
     for (const Reduction& reduction : reductions(row)) {
       if (error_) break;
       StackId after = reduce(at, reduction.head, reduction.length);
-      if (viable_[after] == TerminalSets::UNKNOWN) todo.push_back(after);
+      if (facts_[after].viable == TerminalSets::UNKNOWN) todo.push_back(after);
     }
     if (todo.size() > MAX_STACKS) error_ = "the parser reduces forever: the grammar is circular";
     if (todo.size() > before) continue;
-    if (viable_[at] == TerminalSets::UNKNOWN) set_viable(at, row);
+    if (facts_[at].viable == TerminalSets::UNKNOWN) set_viable(at, row);
     todo.pop_back();
   }
-  if (error_) viable_[stack] = rows_[0].shifts;
+  if (error_) facts_[stack].viable = rows_[0].shifts;
 }
 
 void LrStacks::set_viable(StackId stack, const Row& row) {
@@ -57,12 +57,12 @@ void LrStacks::set_viable(StackId stack, const Row& row) {
   bool can_end = row.accepts;
   for (const Reduction& reduction : reductions(row)) {
     StackId after = reduce(stack, reduction.head, reduction.length);
-    sets_->add_common_to(set, viable_[after], reduction.lookaheads);
-    can_end |= sets_->has(reduction.lookaheads, END) && can_end_[after];
+    sets_->add_common_to(set, facts_[after].viable, reduction.lookaheads);
+    can_end |= sets_->has(reduction.lookaheads, END) && facts_[after].can_end;
   }
   set.add(END);
-  can_end_[stack] = can_end;
-  viable_[stack] = sets_->id_of(set);
+  facts_[stack].can_end = can_end;
+  facts_[stack].viable = sets_->id_of(set);
 }
 
 StackId LrStacks::shift_new(StackId stack, SymbolId terminal) {
@@ -85,15 +85,13 @@ void LrStacks::compact(std::span<StackId> live) {
     if (moved[id] == WANTED) moved[nodes_[id].parent] = WANTED;
   moved[EMPTY] = EMPTY;
   std::vector<Node> nodes;
-  std::vector<SetId> viable;
-  std::vector<uint8_t> can_end;
-  nodes.swap(nodes_), viable.swap(viable_), can_end.swap(can_end_);
+  std::vector<Fact> facts;
+  nodes.swap(nodes_), facts.swap(facts_);
   node_table_ = {};
   for (size_t id = 0; id < nodes.size(); id++) {
     if (id != EMPTY && moved[id] != WANTED) continue;
     moved[id] = push(moved[nodes[id].parent], nodes[id].state);
-    can_end_.back() = can_end[id];
-    viable_.back() = viable[id];
+    facts_.back() = facts[id];
   }
   for (StackId& stack : live) stack = moved[stack];
   forget_shifts();

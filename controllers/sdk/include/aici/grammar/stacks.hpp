@@ -25,11 +25,11 @@ class Stacks {
 
   // The terminals that can be shifted, after the required reductions. END stands for SKIP and is always included.
   SetId viable(StackId stack) {
-    if (viable_[stack] == TerminalSets::UNKNOWN) find_viable(stack);
-    return viable_[stack];
+    if (facts_[stack].viable == TerminalSets::UNKNOWN) find_viable(stack);
+    return facts_[stack].viable;
   }
   // May the input end here?
-  bool can_end(StackId stack) { return viable(stack) != TerminalSets::UNKNOWN && can_end_[stack]; }
+  bool can_end(StackId stack) { return viable(stack) != TerminalSets::UNKNOWN && facts_[stack].can_end; }
   // `lexeme` must be viable. Several terminals at once, which only the general parser takes, become all ways to go on.
   StackId shift(StackId stack, SymbolId lexeme) {
     Shifted& memo = shifted_[(stack * 31 + lexeme) % SHIFT_MEMO];
@@ -41,16 +41,20 @@ class Stacks {
 
   // Forget all stacks but EMPTY and `live`, which get new numbers. Worthwhile if is_crowded().
   virtual void compact(std::span<StackId> live) = 0;
-  virtual bool is_crowded() const { return viable_.size() > crowd_; }
+  virtual bool is_crowded() const { return facts_.size() > crowd_; }
 
   // Set once the stacks have exceeded their limits; later results are safe to use but meaningless.
   const char* error() const { return error_; }
-  size_t size() const { return viable_.size(); }
+  size_t size() const { return facts_.size(); }
 
  protected:
   static constexpr size_t MIN_CROWD = 1 << 15;
   static constexpr const char* TOO_MANY = "the text is nested too deeply for the parser: its stacks have outgrown their bounds";
 
+  struct Fact {
+    SetId viable = TerminalSets::UNKNOWN;
+    bool can_end = false;
+  };
   struct Reduction {
     SymbolId head;
     uint32_t length;
@@ -71,9 +75,8 @@ class Stacks {
   std::span<const Reduction> reductions(const Row& row) const { return {reductions_.data() + row.first_reduction, row.num_reductions}; }
   // A stack about which nothing is known yet.
   StackId add_stack() {
-    viable_.push_back(TerminalSets::UNKNOWN);
-    can_end_.push_back(false);
-    return static_cast<StackId>(viable_.size() - 1);
+    facts_.push_back({});
+    return static_cast<StackId>(facts_.size() - 1);
   }
   // After the stacks were renumbered.
   void forget_shifts();
@@ -82,8 +85,7 @@ class Stacks {
   TerminalSets* sets_;
   std::vector<std::pair<SymbolId, uint32_t>> productions_;  // head, length of the body
   std::vector<Row> rows_;                                   // (LR states,)
-  std::vector<SetId> viable_;                               // (stacks,)
-  std::vector<uint8_t> can_end_;                            // (stacks,)
+  std::vector<Fact> facts_;                                 // (stacks,)
   const char* error_ = nullptr;
 
  private:
