@@ -92,3 +92,34 @@ def test_list_names_the_shipped_grammars() -> None:
     listed = json.loads(aici("grammar", "list", "--json").stdout)
     assert [grammar["name"] for grammar in listed] == names
     assert all(Path(grammar["path"]).is_file() for grammar in listed)
+
+
+def test_lark_and_gbnf_are_read_checked_and_converted(tmp_path: Path) -> None:
+    lark, gbnf = tmp_path / "list.lark", tmp_path / "list"
+    lark.write_text('start: WORD ("," WORD)*\nWORD: /[a-z]+/\n%ignore " "\n')
+    gbnf.write_text('root ::= [a-z]+ ("," root)?\n')
+    done = aici("grammar", "accepts", str(lark), "-", stdin="a , bc")
+    assert (done.returncode, done.stdout) == (0, "stdin: accepted\n")
+    assert aici("grammar", "accepts", str(gbnf), "-", stdin="a,bc").returncode == 0
+    assert "no lexer" in aici("grammar", "check", str(gbnf)).stdout
+    for file, to, says in [(lark, "gbnf", "root ::="), (gbnf, "lark", "start:"), (lark, "y", "%option ambiguous")]:
+        converted = aici("grammar", "convert", str(file), "--to", to)
+        assert converted.returncode == 0
+        assert says in converted.stdout
+
+
+def test_a_wrong_guess_of_the_notation_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "grammar"
+    file.write_text('start: "a" ;\nx: "b"\n')
+    done = aici("grammar", "check", str(file))
+    assert done.returncode == 1
+    assert "read as yacc's notation (.y): so says the text" in done.stderr
+    done = aici("grammar", "check", str(file), "--grammar-syntax", "lark")
+    assert f"{file}:1:12: error: " in done.stderr
+    assert "so says" not in done.stderr
+    done = aici("run", "--grammar", str(file), "x")
+    assert done.returncode == 2
+    assert "--grammar-syntax" in done.stderr
+    done = aici("run", "--grammar-syntax", "lark", "x")
+    assert done.returncode == 2
+    assert "--grammar-syntax goes with --grammar" in done.stderr

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import wasmtime
 
 from aici_controllers.catalog import guest_path
+from aici_controllers.notations.lark_imports import Load, no_files
 from aici_controllers.notations.reading import read_notation, read_tree
 from aici_controllers.notations.tree import GrammarSyntax, NotationError
 from tests.support.notation_oracles import LarkEarley, Llguidance, XGrammar, guest_verdicts
@@ -37,6 +38,7 @@ class Found(NamedTuple):
     text: str
     passes: tuple[str, ...] = ()
     fails: tuple[str, ...] = ()
+    load: Load = no_files
 
 
 def packed_files(folder: Path) -> Iterator[tuple[str, str]]:
@@ -59,16 +61,23 @@ def packed_files(folder: Path) -> Iterator[tuple[str, str]]:
 def grammars(folder: Path) -> Iterator[Found]:
     """Yield the grammars of the packages, each text once."""
     known: set[str] = set()
-    for name, text in packed_files(folder):
+    files = dict(packed_files(folder))
+    for name, text in files.items():
         for found in _grammars_of(name, text):
             if (key := re.sub(r"\s+", " ", found.text)) not in known:
                 known.add(key)
-                yield found
+                yield found._replace(load=_beside(name, files))
+
+
+def _beside(name: str, files: dict[str, str]) -> Load:
+    """Return how a Lark file of a package imports from the files beside it."""
+    folder = name.rpartition("/")[0]
+    return lambda path: files.get(f"{folder}/{path.lstrip('.').replace('.', '/')}.lark")
 
 
 def _grammars_of(name: str, text: str) -> Iterator[Found]:
     if name.endswith(".lark"):
-        yield Found(name, "lark", text)
+        yield Found(name, "lark", text if re.search(r"(?m)^[?!]*start\b", text) else _with_start(text))
     elif name.endswith((".gbnf", ".ebnf")):
         yield Found(name, "gbnf", text)
     elif name.endswith(".cpp") and "test" in name:
@@ -81,6 +90,12 @@ def _grammars_of(name: str, text: str) -> Iterator[Found]:
         for number, block in enumerate(re.findall(r"```\w*\n(.*?)```|`(root ::=[^`$]*)`", text, re.DOTALL)):
             if re.search(r"(?m)^root\s*::=", block[0] or block[1]):
                 yield Found(f"{name}#{number}", "gbnf", block[0] or block[1])
+
+
+def _with_start(text: str) -> str:
+    """A file whose first rule or terminal is the start: programs name it, or other files import it."""
+    first = re.search(r"(?m)^[?!]*(\w+)(?:\.\d+)?\s*:", text)
+    return f"{text}\nstart: {first[1]}\n" if first else text
 
 
 def _literals(text: str) -> Iterator[str]:
@@ -155,14 +170,14 @@ def main() -> int:
 
 
 def _compare(tool: ToolGuest, found: Found, seed: int, num_texts: int, counts: Counter[str]) -> None:
-    reading = read_notation(found.text, syntax=found.syntax)
+    reading = read_notation(found.text, syntax=found.syntax, load=found.load)
     if reading.error:
         place, message = reading.error
         counts[f"{found.syntax}: declined"] += 1
         print(f"{found.name}:{place.line}:{place.column}: declined: {message}", file=sys.stderr)
         return
     try:
-        texts = Texts(read_tree(found.text, found.syntax), seed)
+        texts = Texts(read_tree(found.text, found.syntax, found.load), seed)
         drawn = [texts.sentence() for _ in range(num_texts)]
     except (NotationError, RecursionError):
         drawn = []

@@ -140,10 +140,8 @@ class _Writer:
                 return self._lexeme(item, place)
             case Text(value, _, place):
                 return [(Symbol(_quoted(node), place),)] if value else [()]
-            case Json(_, place):
-                raise NotationError(
-                    place, "%json is not supported yet: use the constraint json_schema for the whole text"
-                )
+            case Json(schema, place):
+                return [(Symbol(f"%json {schema}", place),)]
         raise NotationError(place_of(node), "this is no part of a rule")
 
     def _is_whole(self, node: Node) -> bool:

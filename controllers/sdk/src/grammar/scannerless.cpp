@@ -1,6 +1,7 @@
 #include "aici/grammar/scannerless.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "aici/host.hpp"
 #include "aici/json.hpp"
