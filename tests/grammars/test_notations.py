@@ -131,11 +131,11 @@ LARK = [
         r"""
         start: STRING "," BLOCK "," QUOTED
         STRING: /"(?!"").*?(?<!\\)(\\\\)*?"/
-        BLOCK: /\/\*.*?\*\//s
+        BLOCK: /\/\*.*?\*\//s | /<(?:\*(?!>)|[^*])*\*>/
         QUOTED: /'(?:(?!')[^\\]|\\.)*'/
         """,
-        (r'"a\"b",/* * / */,' + r"'\''", r'"a\\",/***/,' + "'x'"),
-        (r'"a"b",/**/,' + "'x'", '"a",/* */ */,' + "'x'", '"a",/**/,' + "'''"),
+        (r'"a\"b",/* * / */,' + r"'\''", r'"a\\",/***/,' + "'x'", '"",<*a**b**>,' + "'x'"),
+        (r'"a"b",/**/,' + "'x'", '"a",/* */ */,' + "'x'", '"a",/**/,' + "'''", '"",<*>*>,' + "'x'"),
         "lark",
     ),
     Case(
@@ -378,7 +378,8 @@ def test_lark_through_lark_is_the_same(case: Case) -> None:
 
 
 def test_files_import_from_the_files_beside_them(tmp_path: Path, grammar_tool: ToolGuest) -> None:
-    (tmp_path / "names.lark").write_text('name: FIRST rest\nrest: /[0-9]/*\nFIRST: LETTER\nLETTER: "a".."c"\n')
+    names = '%import common.INT\nname: FIRST rest\nrest: INT?\nFIRST: LETTER\nLETTER: "a".."c"\n'
+    (tmp_path / "names.lark").write_text(names)
     text = '%import .names.name -> word\n%import .names (FIRST)\nstart: word FIRST rest\nrest: "!"'
     reading = read_notation(text, name="x.lark", load=beside(tmp_path))
     assert reading.error is None

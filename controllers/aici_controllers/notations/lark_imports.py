@@ -42,11 +42,17 @@ class Imports:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._modules: dict[str, dict[str, Definition]] = {}
-        self._done: set[str] = set()
 
-    def definitions(self, one: Import) -> Iterator[Definition]:
-        """Yield what an import defines: its names, and all that they need under longer names."""
+    def definitions(self, one: Import, done: set[str]) -> Iterator[Definition]:
+        """Yield what an import defines: its names, and all that they need under longer names.
+
+        `done`: the modules whose longer names the importing file has; the import's module is added.
+        """
         module = self._module(one.module, one.place)
+        own = self._load(".common") if any(name not in module for name, _ in one.names) else None
+        if one.module == "common" and own is not None:  # a program may put a `common` of its own before Lark's
+            one = replace(one, module=".common")
+            module = self._module(one.module, one.place)
         for name, alias in one.names:
             if name not in module:
                 near = difflib.get_close_matches(name, module, n=1)
@@ -56,8 +62,8 @@ class Imports:
             params = tuple(Ref(param) for param in found.params)
             long_name = _long(name, one.module)
             yield Definition(alias, Ref(long_name, params, one.place), one.place, found.params, found.priority)
-        if one.module not in self._done:
-            self._done.add(one.module)
+        if one.module not in done:
+            done.add(one.module)
             for name, found in module.items():
                 body = _renamed(found.body, {*module} - {*found.params}, one.module, one.place)
                 yield replace(found, name=_long(name, one.module), body=body, place=one.place, how="new")
@@ -65,11 +71,12 @@ class Imports:
     def _module(self, path: str, place: Place) -> dict[str, Definition]:
         if path not in self._modules:
             self._modules[path] = {}  # a module that imports itself finds nothing
+            done: set[str] = set()
             for statement in self._statements(path, place):
                 if isinstance(statement, Definition):
                     self._modules[path].setdefault(statement.name, statement)
                 elif isinstance(statement, Import):
-                    inner = self.definitions(replace(statement, place=place))
+                    inner = self.definitions(replace(statement, place=place), done)
                     self._modules[path] |= {one.name: one for one in inner}
         return self._modules[path]
 

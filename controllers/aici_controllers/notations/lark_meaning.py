@@ -50,6 +50,7 @@ def read_lark(text: str, *, load: Load = no_files) -> Tree:
 class _Meaning:
     def __init__(self, statements: list[Statement], load: Load) -> None:
         self._imports = Imports(load)
+        self._imported: set[str] = set()
         self._definitions: dict[str, Definition] = {}
         self._rules: dict[str, Rule] = {}
         self._terminals: dict[str, Rule] = {}
@@ -117,7 +118,7 @@ class _Meaning:
         self._definitions[new.name] = new
 
     def _import(self, one: Import) -> None:
-        for found in self._imports.definitions(one):
+        for found in self._imports.definitions(one, self._imported):
             self._definitions.setdefault(found.name, found)
 
     def _check_options(self, values: dict[str, object], place: Place) -> None:

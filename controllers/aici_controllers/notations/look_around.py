@@ -123,7 +123,27 @@ def _repetition(item: Node, low: int, high: int | None, warn: Warn) -> Node:
                 return _both(Repeat(body, low, high), Not(inside))
     if all(_sees_inside(option) for option in (item.options if isinstance(item, Alt) else (item,))):
         return Repeat(_without_looks(item, warn), low, high)
+    if ends := _looks_at_ends(item):
+        free, wrong = ends
+        inside = sequence(ANY_TEXT, _without_looks(wrong, warn), ANY_TEXT)
+        return _both(Repeat(free, low, high), Not(inside))
     raise NotationError(place_of(item), "this look-around in a repetition is not supported")
+
+
+def _looks_at_ends(item: Node) -> tuple[Node, Node] | None:
+    """For `x(?!y)|z`: `x|z`, and `xy`, which must not be inside of a repetition."""
+    free: list[Node] = []
+    wrong: list[Node] = []
+    for option in item.options if isinstance(item, Alt) else (item,):
+        match option:
+            case Seq((*before, Look(found, True, True, _))) if not any(holds(one, Look) for one in before):
+                free.append(sequence(*before))
+                wrong.append(sequence(*before, found))
+            case _ if not holds(option, Look):
+                free.append(option)
+            case _:
+                return None
+    return alternatives(*free), alternatives(*wrong)
 
 
 def _sees_inside(node: Node) -> bool:
