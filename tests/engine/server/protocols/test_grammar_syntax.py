@@ -22,7 +22,7 @@ def test_grammar_syntax_overrides_the_guess(path: str, body: Json) -> None:
     wrong = {**body, "guided_grammar": 'root ::= "a"', "grammar_syntax": "lark"}
     answer = Api().post(path, wrong)
     assert answer.status_code == 400
-    assert "grammar:1:6: error: a rule of Lark has : here; ::= is GBNF's" in answer.text
+    assert "grammar:1:7: error: a rule of Lark has : here; ::= is GBNF's" in answer.text
     guessed = Api().post(path, {**body, "guided_grammar": 'start: "a" ;\nx: "b"'})
     assert guessed.status_code == 400
     assert "set grammar_syntax to y, lark or gbnf" in guessed.text
