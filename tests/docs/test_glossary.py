@@ -28,6 +28,7 @@ _LAYERS = "the front door's name for users; the other is internal to a lower pac
 TWICE: dict[str, str] = {
     **dict.fromkeys(("Budget", "Case", "Engine", "Result"), _BENCH),
     **dict.fromkeys(("Cancel", "Constraint", "Exchange", "ToolCall"), _LAYERS),
+    **dict.fromkeys(("Source", "Text"), _LAYERS),
 }
 """Class names that may be defined in several packages, with the reasons."""
 
