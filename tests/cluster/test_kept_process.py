@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from aici_engine.cluster.kept_process import KeptProcess
+from tests.support.descriptors import no_descriptor_left
 from tests.support.processes import alive, descendants, wait_until
 
 SAYS_ITS_PID = "import os, time; print('hello'); print(f'ready {os.getpid()}', flush=True); time.sleep(60)"
@@ -125,3 +126,13 @@ def test_the_child_ends_with_its_owner(number: signal.Signals) -> None:
         popen.send_signal(number)
         popen.wait()
         assert wait_until(lambda: not alive({child}), 5)
+
+
+def test_a_start_that_the_kernel_refuses_is_tried_again() -> None:
+    with kept(SAYS_ITS_PID) as process:
+        with no_descriptor_left():
+            process.advance()
+        assert (process.pid, process.num_starts) == (None, 0)
+        assert "cannot be started" in process.last_words()
+        turn(process, lambda: process.answer is not None)
+        assert process.num_starts == 1

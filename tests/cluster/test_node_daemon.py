@@ -16,6 +16,7 @@ from aici_engine.cluster.members import Member, StaticMembers
 from aici_engine.cluster.node_daemon import NodeDaemon, NodeSettings
 from aici_engine.cluster.node_links import NodeLinks, NodeView
 from aici_engine.cluster.node_messages import (
+    MAX_STAGES,
     EndStage,
     KillStage,
     NoteRange,
@@ -96,6 +97,27 @@ def test_a_killed_stage_comes_back_without_its_note(daemon: RunningDaemon, links
     links.send(daemon.address, KillStage("p", after.address))
     last = running(links, daemon.address, not_at=after.address)
     assert (last.num_starts, last.held) == (3, None)
+
+
+def test_a_node_starts_no_more_stages_than_a_report_holds(tmp_path: Path) -> None:
+    daemon = RunningDaemon(tmp_path, stage="import time; time.sleep(600)")
+    try:
+        with NodeLinks(StaticMembers([daemon.address]), TOKEN, name="driver") as links:
+            wait_for(links, lambda view: view.report is not None)
+            for number in range(MAX_STAGES + 2):
+                links.send(daemon.address, RunStage(f"p{number}"))
+            wait_for(links, lambda view: view.report is not None and len(view.report.stages) == MAX_STAGES, 60)
+            links.send(daemon.address, EndStage("p0"))
+            links.send(daemon.address, RunStage("one more"))
+            report = wait_for(
+                links, lambda view: view.report is not None and view.report.stages[-1].pipeline == "one more", 60
+            ).report
+        with NodeLinks(StaticMembers([daemon.address]), TOKEN, name="later") as later:
+            assert report is not None
+            assert len(report.stages) == MAX_STAGES
+            wait_for(later, lambda view: view.report is not None and len(view.report.stages) == MAX_STAGES)
+    finally:
+        daemon.stop()
 
 
 def test_a_stage_ends_when_the_pipeline_or_the_daemon_does(daemon: RunningDaemon, links: NodeLinks) -> None:

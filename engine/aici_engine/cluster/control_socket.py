@@ -62,7 +62,8 @@ class ControlServer:
         return [self._listener.fileno(), *(user.fileno() for user in self._users)]
 
     def advance(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        # Linux takes a free descriptor before it looks for a user: without one, this fails even if nobody is there.
+        with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
                 connection.setblocking(False)

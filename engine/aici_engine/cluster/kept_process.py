@@ -106,9 +106,7 @@ class KeptProcess:
         if self._popen is None:
             if self._start_at is not None and now >= self._start_at:
                 self.is_put_off = not self._may_start()
-                if not self.is_put_off:
-                    self._start()
-                else:
+                if self.is_put_off or not self._start():
                     self._put_off(now)
         elif self.answer is None and now >= self._started_at + self._ready_timeout_s:
             self._lines.append(f"not ready after {self._ready_timeout_s:g} s")
@@ -140,17 +138,29 @@ class KeptProcess:
         self._forget()
         self._start_at = None
 
-    def _start(self) -> None:
-        self._popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.command],
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if self._quiet else None,
-            process_group=0,
-        )
+    def _start(self) -> bool:
+        """Return whether there is a process: the kernel may lack descriptors, processes or memory for now."""
+        popen: subprocess.Popen[bytes] | None = None
+        try:
+            popen = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.command],
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if self._quiet else None,
+                process_group=0,
+            )
+            self._pidfd = os.pidfd_open(popen.pid)
+        except OSError as error:
+            self._lines.append(f"the process cannot be started: {error}")
+            if not self._quiet:
+                print(self._lines[-1], file=sys.stderr)  # noqa: T201
+            if popen is not None:
+                popen.kill()
+                popen.communicate()
+            return False
+        self._popen = popen
         assert self._popen.stdout is not None
-        self._pidfd = os.pidfd_open(self._popen.pid)
         self._output = self._popen.stdout.fileno()
         os.set_blocking(self._output, False)
         self._started_at = time.monotonic()
@@ -158,6 +168,7 @@ class KeptProcess:
         self._lines.clear()
         self.num_starts += 1
         self._write()
+        return True
 
     def _write(self) -> None:
         """Write the line of `tell`. A pipe holds 64 KiB, so that a short line never waits for the reader."""

@@ -24,6 +24,7 @@ from aici_engine.cluster.kept_process import KeptProcess
 from aici_engine.cluster.link import LinkGroup
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
 from aici_engine.cluster.node_messages import (
+    MAX_STAGES,
     EndStage,
     KillStage,
     NodeReport,
@@ -147,7 +148,11 @@ class NodeDaemon:
     def _take(self, message: ToNode) -> None:
         match message:
             case RunStage(pipeline):
-                if pipeline not in self._stages and not self._is_leaving:
+                if pipeline in self._stages or self._is_leaving:
+                    return
+                if len(self._stages) == MAX_STAGES:
+                    _log.warning("a further stage is not started: %d stages run here", MAX_STAGES)
+                else:
                     _log.info("starting a stage of %s", pipeline)
                     self._stages[pipeline] = _KeptStage(self._stage_process())
             case KillStage(pipeline, address):

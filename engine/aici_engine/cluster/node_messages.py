@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from aici_engine.cluster import frames
 from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, Ping, Pong, Refused
 
-_MAX_STAGES: Final = 64
+MAX_STAGES: Final = 64
+"""Of a node. A report with more could not be read."""
 
 
 class AskReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ask"):
@@ -24,7 +25,10 @@ class AskReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class RunStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="run"):
-    """Keep a stage for this pipeline from now on. A stage that runs already stays as it is, with its weights."""
+    """Keep a stage for this pipeline from now on. A stage that runs already stays as it is, with its weights.
+
+    A node that is leaving, or has MAX_STAGES, starts none: its report comes without the stage.
+    """
 
     pipeline: Name
 
@@ -81,7 +85,7 @@ class NodeReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     labels: Mapping[str, str]
     is_leaving: bool
     ray: Name
-    stages: Annotated[list[StageReport], Meta(max_length=_MAX_STAGES)]
+    stages: Annotated[list[StageReport], Meta(max_length=MAX_STAGES)]
 
 
 ToNode: TypeAlias = AskReport | Ping | RunStage | KillStage | EndStage | NoteRange
