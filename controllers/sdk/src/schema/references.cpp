@@ -128,7 +128,7 @@ void References::walk(const Value& schema, uint32_t base, uint32_t depth) {
   for (std::string_view keyword : {"$anchor", "$dynamicAnchor"})
     if (const Value* anchor = text_of(schema, keyword)) add_anchor(anchor->text);
   bases_.push_back({&schema, base});
-  if (const Value* reference = text_of(schema, "$ref"); reference && is_meta_schema(reference->text))
+  if (const Value* reference = text_of(schema, "$ref"); reference && is_meta_schema(without_fragment(reference->text)))
     meta_schemas_.push_back(Text(without_fragment(reference->text)));
   for (std::string_view keyword : ONE)
     if (const Value* inner = schema.find(keyword)) walk(*inner, base, depth + 1);

@@ -120,7 +120,7 @@ std::vector<Array> Evaluator::complement(const Array& array) {
     many.contains.push_back({c.item, c.from, c.max + 1, regex::UNBOUNDED});
     many.min = c.from + c.max + 1;
   }
-  if (array.unique) refuse(*array.unique, "uniqueItems", "cannot be negated (not, oneOf or if needs that here)");
+  if (array.unique) warn(*array.unique, "uniqueItems", "a negation (not, oneOf, if) leaves out arrays that only repeat an item");
   return outside;
 }
 

@@ -81,7 +81,7 @@ ExprId Lowering::unique_array(const Array& array, const Value& schema) {
 // The automaton remembers the texts of the items so far (Exprs::unique_items).
 ExprId Lowering::remembering_array(const Array& array, const Value& schema) {
   if (!array.contains.empty()) {
-    if (!evaluator_.may_drop(*array.unique, "uniqueItems", "not supported beside contains")) return NOTHING;
+    evaluator_.not_enforced(*array.unique, "uniqueItems", "not enforced beside contains");
     Array any = array;
     any.unique = nullptr;
     return this->array(any, schema);
