@@ -89,14 +89,25 @@ _TOKENS = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=6).map(lambda 
 _VOCABULARIES = st.lists(_TOKENS, min_size=10, max_size=150).map(
     lambda tokens: [*tokens, *(bytes([byte]) for byte in range(256)), b""]
 )
+_OPTIONS = st.builds(
+    SchemaOptions,
+    whitespace=st.sampled_from(["flexible", "compact"]),
+    objects=st.sampled_from(["closed", "open"]),
+    property_order=st.sampled_from(["declared", "any"]),
+)
 
 
 @settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
-@given(schema=SCHEMAS, vocabulary=_VOCABULARIES, flexible=st.booleans(), seed=st.integers())
+@given(schema=SCHEMAS, vocabulary=_VOCABULARIES, options=_OPTIONS, seed=st.integers())
 def test_random_schemas(
-    schema_guest: GuestModule, plain: GuestModule, schema: object, vocabulary: list[bytes], flexible: bool, seed: int
+    schema_guest: GuestModule,
+    plain: GuestModule,
+    schema: object,
+    vocabulary: list[bytes],
+    options: SchemaOptions,
+    seed: int,
 ) -> None:
-    argument = schema_argument(json.dumps(schema), SchemaOptions(whitespace="flexible" if flexible else "compact"))
+    argument = schema_argument(json.dumps(schema), options)
     try:
         hosts = _hosts((schema_guest, plain), argument, vocabulary)
     except GuestStoppedError:
@@ -120,6 +131,12 @@ _PARTS = st.recursive(
 _TEXTS = st.text(st.sampled_from('aabbx  \n019é,"k'), min_size=1, max_size=8).map(str.encode)
 _PATTERN_VOCABULARIES = st.lists(_TEXTS, min_size=10, max_size=150).map(
     lambda tokens: [*tokens, *(bytes([byte]) for byte in range(256)), b""]
+)
+_OPTIONS = st.builds(
+    SchemaOptions,
+    whitespace=st.sampled_from(["flexible", "compact"]),
+    objects=st.sampled_from(["closed", "open"]),
+    property_order=st.sampled_from(["declared", "any"]),
 )
 
 

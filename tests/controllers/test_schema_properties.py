@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from aici_controllers.schema_check import schema_argument
+from aici_controllers.schema_check import SchemaOptions, schema_argument
 from tests.support.fake_host import FakeHost, GuestModule
 from tests.support.guests import shipped_guest
 from tests.support.random_schemas import SCHEMAS, VALUES, spelled
@@ -38,7 +38,7 @@ def test_random_schemas(guest: GuestModule, schema: Any, values: list[Any]) -> N
     validator = jsonschema.Draft202012Validator(schema)
     valid = {number for number, value in enumerate(values) if validator.is_valid(value)}
     texts = [(number, text) for number, value in enumerate(values) for text in spelled(value)]
-    report = ask_schema(guest, schema, [text for _, text in texts])
+    report = ask_schema(guest, schema, [text for _, text in texts], objects="open")
     if report.problems:
         event(report.problems[0].message)
         assert all(any(why in problem.message for why in _REFUSED) for problem in report.problems), report.problems
@@ -62,7 +62,7 @@ def test_valid_and_mutated_documents(guest: GuestModule, name: str, data: st.Dat
     all_of_them = [document, *(mutated(document, data) for _ in range(8))]
     order = key_order(schema)
     texts = [realistic_spelled(one, order, space=data.draw(st.sampled_from(["", " "]))) for one in all_of_them]
-    report = ask_schema(guest, schema, texts)
+    report = ask_schema(guest, schema, texts, objects="open")
     assert report.problems == ()
     for text, stopped in zip(texts, report.texts, strict=True):
         assert (stopped is None) == validator.is_valid(json.loads(text)), (text, stopped)
@@ -99,7 +99,9 @@ def test_documents_are_allowed_token_by_token(guest: GuestModule, name: str, dat
     validator = jsonschema.Draft202012Validator(schema)
     document = data.draw(documents(schema, schema).filter(validator.is_valid))
     rest = realistic_spelled(document, key_order(schema)).encode()
-    host = FakeHost(guest, _VOCABULARY, eos=len(_VOCABULARY) - 1, arg=schema_argument(schema))
+    host = FakeHost(
+        guest, _VOCABULARY, eos=len(_VOCABULARY) - 1, arg=schema_argument(schema, SchemaOptions(objects="open"))
+    )
     host.init_prompt()
     while rest:
         fits = [token for token, raw in enumerate(_VOCABULARY) if raw and rest.startswith(raw)]

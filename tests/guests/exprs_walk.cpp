@@ -32,9 +32,14 @@ Bytes from_arg() {
   aici::json::Value value;
   aici::schema::Report report;
   if (aici::json::parse(text, value)) aici::fail("not JSON");
-  const aici::json::Value* whitespace = value.find("whitespace");
+  auto is = [&value](std::string_view option, std::string_view word) {
+    const aici::json::Value* chosen = value.find(option);
+    return chosen && chosen->text.view() == word;
+  };
   aici::schema::Options options;
-  if (whitespace && whitespace->text.view() == "flexible") options.space = aici::schema::Space::Flexible;
+  if (is("whitespace", "flexible")) options.space = aici::schema::Space::Flexible;
+  if (is("objects", "open")) options.objects = aici::schema::Objects::Open;
+  if (is("property_order", "any")) options.property_order = aici::schema::PropertyOrder::Any;
   std::optional<RegexRecognizer> recognizer = aici::compile_json_schema(*value.find("schema"), options, report);
   if (!recognizer) aici::fail("the schema is refused");
   return Bytes(Inner(static_cast<RegexRecognizer&&>(*recognizer)));

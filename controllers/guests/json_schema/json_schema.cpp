@@ -106,15 +106,13 @@ Text as_json(const std::vector<Problem>& problems) {
 }
 
 // null if `text` is accepted, else the length in bytes of its longest prefix that begins an accepted text.
-Text walk(aici::RegexRecognizer& recognizer, std::string_view text) {
-  auto state = recognizer.initial();
-  for (size_t i = 0; i < text.size(); i++) {
-    auto next = recognizer.append(state, static_cast<uint8_t>(text[i]));
-    if (next == aici::regex::Dfa::DEAD) return Text() << i;
-    state = next;
-  }
-  if (!recognizer.special_allowed(state, aici::SpecialToken::EndOfSequence)) return Text() << text.size();
-  return Text("null");
+Text walk(Constraint& constraint, std::string_view text) {
+  size_t pushed = 0;
+  while (pushed < text.size() && constraint.try_push_byte(static_cast<uint8_t>(text[pushed]))) pushed++;
+  bool accepted = pushed == text.size() && constraint.special_allowed(aici::SpecialToken::EndOfSequence);
+  constraint.pop_bytes(pushed);
+  constraint.trie_finished();
+  return accepted ? Text("null") : Text() << pushed;
 }
 
 // The argument, and optionally "texts" -> {"problems", "warnings"}, lists of {"pointer", "keyword", "message"}, and
@@ -125,8 +123,10 @@ Text check(std::string_view question) {
   std::optional<aici::RegexRecognizer> recognizer = compile(question, value, report);
   Text answer("{\"problems\":");
   answer << as_json(report.problems) << ",\"warnings\":" << as_json(report.warnings) << ",\"texts\":[";
-  if (const Value* texts = value.find("texts"); texts && recognizer)
-    for (size_t i = 0; i < texts->items.size(); i++) answer << (i ? "," : "") << walk(*recognizer, texts->items[i].text);
+  if (const Value* texts = value.find("texts"); texts && recognizer) {
+    Constraint constraint(static_cast<aici::RegexRecognizer&&>(*recognizer));
+    for (size_t i = 0; i < texts->items.size(); i++) answer << (i ? "," : "") << walk(constraint, texts->items[i].text);
+  }
   return answer << "]}";
 }
 

@@ -50,14 +50,9 @@ class RecognizerConstraint final : public Constraint {
   }
 
   const TokenSet& mask() override {
-    if constexpr (requires { rec_.mask_key(); }) {
-      if (cache_.load(rec_.mask_key(), mask_)) return mask_;
-      const Slice* slice = trie_.compute_mask(rec_, mask_);
-      // The walk may have changed the key.
-      if (!error()) cache_.add(rec_.mask_key(), mask_, slice ? &slice->inside : nullptr);
-    } else {
-      trie_.compute_mask(rec_, mask_);
-    }
+    find_mask();
+    if constexpr (requires { rec_.is_overlooked(std::string_view()); })
+      if (rec_.reads_back()) check_overlooked();
     return mask_;
   }
 
@@ -93,6 +88,32 @@ class RecognizerConstraint final : public Constraint {
   }
 
  private:
+  void find_mask() {
+    if constexpr (requires { rec_.mask_key(); }) {
+      if (cache_.load(rec_.mask_key(), mask_)) return;
+      const Slice* slice = trie_.compute_mask(rec_, mask_);
+      // The walk may have changed the key.
+      if (!error()) cache_.add(rec_.mask_key(), mask_, slice ? &slice->inside : nullptr);
+    } else {
+      trie_.compute_mask(rec_, mask_);
+    }
+  }
+
+  void check_overlooked() {
+    if (!knows_overlooked_)
+      for (TokenId token = 0; token < trie_.vocab_size(); token++)
+        if (rec_.is_overlooked(trie_.token(token))) overlooked_.push_back(token);
+    knows_overlooked_ = true;
+    for (TokenId token : overlooked_) {
+      if (!mask_.allows(token)) continue;
+      size_t pushed = 0;
+      std::string_view bytes = trie_.token(token);
+      while (pushed < bytes.size() && rec_.try_push_byte(static_cast<uint8_t>(bytes[pushed]))) pushed++;
+      rec_.pop_bytes(pushed);
+      if (pushed < bytes.size()) mask_.disallow(token);
+    }
+  }
+
   // Limit of the text that can be taken back; at least half is kept. A state on the stack cannot be forgotten.
   static constexpr size_t MAX_KEPT_BYTES = 4096;
 
@@ -111,6 +132,8 @@ class RecognizerConstraint final : public Constraint {
   R rec_;
   TokenSet mask_;
   MaskCache cache_;
+  std::vector<TokenId> overlooked_;  // see FunctionalRecognizer
+  bool knows_overlooked_ = false;
   std::optional<TokenId> last_{};  // the last appended token
   std::vector<uint8_t> lengths_;  // bytes of each token that can be taken back
   size_t num_kept_ = 0;           // sum of text_bytes_

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "aici/slices.hpp"
@@ -34,6 +35,11 @@ concept Recognizer = requires(R r, uint8_t byte, size_t n, SpecialToken special)
 // rewrites the given states; num_allowed(S, const TextClass&) -> uint32_t: n only if texts of the class are allowed iff
 // they have at most n code points, the last of which may be incomplete; 0 if unknown; try_allow_tokens(S, const
 // TokTrie&, TokenSet&) -> bool: adds all allowed tokens, or adds nothing and returns false.
+//
+// A state is small, so it cannot hold text. A constraint that depends on text before it has three more methods:
+// reads_back() -> bool, whether it is such; with_text(S, std::string_view) -> S: the state to keep in place of a state
+// just pushed, given all text pushed; and is_overlooked(std::string_view token) -> bool, whether the states within this
+// token, which are not replaced, may allow too much. Such tokens of a mask are pushed to see.
 template <typename R>
 concept FunctionalRecognizer = requires(R r, typename R::State state, uint8_t byte, SpecialToken special) {
   { r.initial() } -> std::same_as<typename R::State>;
@@ -51,21 +57,20 @@ class StackRecognizer {
 
   explicit StackRecognizer(F inner, size_t reserve = 256) : inner_(static_cast<F&&>(inner)), stack_(reserve + 1) {
     stack_[0] = inner_.initial();
+    if constexpr (READS_BACK) reads_back_ = inner_.reads_back();
   }
 
   bool try_push_byte(uint8_t byte) {
     State next;
     if (!try_append(inner_, stack_[top_], byte, next)) return false;
-    if (++top_ == stack_.size()) stack_.resize(stack_.size() * 2);
-    stack_[top_] = next;
+    push(next, byte);
     return true;
   }
-  void push_byte(uint8_t byte) {
-    State next = inner_.append(stack_[top_], byte);
-    if (++top_ == stack_.size()) stack_.resize(stack_.size() * 2);
-    stack_[top_] = next;
+  void push_byte(uint8_t byte) { push(inner_.append(stack_[top_], byte), byte); }
+  void pop_bytes(size_t num) {
+    top_ -= num;
+    if (reads_back_) text_.resize(text_.size() - num);
   }
-  void pop_bytes(size_t num) { top_ -= num; }
   void collapse() {
     stack_[0] = stack_[top_];
     top_ = 0;
@@ -124,6 +129,12 @@ class StackRecognizer {
   {
     return inner_.mask_key(stack_[top_]);
   }
+  bool reads_back() const { return reads_back_; }
+  static bool is_overlooked(std::string_view token)
+    requires requires { F::is_overlooked(token); }
+  {
+    return F::is_overlooked(token);
+  }
   const char* error() const
     requires requires(const F& inner) { inner.error(); }
   {
@@ -131,6 +142,14 @@ class StackRecognizer {
   }
 
  private:
+  static constexpr bool READS_BACK = requires(F& inner) { inner.reads_back(); };
+
+  void push(State next, uint8_t byte) {
+    if constexpr (READS_BACK)
+      if (reads_back_) text_.push_back(static_cast<char>(byte)), next = inner_.with_text(next, {text_.data(), text_.size()});
+    if (++top_ == stack_.size()) stack_.resize(stack_.size() * 2);
+    stack_[top_] = next;
+  }
   State mask_state() {
     if constexpr (requires(State state) { inner_.mask_state(state); }) return inner_.mask_state(stack_[top_]);
     return stack_[top_];
@@ -148,6 +167,8 @@ class StackRecognizer {
   F inner_;
   std::vector<State> stack_;
   size_t top_ = 0;
+  bool reads_back_ = false;
+  std::vector<char> text_;  // all bytes pushed, if they are read back
 };
 
 }  // namespace aici

@@ -28,7 +28,8 @@ class RegexRecognizer {
   bool special_allowed(State state, SpecialToken special) const {
     return special == SpecialToken::EndOfSequence && dfa_.accepts(state);
   }
-  // The state for making masks: allows the same tokens as `state`, for tokens of up to set_longest_token() bytes.
+  // The state for making masks: allows the same tokens as `state`, for tokens of up to set_longest_token() bytes that are
+  // not overlooked.
   State mask_state(State state) { return dfa_.capped(state, longest_token_); }
   void set_longest_token(size_t size_bytes) { longest_token_ = static_cast<uint32_t>(size_bytes); }
   // Equal states allow the same tokens, so a mask can be cached under this number until states are renumbered.
@@ -39,6 +40,10 @@ class RegexRecognizer {
   uint32_t num_allowed(State state, const TextClass& text) { return dfa_.num_allowed(state, text); }
   // Add the allowed tokens, or return false if a walk is the fastest way.
   bool try_allow_tokens(State state, const TokTrie& trie, TokenSet& mask) { return heads_.try_allow_tokens(dfa_, state, trie, mask); }
+  // Objects with other keys than those of the schema: no key may come twice.
+  bool reads_back() const { return dfa_.has_other_keys(); }
+  State with_text(State state, std::string_view text);
+  static bool is_overlooked(std::string_view token);
   const char* error() const { return dfa_.error(); }
 
  private:

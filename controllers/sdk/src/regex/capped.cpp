@@ -1,4 +1,4 @@
-// Remove counts that no token can exhaust.
+// Remove counts that no token can exhaust, and keys that hardly a token can repeat.
 #include <algorithm>
 
 #include "aici/regex/code_points.hpp"
@@ -116,6 +116,9 @@ ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
       }
       return e;
     }
+    case Kind::Entries:
+    case Kind::Value:
+      return without_said(e);
     default:
       return e;
   }

@@ -28,6 +28,8 @@ std::vector<bool> Exprs::in_use(std::span<const ExprId> roots) const {
         ExprId body = bodies_[node.a];
         again |= !used[body] && body > id;
         used[body] = true;
+      } else if (is_part_of_entries(node.kind)) {
+        for (ExprId part : parts(entry_states_[node.a])) used[part] = true;
       }
     }
   }
@@ -39,6 +41,7 @@ Exprs Exprs::copy_of(std::span<ExprId> roots) const {
   std::vector<bool> used = in_use(roots);
   std::vector<ExprId> moved(nodes_.size(), NOTHING);
   std::vector<ExprId> rules;
+  std::vector<uint32_t> lists(entry_lists_.size(), UINT32_MAX);  // numbers in the copy
   Exprs copy;
   for (ExprId id = 0; id < nodes_.size(); id++) {
     if (!used[id]) continue;
@@ -60,6 +63,8 @@ Exprs Exprs::copy_of(std::span<ExprId> roots) const {
         node.a = moved[node.a], node.b = moved[node.b];
       } else if (node.kind == Kind::Repeat || node.kind == Kind::Not) {
         node.a = moved[node.a];
+      } else if (is_part_of_entries(node.kind)) {
+        node.a = copy.copied(entry_states_[node.a], *this, moved, lists);
       }
       moved[id] = copy.add(node);
     }

@@ -82,6 +82,18 @@ ExprId Exprs::derive_new(ExprId e, uint8_t byte) {
     case Kind::Rule:
       result = derive_rule(node, byte);
       break;
+    case Kind::Entries:
+      result = derive_entries(node, byte);
+      break;
+    case Kind::Key:
+      result = derive_key(node, byte);
+      break;
+    case Kind::Name:
+      result = derive_name(node, byte);
+      break;
+    case Kind::Value:
+      result = derive_value(node, byte);
+      break;
   }
   depth_--;
   memo_round_[e] = round_;

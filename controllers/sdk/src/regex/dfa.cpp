@@ -73,6 +73,13 @@ std::optional<Dfa::Split> Dfa::split(StateId state) {
   return error_ ? std::nullopt : std::optional(split);
 }
 
+StateId Dfa::with_key(StateId state, std::string_view key) {
+  if (error_) return DEAD;
+  StateId to = state_of(exprs_.with_key(state_exprs_[state], key));
+  if (exprs_.error()) error_ = exprs_.error();
+  return error_ ? DEAD : to;
+}
+
 StateId Dfa::explore(StateId state, uint8_t byte) {
   if (error_) return DEAD;
   ByteSet alike;

@@ -57,6 +57,8 @@ bool Exprs::is_finite(const Node& node) const {
       return std::ranges::all_of(members(node), [this](ExprId member) { return nodes_[member].is_finite; });
     case Kind::Repeat:
       return node.c != UNBOUNDED && nodes_[node.a].is_finite;
+    case Kind::And:
+      return std::ranges::any_of(members(node), [this](ExprId member) { return nodes_[member].is_finite; });
     default:
       return false;
   }

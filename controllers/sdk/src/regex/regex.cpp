@@ -24,4 +24,29 @@ RegexRecognizer RegexRecognizer::from_pattern(std::string_view pattern) {
   return RegexRecognizer(static_cast<regex::Dfa&&>(*dfa));
 }
 
+RegexRecognizer::State RegexRecognizer::with_text(State state, std::string_view text) {
+  if (text.back() != '"' || !dfa_.awaits_key(state)) return state;
+  size_t start = text.size() - 1;
+  auto is_escaped = [&] {
+    size_t at = start;
+    while (at > 0 && text[at - 1] == '\\') at--;
+    return (start - at) % 2 == 1;
+  };
+  do start--;
+  while (text[start] != '"' || is_escaped());
+  return dfa_.with_key(state, text.substr(start));
+}
+
+// The end of a key, its value and the start of another entry; or a whole key.
+bool RegexRecognizer::is_overlooked(std::string_view token) {
+  auto holds_in_order = [token](std::string_view bytes) {
+    size_t at = 0;
+    for (char byte : bytes)
+      if ((at = token.find(byte, at)) == std::string_view::npos) return false;
+      else at++;
+    return true;
+  };
+  return holds_in_order("\":,") || holds_in_order(",\"\"");
+}
+
 }  // namespace aici

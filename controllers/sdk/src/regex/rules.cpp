@@ -39,6 +39,7 @@ std::vector<bool> Exprs::ending(const std::vector<bool>& used) const {
       if (node.kind == Kind::Repeat) now = node.b == 0 || ends[node.a];
       if (node.kind == Kind::Rule) now = ends[bodies_[node.a]];
       if (node.kind == Kind::Unique) now = ends[uniques_[node.a].rest];
+      if (node.kind == Kind::Entries) now = this->ends(entry_states_[node.a], ends);
       if (node.kind == Kind::Alt) {
         now = false;
         for (ExprId member : members(node)) now |= ends[member];
@@ -66,6 +67,13 @@ ExprId Exprs::settle(ExprId root) {
     if (used[id]) moved[id] = ends[id] ? rebuilt(id, moved) : NOTHING;
   for (ExprId id = 0; id < num_nodes; id++)
     if (used[id] && ends[id] && nodes_[id].kind == Kind::Rule) bodies_[nodes_[id].a] = moved[bodies_[nodes_[id].a]];
+  std::vector<bool> done(entry_lists_.size());
+  for (ExprId id = 0; id < num_nodes; id++) {
+    if (!used[id] || nodes_[id].kind != Kind::Entries) continue;
+    uint32_t number = entry_states_[nodes_[id].a].list;
+    if (!done[number]) settle(entry_lists_[number], moved);
+    done[number] = true;
+  }
   return moved[root];
 }
 

@@ -19,7 +19,7 @@ uint32_t less(uint32_t count, uint32_t by) { return count == UNBOUNDED ? UNBOUND
 }  // namespace
 
 Lowering::Lowering(Evaluator& evaluator, regex::Exprs& exprs, StringLanguages& strings, const Options& options)
-    : evaluator_(evaluator), exprs_(exprs), strings_(strings) {
+    : options_(options), evaluator_(evaluator), exprs_(exprs), strings_(strings) {
   if (options.space == Space::Flexible) {
     ExprId blanks = exprs.alt({exprs.repeat(bytes(" "), 0, MAX_INDENTATION), exprs.repeat(bytes("\t"), 0, MAX_INDENTATION)});
     space_ = join(exprs.repeat(bytes("\n"), 0, 1), blanks);

@@ -1,50 +1,51 @@
 #include <algorithm>
 
 #include "aici/schema/lowering.hpp"
+#include "aici/sort.hpp"
 
 namespace aici::schema {
-namespace {
 
 using json::Value;
 using regex::EMPTY;
+using regex::EntryList;
 using regex::ExprId;
 using regex::NOTHING;
 using regex::UNBOUNDED;
 
-uint32_t less(uint32_t count, uint32_t by) { return count == UNBOUNDED ? UNBOUNDED : count > by ? count - by : 0; }
+struct Lowering::Members {
+  struct Named {
+    std::string_view name;
+    ExprId value;
+    bool required;
+  };
+  std::vector<Named> named{};              // that can be written, in the order of the schema
+  std::vector<EntryList::Other> others{};  // disjoint from the names
+  bool wanted = false;                     // one of the others that are wanted must come
+};
 
-}  // namespace
-
-// "key": value of keys other than named properties.
-ExprId Lowering::pairs_of(const Object& object, const std::vector<Region>& regions) {
-  std::vector<ExprId> ways;
-  for (const Region& region : regions) {
-    std::vector<ExprId> named;
-    for (const Property& property : object.properties)
-      if (strings_.matches(region.keys, property.name)) named.push_back(strings_.spellings(property.name));
-    ExprId keys = named.empty() ? region.keys : exprs_.both(region.keys, exprs_.complement(exprs_.alt(named)));
-    if (keys != NOTHING) ways.push_back(join(strings_.in_quotes(keys), colon_and(value(region.value))));
-  }
-  return exprs_.alt(ways);
+bool Lowering::is_closed(const Object& object) const {
+  auto num_names = std::ranges::count_if(object.properties, [](const Property& p) { return p.value != NEVER; });
+  return options_.objects == Objects::Closed && object.declares && !object.speaks && object.some.empty() &&
+         object.min <= static_cast<uint32_t>(num_names);
 }
 
-ExprId Lowering::object(const Object& object, const Value& schema) {
-  if (object.some.empty()) return object_with(object, {pairs_of(object, object.regions), EMPTY}, schema);
+ExprId Lowering::object(Object object, const Value& schema) {
+  if (is_closed(object)) object.regions.clear();
+  if (object.some.empty()) return object_with(object, {}, schema);
   if (object.some.size() > 1) {
     evaluator_.refuse(schema, "", "what a negation (not, oneOf, if) asks of its keys is too complex");
     return NOTHING;
   }
-  // The required key is a named key, or some other key.
-  const Region& wanted = object.some[0];
+  // The key that must come is a named key, or some other key.
+  const Region wanted = object.some[0];
+  object.some.clear();
   std::vector<ExprId> ways;
-  Object rest = object;
-  rest.some.clear();
   for (size_t p = 0; p < object.properties.size(); p++) {
     ConjId value = evaluator_.meet(object.properties[p].value, wanted.value);
     if (value == NEVER || !strings_.matches(wanted.keys, object.properties[p].name)) continue;
-    Object one = rest;
+    Object one = object;
     one.properties[p].value = value, one.properties[p].required = true;
-    ways.push_back(this->object(one, schema));
+    ways.push_back(object_with(one, {}, schema));
   }
   std::vector<Region> witness;
   for (const Region& region : object.regions) {
@@ -52,48 +53,70 @@ ExprId Lowering::object(const Object& object, const Value& schema) {
     ConjId value = evaluator_.meet(region.value, wanted.value);
     if (keys != NOTHING && value != NEVER) witness.push_back({keys, value});
   }
-  ExprId pair = pairs_of(rest, witness);
-  if (pair != NOTHING) ways.push_back(object_with(rest, {pairs_of(rest, rest.regions), pair}, schema));
+  if (!witness.empty()) ways.push_back(object_with(object, witness, schema));
   return exprs_.alt(ways);
 }
 
-// The text after the named properties, `num_before` of which are written, including the end.
-ExprId Lowering::other_pairs(const Object& object, const Others& others, uint32_t num_before) {
-  uint32_t min = less(object.min, num_before), max = less(object.max, num_before);
-  ExprId end = join(space_, bytes("}"));
-  ExprId next = join(comma_, others.pair);
-  if (others.wanted != EMPTY) {
-    ExprId first = num_before ? join(exprs_.repeat(next, 0, UNBOUNDED), comma_)
-                              : join(space_, exprs_.repeat(join(others.pair, comma_), 0, UNBOUNDED));
-    return join(join(first, others.wanted), join(exprs_.repeat(next, 0, UNBOUNDED), end));
+// Entries of keys other than named properties.
+void Lowering::add_others(const Object& object, const std::vector<Region>& regions, bool wanted, std::vector<EntryList::Other>& others) {
+  for (const Region& region : regions) {
+    std::vector<ExprId> named;
+    for (const Property& property : object.properties)
+      if (strings_.matches(region.keys, property.name)) named.push_back(strings_.spellings(property.name));
+    ExprId keys = named.empty() ? region.keys : exprs_.both(region.keys, exprs_.complement(exprs_.alt(named)));
+    if (keys == NOTHING) continue;
+    if (ExprId pair = value(region.value); pair != NOTHING) others.push_back({keys, pair, wanted});
   }
-  if (num_before) return join(exprs_.repeat(next, min, max), end);
-  ExprId none = min == 0 ? end : NOTHING;
-  ExprId some = max > 0 ? join(join(space_, others.pair), join(exprs_.repeat(next, less(min, 1), less(max, 1)), end)) : NOTHING;
-  return exprs_.alt({none, some});
+}
+
+// `wanted`: regions one of whose keys must come.
+ExprId Lowering::object_with(const Object& object, const std::vector<Region>& wanted, const Value& schema) {
+  Members members;
+  for (const Property& property : object.properties) {
+    ExprId value = property.value == NEVER ? NOTHING : this->value(property.value);
+    if (value == NOTHING && property.required) return NOTHING;
+    if (value != NOTHING) members.named.push_back({property.name, value, property.required});
+  }
+  add_others(object, object.regions, false, members.others);
+  add_others(object, wanted, true, members.others);
+  members.wanted = !wanted.empty();
+  if (options_.property_order == PropertyOrder::Any && !object.keeps_order) return join(bytes("{"), in_any_order(object, members));
+  return as_declared(object, members, schema);
+}
+
+ExprId Lowering::in_any_order(const Object& object, Members& members) {
+  EntryList list{.others = members.others, .first = space_, .next = comma_, .colon = colon_, .end = join(space_, bytes("}"))};
+  for (const Members::Named& named : members.named) {
+    Text key = strings_.canonical_quoted(named.name);
+    list.names.push_back({Text(key.view().substr(1)), named.value, named.required});
+  }
+  sort(list.names, [](const EntryList::Name& x, const EntryList::Name& y) { return x.key.view() < y.key.view(); });
+  list.min = object.min;
+  list.max = members.others.empty() && object.max >= members.named.size() ? UNBOUNDED : object.max;
+  return exprs_.entries(exprs_.add_list(static_cast<EntryList&&>(list)), 0, members.wanted);
+}
+
+// For each number of named properties written: the text after them, with the end.
+std::vector<ExprId> Lowering::others_after(const Object& object, const Members& members, uint32_t most) {
+  ExprId end = join(space_, bytes("}"));
+  EntryList list{.others = members.others, .first = space_, .next = comma_, .colon = colon_, .end = end, .min = object.min, .max = object.max};
+  uint32_t number = members.others.empty() ? 0 : exprs_.add_list(static_cast<EntryList&&>(list));
+  std::vector<ExprId> after;
+  for (uint32_t count = 0; count <= most; count++)
+    after.push_back(!members.others.empty()                             ? exprs_.entries(number, count, members.wanted)
+                    : count >= object.min && count <= object.max ? end
+                                                                        : NOTHING);
+  return after;
 }
 
 // Backwards over the properties: for each number of keys written so far, the text that may follow.
-ExprId Lowering::object_with(const Object& object, const Others& others, const Value& schema) {
-  std::vector<ExprId> pairs;  // of the optional properties
-  std::vector<bool> required;
-  for (const Property& property : object.properties) {
-    if (property.value == NEVER) continue;
-    ExprId pair = join(strings_.quoted(property.name), colon_and(value(property.value)));
-    if (pair == NOTHING && property.required) return NOTHING;
-    if (pair != NOTHING) pairs.push_back(pair), required.push_back(property.required);
-  }
-  auto n = static_cast<uint32_t>(pairs.size());
-  auto num_required = static_cast<uint32_t>(std::ranges::count(required, true));
-  bool no_max = object.max == UNBOUNDED || (others.pair == NOTHING && object.max >= n);
+ExprId Lowering::as_declared(const Object& object, Members& members, const Value& schema) {
+  auto n = static_cast<uint32_t>(members.named.size());
+  auto num_required = static_cast<uint32_t>(std::ranges::count_if(members.named, &Members::Named::required));
+  bool no_max = object.max == UNBOUNDED || (members.others.empty() && object.max >= n);
   Object counted = object;
   if (no_max) counted.max = UNBOUNDED;
   if (counted.min <= num_required) counted.min = 0;
-  if (others.wanted != EMPTY && (counted.min > 1 || !no_max)) {
-    evaluator_.refuse(schema, "", "a negation (not, oneOf, if) asks for a key while minProperties or maxProperties counts them: too complex");
-    return NOTHING;
-  }
-  if (others.wanted != EMPTY) counted.min = 0;
   // All counts from `cap` on are alike, unless there is a maximum.
   uint32_t cap = no_max ? std::max(counted.min, 1u) : std::min(counted.max, n);
   cap = std::min(cap, std::max(n, 1u));
@@ -101,21 +124,22 @@ ExprId Lowering::object_with(const Object& object, const Others& others, const V
     evaluator_.refuse(schema, "", "minProperties or maxProperties with so many properties takes too many states");
     return NOTHING;
   }
-  std::vector<ExprId> after;  // (counts,)
-  for (uint32_t c = 0; c <= cap; c++) after.push_back(other_pairs(counted, others, c));
+  std::vector<ExprId> after = others_after(counted, members, cap);  // (counts,)
   std::vector<ExprId> first{after[0]};  // nothing is written yet: collected, and merged once
   for (uint32_t i = n; i-- > 0;) {
+    const Members::Named& named = members.named[i];
+    ExprId entry = join(strings_.quoted(named.name), colon_, named.value);
     std::vector<ExprId> now(after);
-    if (required[i]) first.clear();
-    if (counted.max > 0) first.push_back(join(join(space_, pairs[i]), after[std::min(1u, cap)]));
+    if (named.required) first.clear();
+    if (counted.max > 0) first.push_back(join(space_, entry, after[std::min(1u, cap)]));
     for (uint32_t c = 1; c <= cap; c++) {
       uint32_t next = c < cap ? c + 1 : c;
-      ExprId pair = c < counted.max ? join(comma_, pairs[i]) : NOTHING;
+      ExprId pair = c < counted.max ? join(comma_, entry) : NOTHING;
       if (next == c && no_max) {
-        now[c] = join(required[i] ? pair : exprs_.alt({EMPTY, pair}), after[c]);
+        now[c] = join(named.required ? pair : exprs_.alt({EMPTY, pair}), after[c]);
       } else {
         ExprId with = join(pair, after[next]);
-        now[c] = required[i] ? with : exprs_.alt({after[c], with});
+        now[c] = named.required ? with : exprs_.alt({after[c], with});
       }
     }
     after.swap(now);

@@ -34,6 +34,8 @@ bool Evaluator::intersect(const Object& x, const Object& y, Object& both) {
   both.properties.clear(), both.regions.clear();
   both.some = x.some;
   both.some.insert(both.some.end(), y.some.begin(), y.some.end());
+  both.declares = x.declares || y.declares, both.speaks = x.speaks || y.speaks;
+  both.keeps_order = x.keeps_order || y.keeps_order;
   auto find = [](const Object& object, std::string_view name) -> const Property* {
     for (const Property& property : object.properties)
       if (property.name == name) return &property;

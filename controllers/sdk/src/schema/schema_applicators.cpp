@@ -21,10 +21,12 @@ Shapes Evaluator::of_schema(const Value& schema) {
   if (references_.is_only_reference(schema)) return apply(schema, "$ref", *schema.find("$ref"), static_cast<Shapes&&>(shapes));
   check_keywords(schema);
   bool own = false;
-  // Parts are merged in the order of writing, which decides the order of properties.
+  // Parts are merged in the order of writing, which decides the order of properties: the own properties come where
+  // `properties` stands.
+  std::string_view own_place = schema.find("properties") ? "properties" : "required";
   for (size_t i = 0; i < schema.keys.size(); i++) {
     std::string_view keyword = schema.keys[i];
-    if (!own && (keyword == "properties" || keyword == "required")) {
+    if (keyword == own_place) {
       shapes = intersect(shapes, own_keywords(schema));
       own = true;
     }

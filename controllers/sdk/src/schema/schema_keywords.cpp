@@ -214,6 +214,11 @@ bool Evaluator::says_required(const Value& property) {
 
 Object Evaluator::own_object(const Value& schema) {
   Object object;
+  object.declares = schema.find("properties") != nullptr;
+  for (std::string_view keyword : {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"})
+    object.speaks |= schema.find(keyword) != nullptr;
+  const Value* order = schema.find("x-aici-property-order");
+  object.keeps_order = order && order->is(Kind::String) && order->text.view() == "declared";
   if (const Value* named = map(schema, "properties"))
     for (size_t i = 0; i < named->items.size(); i++)
       object.properties.push_back({named->keys[i].view(), conj_of(named->items[i]), says_required(named->items[i]), true});

@@ -34,7 +34,8 @@ class Dfa {
   }
   bool accepts(StateId state) const { return exprs_.nullable(state_exprs_[state]); }
 
-  // A state that allows the same beginnings of up to `longest` bytes; the same state for as many states as possible.
+  // A state that allows the same beginnings of up to `longest` bytes (see Exprs::capped for exceptions); the same state
+  // for as many states as possible.
   // Always call with the same number.
   StateId capped(StateId state, uint32_t longest);
 
@@ -47,6 +48,11 @@ class Dfa {
     StateId head, tail;
   };
   std::optional<Split> split(StateId state);
+
+  // The state after a key that awaits the text of the key; see Exprs::with_key.
+  bool has_other_keys() const { return exprs_.has_other_keys(); }
+  bool awaits_key(StateId state) const { return exprs_.awaits_key(state_exprs_[state]); }
+  StateId with_key(StateId state, std::string_view key);
 
   // Forget all states but the start and `live`, which get new numbers. Worthwhile if is_crowded().
   void compact(std::span<StateId> live);

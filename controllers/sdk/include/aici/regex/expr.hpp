@@ -9,14 +9,14 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "aici/regex/byte_set.hpp"
+#include "aici/regex/entries.hpp"
 #include "aici/regex/intern.hpp"
 
 namespace aici::regex {
-
-using ExprId = uint32_t;
 
 inline constexpr ExprId NOTHING = 0;
 inline constexpr ExprId EMPTY = 1;
@@ -71,6 +71,16 @@ class Exprs {
   // can never end, which become NOTHING. Other expressions must not be used afterwards.
   ExprId settle(ExprId root);
 
+  // The rest of an object, with its end, after `count` entries other than those of the list; `wanted`: an entry that is
+  // wanted must come. NOTHING if the list cannot satisfy its counts. Each key comes once; see with_key().
+  uint32_t add_list(EntryList list);
+  ExprId entries(uint32_t list, uint32_t count, bool wanted);
+  // An expression does not hold the text of another key while the key is being written: a list of keys is not regular.
+  // So the key may come again, unless with_key() is told the key, with its quotes, directly behind the key.
+  bool has_other_keys() const;
+  bool awaits_key(ExprId e) const;
+  ExprId with_key(ExprId e, std::string_view key);
+
   bool nullable(ExprId e) const { return nodes_[e].nullable; }
 
   // An expression that reads body{min,max} tail; tail may be EMPTY.
@@ -100,8 +110,9 @@ class Exprs {
   // The same; `alike` becomes a set of bytes, including `byte`, that all have this derivative.
   ExprId derive(ExprId e, uint8_t byte, ByteSet& alike);
 
-  // An expression that allows the same beginnings of up to `longest` bytes. Larger counts become unbounded, so facts
-  // found out about the result hold for many counts.
+  // An expression that allows the same beginnings of up to `longest` bytes, or more of those that hold a whole key after
+  // a comma. Larger counts become unbounded, and keys written are forgotten, so facts found out about the result hold
+  // for many counts and keys.
   ExprId capped(ExprId e, uint32_t longest);
 
   // Bytes not distinguished by any set of this arena get the same class number. Derivatives make no finer sets.
@@ -117,14 +128,18 @@ class Exprs {
   // Reserve room for this many nodes, a power of two, so that growth does not fall into the time of a mask.
   void reserve(size_t num);
 
-  // Nodes and members of alternations: the part that grows while derivatives are taken.
-  size_t weight() const { return nodes_.size() + members_.size() / 4; }
+  // Nodes, members of alternations, states of entries: the part that grows while derivatives are taken.
+  size_t weight() const { return nodes_.size() + members_.size() / 4 + 2 * entry_states_.size(); }
 
  private:
-  enum class Kind : uint8_t { Nothing, Empty, Bytes, Concat, Alt, Repeat, And, Not, Digits, Unique, Rule };
+  enum class Kind : uint8_t {
+    Nothing, Empty, Bytes, Concat, Alt, Repeat, And, Not, Digits, Unique, Rule, Entries, Key, Name, Value
+  };
 
   // Bytes: a = set. Concat: a, b; a is no Concat. Alt, And: a = first of b members in members_. Repeat: a = body, b..c
   // times. Not: a = body. Digits: a = number in digits_. Unique: a = number in uniques_. Rule: a = number in bodies_.
+  // Entries and its parts (entries.cpp): a = number in entry_states_. Key: before a key. Name: b = range of names, c =
+  // bytes read. Value: b = number of other.
   struct Node {
     Kind kind;
     bool nullable;
@@ -202,6 +217,29 @@ class Exprs {
   uint32_t longer_word(uint32_t word, uint8_t byte);
   ExprId copied_unique(const Exprs& from, Unique unique, const std::vector<ExprId>& moved);
 
+  ExprId entries(EntryState state);
+  uint32_t intern(const EntryState& state);
+  bool is_part_of_entries(Kind kind) const { return kind >= Kind::Entries; }
+  const EntryList& list_of(const EntryState& state) const { return entry_lists_[state.list]; }
+  ExprId derive_entries(const Node& node, uint8_t byte);
+  ExprId derive_key(const Node& node, uint8_t byte);
+  ExprId derive_name(const Node& node, uint8_t byte);
+  ExprId derive_value(const Node& node, uint8_t byte);
+  bool has_room(const EntryState& state) const;
+  bool may_write(const EntryState& state, uint32_t name) const;
+  bool may_write_name(const EntryState& state) const;
+  ExprId other_keys(const EntryState& state, uint32_t other);
+  EntryState after_other(EntryState state, uint32_t other) const;
+  bool fits(const EntryState& state);
+  bool ends(const EntryState& state, const std::vector<bool>& ends) const;
+  void settle(EntryList& list, const std::vector<ExprId>& moved) const;
+  std::vector<ExprId> parts(const EntryState& state) const;
+  uint32_t copied(EntryState state, const Exprs& from, const std::vector<ExprId>& moved, std::vector<uint32_t>& lists);
+  uint32_t count_keys(ExprId keys, uint32_t most);
+  ExprId with_said(ExprId e, ExprId key);
+  ExprId without_said(ExprId e);
+  ExprId spelled(std::string_view key);
+
   ExprId meet(std::vector<ExprId> members);
   ExprId negation(ExprId e);
   ExprId if_not_empty(ExprId e);
@@ -227,7 +265,9 @@ class Exprs {
   std::vector<Unique> uniques_;
   std::vector<Word> words_{{0, 0, 0}};
   std::vector<ExprId> bodies_;  // of rules
-  InternTable node_table_, set_table_, digits_table_, unique_table_, word_table_;
+  std::vector<EntryList> entry_lists_;
+  std::vector<EntryState> entry_states_;
+  InternTable node_table_, set_table_, digits_table_, unique_table_, word_table_, entry_table_;
   std::vector<Emptiness> emptiness_;  // (nodes,) as far as needed
   std::vector<uint32_t> seen_in_;     // (nodes,) as far as needed: the search that last visited the node
   uint32_t last_search_ = 0;

@@ -45,19 +45,21 @@ class Lowering {
   bool list_values(ConjId conj, std::vector<Text>& out);
 
   // object_lowering.cpp
-  struct Others {  // keys other than named properties
-    regex::ExprId pair, wanted;  // any of them; the required first one, or EMPTY
-  };
-  regex::ExprId object(const Object& object, const json::Value& schema);
-  regex::ExprId object_with(const Object& object, const Others& others, const json::Value& schema);
-  regex::ExprId other_pairs(const Object& object, const Others& others, uint32_t num_before);
-  regex::ExprId pairs_of(const Object& object, const std::vector<Region>& regions);
+  struct Members;  // of one object
+  regex::ExprId object(Object object, const json::Value& schema);
+  regex::ExprId object_with(const Object& object, const std::vector<Region>& wanted, const json::Value& schema);
+  bool is_closed(const Object& object) const;
+  void add_others(const Object& object, const std::vector<Region>& regions, bool wanted, std::vector<regex::EntryList::Other>& others);
+  regex::ExprId in_any_order(const Object& object, Members& members);
+  regex::ExprId as_declared(const Object& object, Members& members, const json::Value& schema);
+  std::vector<regex::ExprId> others_after(const Object& object, const Members& members, uint32_t most);
   regex::ExprId colon_and(regex::ExprId value) { return exprs_.concat(colon_, value); }
 
   regex::ExprId bytes(std::string_view text);
   regex::ExprId join(regex::ExprId x, regex::ExprId y) { return exprs_.concat(x, y); }
   regex::ExprId join(regex::ExprId x, regex::ExprId y, regex::ExprId z) { return join(x, join(y, z)); }
 
+  const Options& options_;
   Evaluator& evaluator_;
   regex::Exprs& exprs_;
   StringLanguages& strings_;

@@ -64,6 +64,9 @@ struct Object {
   uint32_t min = 0, max = regex::UNBOUNDED;  // keys
   std::vector<Region> some{};                // for each: at least one key, named or not, is such a key, with such a value
   EvaluatedKeys evaluated{};
+  bool declares = false;  // some schema of it has `properties`
+  bool speaks = false;    // some schema of it speaks of keys beyond its properties
+  bool keeps_order = false;  // in the order of the schema, whatever Options::property_order says
 };
 
 struct Shapes {
