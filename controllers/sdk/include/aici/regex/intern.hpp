@@ -1,5 +1,6 @@
 // Hash-consing: find the number of a value seen before.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
