@@ -28,7 +28,7 @@ struct EntryList {
   std::vector<Other> others{};
   ExprId first, next;  // what comes before the first entry, and before each further entry
   ExprId colon, end;   // before each value, and behind the last entry
-  uint32_t min, max;   // of entries
+  uint32_t min = 0, max = UINT32_MAX;  // of entries
 };
 
 struct EntryState {
