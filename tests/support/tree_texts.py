@@ -9,6 +9,7 @@ from aici_controllers.notations.tree import (
     Alt,
     Both,
     Chars,
+    ExactText,
     Lexeme,
     Node,
     Not,
@@ -16,7 +17,6 @@ from aici_controllers.notations.tree import (
     Repeat,
     Seq,
     Shortest,
-    Text,
     Tree,
     walk,
 )
@@ -47,7 +47,7 @@ class Texts:
 
     def _draw(self, node: Node, depth: int) -> str:
         match node:
-            case Text(value, caseless):
+            case ExactText(value, caseless):
                 return self._random.choice([value, value.upper(), value.lower()]) if caseless else value
             case Chars(source):
                 return self._char(source)

@@ -11,6 +11,7 @@ from aici_controllers.notations.tree import (
     Alt,
     Both,
     Chars,
+    ExactText,
     Json,
     Lexeme,
     Look,
@@ -20,7 +21,6 @@ from aici_controllers.notations.tree import (
     Repeat,
     Seq,
     Shortest,
-    Text,
     alternatives,
     parts,
     sequence,
@@ -33,7 +33,7 @@ _SOME_TEXT: Final = Repeat(ANY_CHAR, 1, None)
 
 def is_nullable(node: Node) -> bool:
     match node:
-        case Text(value):
+        case ExactText(value):
             return not value
         case Chars() | Ref() | Json():
             return False
@@ -61,7 +61,7 @@ def nonempty(node: Node) -> Node:
             return alternatives(*(option for option in left if option != NEVER)) if left else NEVER
         case Repeat(item, _, high) if not is_nullable(item):
             return NEVER if high == 0 else Repeat(item, 1, high)
-        case Seq(()) | Text():
+        case Seq(()) | ExactText():
             return NEVER
         case Seq(items):
             # Each way begins with the first item that is not empty.
@@ -74,7 +74,7 @@ def nonempty(node: Node) -> Node:
 def longest(node: Node) -> int | None:
     """Return the length of the longest text in code points; None: no bound is known."""
     match node:
-        case Text(value):
+        case ExactText(value):
             return len(value)
         case Chars():
             return 1
@@ -103,7 +103,7 @@ def longest(node: Node) -> int | None:
 def shortest(node: Node) -> int:
     """Return a length that no text of `node` falls below."""
     match node:
-        case Text(value):
+        case ExactText(value):
             return len(value)
         case Chars():
             return 1

@@ -5,17 +5,17 @@ import re
 from typing import Final
 
 from aici_controllers.notations.regex_reader import class_char
-from aici_controllers.notations.source import Source
+from aici_controllers.notations.source import Cursor
 from aici_controllers.notations.tree import (
     ANY_CHAR,
     Chars,
+    ExactText,
     Node,
     NotationError,
     Place,
     Ref,
     Repeat,
     Rule,
-    Text,
     Tree,
     alternatives,
     sequence,
@@ -37,7 +37,7 @@ def read_gbnf(text: str) -> Tree:
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self._source = Source(text)
+        self._source = Cursor(text)
         self._rules: dict[str, Rule] = {}
         self._depth = 0
 
@@ -178,7 +178,7 @@ class _Reader:
                 raise source.error('this text has no end: " is missing on this line', at)
             value += self._char()
         source.take()
-        return Text(value, False, place)
+        return ExactText(value, False, place)
 
     def _class(self) -> str:
         source, at = self._source, self._source.offset

@@ -8,6 +8,7 @@ from aici_controllers.notations.tree import (
     Alt,
     Both,
     Chars,
+    ExactText,
     Json,
     Lexeme,
     Look,
@@ -19,7 +20,6 @@ from aici_controllers.notations.tree import (
     Rule,
     Seq,
     Shortest,
-    Text,
     Tree,
     alternatives,
     place_of,
@@ -87,7 +87,7 @@ class _Writer:
         match node:
             case Lexeme(item):
                 return self._after(*_Inside(self).printed(item))
-            case Text(value) if self._skips and value:
+            case ExactText(value) if self._skips and value:
                 return self._after(*_Inside(self).printed(node))
             case Ref(name):
                 return self._names[name], _ATOM
@@ -100,7 +100,7 @@ class _Writer:
         print_ = source
         assert callable(print_)
         match node:
-            case Seq(()) | Text(""):
+            case Seq(()) | ExactText(""):
                 return '""', _ATOM
             case Seq(items):
                 return " ".join(
@@ -110,7 +110,7 @@ class _Writer:
                 return " | ".join(print_(option, _SEQUENCE) for option in options), _CHOICE
             case Repeat(item, low, high):
                 return print_(item, _ATOM) + counts(low, high), _SEQUENCE
-            case Text(value, caseless):
+            case ExactText(value, caseless):
                 return _text(value, caseless)
             case Chars():
                 return _chars(node), _ATOM

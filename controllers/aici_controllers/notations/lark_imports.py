@@ -11,6 +11,7 @@ from aici_controllers.notations.lark_file import Definition, Import, Statement
 from aici_controllers.notations.lark_reader import LarkReader
 from aici_controllers.notations.tree import (
     Chars,
+    ExactText,
     Json,
     Lexeme,
     Look,
@@ -18,7 +19,6 @@ from aici_controllers.notations.tree import (
     NotationError,
     Place,
     Ref,
-    Text,
     mapped,
 )
 
@@ -104,4 +104,4 @@ def _renamed(node: Node, names: set[str], module: str, place: Place) -> Node:
         args = tuple(_renamed(arg, names, module, place) for arg in node.args)
         return Ref(_long(node.name, module) if node.name in names else node.name, args, place)
     done = mapped(node, lambda part: _renamed(part, names, module, place))
-    return replace(done, place=place) if isinstance(done, Text | Chars | Lexeme | Json | Look) else done
+    return replace(done, place=place) if isinstance(done, ExactText | Chars | Lexeme | Json | Look) else done

@@ -19,6 +19,7 @@ from aici_controllers.notations.lark_reader import LarkReader
 from aici_controllers.notations.look_around import without_look_around
 from aici_controllers.notations.tree import (
     Both,
+    ExactText,
     Json,
     Lexeme,
     Node,
@@ -28,7 +29,6 @@ from aici_controllers.notations.tree import (
     Ref,
     Rule,
     Shortest,
-    Text,
     Tree,
     alternatives,
     mapped,
@@ -164,7 +164,7 @@ class _Meaning:
             case Lexeme(_, place):
                 return Lexeme(self._regular(node, place), place)
             case Both() | Not():
-                first = next((part.place for part in walk(node) if isinstance(part, Ref | Text | Lexeme)), Place())
+                first = next((part.place for part in walk(node) if isinstance(part, Ref | ExactText | Lexeme)), Place())
                 raise NotationError(
                     first, "& and ~ belong to terminals: name the whole in capitals and refer to the name"
                 )

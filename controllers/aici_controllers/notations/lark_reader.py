@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from aici_controllers.notations.lark_file import Declare, Definition, Ignore, Import, Options, Statement
 from aici_controllers.notations.regex_reader import RegexReader, class_char
-from aici_controllers.notations.source import Source
+from aici_controllers.notations.source import Cursor
 from aici_controllers.notations.tree import (
     EMPTY,
     Both,
     Chars,
+    ExactText,
     Json,
     Lexeme,
     Node,
@@ -18,7 +19,6 @@ from aici_controllers.notations.tree import (
     Place,
     Ref,
     Repeat,
-    Text,
     alternatives,
     sequence,
 )
@@ -41,7 +41,7 @@ class LarkReader:
     """Reads a file once. `json_strings`: escapes in strings are JSON's, as in llguidance."""
 
     def __init__(self, text: str) -> None:
-        self._source = Source(text)
+        self._source = Cursor(text)
         self._json_strings = re.search(r"(?m)^\s*%llguidance\b", text) is not None
         self._depth = 0
 
@@ -154,7 +154,7 @@ class LarkReader:
                 self._skip()
                 if number := re.compile(r"[\d.]+").match(source.text, source.offset):
                     source.offset = number.end()
-                    attributes[name] = Text(number[0], False, source.place(at))
+                    attributes[name] = ExactText(number[0], False, source.place(at))
                 else:
                     self._depth += 1
                     attributes[name] = self._atom()
@@ -321,7 +321,7 @@ class LarkReader:
         source.offset = found.end()
         last = re.compile(r'\s*\.\.\s*"').match(source.text, source.offset)
         if not last:
-            return Text(value, bool(found[2]), place)
+            return ExactText(value, bool(found[2]), place)
         source.offset = last.end() - 1
         until = _STRING.match(source.text, source.offset)
         if not until:
@@ -398,5 +398,5 @@ class LarkReader:
             raise self._source.error(f"a substring of more than {_MAX_CHUNKS} parts: use the constraint substring", at)
         tails: list[Node] = []
         for chunk in reversed(chunks):
-            tails.append(sequence(Text(chunk), Repeat(tails[-1], 0, 1)) if tails else Text(chunk))
+            tails.append(sequence(ExactText(chunk), Repeat(tails[-1], 0, 1)) if tails else ExactText(chunk))
         return alternatives(EMPTY, *reversed(tails))

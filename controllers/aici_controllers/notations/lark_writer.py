@@ -11,6 +11,7 @@ from aici_controllers.notations.tree import (
     EMPTY,
     Alt,
     Both,
+    ExactText,
     Json,
     Lexeme,
     Node,
@@ -21,7 +22,6 @@ from aici_controllers.notations.tree import (
     Rule,
     Seq,
     Shortest,
-    Text,
     Tree,
     place_of,
     walk,
@@ -102,9 +102,9 @@ class _Writer:
         match node:
             case Ref(name):
                 return self._names[name], _ATOM
-            case Text("") | Seq(()):
+            case ExactText("") | Seq(()):
                 return "", _SEQUENCE
-            case Text():
+            case ExactText():
                 return _text(node), _ATOM
             case Lexeme(item):
                 return self._lexeme(item)
@@ -159,7 +159,7 @@ class _Writer:
         return source if source.startswith(("/", '"')) and " " not in source else f"({source})"
 
     def _regex(self, node: Node) -> str:
-        if isinstance(node, Text) and node.value:
+        if isinstance(node, ExactText) and node.value:
             return _text(node)
         if node == EMPTY:
             return '""'
@@ -175,7 +175,7 @@ def _times(low: int, high: int | None) -> str:
     )
 
 
-def _text(node: Text) -> str:
+def _text(node: ExactText) -> str:
     shown = json.dumps(node.value, ensure_ascii=False)
     shown = re.sub(r"\\b", r"\\u0008", shown) if "\b" in node.value else shown
     shown = "".join(char if char.isprintable() else escaped(char) for char in shown)

@@ -3,17 +3,17 @@
 import re
 from typing import Final
 
-from aici_controllers.notations.source import Source
+from aici_controllers.notations.source import Cursor
 from aici_controllers.notations.tree import (
     ANY_CHAR,
     EMPTY,
     Both,
     Chars,
+    ExactText,
     Look,
     Node,
     Not,
     Repeat,
-    Text,
     alternatives,
     sequence,
 )
@@ -47,7 +47,7 @@ _MAX_DEPTH: Final = 100
 class RegexReader:
     """Reads `source` from its cursor up to the offset `end`. `flags`: letters of Python's `re`."""
 
-    def __init__(self, source: Source, end: int, flags: str = "") -> None:
+    def __init__(self, source: Cursor, end: int, flags: str = "") -> None:
         self._source = source
         self._end = end
         self._flags = frozenset(flags)
@@ -101,8 +101,8 @@ class RegexReader:
         while not self._done() and self._peek() not in self._stops:
             item = self._quantified()
             last = items[-1] if items else None
-            if isinstance(item, Text) and isinstance(last, Text) and item.caseless == last.caseless:
-                items[-1] = Text(last.value + item.value, last.caseless, last.place)
+            if isinstance(item, ExactText) and isinstance(last, ExactText) and item.caseless == last.caseless:
+                items[-1] = ExactText(last.value + item.value, last.caseless, last.place)
             else:
                 items.append(item)
             self._skip_ignored()
@@ -149,17 +149,17 @@ class RegexReader:
             case "^":
                 self._source.take()
                 start: Node = Look(ANY_CHAR, False, True, place)
-                return alternatives(start, Look(Text("\n"), False, False, place)) if "m" in self._flags else start
+                return alternatives(start, Look(ExactText("\n"), False, False, place)) if "m" in self._flags else start
             case "$":
                 self._source.take()
                 end: Node = Look(ANY_CHAR, True, True, place)
-                return alternatives(end, Look(Text("\n"), True, False, place)) if "m" in self._flags else end
+                return alternatives(end, Look(ExactText("\n"), True, False, place)) if "m" in self._flags else end
             case "*" | "+" | "?":
                 raise self._source.error("nothing to repeat", at)
             case "\\":
                 return self._escape()
         self._source.take()
-        return Text(char, caseless, place)
+        return ExactText(char, caseless, place)
 
     def _group(self) -> Node:
         place, at, outside = self._source.place(), self._source.offset, self._flags
@@ -237,7 +237,7 @@ class RegexReader:
             return Look(ANY_CHAR, True, True, place)
         if letter.isdigit() and letter != "0":
             raise self._source.error("back-references are not supported in a regex", at)
-        return Text(self._escaped_char(at), caseless, place)
+        return ExactText(self._escaped_char(at), caseless, place)
 
     def _escaped_char(self, at: int) -> str:
         """Return the character of an escape; the cursor is behind the backslash, which is at `at`."""
@@ -337,7 +337,7 @@ def read_regex(pattern: str, flags: str = "") -> Node:
     """Return the tree of a regex that stands alone.
 
     >>> read_regex("a+")
-    Repeat(item=Text(value='a', caseless=False, place=Place(line=1, column=1)), low=1, high=None, lazy=False)
+    Repeat(item=ExactText(value='a', caseless=False, place=Place(line=1, column=1)), low=1, high=None, lazy=False)
     """
-    source = Source(pattern)
+    source = Cursor(pattern)
     return RegexReader(source, len(pattern), flags).read() if pattern else EMPTY

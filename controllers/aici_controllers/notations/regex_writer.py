@@ -7,6 +7,7 @@ from aici_controllers.notations.tree import (
     Alt,
     Both,
     Chars,
+    ExactText,
     Json,
     Lexeme,
     Look,
@@ -16,7 +17,6 @@ from aici_controllers.notations.tree import (
     Repeat,
     Seq,
     Shortest,
-    Text,
 )
 
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}&~/#")
@@ -28,7 +28,7 @@ _CHOICE, _SEQUENCE, _ATOM = range(3)
 def regex_source(node: Node) -> str:
     """Return the regex. `\\d`, `\\w` and `\\s` are Unicode's, as in Lark.
 
-    >>> regex_source(Repeat(Text("a."), 1, None))
+    >>> regex_source(Repeat(ExactText("a."), 1, None))
     '(?:a\\\\.)+'
     """
     source = _printed(node, _CHOICE)
@@ -42,7 +42,7 @@ def _printed(node: Node, level: int) -> str:
 
 def _source(node: Node) -> tuple[str, int]:
     match node:
-        case Text(value, caseless):
+        case ExactText(value, caseless):
             source = "".join(map(text_char, value))
             if caseless and value.lower() != value.upper():
                 return f"(?i:{source})", _ATOM

@@ -3,7 +3,7 @@
 from aici_controllers.notations.tree import NotationError, Place
 
 
-class Source:
+class Cursor:
     """A cursor over a text. `offset` may be set back to a place that was read before."""
 
     def __init__(self, text: str) -> None:

@@ -31,7 +31,7 @@ class NotationError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ExactText:
     """Exactly this text; with `caseless`, letters match in either case."""
 
     value: str
@@ -126,9 +126,9 @@ class Json:
     place: Place = field(default=NOWHERE, compare=False)
 
 
-Node: TypeAlias = Text | Chars | Ref | Seq | Alt | Repeat | Both | Not | Shortest | Look | Lexeme | Json
+Node: TypeAlias = ExactText | Chars | Ref | Seq | Alt | Repeat | Both | Not | Shortest | Look | Lexeme | Json
 
-_PLACED: Final = (Text, Chars, Ref, Lexeme, Json, Look)
+_PLACED: Final = (ExactText, Chars, Ref, Lexeme, Json, Look)
 EMPTY: Final = Seq()
 ANY_CHAR: Final = Chars("(?s:.)")
 ANY_TEXT: Final = Repeat(ANY_CHAR, 0, None)

@@ -4,15 +4,15 @@ import re
 from typing import Final, NamedTuple
 
 from aici_controllers.notations.regex_reader import RegexReader
-from aici_controllers.notations.source import Source
+from aici_controllers.notations.source import Cursor
 from aici_controllers.notations.tree import (
+    ExactText,
     Lexeme,
     Node,
     NotationError,
     Place,
     Ref,
     Rule,
-    Text,
     Tree,
     alternatives,
     sequence,
@@ -40,7 +40,7 @@ def read_y(text: str) -> Tree:
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self._source = Source(text)
+        self._source = Cursor(text)
         self._tokens = self._cut(text)
         self._tokens.append(_Token("eof", "", self._source.place(len(text)), len(text)))
         self._at = 0
@@ -175,7 +175,7 @@ class _Reader:
                 self._take()
                 is_word = token.text in self._declared
                 items.append(
-                    Text(token.text, self._caseless, token.place) if is_word else Ref(token.text, (), token.place)
+                    ExactText(token.text, self._caseless, token.place) if is_word else Ref(token.text, (), token.place)
                 )
             else:
                 return sequence(*items)
@@ -187,7 +187,7 @@ class _Reader:
     def _quoted(self, token: _Token) -> Node:
         text = token.text
         if not (len(text) > 1 and text[0] == text[-1] == "/"):
-            return Text(text, self._caseless, token.place)
+            return ExactText(text, self._caseless, token.place)
         self._source.offset = token.at + 1
         node = RegexReader(self._source, token.at + len(text) - 1).read()
         return node if "scannerless" in self._options else Lexeme(node, token.place)

@@ -13,6 +13,7 @@ from aici_controllers.notations.tree import (
     EMPTY,
     NOWHERE,
     Alt,
+    ExactText,
     Json,
     Lexeme,
     Node,
@@ -21,7 +22,6 @@ from aici_controllers.notations.tree import (
     Ref,
     Repeat,
     Seq,
-    Text,
     Tree,
     place_of,
     sequence,
@@ -138,7 +138,7 @@ class _Writer:
                 return [(Symbol(self._names[name], place),)]
             case Lexeme(item, place):
                 return self._lexeme(item, place)
-            case Text(value, _, place):
+            case ExactText(value, _, place):
                 return [(Symbol(_quoted(node), place),)] if value else [()]
             case Json(schema, place):
                 return [(Symbol(f"%json {schema}", place),)]
@@ -149,7 +149,7 @@ class _Writer:
         return self._tree.scannerless and not holds(node, Ref) and not isinstance(node, Alt)
 
     def _whole(self, node: Node) -> list[Way]:
-        if node in (EMPTY, Text("")):
+        if node in (EMPTY, ExactText("")):
             return [()]
         return [(Symbol(_quoted(node), place_of(node)),)]
 
@@ -247,7 +247,7 @@ def _distinct(ways: Iterable[Way]) -> list[Way]:
 
 def _quoted(node: Node) -> str:
     """Return a keyword or a regex in quotes."""
-    if isinstance(node, Text) and not (node.caseless and node.value.lower() != node.value.upper()):
+    if isinstance(node, ExactText) and not (node.caseless and node.value.lower() != node.value.upper()):
         text = node.value
         is_regex = len(text) > 1 and text[0] == text[-1] == "/"
         quote = '"' if '"' not in text else "'"
@@ -259,7 +259,7 @@ def _quoted(node: Node) -> str:
 def _grouped(source: str) -> str:
     if source.startswith('"/'):
         return f'"/(?:{source[2:-2]})/"'
-    return _quoted(Repeat(Text(source[1:-1]), 1, 2)).replace("{1,2}", "{1}")
+    return _quoted(Repeat(ExactText(source[1:-1]), 1, 2)).replace("{1,2}", "{1}")
 
 
 class _Lines:
