@@ -21,7 +21,7 @@ _ZOD: dict[str, Any] = json.loads((_TABLES / "zod_types.json").read_text())
 _OPENAPI: dict[str, Any] = json.loads((_TABLES / "openapi_30.json").read_text())
 _OPENAPI_CASES: dict[str, Any] = tomllib.loads((_TABLES / "openapi_cases.toml").read_text())
 _TOOLS: list[dict[str, Any]] = tomllib.loads((_TABLES / "tools.toml").read_text())["tool"]
-_NOT_YET = {"emoji", "iso.duration"}
+_DECLINED = {"emoji", "iso.duration"}  # \p{Emoji}, and a look-ahead in a group that does not end the pattern
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,15 @@ def _check(guest: GuestModule, schema: Any, yes: list[str], no: list[str]) -> No
     answers = dict(zip([*yes, *no], report.texts, strict=True))
     assert [text for text in yes if answers[text] is not None] == []
     assert [text for text in no if answers[text] is None] == []
+    turned = list(dict.fromkeys(_turned(text) for text in yes))
+    report = ask_schema(guest, schema, [*turned, *no], objects="open", property_order="any")
+    assert report.problems == ()
+    assert [stopped is None for stopped in report.texts] == [True] * len(turned) + [False] * len(no)
+
+
+def _turned(text: str) -> str:
+    """Return the document with the keys of all objects in reverse order."""
+    return _dumped(json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs))))
 
 
 def _dumped(value: Any) -> str:
@@ -77,7 +86,7 @@ def _is_instance(model: type[pydantic.BaseModel], text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", [name for name in _ZOD["types"] if name not in _NOT_YET])
+@pytest.mark.parametrize("name", [name for name in _ZOD["types"] if name not in _DECLINED])
 def test_a_type_of_zod(guest: GuestModule, name: str) -> None:
     """zod itself judged the documents when the table was written."""
     one = _ZOD["types"][name]
