@@ -57,8 +57,11 @@ def describe(source: TensorSource) -> ModelFacts:
         eos_tokens = eos_tokens_of(source.generation_config, whole)
     except (TypeError, ValueError) as error:
         raise UsageError(f"generation_config.json cannot be loaded: {error}") from error
+    name = _class_of(whole).__name__
+    if not config.num_hidden_layers:
+        raise UsageError(f"{name} cannot run on this engine: it has no layers")
     return ModelFacts(
-        name=_class_of(whole).__name__,
+        name=name,
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
