@@ -21,6 +21,42 @@ static const char functools[] = {
 static const char typing[] = {
 #embed "lib/typing.py"
 };
+static const char re[] = {
+#embed "lib/re.py"
+};
+static const char itertools[] = {
+#embed "lib/itertools.py"
+};
+static const char operator[] = {
+#embed "lib/operator.py"
+};
+static const char contextlib[] = {
+#embed "lib/contextlib.py"
+};
+static const char types[] = {
+#embed "lib/types.py"
+};
+static const char string[] = {
+#embed "lib/string.py"
+};
+static const char keyword[] = {
+#embed "lib/keyword.py"
+};
+static const char copy[] = {
+#embed "lib/copy.py"
+};
+static const char bisect[] = {
+#embed "lib/bisect.py"
+};
+static const char enum_[] = {
+#embed "lib/enum.py"
+};
+static const char collections[] = {
+#embed "lib/collections/__init__.py"
+};
+static const char collections_abc[] = {
+#embed "lib/collections/abc.py"
+};
 
 static const struct {
   const char* path;
@@ -32,10 +68,22 @@ static const struct {
     {"abc.py", abc, sizeof(abc)},
     {"functools.py", functools, sizeof(functools)},
     {"typing.py", typing, sizeof(typing)},
+    {"re.py", re, sizeof(re)},
+    {"itertools.py", itertools, sizeof(itertools)},
+    {"operator.py", operator, sizeof(operator)},
+    {"contextlib.py", contextlib, sizeof(contextlib)},
+    {"types.py", types, sizeof(types)},
+    {"string.py", string, sizeof(string)},
+    {"keyword.py", keyword, sizeof(keyword)},
+    {"copy.py", copy, sizeof(copy)},
+    {"bisect.py", bisect, sizeof(bisect)},
+    {"enum.py", enum_, sizeof(enum_)},
+    {"collections/__init__.py", collections, sizeof(collections)},
+    {"collections/abc.py", collections_abc, sizeof(collections_abc)},
 };
 
 mp_import_stat_t mp_import_stat(const char* path) {
-  if (strcmp(path, "pyaici") == 0) return MP_IMPORT_STAT_DIR;
+  if (strcmp(path, "pyaici") == 0 || strcmp(path, "collections") == 0) return MP_IMPORT_STAT_DIR;
   for (size_t i = 0; i < MP_ARRAY_SIZE(files); i++)
     if (strcmp(files[i].path, path) == 0) return MP_IMPORT_STAT_FILE;
   return MP_IMPORT_STAT_NO_EXIST;

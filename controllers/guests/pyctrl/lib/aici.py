@@ -174,6 +174,23 @@ def JsonSchemaConstraint(schema):
     return Constraint(_JSON_SCHEMA, [schema])
 
 
+class DynamicLexer:
+    def __init__(self, extra=""):
+        self._extra = "".join("\\" + char for char in extra)
+        self._words = []
+
+    def add(self, word):
+        self._words.append(word)
+        return self
+
+    def constraint(self):
+        import re
+
+        words = "|".join(re.escape(word) for word in self._words)
+        no_start, no_part = f"[^A-Za-z_{self._extra}]", f"[^A-Za-z0-9_{self._extra}]"
+        return RegexConstraint(f"{no_start}*({words})({no_part}{no_start}*({words}))*")
+
+
 class Splice:
     def __init__(self, when_sampled=(), backtrack=0, ff_tokens=()):
         if when_sampled:
@@ -241,6 +258,8 @@ class NextToken:
         pass
 
     def __iter__(self):
+        if hasattr(self, "pre_process"):
+            raise NotImplementedError("pre_process is not called: do its work at the start of mid_process")
         self.curr_tokens = None
         yield from _step(_aici.own, self._mid, self._post)
         return self.curr_tokens

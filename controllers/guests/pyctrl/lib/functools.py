@@ -34,3 +34,17 @@ def lru_cache(maxsize=128):
 
 
 cache = lru_cache(None)
+
+
+def cmp_to_key(compare):
+    class Key:
+        def __init__(self, value):
+            self.value = value
+
+        def __lt__(self, other):
+            return compare(self.value, other.value) < 0
+
+        def __eq__(self, other):
+            return compare(self.value, other.value) == 0
+
+    return Key
