@@ -5,12 +5,13 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aici_base.cache_files import default_cache_dir
+from aici_base.errors import ControllerError
 from aici_controllers import zig
 
 _KEEP_S: Final = 14 * 24 * 3600
@@ -41,6 +42,7 @@ def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = No
     """Return the object files of `parts`, in order. A missing object is compiled into the cache, or into `folder` if
     the cache is read-only; then `folder` must outlive the use of the objects. `shipped`: a folder with objects from
     the wheel."""
+    began = time.time()
     store = _store()
     with contextlib.suppress(OSError):
         store.mkdir(parents=True, exist_ok=True)
@@ -57,7 +59,7 @@ def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = No
         else:
             missing[path] = part
     if missing:
-        _compile(missing, fresh)
+        _compile(missing, fresh, began)
     return found
 
 
@@ -74,16 +76,30 @@ def _name(part: Part) -> str:
     return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.o"
 
 
-def _compile(missing: Mapping[Path, Part], place: Path) -> None:
-    """Compile into a temporary folder first: another process may be compiling the same object."""
+def _compile(missing: Mapping[Path, Part], place: Path, began: float) -> None:
+    """Compile into a temporary folder first: another process may be compiling the same object.
+
+    Raises ControllerError if a file changed after `began`: the object would be kept under the name of other contents.
+    """
     with tempfile.TemporaryDirectory(prefix="compile-", dir=place) as folder:
         units = [
             zig.Unit(source=p.source, out=Path(folder) / path.name, root=p.root, includes=p.includes, flags=p.flags)
             for path, p in missing.items()
         ]
         zig.compile(units)
+        for path in _files(missing.values()):
+            if path.stat().st_mtime > began:
+                raise ControllerError(f"{path} changed while it was compiled", hint="build again")
         for path in missing:
             (Path(folder) / path.name).replace(path)
+
+
+def _files(parts: Iterable[Part]) -> Iterator[Path]:
+    """Yield the sources, and the headers below their roots."""
+    for part in parts:
+        yield part.source
+    for folder in {folder for part in parts for folder in part.includes if folder.is_relative_to(part.root)}:
+        yield from folder.rglob("*.h*")
 
 
 def _forget_old(store: Path) -> None:

@@ -1,4 +1,7 @@
+import os
 import stat
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ from aici_base.errors import ControllerError, NotFoundError, UsageError
 from aici_controllers import zig
 from aici_controllers.build import build_guest, build_shipped
 from aici_controllers.catalog import guest_names, guest_path
+from aici_controllers.object_cache import Part, objects_of
 from aici_controllers.sdk import sdk_dir, sdk_objects
 from tests.support.fake_host import FakeHost, GuestModule
 from tests.support.guests import build_test_guest
@@ -21,6 +25,29 @@ def test_a_controller_that_does_not_compile(tmp_path: Path) -> None:
     with pytest.raises(ControllerError, match=r"bad\.cpp(.|\n)*nonsense"):
         build_guest([source], tmp_path / "bad.wasm")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.cpp"]
+
+
+@pytest.mark.parametrize("changed", ["part.cpp", "include/part.hpp"])
+def test_an_object_of_a_file_that_changed_meanwhile_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
+    source, header = tmp_path / "part.cpp", tmp_path / "include" / "part.hpp"
+    header.parent.mkdir()
+    header.write_text("int part();\n")
+    source.write_text('#include "part.hpp"\nint part() { return 1; }\n')
+    part = Part(source=source, root=tmp_path, includes=[tmp_path / "include"], context="")
+    real = zig.compile
+
+    def compile_slowly(units: Sequence[zig.Unit]) -> None:
+        real(units)
+        later = time.time() + 1
+        os.utime(tmp_path / changed, (later, later))
+
+    monkeypatch.setattr(zig, "compile", compile_slowly)
+    with pytest.raises(ControllerError, match=f"{Path(changed).name} changed while it was compiled"):
+        objects_of([part], tmp_path)
+    assert not list((tmp_path / "cache").rglob("*.o"))
 
 
 @pytest.mark.parametrize(("name", "says"), [("x.rs", "not C or C"), ("none.cpp", "does not exist")])
