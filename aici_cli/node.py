@@ -66,6 +66,7 @@ def join(
     from aici_engine.cluster.ray_labels import to_labels
     from aici_engine.cluster.token import ClusterToken, default_token_path
     from aici_engine.store.resolve import resolve_model
+    from aici_runtime import process
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     if discover and head is not None:
@@ -113,6 +114,7 @@ def join(
         control=socket_path(name),
         head=head,
     )
+    process.raise_descriptors()  # connections of strangers take some
     with NodeDaemon(settings) as daemon:
         print(daemon.address, flush=True)
         say(f"node {name}: {machine.budget_bytes / 2**30:.1f} GiB at {machine.bytes_per_s / 1e9:.1f} GB/s for stages")

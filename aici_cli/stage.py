@@ -69,6 +69,7 @@ def stage(
     from aici_engine.model.tensor_store import TensorStore
 
     process.set_name("aici-stage")
+    process.raise_descriptors()  # connections of strangers take some
     if threads is not None:
         torch.set_num_threads(threads)
     token_path = token_file or default_token_path()

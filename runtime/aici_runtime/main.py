@@ -8,7 +8,6 @@ processes, and the stepper serves the main channel.
 import contextlib
 import logging
 import os
-import resource
 import signal
 import sys
 import time
@@ -95,7 +94,7 @@ def _log_level(settings: Settings) -> int:
 
 def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     engine_pidfd = _open_engine(settings.engine_pid)
-    _raise_descriptors()
+    process.raise_descriptors()
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)  # a session leader already leads its group
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # undo any mask inherited from the thread that started the process
@@ -199,14 +198,6 @@ def _trace(settings: Settings, loaded: LoadedVocabulary, masks: shm.Region) -> R
     trace = Trace(path, MaskReader(masks, settings.bias_dtype, loaded.vocab_size))
     trace.begin(settings, loaded)
     return trace
-
-
-def _raise_descriptors() -> None:
-    """Raise the limit of descriptors to the maximum: every guest takes one, and the usual limit suits programs with
-    select()."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _open_engine(pid: int | None) -> int:

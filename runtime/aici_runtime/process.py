@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import resource
 import select
 import signal
 import sys
@@ -53,6 +54,13 @@ def give_back_memory() -> None:
     """Return freed memory to the kernel. Each later fork would copy the page tables otherwise."""
     with contextlib.suppress(AttributeError):  # missing in some C libraries
         _libc().malloc_trim(0)
+
+
+def raise_descriptors() -> None:
+    """Raise the limit of descriptors to the maximum. The usual limit suits programs with select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def kill(pidfd: int, number: int = signal.SIGKILL) -> None:

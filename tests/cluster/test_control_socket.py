@@ -3,6 +3,9 @@
 import socket
 from pathlib import Path
 
+import pytest
+
+from aici_base.errors import InUseError
 from aici_engine.cluster.control_socket import ControlServer
 from tests.support.descriptors import no_descriptor_left
 
@@ -22,3 +25,13 @@ def test_a_daemon_without_descriptors_goes_on_and_answers_later(tmp_path: Path) 
         server.advance()
         user.settimeout(5)
         assert user.recv(100) == b"heard status\n"
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    shared, link = tmp_path / "shared", tmp_path / "link"
+    shared.mkdir()
+    shared.chmod(0o777)
+    link.symlink_to(tmp_path)
+    for folder in (shared, link):
+        with pytest.raises(InUseError, match="is not a folder that this user alone can write to"):
+            ControlServer(folder / "node-a.sock", lambda command: ("", True))

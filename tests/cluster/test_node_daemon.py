@@ -10,7 +10,7 @@ import pytest
 from aici_base.errors import AiciError, InUseError
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.control_socket import ask
-from aici_engine.cluster.frames import HeldRange
+from aici_engine.cluster.frames import FrameError, HeldRange, encode
 from aici_engine.cluster.link_server import KeyPair
 from aici_engine.cluster.members import Member, StaticMembers
 from aici_engine.cluster.node_daemon import NodeDaemon, NodeSettings
@@ -22,6 +22,7 @@ from aici_engine.cluster.node_messages import (
     NoteRange,
     RunStage,
     StageReport,
+    decode_to_node,
 )
 from aici_engine.cluster.token import ClusterToken
 from tests.support.node_daemons import TOKEN, ChangingMembers, RunningDaemon, machine
@@ -211,3 +212,10 @@ def test_a_stage_that_cannot_start_is_reported(tmp_path: Path) -> None:
         assert "no such model" in stage.trouble
     finally:
         daemon.stop()
+
+
+@pytest.mark.parametrize("name", ["\x1b]0;title\x07", "two\nlines", "\x9b2J"])
+def test_a_pipeline_has_no_control_characters_in_its_name(name: str) -> None:
+    for message in (RunStage(name), EndStage(name)):
+        with pytest.raises(FrameError):
+            decode_to_node(encode(message))

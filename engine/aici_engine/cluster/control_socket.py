@@ -6,6 +6,7 @@ A connection carries one command, a line. The answer is one line of JSON or seve
 import contextlib
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -42,8 +43,12 @@ class ControlServer:
         self._obey = obey
         self._users: dict[socket.socket, _User] = {}
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.parent.stat().st_uid != os.getuid():
-            raise InUseError(f"{path.parent} belongs to another user", hint="set XDG_RUNTIME_DIR")
+        folder = path.parent.lstat()
+        if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.getuid() or folder.st_mode & 0o022:
+            raise InUseError(
+                f"{path.parent} is not a folder that this user alone can write to",
+                hint=f"remove {path.parent}, or set XDG_RUNTIME_DIR",
+            )
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe, contextlib.suppress(OSError):
             probe.connect(str(path))
             raise InUseError(

@@ -270,7 +270,11 @@ class KeptProcessThread:
                 self._advanced(process.answer)
                 deadline = process.deadline
                 wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-                if self._wake_reader in select.select([self._wake_reader, *process.fds], [], [], wait_s)[0]:
+                poller = select.poll()  # select() takes no descriptors above 1,023, and a server has many
+                for fd in (self._wake_reader, *process.fds):
+                    poller.register(fd, select.POLLIN)
+                ready = poller.poll(None if wait_s is None else 1000 * wait_s)
+                if self._wake_reader in dict(ready):
                     os.read(self._wake_reader, 64)
                     if self._to_tell is not None:
                         process.tell(self._to_tell)

@@ -18,6 +18,8 @@ from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, P
 
 MAX_STAGES: Final = 64
 """Of a node. A report with more could not be read."""
+PipelineName: TypeAlias = Annotated[str, Meta(max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""Without control characters: names are printed on terminals and in logs."""
 
 
 class AskReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="ask"):
@@ -30,26 +32,26 @@ class RunStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     A node that is leaving, or has MAX_STAGES, starts none: its report comes without the stage.
     """
 
-    pipeline: Name
+    pipeline: PipelineName
 
 
 class KillStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="kill"):
     """The stage at `address` does not answer: kill its process, and start another. Another address has no effect."""
 
-    pipeline: Name
+    pipeline: PipelineName
     address: Name
 
 
 class EndStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="end"):
     """The pipeline does not need its stage on this node any more."""
 
-    pipeline: Name
+    pipeline: PipelineName
 
 
 class NoteRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="note"):
     """The stage at `address` holds this range. A driver that comes later finds the range in the reports."""
 
-    pipeline: Name
+    pipeline: PipelineName
     address: Name
     held: HeldRange
 
@@ -58,7 +60,7 @@ class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     """`address`: of the stage; empty while it starts. `num_starts`: lives of the process so far. `age_s`: of this life.
     `trouble`: the last words of a process that keeps ending."""
 
-    pipeline: Name
+    pipeline: PipelineName
     address: Name
     pid: Count
     num_starts: Count
