@@ -94,7 +94,7 @@ def _by_pydantic(kind: Any, why: str) -> Shape:
         ) from error
     try:
         adapter: Any = TypeAdapter(kind)
-        schema = _closed(adapter.json_schema())
+        schema = adapter.json_schema()
     except PydanticUserError as error:
         raise UsageError(f"pydantic makes no JSON Schema of {_name(kind)}: {error.message}") from error
 
@@ -106,20 +106,6 @@ def _by_pydantic(kind: Any, why: str) -> Shape:
             raise UsageError(f"{_name(kind)} refuses what its schema allows: {error}") from error
 
     return Shape(json.dumps(schema, ensure_ascii=False), parse)
-
-
-def _closed(schema: Any) -> Any:
-    """Close the objects of a schema to unnamed properties, unless the schema allows more.
-
-    The instance would drop further properties, and a model with the choice to add properties seldom stops.
-    """
-    if isinstance(schema, list):
-        return [_closed(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {name: _closed(part) for name, part in schema.items()}
-    is_object = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
-    return {"additionalProperties": False} | closed if is_object else closed
 
 
 def _instance(record: Any, value: Any) -> Any:
