@@ -60,7 +60,7 @@ def test_the_shipped_guests(regex_module: GuestModule) -> None:
     assert "regex" in guest_names()
     path = guest_path("regex")
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert path.stat().st_size < 170_000
+    assert path.stat().st_size < 200_000
     with pytest.raises(NotFoundError) as missing:
         guest_path("regx")
     assert missing.value.hint == "did you mean regex?"

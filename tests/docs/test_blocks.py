@@ -28,7 +28,22 @@ from tests.support.server import Server, serving
 pytestmark = pytest.mark.e2e
 
 _ADDRESS = "http://127.0.0.1:4242"
-_CHECKED = {"json", "toml", "mermaid", "text", "ini", "dockerfile", "js", "cpp", "rust", "diff", "yacc", ""}
+_CHECKED = {
+    "json",
+    "toml",
+    "mermaid",
+    "text",
+    "ini",
+    "dockerfile",
+    "js",
+    "cpp",
+    "rust",
+    "diff",
+    "yacc",
+    "lark",
+    "gbnf",
+    "",
+}
 _PAGES = [page for page in map(Page, PAGES) if page.blocks]
 
 NOT_RUN = 9
@@ -70,7 +85,7 @@ class Reader:
         self._printed = ""
         (folder / "examples").symlink_to(ROOT / "examples")
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._env = os.environ | {"PATH": path, "NO_COLOR": "1"}
+        self._env = os.environ | {"PATH": path, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}  # in the order of a terminal
 
     def read(self, block: Block) -> None:
         if block.title:

@@ -125,7 +125,7 @@ def test_substring_of_a_file(tmp_path: Path) -> None:
         (["--json-schema", '{"type":"object","minProperties":-1}'], "#/minProperties"),
         (["--json-schema", "no/such/file.json"], "cannot be read"),
         (["--grammar", "jason"], "did you mean json"),
-        (["--grammar", "./README.md"], "README.md:1:"),
+        (["--grammar", "./README.md"], "README.md:"),
         (["--choices", "/dev/null"], "choice"),
         (["--substring", "/dev/null"], "text"),
         (["--controller-arg", "x"], "--controller-arg needs --controller"),

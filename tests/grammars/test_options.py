@@ -48,7 +48,10 @@ def test_verdicts(grammar_tool: ToolGuest, grammar: str, good: list[str], bad: l
         ('%%\ns: "a" ;\nNEVER: "b" "c" ;', "each alternative of NEVER is one quoted text, and nothing else"),
         ('%start NEVER\n%%\ns: "a" ;\nNEVER: "b" ;', "the rule of %start, NEVER, is not defined"),
         ('%%\nNEVER: "b" ;', "the grammar has no rule but those of the lexer, SKIP and NEVER"),
-        ('%option caselss\n%%\ns: "a" ;', "unknown option caselss: there are contextual and caseless"),
+        (
+            '%option caselss\n%%\ns: "a" ;',
+            "unknown option caselss: there are contextual, caseless, ambiguous and scannerless",
+        ),
         ('%option caseless\n%left "A" "a"\n%%\ns: "a" ;', "a has a precedence already, from line 2"),
     ],
 )

@@ -44,7 +44,8 @@ std::optional<Parser::Quantified> Parser::look_inside() {
     if (!problem_ && accept(')') && counts(min, max) && !problem_) {
       accept('?');
       Quantified inside{exprs_.repeat(character.plain(), min, max)};
-      inside.look = Quantified::Look::NotInside, inside.inside = look->expr;
+      inside.look = Quantified::Look::NotInside, inside.inside = static_cast<uint32_t>(insides_.size());
+      insides_.push_back(look->expr);
       return inside;
     }
   }
@@ -151,8 +152,8 @@ Anchored Parser::looking(const Quantified& look, std::span<const Quantified> bef
   std::optional<End> end = end_of_pattern();
   if (!end) return refuse(*last_look_, "this assertion stands in a group, and more than ) and $ follows the group: not supported");
   if (look.look == Quantified::Look::NotInside) {
-    ExprId inside = up_to_end(look.inside);
-    if (!rest.is_end_of_text(*end) || exprs_.nullable(inside) || look.inside.asserts_begin())
+    ExprId inside = up_to_end(insides_[look.inside]);
+    if (!rest.is_end_of_text(*end) || exprs_.nullable(inside) || insides_[look.inside].asserts_begin())
       return refuse(*last_look_, "a look-ahead in a repetition is supported before the $ at the end only");
     ExprId texts = exprs_.complement(exprs_.concat(any_text(), inside));
     return look.expr.up_to_end(exprs_, options_.encoding, End::Text).within(exprs_, texts, texts);

@@ -46,7 +46,7 @@ class Parser {
     // Ahead, NotAhead: `expr` follows, or does not follow. NotInside: `expr` repeats a character and `inside` does not
     // follow before any of them, as in ((?!inside).)*. Behind, NotBehind: `expr` ends here, or does not. Boundary: \b.
     enum class Look : uint8_t { None, Ahead, NotAhead, NotInside, Behind, NotBehind, Boundary } look = Look::None;
-    Anchored inside{};
+    uint32_t inside = 0;  // its index in `insides_`: a long pattern has many parts, and few of these
     size_t start = 0;  // of an assertion
   };
 
@@ -124,6 +124,7 @@ class Parser {
   Flags flags_;
   int depth_ = 0, look_depth_ = 0;  // of groups, of look-around
   std::optional<size_t> last_anchor_, last_look_;
+  std::vector<Anchored> insides_;
   bool in_both_ = false;  // directly in a (?&...), where & ends a part
   std::vector<std::vector<uint32_t>> names_;  // of groups
   std::vector<KnownClass> known_classes_;

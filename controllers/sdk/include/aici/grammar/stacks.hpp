@@ -17,7 +17,7 @@ using StackId = uint32_t;
 class Stacks {
  public:
   static constexpr StackId EMPTY = 0;  // holds only the start state
-  static constexpr size_t MAX_STACKS = 1 << 19;
+  static constexpr size_t MAX_STACKS = 1 << 18;
 
   // The stacks that the table needs. The owner of the TerminalSets must keep them at their address.
   static std::unique_ptr<Stacks> make(const Grammar& grammar, LrTable table, TerminalSets& sets);
