@@ -105,6 +105,7 @@ re.compile("a").pattern
 [list(it.accumulate([1, 2, 3])), list(it.accumulate([1, 2, 3], op.mul, initial=2)), list(it.accumulate([]))]
 [list(it.product("ab", repeat=2)), list(it.permutations([1, 2, 3], 2)), list(it.combinations("abcd", 3))]
 list(it.combinations_with_replacement("abc", 2))
+[len(list(it.permutations(range(6)))), list(it.permutations("abc"))[:3], list(it.permutations("a", 2))]
 [list(it.pairwise("abcd")), list(it.zip_longest("abc", "x", fillvalue="-")), list(it.zip_longest())]
 [[key, list(group)] for key, group in it.groupby([1, 1, 2, 3, 3, 1])]
 [[key, list(group)] for key, group in it.groupby(["a", "b", "cc"], key=len)]

@@ -100,13 +100,24 @@ _LEFT_OUT: dict[str, Reader] = {
     "ip": matching(".*%.*"),
     "ipvanyaddress": matching(".*%.*"),
     "uri": lambda text: not _has_usual_host(text) or re.match("[^:]*:([?#]|$)", text) is not None,
-    "multi-host-uri": matching("(?s).*"),
     "uri-template": matching(r".*\{[=,!@|].*"),
 }
-for _name in ("idn-hostname", "idn-email", "uri-reference", "iri", "iri-reference", "ipv6network", "ipvanyinterface"):
-    _LEFT_OUT[_name] = matching("(?s).*")
-for _name in ("ipvanynetwork", "multi-host-uri", "regex", "ulid", "jwt"):
-    _LEFT_OUT[_name] = matching("(?s).*")
+_ONE_WAY = [
+    "idn-hostname",
+    "idn-email",
+    "uri-reference",
+    "iri",
+    "iri-reference",
+    "ipv6network",
+    "ipvanyinterface",
+    "ipvanynetwork",
+    "multi-host-uri",
+    "regex",
+    "ulid",
+    "jwt",
+]
+"""Much of these is left out: mutants are compared in one direction, and only clear cases and writers in the other."""
+_LEFT_OUT |= dict.fromkeys(_ONE_WAY, matching("(?s).*"))
 
 
 @pytest.fixture(scope="module")

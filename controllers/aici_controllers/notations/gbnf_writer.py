@@ -1,6 +1,7 @@
 """Print a tree as GBNF, the notation of llama.cpp and XGrammar."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from aici_controllers.notations.regex_writer import counts
@@ -96,9 +97,8 @@ class _Writer:
             case _:
                 return self.composed(node, self._source)
 
-    def composed(self, node: Node, source: "object") -> tuple[str, int]:
-        print_ = source
-        assert callable(print_)
+    def composed(self, node: Node, print_: Callable[[Node, int], str]) -> tuple[str, int]:
+        """Return the text of a node, and how tightly its parts hold together. `print_` makes the texts of its parts."""
         match node:
             case Seq(()) | ExactText(""):
                 return '""', _ATOM

@@ -156,9 +156,16 @@ def product(*many, repeat=1):
 
 def permutations(items, r=None):
     items = list(items)
-    for places in product(range(len(items)), repeat=len(items) if r is None else r):
-        if len(set(places)) == len(places):
-            yield tuple(items[i] for i in places)
+
+    def choose(places, r):
+        if r == 0:
+            yield ()
+            return
+        for i in places:
+            for rest in choose([place for place in places if place != i], r - 1):
+                yield (items[i],) + rest
+
+    return choose(range(len(items)), len(items) if r is None else r)
 
 
 def combinations(items, r):
