@@ -90,5 +90,6 @@ def stage(
     with StageProcess(links, where, loader, facts, keys=keys) as running:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: running.stop())
+        links.wake_on_signals()
         print(running.address, flush=True)
         running.run()

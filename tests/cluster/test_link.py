@@ -1,6 +1,7 @@
 """Links between two ends in this process."""
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -80,6 +81,24 @@ def test_wait_and_wake(ends: Ends) -> None:
     assert link.receive(0) is not None
     server.close()
     assert group.wait(5)
+
+
+def test_a_signal_at_another_thread_wakes(ends: Ends) -> None:
+    """That thread's system calls are interrupted then, and those of `wait` are not."""
+    group, handled = ends.group(), threading.Event()
+    before = signal.signal(signal.SIGUSR2, lambda *_: handled.set())
+    other = threading.Thread(target=handled.wait, args=(20,))
+    other.start()
+    try:
+        group.wake_on_signals()
+        threading.Timer(0.05, lambda: signal.pthread_kill(other.ident or 0, signal.SIGUSR2)).start()
+        assert group.wait(10)
+        assert handled.is_set()
+        assert not group.wait(0)
+    finally:
+        handled.set()
+        other.join()
+        signal.signal(signal.SIGUSR2, before)
 
 
 def why(ends: Ends, address: StageAddress, **options: object) -> str:

@@ -12,6 +12,7 @@ import hmac
 import math
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -92,6 +93,7 @@ class LinkGroup:
         self._owners: list[Closable] = []
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.poller.register(self._wake_fd, zmq.POLLIN)
+        self._signals: tuple[int, int] | None = None
 
     def add(self, owner: "Closable", *polled: "zmq.Socket[bytes] | int") -> None:
         """Close `owner` with the group, and let `wait` look at its sockets. Called by links and servers."""
@@ -113,7 +115,19 @@ class LinkGroup:
         ready = dict(self.poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000)))
         if self._wake_fd in ready:
             os.eventfd_read(self._wake_fd)
+        if self._signals is not None and self._signals[0] in ready:
+            os.read(self._signals[0], 4096)
         return bool(ready)
+
+    def wake_on_signals(self) -> None:
+        """Let every signal end `wait`. Only the main thread may call this, and only one group of a process.
+
+        Without it, a signal that arrives just before `wait` sleeps, or at another thread, is handled only when
+        something else ends the sleep.
+        """
+        self._signals = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.poller.register(self._signals[0], zmq.POLLIN)
+        signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
 
     def wake(self) -> None:
         """Let `wait` return. For any thread."""
@@ -158,6 +172,11 @@ class LinkGroup:
             self.context.term()
             os.close(self._wake_fd)
             self._wake_fd = -1
+        if self._signals is not None:
+            signal.set_wakeup_fd(-1)
+            for fd in self._signals:
+                os.close(fd)
+            self._signals = None
 
     def __enter__(self) -> Self:
         return self

@@ -112,7 +112,8 @@ class NodeDaemon:
         return self._server.address
 
     def run(self) -> None:
-        """Serve until somebody on this machine asks the node to leave."""
+        """Serve until somebody on this machine asks the node to leave, or a signal's handler raises."""
+        self._group.wake_on_signals()
         while not self._stopping:
             self._turn()
 
