@@ -118,6 +118,7 @@ def join(
     with NodeDaemon(settings) as daemon:
         print(daemon.address, flush=True)
         say(f"node {name}: {machine.budget_bytes / 2**30:.1f} GiB at {machine.bytes_per_s / 1e9:.1f} GB/s for stages")
+        daemon.wake_on_signals()
         daemon.run()
 
 

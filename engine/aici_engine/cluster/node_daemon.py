@@ -111,9 +111,12 @@ class NodeDaemon:
         """Where drivers connect to."""
         return self._server.address
 
+    def wake_on_signals(self) -> None:
+        """See LinkGroup."""
+        self._group.wake_on_signals()
+
     def run(self) -> None:
         """Serve until somebody on this machine asks the node to leave, or a signal's handler raises."""
-        self._group.wake_on_signals()
         while not self._stopping:
             self._turn()
 
