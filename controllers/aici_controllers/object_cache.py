@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from aici_base.errors import ControllerError
 from aici_controllers import zig
 
 _KEEP_S: Final = 14 * 24 * 3600
+_INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,22 @@ def digest(paths: Sequence[Path], root: Path) -> str:
         content = path.read_bytes()
         total.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
     return total.hexdigest()
+
+
+def included(source: Path, folders: Sequence[Path]) -> list[Path]:
+    """Return the files that `source` includes in quotes, and those that they include, and so on. Conditions count as
+    true. Files in angle brackets belong to the toolchain."""
+    found: set[Path] = set()
+    queue = [source]
+    while queue:
+        path = queue.pop()
+        for name in _INCLUDE.findall(path.read_bytes()):
+            places = (Path(os.path.normpath(folder / os.fsdecode(name))) for folder in (path.parent, *folders))
+            header = next((place for place in places if place.is_file()), None)
+            if header is not None and header not in found:
+                found.add(header)
+                queue.append(header)
+    return sorted(found)
 
 
 def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = None) -> list[Path]:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aici_controllers.object_cache import Part, are_compiled, digest, objects_of
+from aici_controllers.object_cache import Part, are_compiled, digest, included, objects_of
 
 RUNS_ONCE: Final = re.compile(
     r"/src/(schema/|json_|choices|substring|suffix_array"
@@ -59,13 +59,14 @@ def ship_objects() -> None:
 
 
 def _parts(sources: Sequence[Path]) -> list[Part]:
-    root, context = sdk_dir(), digest(sdk_headers(), sdk_dir())
+    root = sdk_dir()
+    includes = [root / "include"]
     return [
         Part(
             source=path,
             root=root,
-            includes=[root / "include"],
-            context=context,
+            includes=includes,
+            context=digest(included(path, includes), root),
             flags=["-Os"] if RUNS_ONCE.search(path.as_posix()) else [],
         )
         for path in sources

@@ -10,7 +10,7 @@ from aici_base.errors import ControllerError, NotFoundError, UsageError
 from aici_controllers import zig
 from aici_controllers.build import build_guest, build_shipped
 from aici_controllers.catalog import guest_names, guest_path
-from aici_controllers.object_cache import Part, objects_of
+from aici_controllers.object_cache import Part, included, objects_of
 from aici_controllers.sdk import sdk_dir, sdk_objects
 from tests.support.fake_host import FakeHost, GuestModule
 from tests.support.guests import build_test_guest
@@ -48,6 +48,22 @@ def test_an_object_of_a_file_that_changed_meanwhile_is_not_kept(
     with pytest.raises(ControllerError, match=f"{Path(changed).name} changed while it was compiled"):
         objects_of([part], tmp_path)
     assert not list((tmp_path / "cache").rglob("*.o"))
+
+
+def test_an_object_depends_on_the_headers_that_its_source_reaches(tmp_path: Path) -> None:
+    for name, text in {
+        "src/part.cpp": '#include <vector>\n#include "near.hpp"\n  #  include "aici/far.hpp"\n// #include "no.hpp"\n',
+        "src/near.hpp": '#pragma once\n#include "../src/near.hpp"\n',
+        "include/aici/far.hpp": '#include "aici/further.hpp"\n#include "unknown.hpp"\n',
+        "include/aici/further.hpp": "",
+        "include/no.hpp": "",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = included(tmp_path / "src" / "part.cpp", [tmp_path / "include"])
+    names = ["include/aici/far.hpp", "include/aici/further.hpp", "src/near.hpp"]
+    assert found == [tmp_path / name for name in names]
 
 
 @pytest.mark.parametrize(("name", "says"), [("x.rs", "not C or C"), ("none.cpp", "does not exist")])
