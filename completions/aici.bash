@@ -31,7 +31,7 @@ _aici() {
         "aici ctrl test") words="--tokenizer --json --help" ;;
         "aici ctrl schema") words="--help" ;;
         "aici bench") words="cluster constraint ctrl engine masks quality rt serve --help" ;;
-        "aici bench cluster") words="--nodes --batch --model --dtype --threads --num-tokens --rounds --links --recovery --quick --plot --json --help" ;;
+        "aici bench cluster") words="--nodes --batch --model --dtype --threads --pin --prompt-tokens --num-tokens --rounds --links --recovery --quick --plot --json --help" ;;
         "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
         "aici bench ctrl") words="--rounds --steps --quick --model --json --help" ;;
         "aici bench engine") words="--model --random --dtype --kernels --peer --batch --device --threads --prompt-tokens --num-tokens --rounds --limit --quick --profile --prefix --plot --json --help" ;;

@@ -178,6 +178,8 @@ complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcomma
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l model -d 'A model’s name, folder, .gguf file or hub repository.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l dtype -d 'Format of the weights: float32, bfloat16, int8, int4, or auto: the smallest without loss.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l threads -d 'Threads per machine.'
+complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l pin -d 'Give each machine as many cores of its own as threads.'
+complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l prompt-tokens -d 'Tokens per prompt, about.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l num-tokens -d 'Tokens per answer.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l rounds -d 'Measurements per load.'
 complete -c aici -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from cluster' -l links -d 'Measure a link alone: latency and bandwidth by size.'

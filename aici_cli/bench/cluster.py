@@ -2,6 +2,7 @@
 
 import contextlib
 import json as json_text
+import os
 import signal
 import statistics
 import subprocess
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from aici_base.errors import AiciError, UnavailableError
+from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_cli.bench.cluster_machines import BenchMachine, BenchNetwork
 from aici_cli.bench.plot import check_plot, plot_cluster
 from aici_cli.bench.serve import percentile
@@ -42,6 +43,8 @@ def cluster(
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
     dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "int4",
     threads: Annotated[int, typer.Option(min=1, help="Threads per machine.")] = 1,
+    pin: Annotated[bool, typer.Option("--pin", help="Give each machine as many cores of its own as threads.")] = False,
+    prompt_tokens: Annotated[int, typer.Option(min=20, help="Tokens per prompt, about.")] = 60,
     num_tokens: Annotated[int, typer.Option(min=4, help="Tokens per answer.")] = 48,
     rounds: Annotated[int, typer.Option(min=1, help="Measurements per load.")] = 3,
     links: Annotated[bool, typer.Option(help="Measure a link alone: latency and bandwidth by size.")] = True,
@@ -53,7 +56,7 @@ def cluster(
     """Measure tokens per second, time to the first token, time between tokens, and recovery, by number of machines.
 
     Machines are network namespaces on one switch if the user is root, else processes on the loopback device. All share
-    the cores of this machine. `hop`: the time of a step on its way between the machines, and its share in the time
+    the cores of this machine, unless `--pin` divides them. `hop`: the time of a step on its way between the machines, and its share in the time
     between two tokens of a single request.
     """
     from aici_engine.store.resolve import resolve_model
@@ -62,18 +65,21 @@ def cluster(
     if quick:
         num_tokens, rounds = min(num_tokens, 24), 1
     loads = [(kind, size) for size in batch or ([1, 4] if quick else [1, 4, 16]) for kind in _KINDS]
+    counts = nodes or ([1, 2] if quick else [1, 2, 3])
+    cores = _cores(max(counts), threads) if pin else None
     folder = resolve_model(model, say=say)
     rows: list[dict[str, Any]] = []
     with BenchNetwork() as network, tempfile.TemporaryDirectory(prefix="aici-bench-") as work:
         say("machines: network namespaces" if network.is_real else f"machines: processes on loopback ({network.why})")
         if links:
             rows += _links(network, Path(work))
-        for count in nodes or ([1, 2] if quick else [1, 2, 3]):
-            setup = _Setup(folder, dtype, threads, max(_RECOVERY_BATCH, *(size for _, size in loads)), Path(work))
+        for count in counts:
+            max_num_seqs = max(_RECOVERY_BATCH, *(size for _, size in loads))
+            setup = _Setup(folder, dtype, threads, cores, max_num_seqs, Path(work))
             with _pipeline(network, count, setup) as pipeline:
                 for kind, size in loads:
                     say(f"{count} machines, batch {size}, {kind}: {rounds} rounds of {num_tokens} tokens")
-                    order = _order(kind, size, num_tokens)
+                    order = _order(kind, size, num_tokens) | {"prompt_tokens": prompt_tokens}
                     pipeline.ask({"do": "load", **order, "num_tokens": 4})
                     seen = [pipeline.ask({"do": "load", **order}) for _ in range(rounds)]
                     rows.append(_speed_row(network, count, kind, size, seen))
@@ -89,11 +95,29 @@ def cluster(
 
 @dataclass(frozen=True)
 class _Setup:
+    """`cores`: those of each machine; `None`: all share all."""
+
     model: Path
     dtype: str
     threads: int
+    cores: Sequence[Sequence[int]] | None
     max_num_seqs: int
     work: Path
+
+    def pin(self, process: "subprocess.Popen[str]", number: int) -> None:
+        """Keep the process, which starts just now, on the cores of machine `number`."""
+        if self.cores is not None:
+            os.sched_setaffinity(process.pid, self.cores[number])
+
+
+def _cores(machines: int, threads: int) -> list[list[int]]:
+    mine = sorted(os.sched_getaffinity(0))
+    if machines * threads > len(mine):
+        raise UsageError(
+            f"--pin needs {machines * threads} cores for {machines} machines, and there are {len(mine)}",
+            hint="measure fewer --nodes or --threads",
+        )
+    return [mine[number * threads :][:threads] for number in range(machines)]
 
 
 @dataclass
@@ -102,6 +126,7 @@ class _Stage:
 
     machine: BenchMachine
     setup: _Setup
+    number: int
     port: int = 0
     address: str = ""
     process: "subprocess.Popen[str] | None" = None
@@ -112,6 +137,7 @@ class _Stage:
         flags += ["--model", str(self.setup.model), "--token-file", str(token), "--threads", str(self.setup.threads)]
         command = [sys.executable, "-P", "-m", "aici_cli", "stage", *flags]
         self.process = self.machine.start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.setup.pin(self.process, self.number)
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
         if not self.address.startswith("tcp://"):
@@ -152,7 +178,7 @@ class _MeasuredProcess:
 @contextlib.contextmanager
 def _pipeline(network: BenchNetwork, count: int, setup: _Setup) -> Iterator[_MeasuredProcess]:
     with contextlib.ExitStack() as stack:
-        stages = [_Stage(network.machine(f"n{count}-stage{i}"), setup) for i in range(count - 1)]
+        stages = [_Stage(network.machine(f"n{count}-stage{i}"), setup, i) for i in range(count - 1)]
         for stage in stages:
             stack.callback(stage.kill)
             stage.start()
@@ -160,6 +186,7 @@ def _pipeline(network: BenchNetwork, count: int, setup: _Setup) -> Iterator[_Mea
         command = [sys.executable, "-P", "-m", "aici_cli.bench.cluster_driver"]
         process = machine.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         stack.callback(_end, process)
+        setup.pin(process, count - 1)
         pipeline = _MeasuredProcess(process, stages)
         pipeline.ask(
             {
@@ -198,7 +225,7 @@ def _even_cuts(model: Path, count: int) -> list[int]:
 
 
 def _order(kind: str, batch: int, num_tokens: int) -> dict[str, Any]:
-    return {"kind": kind, "batch": batch, "num_tokens": num_tokens, "prompt_repeats": 3}
+    return {"kind": kind, "batch": batch, "num_tokens": num_tokens, "prompt_tokens": 60}
 
 
 def _speed_row(

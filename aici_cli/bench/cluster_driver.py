@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from aici_engine.events import Event
     from aici_engine.request import ControllerCall
 
-_TEXT = "It was a quiet morning in the village, and the road to the mill was white with frost."
+_TEXT = "It was a quiet morning in the village, and the road to the mill was white with frost. "
+_TEXT_TOKENS = 20
 _PATTERN = r"[a-zA-Z0-9 ,.]{4000}"
 """Never ends before the last token, so that all requests have the same number of tokens."""
 _WATCH_S = 0.001
@@ -95,7 +96,7 @@ class MeasuredPipeline:
         answers = [TimedAnswer() for _ in range(order["batch"])]
         numbers = itertools.count(order["first"]) if "first" in order else self._numbers
         for answer, number in zip(answers, numbers, strict=False):
-            prompt = f"Chapter {number}. {_TEXT * order['prompt_repeats']}"
+            prompt = f"Chapter {number}. {_TEXT * (order['prompt_tokens'] // _TEXT_TOKENS)}"
             controller = None if is_plain else self._regex
             request = Request(prompt=prompt, sampling=sampling, controller=controller)
             self._engine.submit(request, sink=partial(sink, answer))

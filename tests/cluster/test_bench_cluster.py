@@ -44,8 +44,15 @@ def test_machines_are_gone_afterwards() -> None:
 
 def test_one_machine_is_measured() -> None:
     flags = ["--nodes", "1", "--batch", "2", "--num-tokens", "4", "--rounds", "1", "--no-links", "--no-recovery"]
+    flags += ["--pin", "--prompt-tokens", "100"]
     done = aici("bench", "cluster", *flags, "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [(row["machines"], row["batch"], row["kind"]) for row in rows] == [(1, 2, "plain"), (1, 2, "regex")]
     assert all(row["tokens_per_s"] > 0 and row["hop_ms"] is None for row in rows)
+
+
+def test_more_machines_than_cores_cannot_be_pinned() -> None:
+    done = aici("bench", "cluster", "--pin", "--nodes", "9999")
+    assert done.returncode == 2
+    assert "--pin needs 9999 cores for 9999 machines" in done.stderr
