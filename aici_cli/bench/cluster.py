@@ -56,8 +56,8 @@ def cluster(
     """Measure tokens per second, time to the first token, time between tokens, and recovery, by number of machines.
 
     Machines are network namespaces on one switch if the user is root, else processes on the loopback device. All share
-    the cores of this machine, unless `--pin` divides them. `hop`: the time of a step on its way between the machines, and its share in the time
-    between two tokens of a single request.
+    the cores of this machine, unless --pin divides them. `hop`: the time of a step on its way between the machines, and
+    its share in the time between two tokens of a single request.
     """
     from aici_engine.store.resolve import resolve_model
 
