@@ -24,7 +24,7 @@ def errors_page() -> str:
         "temperature must be 0 (greedy) or above, not -1", hint="use 0 for greedy decoding", param="temperature"
     )
     bodies = {
-        "OpenAI: `type` is the type of the table, and `code` is the HTTP status, a number": openai_body(error),
+        "OpenAI: `type` is the type of the table, and `code` is the word of the table": openai_body(error),
         "Anthropic: `type` is the type of the table; no code": anthropic_body(error) | {"request_id": "..."},
         "AICI REST: `code` is the stable code of the table": rest_body(error),
     }

@@ -45,9 +45,9 @@ REQUIRED: Final = _Default.REQUIRED
 class ApiField:
     """The field of a parameter in one protocol. `Parameter` supplies every value left out here.
 
-    `other_name`: a second name of the same field; a request uses one of the names. `why`: the reason for a default of
-    the protocol's own. `ge`, `gt`, `le`, `lt` narrow the range of a number or of a bias. `max_items` bounds a list.
-    `one_alone`: a single text is accepted as a list of one.
+    `other_name`: a second name of the same field; a request with both names gives both the same value. `why`: the
+    reason for a default of the protocol's own. `ge`, `gt`, `le`, `lt` narrow the range of a number or of a bias.
+    `max_items` bounds a list. `one_alone`: a single text is accepted as a list of one.
     """
 
     name: str = ""

@@ -307,9 +307,9 @@ def from_request(api: Api, request: object, **given: Any) -> SamplingParams:
 
 def _value_of(request: object, field: ApiField) -> Any:
     given = [(name, value) for name in field.names if (value := getattr(request, name)) != field.default]
-    if len(given) > 1:
+    if any(value != given[0][1] for _, value in given):
         names = " and ".join(name for name, _ in given)
-        raise UsageError(f"{names} together", hint="leave one out", param=field.name)
+        raise UsageError(f"{names} together, with different values", hint="leave one out", param=field.name)
     return given[0][1] if given else field.default
 
 

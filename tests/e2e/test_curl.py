@@ -142,7 +142,7 @@ def check_shape(path: str, answer: Answer, words: str) -> None:
         assert body["type"] == "error"
         assert error["type"] == ("not_found_error" if answer.status == 404 else "invalid_request_error")
     else:
-        assert error["code"] == answer.status
+        assert isinstance(error["code"], str)
 
 
 @pytest.mark.parametrize("path", CHATS)

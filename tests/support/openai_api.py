@@ -53,7 +53,8 @@ class Api:
         found = []
         for answer in answers:
             error = answer.json()["error"]
-            assert error["code"] == answer.status_code
+            assert isinstance(error["code"], str)
+            assert error["code"] != error["type"]
             found.append((answer.status_code, error["message"], error["param"]))
         assert found[0] == found[1]
         return found[0]

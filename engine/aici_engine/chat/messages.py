@@ -19,13 +19,16 @@ class PromptMessage:
     """A message of a conversation, the same for every protocol.
 
     `calls`: the tool calls of an assistant message; they follow its `content`. In a tool message, `content` is the
-    result of the call `call_id`.
+    result of the call `call_id`. `name`: who speaks. `reasoning`: what the assistant thought before its `content`.
+    A template that has no place for a name or a reasoning leaves them out.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     calls: Sequence[PastCall] = ()
     call_id: str = ""
+    name: str = ""
+    reasoning: str = ""
 
 
 def plain_messages(plain: Callable[[str], str], messages: Any) -> Any:
@@ -49,7 +52,12 @@ def conversation_text(
     """
     if not messages:
         raise UsageError("there are no messages", hint="give at least one")
-    return _render(template, [replace(message, content=plain(message.content)) for message in messages], tools)
+    return _render(template, [_marked(message, plain) for message in messages], tools)
+
+
+def _marked(message: PromptMessage, plain: Callable[[str], str]) -> PromptMessage:
+    content, name, reasoning = map(plain, (message.content, message.name, message.reasoning))
+    return replace(message, content=content, name=name, reasoning=reasoning)
 
 
 def _render(template: ChatTemplate, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> str:
@@ -74,7 +82,7 @@ def _names_of_calls(messages: Sequence[PromptMessage]) -> Mapping[str, str]:
 
 
 def _known(message: PromptMessage, names: Mapping[str, str]) -> dict[str, Any]:
-    shaped: dict[str, Any] = {"role": message.role, "content": message.content}
+    shaped: dict[str, Any] = {"role": message.role, "content": message.content, **_annotations(message)}
     if message.calls:
         shaped["tool_calls"] = [
             {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -83,6 +91,12 @@ def _known(message: PromptMessage, names: Mapping[str, str]) -> dict[str, Any]:
     if message.role == "tool":
         shaped |= {"tool_call_id": message.call_id, "name": names[message.call_id]}
     return shaped
+
+
+def _annotations(message: PromptMessage) -> dict[str, str]:
+    """Return a message's name and reasoning, as templates call them; without an empty one."""
+    named = {"name": message.name, "reasoning_content": message.reasoning}
+    return {key: text for key, text in named.items() if text}
 
 
 def _wrapped(tool: Tool) -> dict[str, Any]:
@@ -105,7 +119,7 @@ def _plain(messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[dic
             # Many templates require alternating user and assistant messages.
             shaped[-1]["content"] += f"\n{text}"
         else:
-            shaped.append({"role": role, "content": text})
+            shaped.append({"role": role, "content": text, **_annotations(message)})
         after_result = message.role == "tool"
     if tools:
         if shaped[0]["role"] != "system":

@@ -4,10 +4,14 @@ AiciError
 ├── CancelledStreamError         an LMTP stream, cancelled by the client
 └── UsageError
     ├── WrongTypeError           a field has a value of the wrong type
+    ├── UnknownFieldError        a field that the protocol does not have here
+    ├── MissingFieldError        a field that a request must have
+    ├── LongPromptError          a prompt that no sequence of the model can have
     ├── NoRouteError             nothing is served at the path
     ├── WrongMethodError         the path is served, but not for the method
     ├── WrongEncodingError       the body is compressed
     └── NotFoundError
+        ├── UnknownModelError        a model that is not served here
         └── MissingControllerError   AICI REST's answer if a controller cannot be started
 
 A request that is malformed (no JSON, a field missing, unknown or out of range) gets 400, a field of the wrong type 422.
@@ -47,6 +51,18 @@ class WrongTypeError(UsageError):
     pass
 
 
+class UnknownFieldError(UsageError):
+    pass
+
+
+class MissingFieldError(UsageError):
+    pass
+
+
+class LongPromptError(UsageError):
+    pass
+
+
 class NoRouteError(UsageError):
     pass
 
@@ -59,39 +75,48 @@ class WrongEncodingError(UsageError):
     pass
 
 
+class UnknownModelError(NotFoundError):
+    pass
+
+
 class MissingControllerError(NotFoundError):
     """AICI REST answers every failure of a controller's start with status 400."""
 
 
 class HttpError(NamedTuple):
-    """An error in HTTP: the status, and the `type` in the OpenAI and in the Anthropic protocol."""
+    """An error in HTTP: the status, the `type` in the OpenAI and in the Anthropic protocol, and OpenAI's `code`."""
 
     status: int
     openai: str
     anthropic: str
+    openai_code: str
 
 
 HTTP_ERRORS: Final[Mapping[type[AiciError], HttpError]] = {
-    AiciError: HttpError(500, "server_error", "api_error"),
-    UsageError: HttpError(400, "invalid_request_error", "invalid_request_error"),
-    NotFoundError: HttpError(404, "not_found_error", "not_found_error"),
-    InUseError: HttpError(409, "in_use_error", "invalid_request_error"),
-    QuotaError: HttpError(429, "quota_error", "rate_limit_error"),
-    ForbiddenError: HttpError(403, "permission_error", "permission_error"),
-    ControllerError: HttpError(400, "controller_error", "invalid_request_error"),
-    RuntimeDiedError: HttpError(503, "runtime_died", "overloaded_error"),
-    TimedOutError: HttpError(408, "timeout_error", "timeout_error"),
-    UnavailableError: HttpError(503, "unavailable", "overloaded_error"),
-    UnreachableError: HttpError(502, "unreachable", "api_error"),
-    UnauthorizedError: HttpError(401, "authentication_error", "authentication_error"),
-    TooLargeError: HttpError(413, "request_too_large", "request_too_large"),
-    RateLimitError: HttpError(429, "rate_limit_error", "rate_limit_error"),
-    CancelledStreamError: HttpError(500, "server_error", "api_error"),
-    WrongTypeError: HttpError(422, "invalid_request_error", "invalid_request_error"),
-    NoRouteError: HttpError(404, "invalid_request_error", "not_found_error"),
-    WrongMethodError: HttpError(405, "invalid_request_error", "invalid_request_error"),
-    WrongEncodingError: HttpError(415, "invalid_request_error", "invalid_request_error"),
-    MissingControllerError: HttpError(400, "not_found_error", "invalid_request_error"),
+    AiciError: HttpError(500, "server_error", "api_error", "server_error"),
+    UsageError: HttpError(400, "invalid_request_error", "invalid_request_error", "invalid_value"),
+    NotFoundError: HttpError(404, "not_found_error", "not_found_error", "not_found"),
+    InUseError: HttpError(409, "in_use_error", "invalid_request_error", "conflict"),
+    QuotaError: HttpError(429, "quota_error", "rate_limit_error", "quota_exceeded"),
+    ForbiddenError: HttpError(403, "permission_error", "permission_error", "permission_denied"),
+    ControllerError: HttpError(400, "controller_error", "invalid_request_error", "controller_error"),
+    RuntimeDiedError: HttpError(503, "runtime_died", "overloaded_error", "server_is_overloaded"),
+    TimedOutError: HttpError(408, "timeout_error", "timeout_error", "timeout"),
+    UnavailableError: HttpError(503, "unavailable", "overloaded_error", "server_is_overloaded"),
+    UnreachableError: HttpError(502, "unreachable", "api_error", "unreachable"),
+    UnauthorizedError: HttpError(401, "authentication_error", "authentication_error", "invalid_api_key"),
+    TooLargeError: HttpError(413, "request_too_large", "request_too_large", "request_too_large"),
+    RateLimitError: HttpError(429, "rate_limit_error", "rate_limit_error", "rate_limit_exceeded"),
+    CancelledStreamError: HttpError(500, "server_error", "api_error", "server_error"),
+    WrongTypeError: HttpError(422, "invalid_request_error", "invalid_request_error", "invalid_type"),
+    UnknownFieldError: HttpError(400, "invalid_request_error", "invalid_request_error", "unknown_parameter"),
+    MissingFieldError: HttpError(400, "invalid_request_error", "invalid_request_error", "missing_required_parameter"),
+    LongPromptError: HttpError(400, "invalid_request_error", "invalid_request_error", "context_length_exceeded"),
+    UnknownModelError: HttpError(404, "not_found_error", "not_found_error", "model_not_found"),
+    NoRouteError: HttpError(404, "invalid_request_error", "not_found_error", "unknown_url"),
+    WrongMethodError: HttpError(405, "invalid_request_error", "invalid_request_error", "method_not_allowed"),
+    WrongEncodingError: HttpError(415, "invalid_request_error", "invalid_request_error", "unsupported_encoding"),
+    MissingControllerError: HttpError(400, "not_found_error", "invalid_request_error", "not_found"),
 }
 """A class without a row has the row of the nearest parent. A class with a code of its own must have a row."""
 
@@ -134,10 +159,11 @@ def about(param: str) -> Iterator[None]:
 
 def markdown() -> str:
     """Return the registry of errors as a Markdown table, for the documentation."""
-    lines = ["| Error | Code | Exit code | HTTP status | OpenAI `type` | Anthropic `type` |", "| --- " * 6 + "|"]
+    names = ("Error", "Code", "Exit code", "HTTP status", "OpenAI `type`", "Anthropic `type`", "OpenAI `code`")
+    lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     for kind, row in HTTP_ERRORS.items():
         lines.append(
             f"| `{kind.__name__}` | `{kind.code}` | {kind.exit_code} | {row.status} | `{row.openai}` "
-            f"| `{row.anthropic}` |"
+            f"| `{row.anthropic}` | `{row.openai_code}` |"
         )
     return "\n".join(lines) + "\n"

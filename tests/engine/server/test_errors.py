@@ -42,7 +42,7 @@ def check(answer: httpx2.Response, path: str, status: int, words: str) -> None:
     if path == "/v1/messages":
         assert (body["type"], error["type"]) == ("error", ANTHROPIC[status])
     elif path != "/v1/run":
-        assert error["code"] == status
+        assert isinstance(error["code"], str)
 
 
 @each_request

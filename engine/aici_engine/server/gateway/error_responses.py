@@ -21,7 +21,9 @@ from starlette.websockets import WebSocket
 from aici_base.errors import AiciError, RateLimitError, TimedOutError, UnauthorizedError, UsageError
 from aici_engine.server.errors import (
     ClientGoneError,
+    MissingFieldError,
     NoRouteError,
+    UnknownFieldError,
     WrongMethodError,
     WrongTypeError,
     http_error,
@@ -44,7 +46,7 @@ class ErrorShape:
 
 def openai_body(error: AiciError) -> dict[str, Any]:
     row = http_error(type(error))
-    shown = {"message": text_of(error), "type": row.openai, "param": param_of(error) or None, "code": row.status}
+    shown = {"message": text_of(error), "type": row.openai, "param": param_of(error) or None, "code": row.openai_code}
     return {"error": shown}
 
 
@@ -68,7 +70,7 @@ def _object(**properties: object) -> dict[str, Any]:
 _TEXT = {"type": "string"}
 OPENAI = ErrorShape(
     openai_body,
-    _object(error=_object(message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code={"type": "integer"})),
+    _object(error=_object(message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code=_TEXT)),
 )
 ANTHROPIC = ErrorShape(anthropic_body, _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)))
 REST = ErrorShape(rest_body, _object(message=_TEXT, hint=_TEXT, code=_TEXT))
@@ -142,9 +144,9 @@ def _validation(error: RequestValidationError) -> UsageError:
         hint = "send a JSON object, with Content-Type: application/json"
         return WrongTypeError("the body is not a JSON object", hint=hint)
     if kind == "extra_forbidden":
-        return UsageError(f"the parameter {field} is not supported", hint=f"leave {field} out", param=field)
+        return UnknownFieldError(f"the parameter {field} is not supported", hint=f"leave {field} out", param=field)
     if kind == "missing":
-        return UsageError(f"the parameter {field or 'body'} is missing", param=field)
+        return MissingFieldError(f"the parameter {field or 'body'} is missing", param=field)
     message = str(first["msg"]).removeprefix("Value error, ")
     wrong_type = kind.endswith(("_type", "_parsing"))
     return (WrongTypeError if wrong_type else UsageError)(f"{field}: {message}" if field else message, param=field)

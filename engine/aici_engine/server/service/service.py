@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aici_base.errors import NotFoundError, UnavailableError, UsageError
+from aici_base.errors import UnavailableError, UsageError
 from aici_controllers.store import Store
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.config import RequestLimits
+from aici_engine.server.errors import LongPromptError, UnknownModelError
 from aici_engine.server.link.client import EngineClient, EngineStream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
@@ -70,19 +71,19 @@ class Service:
         return self.client.info
 
     def check_model(self, name: str | None) -> None:
-        """Raise NotFoundError if this server does not serve the model `name`. None is accepted."""
+        """Raise UnknownModelError if this server does not serve the model `name`. None is accepted."""
         if name is not None and name not in self._names:
-            raise NotFoundError(f"the model {name} is not served here", hint=f"this server serves {self.name}")
+            raise UnknownModelError(f"the model {name} is not served here", hint=f"this server serves {self.name}")
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True, room: int = 0) -> list[int]:
-        """Return the tokens of `text`. Raises UsageError if no sequence has `room` for more tokens after them.
+        """Return the tokens of `text`. Raises LongPromptError if no sequence has `room` for more tokens after them.
 
         A text with too many characters is refused before it is tokenized. Long texts are tokenized in a thread, so
         other requests are not delayed.
         """
         longest = self.info.max_len * self.vocabulary.longest_token
         if len(text) > longest:
-            raise UsageError(
+            raise LongPromptError(
                 f"the prompt has {len(text)} characters: {self.info.max_len} tokens have at most {longest}"
             )
         if len(text) <= _SHORT_TEXT:
@@ -90,7 +91,10 @@ class Service:
         else:
             tokens = await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
         # The protocol names the field.
-        check_prompt_len(len(tokens), self.info.max_len, room=room, param="")
+        try:
+            check_prompt_len(len(tokens), self.info.max_len, room=room, param="")
+        except UsageError as error:
+            raise LongPromptError(error.message, hint=error.hint) from error
         return tokens
 
     def start(self, principal: Principal, generation: Generation) -> EngineStream:

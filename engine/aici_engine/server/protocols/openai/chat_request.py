@@ -17,6 +17,7 @@ from aici_engine.server.protocols.openai.fields import SamplingFields, Strict
 from aici_engine.server.protocols.openai.messages import (
     ChatMessage,
     Choice,
+    Content,
     ToolSpec,
     neutral_choice,
     neutral_messages,
@@ -46,12 +47,25 @@ class JsonSchema(Strict):
     strict: bool = False
 
 
+class Prediction(Strict):
+    type: Literal["content"]
+    content: Content
+
+
 class ResponseFormat(Strict):
+    """`schema`: the place of the schema in llama.cpp's protocol, beside the type json_object or json_schema."""
+
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    schema_: Annotated[dict[str, Any] | bool | None, Field(alias="schema")] = None
 
     def schema_text(self) -> str | None:
         """Return the JSON Schema as JSON text; None for plain text."""
+        if self.schema_ is not None:
+            if self.type == "text" or self.json_schema is not None:
+                problem = "belongs to the type json_object" if self.type == "text" else "and json_schema together"
+                raise UsageError(f"response_format.schema {problem}", param="response_format.schema")
+            return json.dumps(self.schema_)
         if (self.json_schema is not None) != (self.type == "json_schema"):
             problem = "belongs to the type json_schema" if self.json_schema else "is missing"
             raise UsageError(f"response_format.json_schema {problem}", param="response_format.json_schema")
@@ -64,8 +78,8 @@ class ResponseFormat(Strict):
 class ChatRequest(SamplingFields):
     """The body of `/v1/chat/completions`.
 
-    `modalities`, `reasoning_effort` and `verbosity` accept only the value without effect. `functions` and
-    `function_call` are refused, with a hint to use tools.
+    `modalities` accepts only the value without effect. `reasoning_effort`, `verbosity` and `prediction` are hints and
+    have no effect. `functions` and `function_call` are refused, with a hint to use tools.
     """
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -75,8 +89,9 @@ class ChatRequest(SamplingFields):
     tool_choice: Choice | None = None
     parallel_tool_calls: bool = True
     modalities: list[Literal["text"]] | None = None
-    reasoning_effort: Literal["none"] | None = None
-    verbosity: Literal["medium"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    prediction: Prediction | None = None
     functions: _Replaced = None
     function_call: _Replaced = None
 

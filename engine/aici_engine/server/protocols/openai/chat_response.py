@@ -7,8 +7,9 @@ from typing import Any
 from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_turns, merge_turns
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd, TurnRequest, run_turn
+from aici_engine.server.protocols.openai.fields import StreamOptions
 from aici_engine.server.protocols.openai.logprobs import chat_logprobs
-from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, usage
+from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, StreamUsage, usage
 from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
@@ -42,28 +43,26 @@ def _choice(service: Service, turn: TurnRequest, index: int, answer: CollectedTu
 
 
 async def chat_chunks(
-    service: Service, principal: Principal, turns: Sequence[TurnRequest], *, with_usage: bool
+    service: Service, principal: Principal, turns: Sequence[TurnRequest], options: StreamOptions | None
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Run the turns and yield chunks in the order of arrival. A choice's first chunk has its role.
+    """Run the turns and yield chunks in the order of arrival. A choice's first chunk has its role, and an empty content
+    unless the answer begins with a tool call.
 
-    With `with_usage`, the last chunk has the usage and no choices. Warnings are in the last chunk.
+    With `options.include_usage`, the last chunk has the usage and no choices. Warnings are in the last chunk.
     """
     head = Head(prefix="chatcmpl", kind="chat.completion.chunk", model=service.name)
-    more = {"usage": None} if with_usage else {}
+    used = StreamUsage(turns, len(turns), options)
     warnings = warning_field(turns[0].warnings)
     choices = [_ChatChoice(service, turn, i) for i, turn in enumerate(turns)]
-    ends: list[TurnEnd] = []
     with service.admission.admit(principal, len(turns)):
         async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
-                if isinstance(delta, TurnEnd):
-                    ends.append(delta)
-                is_last = len(ends) == len(turns) and not with_usage
+                used.add(number, delta)
                 for choice in choices[number].of(delta):
-                    ends_choice = is_last and choice["finish_reason"] is not None
-                    yield head.body([choice], **more, **(warnings if ends_choice else {}))
-    if with_usage:
-        yield head.body([], usage=usage(ends, len(turns)), **warnings)
+                    ends_choice = used.is_last and choice["finish_reason"] is not None
+                    yield head.body([choice], **used.of_chunk(), **(warnings if ends_choice else {}))
+    if (last := used.last()) is not None:
+        yield head.body([], usage=last, **warnings)
 
 
 class _ChatChoice:
@@ -77,7 +76,8 @@ class _ChatChoice:
         self._begun = False
 
     def of(self, delta: Delta) -> list[dict[str, Any]]:
-        choices = [] if self._begun else [self._choice({"role": "assistant"})]
+        begin = {"role": "assistant", "content": None if isinstance(delta, CallStart) else ""}
+        choices = [] if self._begun else [self._choice(begin)]
         self._begun = True
         match delta:
             case Text(text, token):

@@ -8,7 +8,7 @@ from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_tur
 from aici_engine.server.protocols.chat.turn import Delta, Scores, Text, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest, Prompt
 from aici_engine.server.protocols.openai.logprobs import CompletionLogprobs
-from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, usage
+from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, StreamUsage, usage
 from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
@@ -62,23 +62,18 @@ async def completion_chunks(
     With `stream_options.include_usage`, the last chunk has the usage and no choices. Warnings are in the last chunk.
     """
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
-    with_usage = request.stream_options is not None and request.stream_options.include_usage
-    more = {"usage": None} if with_usage else {}
+    used = StreamUsage(turns, request.num_made, request.stream_options)
     warnings = warning_field(turns[0].warnings)
     choices = [_CompletionChoice(service, request, prompts[i // request.n], i) for i in range(len(turns))]
-    ends: dict[int, TurnEnd] = {}
     with service.admission.admit(principal, len(turns)):
         async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
-                if isinstance(delta, TurnEnd):
-                    ends[number] = delta
-                is_last = len(ends) == len(turns) and not with_usage
+                used.add(number, delta)
                 for choice in choices[number].of(delta):
-                    ends_choice = is_last and choice["finish_reason"] is not None
-                    yield head.body([choice], **more, **(warnings if ends_choice else {}))
-    if with_usage:
-        used = usage([ends[number] for number in sorted(ends)], request.num_made)
-        yield head.body([], usage=used, **warnings)
+                    ends_choice = used.is_last and choice["finish_reason"] is not None
+                    yield head.body([choice], **used.of_chunk(), **(warnings if ends_choice else {}))
+    if (last := used.last()) is not None:
+        yield head.body([], usage=last, **warnings)
 
 
 class _CompletionChoice:

@@ -32,12 +32,16 @@ class Strict(BaseModel):
 
 
 class StreamOptions(Strict):
+    """`continuous_usage_stats`: each chunk has the usage so far, in which a tool call counts when the answer ends."""
+
     include_usage: bool = False
+    continuous_usage_stats: bool = False
     include_obfuscation: Literal[False] = False
 
 
 class SamplingFields(Strict, ConstraintFields):
-    """Sampling, constraint and extension fields. `user` and the fields after it are accepted without effect."""
+    """Sampling, constraint and extension fields. `user` and the fields after it are accepted without effect: they are
+    labels, or hints about the speed or the price of an answer."""
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1
@@ -49,13 +53,23 @@ class SamplingFields(Strict, ConstraintFields):
 
     user: str | None = None
     metadata: dict[str, str] | None = None
-    store: Literal[False] = False
-    service_tier: Literal["auto", "default"] | None = None
+    store: bool = False
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
 
     if TYPE_CHECKING:
         logit_bias: dict[str, float]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_old_spellings(cls, value: Any) -> Any:
+        """Old clients of vLLM switch top-p off with -1."""
+        if isinstance(value, dict) and value.get("top_p") == -1:
+            return {name: field for name, field in value.items() if name != "top_p"}
+        return value
 
     def sampling(self, service: Service, api: Api) -> SamplingParams:
         """Return the sampling parameters of the first of the `n` answers."""

@@ -20,20 +20,28 @@ class TextPart(Strict):
     text: str
 
 
+class RefusalPart(Strict):
+    type: Literal["refusal"]
+    refusal: str
+
+
 def _joined(value: Any) -> Any:
-    """Join the text parts of a content."""
+    """Join the parts of a content: texts, and refusals that a client sends back."""
     if not isinstance(value, list):
         return value
     texts = []
     for part in value:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text":
+        if kind == "refusal":
+            texts.append(RefusalPart.model_validate(part).refusal)
+        elif kind == "text":
+            texts.append(TextPart.model_validate(part).text)
+        else:
             raise ValueError(f"a part of type {kind} is not supported: this model reads text only")
-        texts.append(TextPart.model_validate(part).text)
     return "".join(texts)
 
 
-Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
+Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart | RefusalPart])]
 
 
 class FunctionCall(Strict):
@@ -44,8 +52,11 @@ class FunctionCall(Strict):
 
 
 class ToolCall(Strict):
+    """A call. `index`, which clients copy from a stream, has no effect."""
+
     id: str
     type: Literal["function"] = "function"
+    index: int | None = None
     function: FunctionCall
 
     def neutral(self, where: str) -> PastCall:
@@ -59,11 +70,17 @@ class ToolCall(Strict):
 
 
 class ChatMessage(Strict):
-    """A message. `name` is accepted in a tool message only, where the call already says the name."""
+    """A message. The chat template gets `name` and `reasoning_content` (or `reasoning`), and decides what to show.
+
+    A `refusal` that a client sends back is a part of the assistant's text. In a tool message, the name is the call's.
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
-    name: str | None = None
+    name: str = ""
+    refusal: str = ""
+    reasoning_content: str = ""
+    reasoning: str = ""
     tool_calls: list[ToolCall] = Field(default_factory=list)
     tool_call_id: str | None = None
     annotations: list[Any] = Field(default_factory=list, max_length=0)
@@ -72,23 +89,24 @@ class ChatMessage(Strict):
         self._check(where)
         return PromptMessage(
             role="system" if self.role == "developer" else self.role,
-            content=self.content or "",
+            content="\n".join(filter(None, (self.content, self.refusal))),
             calls=[call.neutral(f"{where}.tool_calls.{i}") for i, call in enumerate(self.tool_calls)],
             call_id=self.tool_call_id or "",
+            name="" if self.role == "tool" else self.name,
+            reasoning=self.reasoning_content or self.reasoning,
         )
 
     def _check(self, where: str) -> None:
         is_tool, is_assistant = self.role == "tool", self.role == "assistant"
-        if self.name is not None and not is_tool:
-            raise UsageError(
-                f"{where}.name is not supported", hint="put the speaker's name into the content", param=f"{where}.name"
-            )
+        for field in ("refusal", "reasoning_content", "reasoning"):
+            if getattr(self, field) and not is_assistant:
+                raise UsageError(f"{where}.{field} belongs to the role assistant", param=f"{where}.{field}")
         if self.tool_calls and not is_assistant:
             raise UsageError(f"{where}.tool_calls: only the assistant calls tools", param=f"{where}.tool_calls")
         if is_tool != (self.tool_call_id is not None):
             problem = "is missing" if is_tool else "belongs to the role tool"
             raise UsageError(f"{where}.tool_call_id {problem}", param=f"{where}.tool_call_id")
-        if self.content is None and not self.tool_calls:
+        if self.content is None and not self.tool_calls and not self.refusal:
             raise UsageError(f"{where}.content is missing", param=f"{where}.content")
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from aici_base.errors import AiciError
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.error_responses import openai_body
-from aici_engine.server.protocols.chat.turn import TurnEnd, TurnRequest
+from aici_engine.server.protocols.chat.turn import Delta, Removed, Text, TurnEnd, TurnRequest
+from aici_engine.server.protocols.openai.fields import StreamOptions
 
 FINISH_REASONS: Mapping[Literal["end", "stop", "length", "tool_calls"], str] = {
     "end": "stop",
@@ -52,12 +53,54 @@ def usage(ends: Sequence[TurnEnd], num_made: int) -> dict[str, Any]:
     completion_tokens = sum(end.usage.output for end in ends)
     starts = range(0, len(ends), num_made)
     cached_tokens = sum(min(end.usage.cached for end in ends[start : start + num_made]) for start in starts)
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": cached_tokens},
-    }
+    return _sums(prompt_tokens, completion_tokens) | {"prompt_tokens_details": {"cached_tokens": cached_tokens}}
+
+
+def _sums(prompt: int, output: int) -> dict[str, Any]:
+    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+
+
+class StreamUsage:
+    """The field `usage` of a stream's chunks, as `stream_options` ask for it.
+
+    Pass each delta to `add`. `of_chunk` returns the field of a chunk; `last` the usage of the last chunk, or None if no
+    chunk without choices is wanted.
+    """
+
+    def __init__(self, turns: Sequence[TurnRequest], num_made: int, options: StreamOptions | None) -> None:
+        options = options or StreamOptions()
+        self._turns = turns
+        self._num_made = num_made
+        self._is_wanted, self._is_continuous = options.include_usage, options.continuous_usage_stats
+        self._num_tokens = [0] * len(turns)
+        self._ends: dict[int, TurnEnd] = {}
+
+    def add(self, number: int, delta: Delta) -> None:
+        match delta:
+            case Text(token=token) if token is not None:
+                self._num_tokens[number] += 1
+            case Removed(num_tokens):
+                self._num_tokens[number] -= num_tokens
+            case TurnEnd():
+                self._ends[number] = delta
+
+    @property
+    def is_last(self) -> bool:
+        """All turns have ended, and no chunk with the usage follows."""
+        return len(self._ends) == len(self._turns) and not self._is_wanted
+
+    def of_chunk(self) -> dict[str, Any]:
+        if self._is_continuous:
+            prompt = sum(len(turn.prompt) for turn in self._turns[:: self._num_made])
+            output = sum(
+                self._ends[number].usage.output if number in self._ends else self._num_tokens[number]
+                for number in range(len(self._turns))
+            )
+            return {"usage": _sums(prompt, output)}
+        return {"usage": None} if self._is_wanted else {}
+
+    def last(self) -> dict[str, Any] | None:
+        return usage([self._ends[each] for each in sorted(self._ends)], self._num_made) if self._is_wanted else None
 
 
 async def events(chunks: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:

@@ -31,8 +31,7 @@ def router(service: Service) -> APIRouter:
         turns = await sse.unless_gone(request, body.turns(service, principal))
         headers = warning_headers(turns[0].warnings)
         if body.stream:
-            with_usage = body.stream_options is not None and body.stream_options.include_usage
-            chunks = chat_chunks(service, principal, turns, with_usage=with_usage)
+            chunks = chat_chunks(service, principal, turns, body.stream_options)
             return await sse.respond(request, events(chunks), headers)
         answer = await sse.unless_gone(request, chat_completion(service, principal, turns))
         return JSONResponse(answer, headers=headers)

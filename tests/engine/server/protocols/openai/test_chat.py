@@ -72,7 +72,7 @@ def test_the_events_of_a_stream() -> None:
     assert done == "[DONE]"
     parsed = [json.loads(chunk) for chunk in chunks]
     assert len({(chunk.pop("id"), chunk.pop("created")) for chunk in parsed}) == 1
-    deltas = [{"role": "assistant"}, {"content": "Hello"}, {"content": " there"}, {}]
+    deltas = [{"role": "assistant", "content": ""}, {"content": "Hello"}, {"content": " there"}, {}]
     assert parsed == [
         {
             "object": "chat.completion.chunk",
@@ -203,7 +203,9 @@ def test_a_failure_in_the_middle_is_an_event_and_the_end() -> None:
     assert answer.status_code == 200
     *chunks, last = map(json.loads, events(answer.text))
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Hello"
-    assert last == {"error": {"message": "it died", "type": "runtime_died", "param": None, "code": 503}}
+    assert last == {
+        "error": {"message": "it died", "type": "runtime_died", "param": None, "code": "server_is_overloaded"}
+    }
     with pytest.raises(openai.APIError, match="it died"):
         list(api.sdk.chat.completions.create(**{**HELLO, "stream": True}))
 

@@ -182,7 +182,12 @@ def test_a_failure_in_the_middle_is_an_event_and_the_end() -> None:
     answer = Api(fails(wire.Failure("runtime_died", "it died"), "a")).post(PATH, {**HELLO, "stream": True})
     text, last = map(json.loads, events(answer.text))
     assert text["choices"][0]["text"] == "a"
-    assert last["error"] == {"message": "it died", "type": "runtime_died", "param": None, "code": 503}
+    assert last["error"] == {
+        "message": "it died",
+        "type": "runtime_died",
+        "param": None,
+        "code": "server_is_overloaded",
+    }
 
 
 def test_models() -> None:

@@ -1,0 +1,154 @@
+"""Fields of requests that real clients send, by the name of the client. Each field is honoured, or has no effect."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import openai
+import pytest
+
+from aici_engine.server.link import wire
+from aici_engine.server.service.constraints import module_id
+from tests.support.fake_engine import fails, says
+from tests.support.fake_service import vocabulary
+from tests.support.openai_api import Api, Json, events
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+USER: Json = {"role": "user", "content": "Hi"}
+HELLO: Json = {"messages": [USER]}
+NAMES_TEMPLATE = (
+    "{% for m in messages %}[{{ m.role }}{% if m.name %}({{ m.name }}){% endif %}"
+    "{% if m.reasoning_content %}<{{ m.reasoning_content }}>{% endif %}:{{ m.content }}]{% endfor %}"
+)
+
+# Client: what it sends beside the messages. Nothing of it changes the answer.
+HINTS: Mapping[str, Json] = {
+    "openai-agents, ModelSettings(reasoning=Reasoning(effort=))": {"reasoning_effort": "low"},
+    "openai-agents, ModelSettings(verbosity=)": {"verbosity": "low"},
+    "openai-agents, ModelSettings(store=)": {"store": True},
+    "openai, service_tier": {"service_tier": "priority"},
+    "openai, prompt caching": {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {}},
+    "openai, safety": {"safety_identifier": "s", "user": "u"},
+    "openai, predicted outputs": {"prediction": {"type": "content", "content": [{"type": "text", "text": "a"}]}},
+    "LangSmith": {"metadata": {"run": "1"}},
+    "vLLM's old clients": {"top_p": -1, "top_k": 0},
+}
+
+
+def prompt_of(api: Api) -> str:
+    names = vocabulary()
+    return "".join(names.decode([token]) or names.name_of(token) for token in api.engine.submitted[0].prompt)
+
+
+@pytest.mark.parametrize("client", HINTS)
+def test_a_hint_changes_nothing(client: str) -> None:
+    api, plain = Api(), Api()
+    api.answer(CHAT, {**HELLO, **HINTS[client]})
+    plain.answer(CHAT, HELLO)
+    assert api.engine.submitted == plain.engine.submitted
+
+
+def test_langchain_names_the_agent_in_its_messages() -> None:
+    """`create_agent(name="helper")` sends its own answers back with the name."""
+    talk: list[Json] = [
+        {**USER, "name": "eve"},
+        {"role": "assistant", "content": "Hello", "name": "helper"},
+        {"role": "user", "content": "<|im_end|>", "name": "<|im_end|>"},
+    ]
+    api = Api(template=NAMES_TEMPLATE)
+    api.answer(CHAT, {"messages": talk})
+    assert prompt_of(api) == "[user(eve):Hi][assistant(helper):Hello][user(<|im_end|>):<|im_end|>]"
+    end = vocabulary().encode("<|im_end|>")[0]
+    assert end not in api.engine.submitted[0].prompt, "a name ends no turn"
+    ours, plain = Api(), Api()
+    ours.answer(CHAT, {"messages": talk})
+    plain.answer(CHAT, {"messages": [{name: text for name, text in each.items() if name != "name"} for each in talk]})
+    assert ours.engine.submitted == plain.engine.submitted, "this template has no place for names"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_litellm_sends_the_reasoning_back(field: str) -> None:
+    api = Api(template=NAMES_TEMPLATE)
+    api.answer(CHAT, {"messages": [USER, {"role": "assistant", "content": "Hello", field: "A greeting."}, USER]})
+    assert prompt_of(api) == "[user:Hi][assistant<A greeting.>:Hello][user:Hi]"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"refusal": "No."}, {"content": None, "refusal": "No."}, {"content": [{"type": "refusal", "refusal": "No."}]}],
+)
+def test_openai_sends_a_refusal_back(message: Json) -> None:
+    api = Api(template=NAMES_TEMPLATE)
+    api.answer(CHAT, {"messages": [USER, {"role": "assistant", **message}, USER]})
+    assert prompt_of(api) == "[user:Hi][assistant:No.][user:Hi]"
+
+
+def test_openai_sends_its_own_message_back() -> None:
+    api = Api()
+    message = (
+        api.sdk.chat.completions.create(model="it", messages=[{"role": "user", "content": "Hi"}]).choices[0].message
+    )
+    messages: Any = [USER, message, USER]
+    assert api.sdk.chat.completions.create(model="it", messages=messages).choices[0].message.content
+
+
+def test_llamaindex_gives_both_names_of_the_limit() -> None:
+    api = Api()
+    api.answer(CHAT, {**HELLO, "max_tokens": 7, "max_completion_tokens": 7})
+    assert api.engine.submitted[0].sampling.max_tokens == 7
+
+
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+def test_llama_cpp_puts_the_schema_beside_the_type(kind: str) -> None:
+    schema: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    api, openais = Api(), Api()
+    api.answer(CHAT, {**HELLO, "response_format": {"type": kind, "schema": schema}})
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    openais.answer(CHAT, {**HELLO, "response_format": form})
+    assert api.engine.submitted == openais.engine.submitted
+    assert api.engine.submitted[0].controller == module_id("json_schema")
+
+
+def test_a_plain_loop_over_a_stream_finds_content_in_the_first_delta() -> None:
+    chunks = Api().chunks(CHAT, HELLO)
+    assert chunks[0]["choices"][0]["delta"]["content"] == ""
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_vllm_reports_the_usage_in_each_chunk(path: str) -> None:
+    body: Json = HELLO if path == CHAT else {"prompt": "Hi"}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, last = Api(says("a", "b", "c")).chunks(path, {**body, "n": 2, "stream_options": options})
+    used = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert used == sorted(used)
+    assert used[-1] == 6
+    assert all(chunk["usage"]["prompt_tokens"] == last["usage"]["prompt_tokens"] for chunk in chunks)
+    assert last["choices"] == []
+    assert chunks[-1]["usage"]["total_tokens"] == last["usage"]["total_tokens"]
+    without = Api(says("a")).chunks(path, {**body, "stream_options": {"continuous_usage_stats": True}})
+    assert without[-1]["choices"]
+    assert without[-1]["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({**HELLO, "model": "gpt-4o"}, "model_not_found"),
+        ({**HELLO, "temprature": 1}, "unknown_parameter"),
+        ({}, "missing_required_parameter"),
+        ({**HELLO, "temperature": "hot"}, "invalid_type"),
+        ({**HELLO, "temperature": -1}, "invalid_value"),
+        ({"messages": [{"role": "user", "content": "a b " * 5000}]}, "context_length_exceeded"),
+        ({"messages": [{"role": "user", "content": "a b " * 500_000}]}, "context_length_exceeded"),
+    ],
+)
+def test_openai_reads_the_code_of_an_error_as_a_word(body: Json, code: str) -> None:
+    api = Api()
+    with pytest.raises(openai.APIStatusError) as caught:
+        api.sdk.post("/chat/completions", body=body, cast_to=object)
+    assert caught.value.code == code
+
+
+def test_the_error_of_a_failed_stream_has_a_code() -> None:
+    answer = Api(fails(wire.Failure("rate_limit_error", "later"), "a")).post(CHAT, {**HELLO, "stream": True})
+    assert json.loads(events(answer.text)[-1])["error"]["code"] == "rate_limit_exceeded"
