@@ -13,7 +13,7 @@ from aici_engine.cluster import frames
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.frames import Attached, Detach, StepStates, ToStage
 from aici_engine.cluster.link import LinkLostError
-from aici_engine.cluster.link_server import KeyPair, PeerFrame, PeerLost, StageServer
+from aici_engine.cluster.link_server import KeyPair, PeerFrame, PeerJoined, PeerLost, StageServer
 from aici_engine.cluster.token import ClusterToken
 from tests.cluster.link_ends import ANY_PORT, ATTACH, Ends, meet
 from tests.support.processes import wait_until
@@ -106,6 +106,24 @@ def why(ends: Ends, address: StageAddress, **options: object) -> str:
     with pytest.raises(LinkLostError) as error:
         link.wait_ready(5)
     return str(error.value)
+
+
+def test_a_stage_is_not_taken_for_a_node(ends: Ends) -> None:
+    server = ends.server()
+    link = ends.link(server.address, to="node")
+    assert isinstance(server.receive(5), PeerJoined)
+    with pytest.raises(LinkLostError, match=r"a stage listens at tcp://.*, and this is the address of a node\n"):
+        link.wait_ready(5)
+
+
+def test_strangers_do_not_fill_the_log(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
+    server = ends.server(insecure=True)
+    for _ in range(10):
+        link = ends.link(server.address, group=ends.group(token=ClusterToken.new(), insecure=True))
+        assert server.receive(0.1) is None
+        with pytest.raises(LinkLostError, match="of cluster"):
+            link.wait_ready(5)
+    assert 1 <= sum("a connection is refused" in record.getMessage() for record in caplog.records) < 10
 
 
 def test_another_token(ends: Ends) -> None:

@@ -197,7 +197,8 @@ class StageLink(Generic[Message]):
     """A connection that this process makes to a stage or a node daemon. A context manager; used by one thread.
 
     The constructor begins to connect, and returns at once; `wait_ready` waits. `decode`: of the peer's messages
-    (`frames.decoder`). `max_body_bytes`: the most bytes of a body from the peer. `on_lost` is called once when the
+    (`frames.decoder`). `max_body_bytes`: the most bytes of a body from the peer. `to`: what the peer must say that it
+    is. `on_lost` is called once when the
     connection is lost: by a thread of the link, which otherwise sleeps, or within a call of the owner.
 
     Raises UsageError for an address that does not go with `insecure`, and UnreachableError for an unknown host.
@@ -210,6 +211,7 @@ class StageLink(Generic[Message]):
         decode: Callable[[frames.Buffer], Message],
         *,
         max_body_bytes: int,
+        to: Role = "stage",
         heartbeats: Heartbeats = LAN,
         connect_s: float = CONNECT_S,
         on_lost: Callable[[LinkLostError], None] | None = None,
@@ -227,6 +229,7 @@ class StageLink(Generic[Message]):
         """Why the connection is lost; `None` while it is not. For any thread."""
         self._group = group
         self._decode = decode
+        self._to: Role = to
         self._connect_s = connect_s
         self._on_lost = on_lost
         self._reader = frames.FrameReader(max_body_bytes)
@@ -271,6 +274,11 @@ class StageLink(Generic[Message]):
             if isinstance(greeting, frames.Refused):
                 raise greeting.failure.error()
             hello = self._group.check_hello(frame[0], answers=self._hello.nonce, peer=self.address.endpoint)
+            if hello.role != self._to:
+                raise UnavailableError(
+                    f"a {hello.role} listens at {self.address.endpoint}, and this is the address of a {self._to}",
+                    hint="--stages takes what `aici stage` prints, and --nodes what `aici node join` prints",
+                )
         except AiciError as error:
             raise self._lose(LinkLostError(error.message, hint=error.hint)) from error
         self.peer_name, self._is_ready = hello.name, True

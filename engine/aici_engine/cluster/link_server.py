@@ -33,6 +33,8 @@ from aici_engine.cluster.link import (
 
 _MAX_QUEUED_PIECES: Final = 4096
 _DOMAIN: Final = b"aici"
+_LOG_PAUSE_S: Final = 10.0
+"""Between two lines about refused connections: strangers must not fill the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +111,8 @@ class StageServer(Generic[Message]):
         self._decode = decode
         self._peers: dict[bytes, Peer] = {}
         self._events: deque[PeerEvent[Message]] = deque()
+        self._num_refused = 0
+        self._log_at = 0.0
         self._socket = group.context.socket(zmq.ROUTER)
         set_up(self._socket)
         set_heartbeats(self._socket, WAN)  # whoever connects has a ping of its own, and notices sooner if it wants to
@@ -190,9 +194,15 @@ class StageServer(Generic[Message]):
                 self._events.append(PeerFrame(peer, self._decode(frame[0]), frame[1]))
         except AiciError as error:
             stranger = peer or Peer(identity, "", frames.FrameReader(0))
-            _log.warning("a connection is refused: %s", error)
+            self._log_refusal(error)
             self.send(stranger, frames.Refused(frames.Failure.of(error)))
             self._drop(stranger)
+
+    def _log_refusal(self, error: AiciError) -> None:
+        self._num_refused += 1
+        if (now := time.monotonic()) >= self._log_at:
+            _log.warning("a connection is refused: %s (%d since the last such line)", error, self._num_refused)
+            self._num_refused, self._log_at = 0, now + _LOG_PAUSE_S
 
     def _greet(self, identity: bytes, piece: zmq.Frame) -> None:
         """Take the first piece of a connection, which is the whole of a Hello."""

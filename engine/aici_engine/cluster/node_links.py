@@ -202,7 +202,7 @@ class _NodeLink:
             self._group = group
         try:
             address = StageAddress.parse(self.member.address)
-            link: StageLink[FromNode] = StageLink(group, address, decode_from_node, max_body_bytes=0)
+            link: StageLink[FromNode] = StageLink(group, address, decode_from_node, max_body_bytes=0, to="node")
             link.wait_ready()
             self.rtt_s = min(_round_trip_s(link, number) for number in range(_PINGS))
             link.send(AskReport())
