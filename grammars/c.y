@@ -1,88 +1,145 @@
-// ANSI C (C89): translation units after the preprocessor, with its lines and comments as white space.
+// C as people write it: C99 and C11, the usual extensions of GNU and Microsoft, and macros, without preprocessing.
 //
-// Whether a name is a type cannot be known without a table of symbols. The convention: what ends in _t is the name of a
-// type, as are FILE, va_list and jmp_buf; every other identifier is not. A type name can be declared
-// (typedef unsigned long word_t;) and can be a tag, a member or a label, which are name spaces of their own.
+// Preprocessor lines and comments are white space. All branches of an #if stand in the text, one after the other, so a text
+// whose branches are no whole declarations, statements or list items may be refused.
+// Any identifier may be the name of a type: where a * b; can be read in two ways, both are followed (%glr-parser).
+// Macros: names in capitals, with or without a prefix (EXPORT, Py_BEGIN_ALLOW_THREADS), and names that begin with two
+// underscores. Beside what identifiers may be, a macro with or without arguments may be a statement, a member, a
+// declaration, an attribute of a declaration, and a part of a string. Arguments of calls may be types.
+// Left out: macros in lower case as attributes, declarations in K&R style after a macro, nested functions, trigraphs.
+// c89.y is the strict grammar of ANSI C after preprocessing.
 
 %start translation_unit
-
-%nonassoc THEN
-%nonassoc "else"       // belongs to the nearest if
-
-%left "||"
-%left "&&"
-%left "|"
-%left "^"
-%left "&"
-%left "==" "!="
-%left "<" ">" "<=" ">="
-%left "<<" ">>"
-%left "+" "-"
-%left "*" "/" "%"
+%glr-parser
 
 %%
 
 SKIP
     : "/\/\*[^*]*\*+([^\/*][^*]*\*+)*\//"    // block comment
-    | "/\/\/.*/"                             // line comment
-    | "/\n[ \t\r\v\f]*#(.*\\\r?\n)*.*/"      // preprocessor line; the input starts as if a newline came before it
+    | "/\/\/([^\n\\]|\\[^\n]|\\\r?\n)*/"     // line comment
+    // preprocessor line, with the comments in it; the input starts as if a newline came before it
+    | "/\n[ \t\r\v\f]*#([^\n\\\/]|\\[^\n\r]|\\\r?\n|\/\*[^*]*\*+([^\/*][^*]*\*+)*\/|\/[^*\n])*/"
     | "/\n?[ \t\r\v\f]*/"                    // white space: a prefix of the line above, so that an end of line is complete
+    | "/\\\r?\n/"                            // a line goes on
     ;
 
-IDENTIFIER: "/[A-Za-z_][A-Za-z0-9_]*/" ;
+IDENTIFIER: "/[A-Za-z_$][A-Za-z0-9_$]*/" ;
 
-TYPE_NAME
-    : "/[A-Za-z_][A-Za-z0-9_]*_t/"
-    | "FILE"
-    | "va_list"
-    | "jmp_buf"
+MACRO
+    : "/([A-Z]|_+[A-Z])[A-Z0-9_]*|__[a-z][a-z0-9_]*|_*[A-Za-z][A-Za-z0-9]*_[A-Z][A-Z0-9]*(_[A-Z0-9]+)*|PRI[a-zA-Z0-9]+/"
     ;
 
 CONSTANT
-    : "/(0[0-7]*|[1-9][0-9]*|0[xX][0-9a-fA-F]+)([uU][lL]?|[lL][uU]?)?/"
+    : "/(0[0-7]*|[1-9][0-9]*|0[xX][0-9a-fA-F]+|0[bB][01]+)([uU]?(l|L|ll|LL)?|(l|L|ll|LL)[uU]|[uU]?i(8|16|32|64))/"
     | "/([0-9]+[eE][+\-]?[0-9]+|([0-9]*\.[0-9]+|[0-9]+\.)([eE][+\-]?[0-9]+)?)[fFlL]?/"
-    | "/L?'([^'\\\n]|\\['\x22?\\abfnrtv]|\\[0-7]{1,3}|\\x[0-9a-fA-F]+)+'/"
+    | "/0[xX]([0-9a-fA-F]*\.[0-9a-fA-F]+|[0-9a-fA-F]+\.?)[pP][+\-]?[0-9]+[fFlL]?/"
+    | "/(L|u8?|U)?'([^'\\\n]|\\['\x22?\\abefnrtv]|\\[0-7]{1,3}|\\x[0-9a-fA-F]+|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8})+'/"
     ;
 
-STRING_LITERAL: '/L?"([^"\\\n]|\\[\x27"?\\abfnrtv]|\\[0-7]{1,3}|\\x[0-9a-fA-F]+)*"/' ;
+// A number is not followed by a letter or a digit.
+NEVER: "/\.?[0-9]([eEpP][+\-]|[0-9A-Za-z_.])*/" ;
 
-// Expressions
+STRING_LITERAL
+    : '/(L|u8?|U)?"([^"\\\n]|\\\r?\n|\\[\x27"?\\abefnrtv%]|\\[0-7]{1,3}|\\x[0-9a-fA-F]+|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8})*"/'
+    ;
+
+name: IDENTIFIER | MACRO ;
+
+// Expressions: without levels of precedence, which change no text
 
 primary_expression
-    : IDENTIFIER
+    : name
     | CONSTANT
     | string
     | "(" expression ")"
+    | "(" compound_statement ")"
+    | "_Generic" "(" assignment_expression "," generic_list ")"
     ;
 
 string
     : STRING_LITERAL
+    | MACRO STRING_LITERAL
+    | macro_call STRING_LITERAL
     | string STRING_LITERAL
+    | string MACRO
+    | string macro_call
+    ;
+
+generic_list
+    : generic
+    | generic_list "," generic
+    ;
+
+generic
+    : type_name ":" assignment_expression
+    | "default" ":" assignment_expression
     ;
 
 postfix_expression
     : primary_expression
+    | macro_call
     | postfix_expression "[" expression "]"
     | postfix_expression "(" ")"
-    | postfix_expression "(" argument_expression_list ")"
-    | postfix_expression "." member_name
-    | postfix_expression "->" member_name
+    | postfix_expression "(" arguments ")"
+    | postfix_expression "." name
+    | postfix_expression "->" name
     | postfix_expression "++"
     | postfix_expression "--"
+    | "(" type_name ")" braces
     ;
 
-argument_expression_list
-    : assignment_expression
-    | argument_expression_list "," assignment_expression
+arguments
+    : argument
+    | arguments "," argument
     ;
+
+argument
+    : assignment_expression
+    | type_argument
+    ;
+
+// A type that is more than a name, which an expression is as well
+type_argument
+    : basic_qualifiers
+    | basic_qualifiers abstract_declarator
+    | record_qualifiers
+    | record_qualifiers abstract_declarator
+    | qualifier_list name_qualifiers
+    | qualifier_list name_qualifiers abstract_declarator
+    | name_qualifiers abstract_declarator
+    | macro_qualifiers abstract_declarator
+    ;
+
+macro_call
+    : MACRO "(" macro_arguments ")"
+    ;
+
+macro_arguments
+    : macro_argument
+    | macro_arguments "," macro_argument
+    ;
+
+macro_argument
+    : %empty
+    | argument
+    | operator
+    | braces
+    | compound_statement
+    | parameter_declaration_with_name
+    | "(" parameter_type_list ")"
+    ;
+
+operator: binary_operator | assignment_operator ;
 
 unary_expression
     : postfix_expression
     | "++" unary_expression
     | "--" unary_expression
     | unary_operator cast_expression
+    | "&&" name
     | "sizeof" unary_expression
     | "sizeof" "(" type_name ")"
+    | "_Alignof" "(" type_name ")"
     ;
 
 unary_operator: "&" | "*" | "+" | "-" | "~" | "!" ;
@@ -94,29 +151,16 @@ cast_expression
 
 binary_expression
     : cast_expression
-    | binary_expression "*" binary_expression
-    | binary_expression "/" binary_expression
-    | binary_expression "%" binary_expression
-    | binary_expression "+" binary_expression
-    | binary_expression "-" binary_expression
-    | binary_expression "<<" binary_expression
-    | binary_expression ">>" binary_expression
-    | binary_expression "<" binary_expression
-    | binary_expression ">" binary_expression
-    | binary_expression "<=" binary_expression
-    | binary_expression ">=" binary_expression
-    | binary_expression "==" binary_expression
-    | binary_expression "!=" binary_expression
-    | binary_expression "&" binary_expression
-    | binary_expression "^" binary_expression
-    | binary_expression "|" binary_expression
-    | binary_expression "&&" binary_expression
-    | binary_expression "||" binary_expression
+    | binary_expression binary_operator cast_expression
     ;
+
+binary_operator
+    : "*" | "/" | "%" | "+" | "-" | "<<" | ">>" | "<" | ">" | "<=" | ">=" | "==" | "!=" | "&" | "^" | "|" | "&&" | "||" ;
 
 conditional_expression
     : binary_expression
     | binary_expression "?" expression ":" conditional_expression
+    | binary_expression "?" ":" conditional_expression
     ;
 
 assignment_expression
@@ -131,15 +175,25 @@ expression
     | expression "," assignment_expression
     ;
 
-constant_expression: conditional_expression ;
+expression_opt
+    : %empty
+    | expression
+    ;
 
-// Declarations. One kind of type in a declaration: basic words, or one struct, union or enum, or one type name; so that
-// a type name after any of these can only be what is declared. Without any of them the type is int.
+// Declarations. One kind of type in a declaration: basic words, or one struct, union or enum, or one name. Without any of
+// them, a macro is the type.
 
 declaration
     : record_specifiers ";"
-    | typed_specifiers init_declarator_list ";"
-    | untyped_specifiers plain_init_declarator_list ";"
+    | typed_specifiers init_declarators ";"
+    | macro_specifiers init_declarators ";"
+    | macro_specifiers ";"
+    | static_assertion
+    ;
+
+static_assertion
+    : "_Static_assert" "(" arguments ")" ";"
+    | "static_assert" "(" arguments ")" ";"
     ;
 
 typed_specifiers
@@ -148,118 +202,253 @@ typed_specifiers
     | name_specifiers
     ;
 
-untyped_specifiers
-    : modifier
-    | untyped_specifiers modifier
+modifiers
+    : plain_modifiers
+    | macro_specifiers
+    ;
+
+plain_modifiers
+    : plain_modifier
+    | plain_modifiers plain_modifier
+    ;
+
+macro_specifiers
+    : macro_modifier
+    | plain_modifiers macro_modifier
+    | macro_specifiers modifier
     ;
 
 basic_specifiers
     : basic_type
-    | untyped_specifiers basic_type
+    | modifiers basic_type
     | basic_specifiers basic_type
     | basic_specifiers modifier
     ;
 
 record_specifiers
     : record_type
-    | untyped_specifiers record_type
+    | modifiers record_type
     | record_specifiers modifier
     ;
 
 name_specifiers
-    : TYPE_NAME
-    | untyped_specifiers TYPE_NAME
+    : IDENTIFIER
+    | modifiers IDENTIFIER
     | name_specifiers modifier
     ;
 
 modifier
+    : plain_modifier
+    | macro_modifier
+    ;
+
+plain_modifier
     : "typedef"
     | "extern"
     | "static"
     | "auto"
     | "register"
-    | type_qualifier
+    | "inline"
+    | "_Noreturn"
+    | "_Thread_local"
+    | plain_qualifier
     ;
 
-type_qualifier: "const" | "volatile" ;
+type_qualifier
+    : plain_qualifier
+    | macro_modifier
+    ;
 
-basic_type: "void" | "char" | "short" | "int" | "long" | "float" | "double" | "signed" | "unsigned" ;
+plain_qualifier
+    : "const"
+    | "volatile"
+    | "restrict"
+    | "_Atomic"
+    | "_Alignas" "(" argument ")"
+    | attribute
+    ;
+
+macro_modifier
+    : MACRO
+    | macro_call
+    | "typeof" "(" argument ")"
+    ;
+
+attribute
+    : "__attribute__" "(" "(" attributes ")" ")"
+    | "[" "[" attributes "]" "]"
+    ;
+
+attributes
+    : attribute_item
+    | attributes "," attribute_item
+    ;
+
+attribute_item
+    : %empty
+    | name
+    | "const"
+    | name ":" ":" name
+    | name "(" ")"
+    | name "(" arguments ")"
+    ;
+
+basic_type
+    : "void" | "char" | "short" | "int" | "long" | "float" | "double" | "signed" | "unsigned" | "_Bool" | "_Complex"
+    | "_Atomic" "(" type_name ")"
+    ;
 
 record_type
-    : struct_or_union tag "{" struct_declaration_list "}"
-    | struct_or_union "{" struct_declaration_list "}"
-    | struct_or_union tag
-    | "enum" tag "{" enumerator_list "}"
-    | "enum" "{" enumerator_list "}"
-    | "enum" tag
+    : struct_or_union "{" members "}"
+    | struct_or_union name "{" members "}"
+    | struct_or_union type_qualifiers name "{" members "}"
+    | struct_or_union type_qualifiers "{" members "}"
+    | struct_or_union name
+    | struct_or_union type_qualifiers name
+    | enum "{" enumerators comma_opt "}"
+    | enum name "{" enumerators comma_opt "}"
+    | enum name
+    ;
+
+enum
+    : "enum"
+    | "enum" attribute
     ;
 
 struct_or_union: "struct" | "union" ;
 
-tag: IDENTIFIER | TYPE_NAME ;
+type_qualifiers
+    : type_qualifier
+    | type_qualifiers type_qualifier
+    ;
 
-member_name: IDENTIFIER | TYPE_NAME ;
-
-enumerator_list
+enumerators
     : enumerator
-    | enumerator_list "," enumerator
+    | enumerators "," enumerator
     ;
 
 enumerator
-    : IDENTIFIER
-    | IDENTIFIER "=" constant_expression
+    : name
+    | name attribute
+    | name "=" conditional_expression
+    | name attribute "=" conditional_expression
+    | macro_call
+    | macro_call enumerator
     ;
 
-init_declarator_list
+comma_opt
+    : %empty
+    | ","
+    ;
+
+init_declarators
     : init_declarator
-    | init_declarator_list "," init_declarator
+    | init_declarators "," init_declarator
+    | init_declarators "," MACRO init_declarator
     ;
 
 init_declarator
+    : declared
+    | declared "=" initializer
+    ;
+
+// A declarator and the attributes after it
+declared
     : declarator
-    | declarator "=" initializer
+    | declared after
     ;
 
-plain_init_declarator_list
-    : plain_init_declarator
-    | plain_init_declarator_list "," plain_init_declarator
-    ;
-
-plain_init_declarator
-    : plain_declarator
-    | plain_declarator "=" initializer
+after
+    : attribute
+    | MACRO
+    | macro_call
+    | asm "(" string ")"
     ;
 
 initializer
     : assignment_expression
-    | "{" initializer_list "}"
-    | "{" initializer_list "," "}"
+    | braces
     ;
 
-initializer_list
+braces
+    : "{" "}"
+    | "{" initializers comma_opt "}"
+    ;
+
+initializers
+    : item
+    | initializers "," item
+    ;
+
+item
     : initializer
-    | initializer_list "," initializer
+    | designation initializer
+    | macro_call item
+    | MACRO table_row
     ;
 
-struct_declaration_list
-    : struct_declaration
-    | struct_declaration_list struct_declaration
+// Rows that are macros have their commas in them.
+table_row
+    : braces
+    | macro_item table_row
     ;
 
-struct_declaration
-    : typed_qualifiers struct_declarator_list ";"
-    | qualifier_list plain_struct_declarator_list ";"
+macro_item
+    : MACRO
+    | macro_call
+    ;
+
+designation
+    : designators "="
+    | name ":"
+    ;
+
+designators
+    : designator
+    | designators designator
+    ;
+
+designator
+    : "[" conditional_expression "]"
+    | "[" conditional_expression "..." conditional_expression "]"
+    | "." name
+    ;
+
+members
+    : %empty
+    | members member
+    ;
+
+member
+    : record_qualifiers ";"
+    | typed_qualifiers member_declarators ";"
+    | macro_qualifiers member_declarators ";"
+    | macro_item
+    | static_assertion
+    | ";"
     ;
 
 typed_qualifiers
     : basic_qualifiers
     | record_qualifiers
     | name_qualifiers
+    | qualifier_list name_qualifiers
     ;
 
 qualifier_list
-    : type_qualifier
-    | qualifier_list type_qualifier
+    : plain_qualifiers
+    | macro_qualifiers
+    ;
+
+plain_qualifiers
+    : plain_qualifier
+    | plain_qualifiers plain_qualifier
+    ;
+
+macro_qualifiers
+    : macro_modifier
+    | plain_qualifiers macro_modifier
+    | macro_qualifiers type_qualifier
     ;
 
 basic_qualifiers
@@ -276,34 +465,22 @@ record_qualifiers
     ;
 
 name_qualifiers
-    : TYPE_NAME
-    | qualifier_list TYPE_NAME
+    : IDENTIFIER
     | name_qualifiers type_qualifier
     ;
 
-struct_declarator_list
-    : struct_declarator
-    | struct_declarator_list "," struct_declarator
+member_declarators
+    : member_declarator
+    | member_declarators "," member_declarator
     ;
 
-struct_declarator
-    : declarator
-    | ":" constant_expression
-    | declarator ":" constant_expression
+member_declarator
+    : declared
+    | ":" conditional_expression
+    | declarator ":" conditional_expression
     ;
 
-plain_struct_declarator_list
-    : plain_struct_declarator
-    | plain_struct_declarator_list "," plain_struct_declarator
-    ;
-
-plain_struct_declarator
-    : plain_declarator
-    | ":" constant_expression
-    | plain_declarator ":" constant_expression
-    ;
-
-// Declarators: plain ones declare no type name, for where that would be read as a type.
+// Declarators
 
 declarator
     : direct_declarator
@@ -311,66 +488,60 @@ declarator
     ;
 
 direct_declarator
-    : IDENTIFIER
-    | TYPE_NAME
+    : name
     | "(" declarator ")"
+    | "(" type_qualifiers declarator ")"
     | direct_declarator suffix
     ;
 
-plain_declarator
-    : plain_direct_declarator
-    | pointer plain_direct_declarator
-    ;
-
-plain_direct_declarator
-    : IDENTIFIER
-    | "(" plain_declarator ")"
-    | plain_direct_declarator suffix
-    ;
-
 suffix
-    : abstract_suffix
-    | "(" identifier_list ")"
-    ;
-
-abstract_suffix
     : "[" "]"
-    | "[" constant_expression "]"
+    | "[" array_qualifiers "]"
+    | "[" assignment_expression "]"
+    | "[" array_qualifiers assignment_expression "]"
+    | "[" "*" "]"
     | "(" ")"
     | "(" parameter_type_list ")"
     ;
 
+array_qualifiers
+    : array_qualifier
+    | array_qualifiers array_qualifier
+    ;
+
+array_qualifier: "static" | "const" | "volatile" | "restrict" ;
+
 pointer
     : "*"
-    | "*" qualifier_list
+    | "*" type_qualifiers
     | "*" pointer
-    | "*" qualifier_list pointer
+    | "*" type_qualifiers pointer
+    | "^"
     ;
 
 parameter_type_list
-    : parameter_list
-    | parameter_list "," "..."
+    : parameters
+    | parameters "," "..."
     ;
 
-parameter_list
-    : parameter_declaration
-    | parameter_list "," parameter_declaration
+parameters
+    : parameter
+    | parameters "," parameter
     ;
 
-parameter_declaration
+parameter
     : specifiers
-    | specifiers plain_declarator
     | specifiers abstract_declarator
+    | parameter_declaration_with_name
+    ;
+
+parameter_declaration_with_name
+    : specifiers declared
     ;
 
 specifiers
     : typed_specifiers
-    | untyped_specifiers
-    ;
-
-identifier_list
-    : IDENTIFIER
-    | identifier_list "," IDENTIFIER
+    | macro_specifiers
     ;
 
 type_name
@@ -380,7 +551,7 @@ type_name
 
 qualifiers
     : typed_qualifiers
-    | qualifier_list
+    | macro_qualifiers
     ;
 
 abstract_declarator
@@ -391,91 +562,142 @@ abstract_declarator
 
 direct_abstract_declarator
     : "(" abstract_declarator ")"
-    | abstract_suffix
-    | direct_abstract_declarator abstract_suffix
+    | "(" type_qualifiers abstract_declarator ")"
+    | suffix
+    | direct_abstract_declarator suffix
     ;
 
 // Statements
 
 statement
-    : labeled_statement
-    | compound_statement
-    | expression_statement
-    | selection_statement
-    | iteration_statement
-    | jump_statement
-    ;
-
-labeled_statement
-    : label ":" statement
-    | "case" constant_expression ":" statement
-    | "default" ":" statement
-    ;
-
-label: IDENTIFIER | TYPE_NAME ;
-
-compound_statement
-    : "{" "}"
-    | "{" statement_list "}"
-    | "{" declaration_list "}"
-    | "{" declaration_list statement_list "}"
-    ;
-
-declaration_list
-    : declaration
-    | declaration_list declaration
-    ;
-
-statement_list
-    : statement
-    | statement_list statement
-    ;
-
-expression_statement
-    : ";"
-    | expression ";"
-    ;
-
-selection_statement
-    : "if" "(" expression ")" statement %prec THEN
-    | "if" "(" expression ")" statement "else" statement
-    | "switch" "(" expression ")" statement
-    ;
-
-iteration_statement
-    : "while" "(" expression ")" statement
-    | "do" statement "while" "(" expression ")" ";"
-    | "for" "(" expression_statement expression_statement ")" statement
-    | "for" "(" expression_statement expression_statement expression ")" statement
-    ;
-
-jump_statement
-    : "goto" label ";"
+    : compound_statement
+    | expression_opt ";"
+    | macro_item
+    | IDENTIFIER "(" arguments ")" compound_statement
+    | "if" "(" expression ")" body
+    | "if" "(" expression ")" body "else" body
+    | "switch" "(" expression ")" body
+    | "while" "(" expression ")" body
+    | "do" body "while" "(" expression ")" ";"
+    | "for" "(" expression_opt ";" expression_opt ";" expression_opt ")" body
+    | "for" "(" declaration expression_opt ";" expression_opt ")" body
+    | "goto" name ";"
+    | "goto" "*" cast_expression ";"
     | "continue" ";"
     | "break" ";"
-    | "return" ";"
-    | "return" expression ";"
+    | "return" expression_opt ";"
+    | "return" braces ";"
+    | assembly ";"
+    | attribute ";"
+    ;
+
+body
+    : statement
+    | label body
+    ;
+
+label
+    : name ":"
+    | name ":" attribute
+    | "case" conditional_expression ":"
+    | "case" conditional_expression "..." conditional_expression ":"
+    | "default" ":"
+    ;
+
+compound_statement
+    : "{" block_items "}"
+    ;
+
+block_items
+    : %empty
+    | block_items block_item
+    ;
+
+block_item
+    : declaration
+    | statement
+    | label
+    ;
+
+assembly
+    : asm "(" assembly_parts ")"
+    | asm asm_qualifiers "(" assembly_parts ")"
+    ;
+
+asm: "asm" | "__asm__" | "__asm" ;
+
+asm_qualifiers
+    : asm_qualifier
+    | asm_qualifiers asm_qualifier
+    ;
+
+asm_qualifier: "volatile" | "goto" | "inline" | MACRO ;
+
+assembly_parts
+    : string
+    | assembly_parts ":"
+    | assembly_parts ":" operands
+    ;
+
+operands
+    : operand
+    | operands "," operand
+    ;
+
+operand
+    : string
+    | string "(" expression ")"
+    | "[" name "]" string "(" expression ")"
+    | name
     ;
 
 // Translation units
 
 translation_unit
-    : external_declaration
-    | translation_unit external_declaration
+    : external_declarations
+    ;
+
+external_declarations
+    : %empty
+    | external_declarations external_declaration
     ;
 
 external_declaration
     : function_definition
     | declaration
+    | untyped_declaration
+    | macro_item
+    | "extern" STRING_LITERAL "{" external_declarations "}"
+    | "extern" STRING_LITERAL declaration
+    | "extern" STRING_LITERAL function_definition
+    | assembly ";"
+    | ";"
+    ;
+
+// A macro in lower case
+untyped_declaration
+    : IDENTIFIER "(" arguments ")" ";"
     ;
 
 function_definition
-    : typed_specifiers declarator function_body
-    | untyped_specifiers plain_declarator function_body
-    | plain_declarator function_body
+    : typed_specifiers declared function_body
+    | modifiers declared function_body
+    | untyped_function function_body
+    ;
+
+untyped_function
+    : name "(" ")"
+    | name "(" parameter_type_list ")"
+    | untyped_function suffix
+    | untyped_function after
     ;
 
 function_body
     : compound_statement
-    | declaration_list compound_statement
+    | declarations compound_statement
+    ;
+
+declarations
+    : declaration
+    | declarations declaration
     ;

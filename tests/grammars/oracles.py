@@ -20,6 +20,8 @@ from typing import Final
 import graphql as graphql_core
 import lupa.lua54
 import sqlglot
+import tree_sitter
+import tree_sitter_c
 from luaparser import ast as luaparser_ast
 from pycparser import c_ast, c_parser
 
@@ -28,11 +30,8 @@ Verdict = bool | None
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # without a level, sqlglot logs every mistake
 
 
-def c(text: str) -> Verdict:
-    text = re.sub(
-        r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*""", _keep_strings, text, flags=re.DOTALL
-    )
-    text = re.sub(r"(?m)^[ \t\v\f]*#(.*\\\n)*.*", "", text)
+def c89(text: str) -> Verdict:
+    text = re.sub(r"(?m)^[ \t\v\f]*#(.*\\\n)*.*", "", _without_comments(text))
     bare = re.sub(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", "0", text)
     names = set(re.findall(r"\b(?:\w+_t|FILE|va_list|jmp_buf)\b", text))
     if re.search(r"\\x(?![0-9a-fA-F])|\\[^'\"?\\abfnrtvx0-7]", text):
@@ -56,6 +55,11 @@ def c(text: str) -> Verdict:
         )
         return None if re.search(meaning, str(error)) else False
     return _c89(tree.ext[len(names) :], names, re.sub(r"\{.*?\}", "{}", bare, flags=re.DOTALL))
+
+
+def _without_comments(text: str) -> str:
+    literal_or_comment = r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"""
+    return re.sub(literal_or_comment, _keep_strings, text, flags=re.DOTALL)
 
 
 def _keep_strings(match: re.Match[str]) -> str:
@@ -103,6 +107,36 @@ def _c89(top: list[c_ast.Node], names: set[str], bare: str) -> Verdict:
         if isinstance(node, _C99):
             return False
     return verdict
+
+
+def _tree_sitter_c(text: str) -> bool:
+    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_c.language()))
+    return not parser.parse(text.encode()).root_node.has_error
+
+
+_LAX_C: Final = re.compile(r"\+[^;]*\w\s*=|\\q")  # assignment to a sum
+# Macros, other names of types, and parameters declared after the parentheses
+_UNREAD_C: Final = re.compile(
+    r"\b(_*[A-Za-z]\w*_[A-Z]+|_*[A-Z][A-Z0-9_]*|__[a-z]\w*|_Generic|_Thread_local)\b|\)\s*int \w+;.*\{"
+)
+
+
+def c(text: str) -> Verdict:
+    """Return the common verdict of tree-sitter, which knows no types, reads some macros, and is lax, and pycparser, for
+    which names that end in _t are types; else None."""
+    accepted = _tree_sitter_c(text)
+    unread = _LAX_C if accepted else _UNREAD_C
+    return accepted if accepted is _pycparser(text) and not unread.search(text) else None
+
+
+def _pycparser(text: str) -> bool:
+    text = re.sub(r"(?m)^[ \t\v\f]*#(.*\\\n)*.*", "", _without_comments(text))
+    prelude = "".join(f"typedef int {name};" for name in sorted(set(re.findall(r"\b\w+_t\b", text))))
+    try:
+        c_parser.CParser().parse(prelude + text)
+    except c_parser.ParseError as error:
+        return "Typedef" in str(error) or "Non-typedef" in str(error)
+    return not re.search(r"\\x(?![0-9a-fA-F])|\\[^'\"?\\abefnrtvxuU0-7\n%]", text)
 
 
 def json_(text: str) -> Verdict:
@@ -296,6 +330,7 @@ def _sqlite(text: str) -> bool:
 ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "arithmetic": arithmetic,
     "c": c,
+    "c89": c89,
     "csv": csv_,
     "graphql": graphql,
     "json": json_,
