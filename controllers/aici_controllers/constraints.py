@@ -96,6 +96,15 @@ def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:
     return Constraint("json_schema", schema_argument(schema, options).decode(), _shown_warnings(report))
 
 
+def json_schema_or(schema: str, text: str, options: SchemaOptions = SPACED) -> Constraint:
+    """Return the constraint that the whole text is JSON under the schema, or is `text`."""
+    if replace(options, lenient=False, strict_schema=False) != SPACED:
+        raise UsageError("objects, property_order and whitespace cannot be set for a schema beside tools")
+    checked = json_schema(schema, options)
+    rules = f"%%\nstart : {_json(text)} | %json {schema} ;\n"
+    return replace(grammar(rules, syntax="y"), warnings=checked.warnings)
+
+
 def _shown_problems(report: SchemaReport) -> str:
     return "\n".join(problem.show() for problem in report.problems)
 

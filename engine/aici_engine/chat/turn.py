@@ -4,6 +4,7 @@ One generation cannot switch between free and constrained text. A turn is theref
 generation continues where the previous generation ended. The mark `<tool_call>`, which most templates teach, switches:
 
     text     free text, until the model writes <tool_call> or ends    (tool_choice auto)
+    document  JSON under a schema, or nothing but <tool_call>         (tool_choice auto, with a `document`)
     call     JSON that the tools' schemas allow                       (required and named begin here)
     more     nothing, or another <tool_call>                          (if several calls are allowed)
 """
@@ -47,7 +48,8 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
 class ChatTurn(Generic[C]):
     """One turn to generate. `prompt`: all tokens before the answer. A turn has a `controller` or tools, not both.
 
-    `calls`: the constraint of `calls_constraint`, if a tool may be called.
+    `calls`: the constraint of `calls_constraint`, if a tool may be called. `document`: with tool_choice auto, the
+    constraint that the answer is a JSON document or the text `MARK`; None if the answer's text is free.
     """
 
     prompt: list[int]
@@ -57,6 +59,7 @@ class ChatTurn(Generic[C]):
     tool_choice: ToolChoice = "none"
     parallel: bool = True
     calls: C | None = None
+    document: C | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ class _Turn(Generic[C]):
         self._said = ""
         self._stop: str | None = None
         self._is_full = False
+        self._wants_call = False
 
     async def run(self) -> AsyncGenerator[Delta, None]:
         sampling = self._request.sampling
@@ -215,10 +219,9 @@ class _Turn(Generic[C]):
         calls = self._request.calls
         assert calls is not None
         if choice == "auto":
-            async for delta in self._generate(replace(sampling, stop=(*sampling.stop, MARK)), None):
+            async for delta in self._document() if self._request.document else self._free_text():
                 yield delta
-            self._text = self._said
-            if self._stop != MARK:
+            if not self._wants_call:
                 yield self._end()
                 return
         self._go_on(self._text + OPEN)
@@ -237,6 +240,24 @@ class _Turn(Generic[C]):
             if not self._request.parallel or isinstance(choice, Named) or not await self._more():
                 break
         yield TurnEnd("tool_calls", self._usage, self._text)
+
+    async def _free_text(self) -> AsyncGenerator[Text | Removed | Scores, None]:
+        sampling = self._request.sampling
+        async for delta in self._generate(replace(sampling, stop=(*sampling.stop, MARK)), None):
+            yield delta
+        self._text = self._said
+        self._wants_call = self._stop == MARK
+
+    async def _document(self) -> AsyncGenerator[Text | Removed | Scores, None]:
+        """Yield a JSON document, or nothing if the model wants a call. The first character tells which it is."""
+        begun = ""
+        async for delta in self._generate(self._request.sampling, self._request.document):
+            if isinstance(delta, Text):
+                begun = begun or delta.text[:1]
+            if begun != MARK[0]:
+                yield delta
+        self._wants_call = self._said == MARK
+        self._text = "" if begun == MARK[0] else self._said
 
     async def _more(self) -> bool:
         """Let the model choose to end or to begin another call; return True for another call."""

@@ -1,8 +1,8 @@
 """The constraint fields that this server adds to the OpenAI, Anthropic and LMTP protocols."""
 
 import json
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
@@ -10,13 +10,13 @@ from aici_base.errors import UsageError
 from aici_controllers.constraints import SPACED
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaOptions
+from aici_engine.chat.tools import MARK
+from aici_engine.chat.turn import ToolChoice
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.schema_fields import SchemaFields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.service import Service
-
-_NAMES = ("guided_regex", "guided_json", "guided_choice", "guided_grammar", "controller")
 
 
 class ConstraintFields(BaseModel):
@@ -41,9 +41,52 @@ class ConstraintFields(BaseModel):
         options = SPACED if self.schema_options is None else self.schema_options.options()
         return replace(options, objects="closed") if strict else options
 
+    def wanted(self) -> list["WantedConstraint"]:
+        """Return the constraints that the request has."""
+        found = [
+            WantedConstraint("guided_regex", "regex", self.guided_regex),
+            WantedConstraint("guided_json", "json_schema", self.guided_json, options=self.options()),
+            WantedConstraint("guided_choice", "choice", self.guided_choice),
+            WantedConstraint("guided_grammar", "grammar", self.guided_grammar, syntax=self.grammar_syntax),
+            WantedConstraint("controller", "controller", self.controller, argument=self.controller_arg),
+        ]
+        return [each for each in found if each.value is not None]
+
     def asked(self) -> list[str]:
         """Return the names of the constraint fields that the request has."""
-        return [name for name in _NAMES if getattr(self, name) is not None]
+        return [each.field for each in self.wanted()]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedConstraint:
+    """A constraint of a request. `field`: its name in the request. `value`: a pattern, a schema (JSON, or its text), a
+    list of texts, a grammar or a controller's name. `options`: of a schema."""
+
+    field: str
+    kind: Literal["regex", "json_schema", "choice", "grammar", "controller"]
+    value: Any
+    options: SchemaOptions = SPACED
+    syntax: GrammarSyntax | None = None
+    argument: Any = None
+
+    @property
+    def schema(self) -> str:
+        """The JSON Schema as JSON text."""
+        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+
+
+def wanted_constraint(fields: ConstraintFields) -> WantedConstraint | None:
+    """Return the constraint of a request; None without a constraint. Raises UsageError for two constraints."""
+    wanted = fields.wanted()
+    if len(wanted) > 1:
+        one, other = wanted[0].field, wanted[1].field
+        raise UsageError(f"{one} and {other} together", hint="a request has one constraint: leave one out", param=other)
+    if fields.controller_arg is not None and fields.controller is None:
+        raise UsageError("controller_arg without a controller", hint="name it in `controller`", param="controller_arg")
+    if fields.grammar_syntax is not None and all(each.kind != "grammar" for each in wanted):
+        hint = "give the grammar in `guided_grammar`"
+        raise UsageError("grammar_syntax without a grammar", hint=hint, param="grammar_syntax")
+    return wanted[0] if wanted else None
 
 
 async def controller_call(service: Service, principal: Principal, fields: ConstraintFields) -> CheckedCall | None:
@@ -51,34 +94,52 @@ async def controller_call(service: Service, principal: Principal, fields: Constr
 
     Raises UsageError for an invalid field, ForbiddenError if the key may not use the controller.
     """
-    asked = fields.asked()
-    if len(asked) > 1:
-        raise UsageError(
-            f"{asked[0]} and {asked[1]} together", hint="a request has one constraint: leave one out", param=asked[1]
-        )
-    if fields.controller_arg is not None and fields.controller is None:
-        raise UsageError("controller_arg without a controller", hint="name it in `controller`", param="controller_arg")
-    if fields.grammar_syntax is not None and fields.guided_grammar is None:
-        hint = "give the grammar in `guided_grammar`"
-        raise UsageError("grammar_syntax without a grammar", hint=hint, param="grammar_syntax")
-    if not asked:
-        return None
-    with about(asked[0]):
-        return await _call(service, principal, fields)
+    wanted = wanted_constraint(fields)
+    return None if wanted is None else await call_of(service, principal, wanted)
 
 
-async def _call(service: Service, principal: Principal, fields: ConstraintFields) -> CheckedCall:
+async def call_of(service: Service, principal: Principal, wanted: WantedConstraint) -> CheckedCall:
+    """Return the controller call of a constraint. Raises as `controller_call`."""
     constraints = service.constraints
-    if fields.guided_regex is not None:
-        return await constraints.regex(fields.guided_regex)
-    if fields.guided_json is not None:
-        schema = fields.guided_json
-        text = schema if isinstance(schema, str) else json.dumps(schema)
-        return await constraints.json_schema(text, fields.options())
-    if fields.guided_choice is not None:
-        return await constraints.choices(fields.guided_choice)
-    if fields.guided_grammar is not None:
-        return await constraints.grammar(fields.guided_grammar, fields.grammar_syntax)
-    assert fields.controller is not None
-    argument = "" if fields.controller_arg is None else fields.controller_arg
-    return await constraints.controller(principal, fields.controller, argument)
+    with about(wanted.field):
+        match wanted.kind:
+            case "regex":
+                return await constraints.regex(wanted.value)
+            case "json_schema":
+                return await constraints.json_schema(wanted.schema, wanted.options)
+            case "choice":
+                return await constraints.choices(wanted.value)
+            case "grammar":
+                return await constraints.grammar(wanted.value, wanted.syntax)
+            case "controller":
+                argument = "" if wanted.argument is None else wanted.argument
+                return await constraints.controller(principal, wanted.value, argument)
+
+
+class AnswerConstraint(NamedTuple):
+    """Two fields of a TurnRequest."""
+
+    controller: CheckedCall | None = None
+    document: CheckedCall | None = None
+
+
+async def answer_constraint(
+    service: Service, principal: Principal, fields: ConstraintFields, choice: ToolChoice
+) -> AnswerConstraint:
+    """Return the constraint of a request as fields of a TurnRequest.
+
+    Where the model may call a tool, only a JSON Schema is possible: the answer is a document, or calls. Where the model
+    must call a tool, there is no text, and the schema is checked only. Raises UsageError for any other constraint.
+    """
+    wanted = wanted_constraint(fields)
+    if wanted is None:
+        return AnswerConstraint()
+    if choice == "none":
+        return AnswerConstraint(controller=await call_of(service, principal, wanted))
+    name = wanted.field
+    if wanted.kind != "json_schema":
+        hint = f"leave out {name} or tools, or set tool_choice to none"
+        raise UsageError(f"{name} and tools together", hint=hint, param=name)
+    with about(name):
+        call = await service.constraints.json_schema_or(wanted.schema, MARK, wanted.options)
+    return AnswerConstraint(document=call if choice == "auto" else None)

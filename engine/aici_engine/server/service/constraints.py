@@ -52,6 +52,11 @@ class Constraints:
         """`schema`: JSON text."""
         return await self._call(("json_schema", schema, options), lambda: constraints.json_schema(schema, options))
 
+    async def json_schema_or(self, schema: str, text: str, options: SchemaOptions = constraints.SPACED) -> CheckedCall:
+        """`schema`: JSON text. The answer is a document, or `text`."""
+        key = ("json_schema_or", schema, text, options)
+        return await self._call(key, lambda: constraints.json_schema_or(schema, text, options))
+
     async def choices(self, texts: list[str]) -> CheckedCall:
         return await self._call(("choices", *texts), lambda: constraints.choices(texts))
 

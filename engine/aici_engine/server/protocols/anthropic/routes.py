@@ -1,16 +1,13 @@
 """The routes of the Anthropic protocol."""
 
 import contextlib
-import json
 from collections.abc import AsyncGenerator
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from aici_base.errors import UsageError
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import from_request
-from aici_engine.server.errors import about
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import ANTHROPIC
@@ -19,10 +16,9 @@ from aici_engine.server.protocols.anthropic.conversation import choice_of, promp
 from aici_engine.server.protocols.anthropic.response import MessageEnding, opening, streamed, whole
 from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
 from aici_engine.server.protocols.chat.turn import Delta, TurnRequest, call_of_tools, run_turn
-from aici_engine.server.protocols.constraint_fields import controller_call
+from aici_engine.server.protocols.constraint_fields import answer_constraint
 from aici_engine.server.protocols.warnings import warning_headers
 from aici_engine.server.service.admission import Principal
-from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.service import Service
 
 
@@ -57,35 +53,17 @@ def router(service: Service) -> APIRouter:
 async def _turn_request(service: Service, principal: Principal, body: MessagesRequest) -> TurnRequest:
     choice, tools = choice_of(body), tools_of(body)
     strict = any(tool.strict for tool in body.tools)
+    constraint = await answer_constraint(service, principal, body, choice)
     return TurnRequest(
         prompt=await prompt_of(service, body),
         sampling=from_request(Api.ANTHROPIC, body),
-        controller=await _controller(service, principal, body, free=choice == "none"),
+        controller=constraint.controller,
+        document=constraint.document,
         tools=tools,
         tool_choice=choice,
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
         calls=await call_of_tools(service, tools, choice, body.options(strict=strict)),
     )
-
-
-async def _controller(
-    service: Service, principal: Principal, body: MessagesRequest, *, free: bool
-) -> CheckedCall | None:
-    """Return the constraint of the text. `free`: no tool may be called, so a constraint is allowed."""
-    asked = body.asked()
-    form = body.output_config and body.output_config.format
-    if form:
-        asked.append("output_config.format")
-    if asked and not free:
-        raise UsageError(
-            f"{asked[0]} and tools together are not supported", hint="leave one of them out", param=asked[0]
-        )
-    if not form:
-        return await controller_call(service, principal, body)
-    if len(asked) > 1:
-        raise UsageError(f"{asked[0]} and {asked[1]} together: a text has one constraint", param=asked[0])
-    with about(asked[0]):
-        return await service.constraints.json_schema(json.dumps(form.schema_), body.options())
 
 
 async def _admitted(service: Service, principal: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from aici_engine.parameter import Api
-from aici_engine.server.protocols.constraint_fields import ConstraintFields
+from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 
 _MAX_MESSAGES = 100_000
@@ -181,3 +181,9 @@ class MessagesRequest(CountRequest, ConstraintFields):
     inference_geo: Absent = None
     if TYPE_CHECKING:
         max_tokens: int
+
+    def wanted(self) -> list[WantedConstraint]:
+        found = super().wanted()
+        if form := self.output_config and self.output_config.format:
+            found.append(WantedConstraint("output_config.format", "json_schema", form.schema_, options=self.options()))
+        return found

@@ -58,11 +58,10 @@ class TurnRequest(ChatTurn[CheckedCall]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the client must know about the constraint or the tools: parts of schemas that are not enforced."""
-        if self.controller is not None:
-            return self.controller.warnings
-        if self.calls is None:
-            return ()
-        return warnings_about_tools(callable_tools(self.tools, self.tool_choice), self.calls.warnings)
+        warnings = () if self.calls is None else self.calls.warnings
+        about_tools = warnings_about_tools(callable_tools(self.tools, self.tool_choice), warnings)
+        text = self.controller or self.document
+        return (*(() if text is None else text.warnings), *about_tools)
 
 
 async def call_of_tools(

@@ -12,7 +12,7 @@ from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
-from aici_engine.server.protocols.constraint_fields import controller_call
+from aici_engine.server.protocols.constraint_fields import WantedConstraint, answer_constraint
 from aici_engine.server.protocols.openai.fields import SamplingFields, Strict
 from aici_engine.server.protocols.openai.messages import (
     ChatMessage,
@@ -26,7 +26,6 @@ from aici_engine.server.protocols.openai.messages import (
 from aici_engine.server.protocols.openai.response import variants
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
-from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.service import Service
 
 
@@ -101,19 +100,15 @@ class ChatRequest(SamplingFields):
         tools = neutral_tools(self.tools)
         choice = neutral_choice(self.tool_choice, tools)
         sampling = self._with_logprobs(self.sampling(service, Api.OPENAI_CHAT))
-        controller = await self._controller(service, principal)
-        if controller is not None and choice != "none":
-            name = (self.asked() or ["response_format"])[0]
-            raise UsageError(
-                f"{name} together with tools", hint=f"leave out {name} or tools, or set tool_choice to none", param=name
-            )
+        constraint = await answer_constraint(service, principal, self, choice)
         with about("messages"):
             messages = neutral_messages(self.messages)
             prompt = await chat_prompt(service, messages, tools if choice != "none" else ())
         turn = TurnRequest(
             prompt=prompt,
             sampling=sampling,
-            controller=controller,
+            controller=constraint.controller,
+            document=constraint.document,
             tools=tools,
             tool_choice=choice,
             parallel=self.parallel_tool_calls,
@@ -127,19 +122,13 @@ class ChatRequest(SamplingFields):
         """All tools are one schema: one strict tool closes the objects of all."""
         return any(tool.function.strict for tool in self.tools)
 
-    async def _controller(self, service: Service, principal: Principal) -> CheckedCall | None:
-        schema = None if self.response_format is None else self.response_format.schema_text()
-        if schema is None:
-            return await controller_call(service, principal, self)
-        if asked := self.asked():
-            raise UsageError(
-                f"{asked[0]} and response_format together",
-                hint="a request has one constraint: leave one out",
-                param=asked[0],
-            )
-        with about("response_format"):
-            form = self.response_format and self.response_format.json_schema
-            return await service.constraints.json_schema(schema, self.options(strict=bool(form and form.strict)))
+    def wanted(self) -> list[WantedConstraint]:
+        found = super().wanted()
+        form = self.response_format
+        if form is not None and (schema := form.schema_text()) is not None:
+            options = self.options(strict=bool(form.json_schema and form.json_schema.strict))
+            found.append(WantedConstraint("response_format", "json_schema", schema, options=options))
+        return found
 
     def _with_logprobs(self, sampling: SamplingParams) -> SamplingParams:
         """Return `sampling` with log-probabilities only if the field `logprobs` asks for them."""

@@ -255,3 +255,34 @@ def test_cached_tokens_are_those_of_the_first_generation() -> None:
     ]
     answer, _ = turn(*parts, tool_choice="auto", parallel=False)
     assert (end(answer).reason, end(answer).usage.cached) == ("tool_calls", 2)
+
+
+DOCUMENT = ('{"a"', ": 1", "}")
+
+
+def test_a_document_or_calls_gives_a_document() -> None:
+    """openai-agents `Agent(tools=, output_type=)`: the answer after the tool's result."""
+    sampling = SamplingParams(stop=("x",), logprobs=1)
+    asked = {"tool_choice": "auto", "document": ControllerCall("doc", ""), "sampling": sampling}
+    answer, engine = turn(says(*DOCUMENT), **asked)
+    assert (answer.text, answer.calls, end(answer).reason) == ('{"a": 1}', [], "end")
+    assert [token.data for token in answer.tokens] == [b'{"a"', b": 1", b"}"]
+    [submit] = engine.submitted
+    assert (submit.controller, submit.sampling) == ("doc", sampling)
+
+
+def test_a_document_or_calls_gives_calls() -> None:
+    scripts = (says("", "<", "tool_", "call>"), says(*CALL), says(""))
+    answer, engine = turn(*scripts, tool_choice="auto", document=ControllerCall("doc", ""))
+    assert (answer.text, made(answer.calls), end(answer).reason) == ("", [MADE], "tool_calls")
+    first = engine.submitted[1]
+    assert asked_after_prompt(first) == "<tool_call>\n"
+    assert first.controller == module_id("json_schema")
+
+
+@pytest.mark.parametrize("texts", [("<tool",), ('{"a"',)])
+def test_a_document_or_a_call_that_was_cut_off(texts: tuple[str, ...]) -> None:
+    script = says(*texts, reason=FinishReason.LENGTH)
+    answer, engine = turn(script, tool_choice="auto", document=ControllerCall("doc", ""))
+    assert (answer.text, answer.calls, end(answer).reason) == ("" if "<" in texts[0] else texts[0], [], "length")
+    assert len(engine.submitted) == 1

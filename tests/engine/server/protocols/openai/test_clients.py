@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import openai
+import pydantic
 import pytest
 
+from aici_controllers.grammar_check import accepts
 from aici_engine.server.link import wire
 from aici_engine.server.service.constraints import module_id
 from tests.support.fake_engine import fails, says
@@ -152,3 +154,60 @@ def test_openai_reads_the_code_of_an_error_as_a_word(body: Json, code: str) -> N
 def test_the_error_of_a_failed_stream_has_a_code() -> None:
     answer = Api(fails(wire.Failure("rate_limit_error", "later"), "a")).post(CHAT, {**HELLO, "stream": True})
     assert json.loads(events(answer.text)[-1])["error"]["code"] == "rate_limit_exceeded"
+
+
+CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER: Json = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+REPORT: Json = {"type": "object", "properties": {"rain": {"type": "boolean"}}, "required": ["rain"]}
+TYPED: Json = {"type": "json_schema", "json_schema": {"name": "n", "schema": REPORT, "strict": True}}
+
+
+@pytest.mark.parametrize("field", ["response_format", "guided_json"])
+def test_an_agent_with_tools_and_a_type_of_its_answer(field: str) -> None:
+    """openai-agents `Agent(tools=, output_type=)`, the AI SDK's `Output.object`, LangChain's ProviderStrategy."""
+    body = {**HELLO, "tools": [WEATHER], field: TYPED if field == "response_format" else REPORT}
+    called = Api(says("<tool_call>"), says('{"name":"weather","arguments":{"city":"Bonn"}}'), says(""))
+    message = called.answer(CHAT, body)["choices"][0]["message"]
+    assert message["content"] is None
+    assert message["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Bonn"}'}
+    submit = called.engine.submitted[0]
+    assert submit.controller == module_id("grammar")
+    assert isinstance(submit.argument, str)
+    for text, allowed in (
+        ('{"rain": true}', True), ("<tool_call>", True), ("", False), ('{"rain": 1}', False), ("Hm", False),
+        ('<tool_call>{"rain": true}', False),
+    ):  # fmt: skip
+        verdict = accepts(submit.argument, text, syntax="y")
+        assert verdict.accepted == allowed, text
+    chunks = called_stream(body)
+    assert [
+        chunk["choices"][0]["delta"].get("content") for chunk in chunks if "content" in chunk["choices"][0]["delta"]
+    ] == [None]
+
+
+def called_stream(body: Json) -> list[Json]:
+    scripts = (says("<tool", "_call>"), says('{"name":"weather","arguments":{"city":"Bonn"}}'), says(""))
+    return Api(*scripts).chunks(CHAT, body)
+
+
+def test_openai_parse_with_tools() -> None:
+    """`chat.completions.parse(response_format=, tools=)`, whose tools are strict."""
+
+    class Report(pydantic.BaseModel):
+        rain: bool
+
+    strict: Any = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    api = Api(says('{"rain"', ": true}"))
+    messages: Any = [USER]
+    answer = api.sdk.chat.completions.parse(model="it", messages=messages, tools=[strict], response_format=Report)
+    assert answer.choices[0].message.parsed == Report(rain=True)
+
+
+def test_a_tool_that_must_be_called_leaves_no_room_for_a_document() -> None:
+    body = {**HELLO, "tools": [WEATHER], "tool_choice": "required", "response_format": TYPED}
+    api = Api(says('{"name":"weather","arguments":{"city":"Bonn"}}'), says(""))
+    assert api.answer(CHAT, body)["choices"][0]["finish_reason"] == "tool_calls"
+    assert api.engine.submitted[0].controller == module_id("json_schema")
+    wrong = {**TYPED["json_schema"], "schema": {"type": "strin"}}
+    status, _, param = Api().refusal(CHAT, {**body, "response_format": {**TYPED, "json_schema": wrong}})
+    assert (status, param) == (400, "response_format")

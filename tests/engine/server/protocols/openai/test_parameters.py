@@ -245,11 +245,9 @@ WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
         "no schema": ({"response_format": {"type": "json_schema"}}, 400, "response_format.json_schema", "missing"),
         "schema of text": ({"response_format": {**SCHEMA, "type": "text"}}, 400, "response_format.json_schema",
                            "belongs to"),
-        "format and regex": ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, 400, "guided_regex",
+        "format and regex": ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, 400, "response_format",
                              "guided_regex and response_format"),
-        "format and tools": ({"response_format": {"type": "json_object"}, "tools": [TOOL]}, 400, "response_format",
-                             "response_format together with tools"),
-        "regex and tools": ({"guided_regex": "a", "tools": [TOOL]}, 400, "guided_regex", "together with tools"),
+        "regex and tools": ({"guided_regex": "a", "tools": [TOOL]}, 400, "guided_regex", "and tools together"),
     },
     TEXT: {
         **WRONG_BOTH,
