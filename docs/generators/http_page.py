@@ -32,6 +32,7 @@ def http_page() -> str:
     intro = (
         "The server describes itself at `/openapi.json`; this page is made from the same document. The pages of the\n"
         "protocols explain: [OpenAI](../../engine/aici_engine/server/protocols/openai/README.md),\n"
+        "[Responses](../../engine/aici_engine/server/protocols/responses/README.md),\n"
         "[Anthropic](../../engine/aici_engine/server/protocols/anthropic/README.md),\n"
         "[AICI REST](../../engine/aici_engine/server/protocols/rest/README.md),\n"
         "[LMTP](../../engine/aici_engine/server/protocols/lmtp/README.md), a WebSocket.\n"

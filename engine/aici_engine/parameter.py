@@ -25,6 +25,7 @@ class Api(StrEnum):
 
     OPENAI_CHAT = "OpenAI chat"
     OPENAI_COMPLETIONS = "OpenAI completions"
+    OPENAI_RESPONSES = "OpenAI responses"
     ANTHROPIC = "Anthropic"
     REST = "AICI REST"
     LMTP = "LMTP"
@@ -106,6 +107,7 @@ class Parameter:
 
     openai_chat: ApiField | None = None
     openai_completions: ApiField | None = None
+    openai_responses: ApiField | None = None
     anthropic: ApiField | None = None
     rest: ApiField | None = None
     lmtp: ApiField | None = None

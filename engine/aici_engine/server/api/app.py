@@ -23,8 +23,10 @@ from aici_engine.server.protocols import check
 from aici_engine.server.protocols.anthropic import routes as anthropic
 from aici_engine.server.protocols.lmtp import routes as lmtp
 from aici_engine.server.protocols.openai import routes as openai
+from aici_engine.server.protocols.responses import routes as responses
 from aici_engine.server.protocols.rest import controllers
 from aici_engine.server.protocols.rest import routes as rest
+from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.service.service import Service
 
 
@@ -32,10 +34,12 @@ def create_app(
     service: Service,
     *,
     keys: Keys | None = None,
+    kept_responses: ResponseStore | None = None,
     cors_origins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
 ) -> FastAPI:
-    """Return the application over `service`. Without `keys`, everybody has all rights.
+    """Return the application over `service`. Without `keys`, everybody has all rights. Without `kept_responses`,
+    responses are kept in memory.
 
     `observers` hear of every finished request, in addition to the access log and the metrics. `app.state.policies`
     holds the policies of the routes. Raises LookupError for a route without a policy.
@@ -63,6 +67,7 @@ def create_app(
         rest.router(service),
         check.router(service),
         openai.router(service),
+        responses.router(service, kept_responses or ResponseStore()),
         lmtp.router(service, origins=cors_origins),
         anthropic.router(service),
     ):

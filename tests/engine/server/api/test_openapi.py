@@ -36,6 +36,7 @@ GOOD: dict[str, dict[str, object]] = {
     "/v1/run": {"controller": "none", "controller_arg": "Once"},
     "/v1/completions": {"model": "it", "prompt": "Once"},
     "/v1/chat/completions": {"model": "it", "messages": [{"role": "user", "content": "Hi"}]},
+    "/v1/responses": {"model": "it", "input": "Hi"},
     "/v1/messages": {"model": "it", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]},
 }
 

@@ -17,12 +17,14 @@ CHAT = {"model": "it", "messages": [{"role": "user", "content": "Hi"}]}
 PATHS = {
     Api.OPENAI_CHAT: "/v1/chat/completions",
     Api.OPENAI_COMPLETIONS: "/v1/completions",
+    Api.OPENAI_RESPONSES: "/v1/responses",
     Api.ANTHROPIC: "/v1/messages",
     Api.REST: "/v1/run",
 }
 BODIES: dict[Api, dict[str, Any]] = {
     Api.OPENAI_CHAT: CHAT,
     Api.OPENAI_COMPLETIONS: {"prompt": "Hi"},
+    Api.OPENAI_RESPONSES: {"input": "Hi"},
     Api.ANTHROPIC: {**CHAT, "max_tokens": 8},
     Api.REST: {"controller": "none", "controller_arg": "Hi", "temperature": 0.5},
     Api.LMTP: {"stream_id": 1, "model": "it", "prompt": [5]},

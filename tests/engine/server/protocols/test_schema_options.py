@@ -17,6 +17,7 @@ PLAIN: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
 UNIQUE: Json = {"type": "object", "properties": {"a": {"pattern": "(a)\\1"}}}
 WARNING = "not enforced: #/properties/a/maxlength: unknown keyword, one letter from maxLength"
 CHAT: Json = {"model": "it", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+RESPONSES = "/v1/responses"
 
 
 def tool(schema: Json, *, strict: bool = False) -> Json:
@@ -48,11 +49,22 @@ def message_tools(schema: Json) -> tuple[str, Json]:
     return "/v1/messages", {**CHAT, "tools": tools, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
 
 
+def response(schema: Json) -> tuple[str, Json]:
+    return RESPONSES, {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}
+
+
+def response_tools(schema: Json) -> tuple[str, Json]:
+    tools = [{"type": "function", "name": "f", "parameters": schema, "strict": False}]
+    return RESPONSES, {"input": "Hi", "tools": tools, "tool_choice": "required"}
+
+
 def check(schema: Json) -> tuple[str, Json]:
     return "/v1/check", {"guided_json": schema}
 
 
-REQUESTS: Mapping[str, Any] = {each.__name__: each for each in (chat, tools, completion, message, message_tools, check)}
+REQUESTS: Mapping[str, Any] = {
+    each.__name__: each for each in (chat, tools, completion, message, message_tools, response, response_tools, check)
+}
 CALL = says('{"name":"f",', '"arguments":{}', "}")
 
 
@@ -82,12 +94,13 @@ def test_what_is_not_enforced_is_in_the_header_and_in_the_body(kind: str) -> Non
 @pytest.mark.parametrize("more", [{}, {"stream_options": {"include_usage": True}}, {"n": 2}])
 def test_a_stream_says_it_in_its_header_and_in_one_event_at_the_end(kind: str, more: Json) -> None:
     path, body = REQUESTS[kind](ODD)
-    if more and path == "/v1/messages":
+    if more and path in ("/v1/messages", RESPONSES):
         return
     answer = Api(*(scripts(kind) * 2)).post(path, {**body, "stream": True, **more})
     assert json.loads(answer.headers["aici-warnings"]) == [about(kind)]
     lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
-    said = [json.loads(line).get("warnings") for line in lines]
+    events = [json.loads(line) for line in lines]
+    said = [event.get("response", event).get("warnings") for event in events]
     assert [each for each in said if each] == [[about(kind)]]
     assert said.index([about(kind)]) >= len(said) - 2  # Anthropic's last event is empty
 

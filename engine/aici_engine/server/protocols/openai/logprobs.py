@@ -8,22 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from aici_engine.server.link.wire import Score, TokenOut
+from aici_engine.server.protocols.chat.logprobs import is_text, token_logprobs, token_text
 from aici_engine.vocabulary import ModelVocabulary
 
 
 def chat_logprobs(vocabulary: ModelVocabulary, tokens: Sequence[TokenOut]) -> dict[str, Any]:
     """Return the `logprobs` object of a chat choice. EOS and other tokens without bytes are left out."""
-
-    def entry(token: int, logprob: float | None) -> dict[str, Any]:
-        data = vocabulary.bytes_of(token)
-        return {"token": _text(data) or vocabulary.name_of(token), "logprob": logprob, "bytes": list(data)}
-
-    content = [
-        {**entry(token.token, token.logprob), "top_logprobs": [entry(*each) for each in token.top]}
-        for token in tokens
-        if token.data
-    ]
-    return {"content": content, "refusal": None}
+    return {"content": token_logprobs(vocabulary, tokens), "refusal": None}
 
 
 class CompletionLogprobs:
@@ -66,24 +57,11 @@ class CompletionLogprobs:
 
     def _name(self, token: int) -> str:
         data = self._vocabulary.bytes_of(token)
-        text = _text(data) or self._vocabulary.name_of(token)
-        return f"bytes:{text}" if data and not _is_text(data) else text
+        text = token_text(data) or self._vocabulary.name_of(token)
+        return f"bytes:{text}" if data and not is_text(data) else text
 
     def _len_of(self, token: int) -> int:
         if data := self._vocabulary.bytes_of(token):
             return len(self._decoder.decode(data))
         name = self._vocabulary.name_of(token)
         return len(name) if name and self._prompt.startswith(name, self._offset) else 0
-
-
-def _text(data: bytes) -> str:
-    """Return the text of a token. Bytes that are not UTF-8 on their own are written like `\\xe2\\x86`."""
-    return data.decode() if _is_text(data) else "".join(f"\\x{byte:02x}" for byte in data)
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

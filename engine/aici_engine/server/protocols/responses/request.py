@@ -1,0 +1,234 @@
+"""The body of `POST /v1/responses`, and the turn that it asks for."""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from aici_base.errors import NotFoundError, UsageError
+from aici_engine.config import MAX_PRIORITY
+from aici_engine.parameter import Api
+from aici_engine.sampling_params import SamplingParams, from_request
+from aici_engine.server.errors import about
+from aici_engine.server.protocols.chat.prompt import chat_prompt
+from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
+from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
+from aici_engine.server.protocols.responses.conversation import messages_of
+from aici_engine.server.protocols.responses.fields import Strict, Unsupported, only
+from aici_engine.server.protocols.responses.items import Input, Item, ItemReference
+from aici_engine.server.protocols.responses.tools import Choice, Tools, check_tools, chosen
+from aici_engine.server.protocols.sampling_fields import with_sampling_fields
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.constraints import CheckedCall
+from aici_engine.server.service.response_store import ResponseStore
+from aici_engine.server.service.service import Service
+
+Includable = Literal[
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+]
+"""What a response can include. All but the last concern items that this server does not generate."""
+
+
+class TextFormat(Strict):
+    """The answer is always valid against `schema`, `strict` or not. With `strict`, objects are closed, whatever
+    `schema_options` says. `name` and `description` have no effect."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    description: str | None = None
+    strict: bool = False
+
+    def schema_text(self) -> str | None:
+        """Return the JSON Schema as JSON text; None for plain text."""
+        if (self.schema_ is not None) != (self.type == "json_schema"):
+            problem = "belongs to the type json_schema" if self.schema_ is not None else "is missing"
+            raise UsageError(f"text.format.schema {problem}", param="text.format.schema")
+        if self.schema_ is not None:
+            return json.dumps(self.schema_)
+        return '{"type":"object"}' if self.type == "json_object" else None
+
+
+def _known_format(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("type") == "grammar":
+        raise ValueError("the type grammar is not supported: use the field guided_grammar or guided_regex")
+    return value
+
+
+class TextConfig(Strict):
+    """`verbosity` has no effect."""
+
+    format: Annotated[TextFormat | None, BeforeValidator(_known_format)] = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class StreamOptions(Strict):
+    include_obfuscation: Literal[False] = False
+
+
+class PromptFields(Strict):
+    """The fields that make the prompt."""
+
+    model: str | None = None
+    input: Input = Field(default_factory=list)
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: Tools = Field(default_factory=list)
+    tool_choice: Choice | None = None
+    parallel_tool_calls: bool = True
+    text: TextConfig | None = None
+    truncation: Literal["auto", "disabled"] = "disabled"
+    reasoning: dict[str, Any] | None = None
+    conversation: Unsupported = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """`earlier`: the items of the previous responses. `own`: the input items of this request."""
+
+    earlier: list[Item]
+    own: list[Item]
+
+
+@with_sampling_fields(Api.OPENAI_RESPONSES)
+class ResponseRequest(PromptFields, ConstraintFields):
+    """The body of `POST /v1/responses`.
+
+    `max_tool_calls`, `reasoning`, `text.verbosity`, `service_tier`, `prompt_cache_key`, `prompt_cache_retention`,
+    `safety_identifier`, `user` and `metadata` have no effect on the answer.
+    """
+
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    store: bool = True
+    background: Annotated[Any, only(False)] = False
+    include: list[Includable] = Field(default_factory=list)
+    metadata: Annotated[dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16)] = Field(
+        default_factory=dict
+    )
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+
+    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, lt=MAX_PRIORITY)] = 0
+
+    prompt: Unsupported = None
+    moderation: Unsupported = None
+    context_management: Annotated[Any, only([])] = None
+    background_options: Unsupported = None
+    prompt_cache_options: Unsupported = None
+    access_programs: Unsupported = None
+    image: Unsupported = None
+    if TYPE_CHECKING:
+        temperature: float
+        top_p: float
+        max_output_tokens: int | None
+        top_logprobs: int | None
+
+    def text_config(self) -> dict[str, Any]:
+        """Return the field `text` of the response."""
+        given = self.text or TextConfig()
+        form: dict[str, Any] = {"type": "text"}
+        if given.format is not None:
+            form = given.format.model_dump(by_alias=True, exclude_none=True)
+            if form["type"] != "json_schema":
+                form = {"type": form["type"]}
+        return {"format": form, "verbosity": given.verbosity or "medium"}
+
+    def choice_field(self) -> str | dict[str, Any]:
+        """Return the field `tool_choice` of the response."""
+        choice = self.tool_choice or "auto"
+        return choice if isinstance(choice, str) else choice.model_dump()
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return bool(self.top_logprobs) or "message.output_text.logprobs" in self.include
+
+    @property
+    def custom_tools(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.tools if tool.type == "custom")
+
+    async def turn(self, service: Service, principal: Principal, conversation: Conversation) -> TurnRequest:
+        """Return the turn. Raises AiciError for an invalid request; only a controller can find further errors."""
+        check_tools(self.tools)
+        choice, callable_tools = chosen(self.tool_choice, self.tools)
+        tools = [tool.neutral() for tool in callable_tools]
+        controller = await self._controller(service, principal)
+        if controller is not None and choice != "none":
+            name = (self.asked() or ["text.format"])[0]
+            raise UsageError(
+                f"{name} together with tools", hint=f"leave out {name} or tools, or set tool_choice to none", param=name
+            )
+        is_strict = any(tool.type == "function" and tool.strict for tool in callable_tools)
+        return TurnRequest(
+            prompt=await prompt_of(service, self, conversation),
+            sampling=self._sampling(),
+            controller=controller,
+            tools=tools,
+            tool_choice=choice,
+            parallel=self.parallel_tool_calls,
+            priority=self.priority,
+            cache_salt=self.cache_salt,
+            calls=await call_of_tools(service, tools, choice, self.options(strict=is_strict)),
+        )
+
+    def _sampling(self) -> SamplingParams:
+        if self.stream_options is not None and not self.stream:
+            raise UsageError("stream_options without stream", hint="set stream to true", param="stream_options")
+        return from_request(
+            Api.OPENAI_RESPONSES, self, logprobs=(self.top_logprobs or 0) if self.wants_logprobs else None
+        )
+
+    async def _controller(self, service: Service, principal: Principal) -> CheckedCall | None:
+        form = self.text.format if self.text else None
+        schema = form.schema_text() if form else None
+        if schema is None:
+            return await controller_call(service, principal, self)
+        if asked := self.asked():
+            raise UsageError(
+                f"{asked[0]} and text.format together",
+                hint="a request has one constraint: leave one out",
+                param=asked[0],
+            )
+        with about("text.format"):
+            return await service.constraints.json_schema(schema, self.options(strict=bool(form and form.strict)))
+
+
+async def conversation_of(store: ResponseStore, principal: Principal, body: PromptFields) -> Conversation:
+    """Return the items before the answer. Raises UsageError for a response or an item that is not kept."""
+    earlier: list[Item] = []
+    if (previous := body.previous_response_id) is not None:
+        try:
+            earlier = await store.conversation(principal.name, previous)
+        except NotFoundError as error:
+            raise UsageError(error.message, hint=error.hint, param="previous_response_id") from error
+    own: list[Item] = []
+    for number, item in enumerate(body.input):
+        if isinstance(item, ItemReference):
+            with about(f"input.{number}.id"):
+                own.append(await store.item(principal.name, item.id))
+        else:
+            own.append(item.kept())
+    if not (earlier or own):
+        raise UsageError("the parameter input is missing", hint="give a text or a list of items", param="input")
+    return Conversation(earlier, own)
+
+
+async def prompt_of(service: Service, body: PromptFields, conversation: Conversation) -> list[int]:
+    """Return the prompt. With `tool_choice` none, the prompt shows no tools."""
+    tools = [] if body.tool_choice == "none" else [tool.neutral() for tool in body.tools]
+    with about("input"):
+        messages = messages_of(body.instructions, [*conversation.earlier, *conversation.own])
+        return await chat_prompt(service, messages, tools)
