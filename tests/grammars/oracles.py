@@ -25,6 +25,8 @@ import tree_sitter_c
 from luaparser import ast as luaparser_ast
 from pycparser import c_ast, c_parser
 
+from tests.grammars import text_oracles
+
 Verdict = bool | None
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # without a level, sqlglot logs every mistake
@@ -335,6 +337,8 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "graphql": graphql,
     "json": json_,
     "lua": lua,
+    "markdown_table": text_oracles.markdown_table,
+    "regex": text_oracles.regex,
     "sql": sql,
     "toml": toml,
 }
