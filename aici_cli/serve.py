@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aici_base.cache_files import default_cache_dir
 from aici_base.errors import AiciError, NotFoundError, UsageError
 from aici_cli.stage_flags import (
     CUTS_HELP,
@@ -67,6 +68,13 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds for running requests to end at shutdown.")
     ] = 30.0,
+    responses_file: Annotated[
+        Path | None,
+        typer.Option(help="A file that keeps responses of /v1/responses (default: responses.db in the cache folder)."),
+    ] = None,
+    responses_days: Annotated[
+        float, typer.Option(min=0.001, help="Days that a response is kept after its last use.")
+    ] = 30.0,
     memory_fraction: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="The cache's largest share of the memory available at the start.")
     ] = 0.4,
@@ -120,7 +128,7 @@ def serve(
     """Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
     from aici_engine.config import EngineConfig
     from aici_engine.server.api.serve import serve as run_server
-    from aici_engine.server.config import RequestLimits, ServerConfig
+    from aici_engine.server.config import KeptResponsesLimits, RequestLimits, ServerConfig
     from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
 
@@ -171,6 +179,8 @@ def serve(
         max_queue=max_queue,
         max_forks=max_forks,
         limits=RequestLimits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
+        responses_file=responses_file or _default_responses_file(),
+        responses_limits=KeptResponsesLimits(ttl_s=responses_days * 86400),
         drain_timeout_s=drain_timeout,
         cors_origins=tuple(cors_origin or ()),
         modules=_modules(controllers),
@@ -180,6 +190,20 @@ def serve(
     _log.info("loading %s", config.name)
     head = _head(join_address, token_file, announce=announce) if join_address is not None else contextlib.nullcontext()
     run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url), beside=head)
+
+
+def _default_responses_file() -> Path | None:
+    """Return `$AICI_RESPONSES_FILE`, else `responses.db` in the cache folder, or None if the folder cannot be
+    written."""
+    if own := os.environ.get("AICI_RESPONSES_FILE"):
+        return Path(own).expanduser().absolute()
+    folder = default_cache_dir()
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if os.access(folder, os.W_OK):
+        return folder / "responses.db"
+    _log.warning("%s cannot be written: responses are kept in memory; --responses-file names a file", folder)
+    return None
 
 
 def _check_needs(needed: str, is_given: bool, flags: "Mapping[str, bool]") -> None:

@@ -63,6 +63,8 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l max-context -d 'Token
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-body-mib -d 'The largest request body in MiB.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l request-timeout -d 'Seconds for a request, waiting included.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l drain-timeout -d 'Seconds for running requests to end at shutdown.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l responses-file -d 'A file that keeps responses of /v1/responses (default: responses.db in the cache folder).'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l responses-days -d 'Days that a response is kept after its last use.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l memory-fraction -d 'The cache’s largest share of the memory available at the start.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l prefix-cache -d 'Share computed beginnings between requests and turns of a chat.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l dtype -d 'Format of the weights: float32, bfloat16, int8, int4, or auto: the smallest without loss.'

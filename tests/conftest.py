@@ -24,10 +24,12 @@ settings.load_profile("aici")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the run a temporary registry, shared by the pytest workers: nothing is left in the user's registry."""
+    """Give the run a temporary registry and a temporary store of responses, shared by the pytest workers: nothing is
+    left in the user's own."""
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="aici-test-store-")
-        os.environ["AICI_STORE_DIR"] = folder.name
+        os.environ["AICI_STORE_DIR"] = f"{folder.name}/modules"
+        os.environ["AICI_RESPONSES_FILE"] = f"{folder.name}/responses.db"
         config.add_cleanup(folder.cleanup)
 
 

@@ -32,9 +32,29 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptResponsesLimits:
+    """The limits of kept responses. `ttl_s`: the time after the last use of a response until it is forgotten.
+
+    Where a bound is reached, the responses that were not used for longest are forgotten: an owner's own responses, or
+    those of the largest owner where `max_bytes` is reached.
+    """
+
+    ttl_s: float = 30 * 86400.0
+    max_bytes: int = 1 << 30
+    max_owner_bytes: int = 128 << 20
+    max_owner_responses: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("ttl_s", "max_bytes", "max_owner_bytes", "max_owner_responses"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """`port` 0 takes a free port. `max_queue`: waiting sequences, in addition to running sequences. `max_forks`: the
-    most forks of a sequence. `modules`: controllers that the server starts with, name → file.
+    most forks of a sequence. `modules`: controllers that the server starts with, name → file. `responses_file`: keeps
+    responses; with None they are kept in memory.
 
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
     other web pages cannot read responses.
@@ -49,6 +69,8 @@ class ServerConfig:
     max_queue: int = 256
     max_forks: int = 16
     limits: RequestLimits = field(default_factory=RequestLimits)
+    responses_file: Path | None = None
+    responses_limits: KeptResponsesLimits = field(default_factory=KeptResponsesLimits)
     drain_timeout_s: float = 30.0
     cors_origins: tuple[str, ...] = ()
     modules: Mapping[str, Path] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from aici_engine.server.gateway.http_server import HttpServer
 from aici_engine.server.link.client import EngineClient
 from aici_engine.server.link.supervisor import Supervisor
 from aici_engine.server.service.admission import Admission
+from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.service.service import Service
 from aici_engine.server.telemetry import tracing
 
@@ -46,14 +47,21 @@ def serve(
     # The command line restores SIGPIPE's default action. In a server, a closed pipe is only a client that has left.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
-    with _listen(config) as listener, beside or contextlib.nullcontext():
+    kept = ResponseStore(config.responses_file, config.responses_limits)
+    with kept, _listen(config) as listener, beside or contextlib.nullcontext():
         address = listener.getsockname()[0]
         if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
             _log.warning("everybody who can reach %s may use this server; --api-key-file requires API keys", address)
-        asyncio.run(_serve(config, keys, listener, started))
+        asyncio.run(_serve(config, keys, kept, listener, started))
 
 
-async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, started: Callable[[str], None]) -> None:
+async def _serve(
+    config: ServerConfig,
+    keys: Keys,
+    kept: ResponseStore,
+    listener: socket.socket,
+    started: Callable[[str], None],
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -78,7 +86,7 @@ async def _serve(config: ServerConfig, keys: Keys, listener: socket.socket, star
         loading.result()
         service = _service(config, supervisor.client)
         spans = stack.enter_context(tracing.from_environment(config.name))
-        app = create_app(service, keys=keys, cors_origins=config.cors_origins, observers=spans)
+        app = create_app(service, keys=keys, kept_responses=kept, cors_origins=config.cors_origins, observers=spans)
         server = HttpServer(http_server.config(app))
         listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from aici_base.errors import NotFoundError, UnavailableError, UsageError
+from aici_engine.server.config import KeptResponsesLimits
 
 _BUSY_S = 10.0
 _VERSION = 1
@@ -49,22 +50,6 @@ _CHAIN = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreLimits:
-    """`ttl_s`: time after the last use of a response until it is forgotten. The other limits are bounds: the responses
-    that were not used for longest are forgotten first, of an owner at its bound, or of the largest owner."""
-
-    ttl_s: float = 30 * 86400.0
-    max_bytes: int = 1 << 30
-    max_owner_bytes: int = 128 << 20
-    max_owner_responses: int = 10_000
-
-    def __post_init__(self) -> None:
-        for name in ("ttl_s", "max_bytes", "max_owner_bytes", "max_owner_responses"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
-
-
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
     """A response that has ended, the input items of its request, and the id of the response before it."""
@@ -84,11 +69,11 @@ class ResponseStore:
     def __init__(
         self,
         path: Path | None = None,
-        limits: StoreLimits | None = None,
+        limits: KeptResponsesLimits | None = None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._limits = limits or StoreLimits()
+        self._limits = limits or KeptResponsesLimits()
         self._clock = clock
         self._lock = threading.Lock()
         self._path = path
