@@ -26,6 +26,7 @@ class Flags:
     grammar_syntax: "GrammarSyntax | None" = None
     json_schema: str | None = None
     schema_options: SchemaKeywords = field(default_factory=SchemaKeywords)
+    structural_tag: str | None = None
     choice: Sequence[str] = ()
     choices: Path | None = None
     substring: Path | None = None
@@ -43,6 +44,7 @@ def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constrain
         "--regex": flags.regex is not None,
         "--grammar": flags.grammar is not None,
         "--json-schema": flags.json_schema is not None,
+        "--structural-tag": flags.structural_tag is not None,
         "--choice": bool(flags.choice) or flags.choices is not None,
         "--substring": flags.substring is not None,
         "--controller": flags.controller is not None,
@@ -54,7 +56,7 @@ def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constrain
         raise UsageError("--controller-arg needs --controller", hint="name FILE.wasm or a shipped controller")
     if flags.grammar_syntax is not None and flags.grammar is None:
         raise UsageError("--grammar-syntax goes with --grammar")
-    if flags.json_schema is None and flags.schema_options:
+    if flags.json_schema is None and flags.structural_tag is None and flags.schema_options:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in flags.schema_options)
         raise UsageError(f"{options} without --json-schema", hint="give a schema, or leave it out")
     if flags.controller is not None:
@@ -87,6 +89,8 @@ def _built_in(flags: Flags) -> "aici.Constraint[Any]":
     if flags.json_schema is not None:
         schema = schema_text(flags.json_schema, "--json-schema")
         return aici.json_schema(schema, **flags.schema_options)
+    if flags.structural_tag is not None:
+        return aici.structural_tag(_tag_text(flags.structural_tag), **flags.schema_options)
     if flags.substring is not None:
         text = read_text(flags.substring, "--substring", MAX_TEXT_BYTES)
         # The end of the last line is no part of the last word.
@@ -105,6 +109,14 @@ def schema_text(given: str, name: str) -> str:
     if given.lstrip()[:1] in ("[", '"') and not os.path.exists(given):
         raise UsageError(f"{name} {given}: a schema is an object, true or false", hint="give one, or a file")
     return read_text(Path(given), name, MAX_TEXT_BYTES)
+
+
+def _tag_text(given: str) -> str:
+    """Return a structural tag's text: an object stands for itself, anything else names a file."""
+    if given.lstrip().startswith("{"):
+        check_utf8(given, "--structural-tag")
+        return given
+    return read_text(Path(given), "--structural-tag", MAX_TEXT_BYTES)
 
 
 def _lines(path: Path | None) -> list[str]:

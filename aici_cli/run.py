@@ -59,6 +59,12 @@ def run(
         str | None, typer.Option(help="The whole output is JSON under this schema: a file, or the schema's text.")
     ] = None,
     schema_options: Any = None,
+    structural_tag: Annotated[
+        str | None,
+        typer.Option(
+            help="The output is free text with constrained tags in it: a structural tag, as a file or as JSON text."
+        ),
+    ] = None,
     choice: Annotated[
         list[str], typer.Option(metavar="<str>", help="The whole output is this text; repeat for more choices.")
     ] = [],  # noqa: B006
@@ -92,6 +98,7 @@ def run(
         grammar_syntax=grammar_syntax,
         json_schema=json_schema,
         schema_options=schema_options,
+        structural_tag=structural_tag,
         choice=tuple(choice),
         choices=choices,
         substring=substring,

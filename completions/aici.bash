@@ -7,7 +7,7 @@ _aici() {
     done
     case "$at" in
         "aici") words="run serve stage lmtp rt doctor models ctrl bench grammar schema cluster node --version --debug --help" ;;
-        "aici run") words="--prompt --regex --grammar --grammar-syntax --json-schema --whitespace --lenient --strict-schema --objects --property-order --choice --choices --substring --controller --controller-arg --max-forks --temperature --top-k --top-p --seed --max-tokens --stop --logprobs --num-samples --model --server --dtype --device --threads --chat --json --log --help" ;;
+        "aici run") words="--prompt --regex --grammar --grammar-syntax --json-schema --whitespace --lenient --strict-schema --objects --property-order --structural-tag --choice --choices --substring --controller --controller-arg --max-forks --temperature --top-k --top-p --seed --max-tokens --stop --logprobs --num-samples --model --server --dtype --device --threads --chat --json --log --help" ;;
         "aici serve") words="--model --host --port --name --alias --api-key-file --controllers --max-queue --max-num-seqs --max-forks --max-batch-tokens --prefill-slowdown --max-context --max-body-mib --request-timeout --drain-timeout --responses-file --responses-days --memory-fraction --prefix-cache --dtype --device --threads --stages --cuts --depth --replay-timeout --token-file --cluster --cluster-address --announce --nodes --memory --min-nodes --replan-after --cors-origin --log-level --log-format --help" ;;
         "aici stage") words="--listen --model --token-file --key-file --memory --threads --device --tp --name --insecure --log-level --help" ;;
         "aici lmtp") words="--model --json --help" ;;

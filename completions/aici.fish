@@ -24,6 +24,7 @@ complete -c aici -n '__fish_seen_subcommand_from run' -l lenient -d 'Drop keywor
 complete -c aici -n '__fish_seen_subcommand_from run' -l strict-schema -d 'Refuse unknown keywords and formats of the schema, which otherwise constrain nothing.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l objects -d 'Objects of a schema with properties. closed (the default): no further keys, unless the schema speaks of them; open: further keys, as the specification has it.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l property-order -d 'Order of the keys. declared (the default): as the schema declares them; any: every order.'
+complete -c aici -n '__fish_seen_subcommand_from run' -l structural-tag -d 'The output is free text with constrained tags in it: a structural tag, as a file or as JSON text.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l choice -d 'The whole output is this text; repeat for more choices.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l choices -d 'The whole output is a line of this file.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l substring -d 'The whole output is a run of words of this file.'

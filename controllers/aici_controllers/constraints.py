@@ -16,6 +16,7 @@ from aici_controllers.notations.lark_imports import Load, no_files
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.regex_check import check_regex
 from aici_controllers.schema_check import SchemaOptions, SchemaReport, check_schema, parse_report, schema_argument
+from aici_controllers.structural_tag_check import check_structural_tag
 from aici_controllers.text_check import check_choices, check_substring
 
 MAX_ARGUMENT_BYTES: Final = 4 << 20
@@ -23,6 +24,10 @@ MAX_ARGUMENT_BYTES: Final = 4 << 20
 
 SPACED: Final = SchemaOptions(whitespace="spaced")
 """Fixed white space is forced together with the surrounding text. This is the white space that models write."""
+
+
+TRANSLATED: Final = {"structural_tag": "grammar"}
+"""Names that stand for a shipped controller, which gets a translation of the argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,20 @@ def _inner_schema(text: str) -> str | None:
     return f"give the inner schema, which is at {where}"
 
 
+def structural_tag(document: str, options: SchemaOptions = SPACED) -> Constraint:
+    """Return the constraint of a structural tag, which is JSON text: free text, and tags with constrained content.
+
+    The document is that of XGrammar, vLLM and SGLang, in both forms: `format`, or `structures` and `triggers`.
+    `options`: how its schemas are read.
+    """
+    _check_size(document)
+    _check_unicode(document, "structural tag")
+    report = check_structural_tag(document, options)
+    if report.problems:
+        raise UsageError("\n".join(problem.show() for problem in report.problems))
+    return Constraint("grammar", report.guest_text, tuple(warning.show_warning() for warning in report.warnings))
+
+
 def choices(texts: Sequence[str]) -> Constraint:
     """Return the constraint that the whole text is an element of `texts`."""
     if why := check_choices(texts):
@@ -150,13 +169,16 @@ def substring(text: str, *, end: str = "") -> Constraint:
 
 
 def named(guest: str, argument: str) -> Constraint:
-    """Return the constraint of a shipped guest by name. `argument` has the guest's own form."""
+    """Return the constraint of a shipped guest by name, or of a name in TRANSLATED. `argument` has the guest's own
+    form."""
     _check_size(argument)
     match guest:
         case "regex":
             return regex(argument)
         case "grammar":
             return grammar(argument)
+        case "structural_tag":
+            return structural_tag(argument)
     if guest in SCRIPT_GUESTS.values():
         return script(guest, argument)
     _check_json(guest, argument)

@@ -86,6 +86,12 @@ def schema_argument(schema: object, options: SchemaOptions = DEFAULTS) -> bytes:
     return f'{json.dumps(asdict(options))[:-1]}, "schema": {text}}}'.encode()
 
 
+def schema_with_options(schema: dict[str, Any] | bool, options: SchemaOptions) -> str:
+    """Return a schema for `%json` of the guest `grammar`, as JSON text: `x-aici-options` says how it is read."""
+    rest = {"not": {}} if schema is False else {} if schema is True else schema
+    return json.dumps({**rest, "x-aici-options": asdict(options)}, ensure_ascii=False)
+
+
 def check_schema(schema: object, texts: Sequence[str] = (), options: SchemaOptions = DEFAULTS) -> SchemaReport:
     """Check a schema. `schema`: as for `schema_argument`. Raise UnavailableError if the guests are not built."""
     try:

@@ -12,7 +12,17 @@ torch before the first `LLM`.
 from aici.async_llm import AsyncLLM
 from aici.async_stream import AsyncStream
 from aici.chat import ChatResult
-from aici.constraints import Constraint, choice, controller, grammar, json_schema, regex, script, substring
+from aici.constraints import (
+    Constraint,
+    choice,
+    controller,
+    grammar,
+    json_schema,
+    regex,
+    script,
+    structural_tag,
+    substring,
+)
 from aici.errors import (
     AiciError,
     ControllerError,
@@ -96,5 +106,6 @@ __all__ = [
     "json_schema",
     "regex",
     "script",
+    "structural_tag",
     "substring",
 ]

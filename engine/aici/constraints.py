@@ -150,6 +150,22 @@ def json_schema(
     return _shipped(shipped, shape.parse, complete="parsed")
 
 
+def structural_tag(document: Mapping[str, Any] | str, **options: Unpack[SchemaKeywords]) -> Constraint[str]:
+    """Return the constraint that the text is free, but for tags in it, whose content is constrained.
+
+    `document` is a structural tag as XGrammar, vLLM and SGLang read it: a dict, or JSON text, with a tree of formats
+    under `format`, or with `structures` and `triggers`. Free text that contains a trigger goes on with a tag that
+    begins with the trigger. The options are those of `json_schema`, for all schemas of the document.
+
+    >>> name = {"type": "tag", "begin": "<b>", "content": {"type": "regex", "pattern": "[A-Z][a-z]+"}, "end": "</b>"}
+    >>> tags = {"type": "triggered_tags", "triggers": ["<b>"], "tags": [name]}
+    >>> llm.generate("Who? ", aici.structural_tag({"format": tags}), max_tokens=4).text != ""
+    True
+    """
+    text = document if isinstance(document, str) else _json(document)
+    return _shipped(constraints.structural_tag(text, replace(constraints.SPACED, **options)), _same)
+
+
 def choice(*texts: str) -> Constraint[str]:
     """Return the constraint that the whole text is one of `texts`.
 
@@ -192,7 +208,7 @@ def controller(module: str | Path | bytes, argument: object = "") -> Constraint[
     if isinstance(module, str) and (module.endswith(".wasm") or "/" in module):
         module = Path(module)
     is_script = isinstance(module, str) and module in catalog.SCRIPT_GUESTS.values()
-    if isinstance(module, str) and module in catalog.guest_names():
+    if isinstance(module, str) and (module in catalog.guest_names() or module in constraints.TRANSLATED):
         return _shipped(constraints.named(module, text), _same, is_script=is_script, complete="always")
     if isinstance(module, Path):
         # The content counts from here on: the file may change, or be a pipe.

@@ -18,7 +18,7 @@ NAMES = {
         "Constraint",
         "SamplingParams",
     ),
-    *("choice", "controller", "grammar", "json_schema", "regex", "script", "substring"),
+    *("choice", "controller", "grammar", "json_schema", "regex", "script", "structural_tag", "substring"),
     *(
         "AcceptedEvent",
         "BacktrackEvent",

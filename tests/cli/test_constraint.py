@@ -22,6 +22,11 @@ def test_files_as_windows_editors_write_them(tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_bytes(b'\xef\xbb\xbf{"type": "integer"}\r\n')
     assert constraint_from(Flags(json_schema=str(schema))) is not None
+    tag = tmp_path / "tag.json"
+    tag.write_bytes(b'\xef\xbb\xbf{"format": {"type": "any_text"}}\r\n')
+    assert constraint_from(Flags(structural_tag=str(tag))) == constraint_from(
+        Flags(structural_tag='{"format": {"type": "any_text"}}')
+    )
     grammar = tmp_path / "yes.y"
     grammar.write_bytes(b'\xef\xbb\xbf%start s\r\n%%\r\ns : "yes" ;\r\n')
     assert constraint_from(Flags(grammar=str(grammar))) is not None
@@ -53,6 +58,7 @@ def test_lenient_is_advised_where_it_helps(schema: str, helps: bool) -> None:
         ("choices", "[]", "at least one choice"),
         ("choices", '["a"], "b": 1', "not JSON: line 1, column 6"),
         ("substring", '{"txt": "a"}', "not known"),
+        ("structural_tag", '{"format": {}}', "#/format: type is missing"),
     ],
 )
 def test_the_argument_of_a_named_controller_is_checked_first(guest: str, argument: str, said: str) -> None:

@@ -17,6 +17,7 @@ from aici_controllers.notations.tree import (
     Look,
     Node,
     Not,
+    Pattern,
     Ref,
     Repeat,
     Seq,
@@ -35,7 +36,7 @@ def is_nullable(node: Node) -> bool:
     match node:
         case ExactText(value):
             return not value
-        case Chars() | Ref() | Json():
+        case Chars() | Ref() | Json() | Pattern():
             return False
         case Look():
             return True

@@ -13,6 +13,7 @@ from aici_controllers.notations.tree import (
     Look,
     Node,
     Not,
+    Pattern,
     Ref,
     Repeat,
     Seq,
@@ -66,7 +67,7 @@ def _source(node: Node) -> tuple[str, int]:
             return f"(?&{source}&(?~{_printed(item, _SEQUENCE)}(?s:.)+))", _ATOM
         case Lexeme(item):
             return _source(item)
-        case Ref() | Look() | Json():
+        case Ref() | Look() | Json() | Pattern():
             raise AssertionError(f"no regex: {node}")
 
 

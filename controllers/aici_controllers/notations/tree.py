@@ -126,9 +126,17 @@ class Json:
     place: Place = field(default=NOWHERE, compare=False)
 
 
-Node: TypeAlias = ExactText | Chars | Ref | Seq | Alt | Repeat | Both | Not | Shortest | Look | Lexeme | Json
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression in the syntax of the guest `regex`."""
 
-_PLACED: Final = (ExactText, Chars, Ref, Lexeme, Json, Look)
+    source: str
+    place: Place = field(default=NOWHERE, compare=False)
+
+
+Node: TypeAlias = ExactText | Chars | Ref | Seq | Alt | Repeat | Both | Not | Shortest | Look | Lexeme | Json | Pattern
+
+_PLACED: Final = (ExactText, Chars, Ref, Lexeme, Json, Pattern, Look)
 EMPTY: Final = Seq()
 ANY_CHAR: Final = Chars("(?s:.)")
 ANY_TEXT: Final = Repeat(ANY_CHAR, 0, None)

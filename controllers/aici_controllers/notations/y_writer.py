@@ -18,6 +18,7 @@ from aici_controllers.notations.tree import (
     Lexeme,
     Node,
     NotationError,
+    Pattern,
     Place,
     Ref,
     Repeat,
@@ -31,6 +32,7 @@ _MAX_WAYS: Final = 16
 """Alternatives that one alternative with options in it may become; beyond that, the options get rules of their own."""
 _MAX_COUNT: Final = 1000
 _RESERVED: Final = ("SKIP", "NEVER")
+_QUOTE_OR_LINE: Final = re.compile(r"""(\\[^"\n\r])|\\?(["\n\r])""")
 _LOOKS_ESCAPED: Final = re.compile(r"\\[nrt\"']")
 
 
@@ -142,11 +144,13 @@ class _Writer:
                 return [(Symbol(_quoted(node), place),)] if value else [()]
             case Json(schema, place):
                 return [(Symbol(f"%json {schema}", place),)]
+            case Pattern(source, place):
+                return [(Symbol(f'"/{_in_quotes(source)}/"', place),)]
         raise NotationError(place_of(node), "this is no part of a rule")
 
     def _is_whole(self, node: Node) -> bool:
-        """In a grammar without lexer, a part without references is one regex."""
-        return self._tree.scannerless and not holds(node, Ref) and not isinstance(node, Alt)
+        """In a grammar without lexer, a regular part is one regex."""
+        return self._tree.scannerless and _is_regular(node) and not isinstance(node, Alt)
 
     def _whole(self, node: Node) -> list[Way]:
         if node in (EMPTY, ExactText("")):
@@ -155,8 +159,8 @@ class _Writer:
 
     def _sequence(self, items: tuple[Node, ...]) -> list[Way]:
         if self._tree.scannerless:
-            grouped = groupby(items, key=lambda item: holds(item, Ref))
-            items = tuple(part for refers, run in grouped for part in (tuple(run) if refers else (_joined(run),)))
+            grouped = groupby(items, key=_is_regular)
+            items = tuple(part for regular, run in grouped for part in ((_joined(run),) if regular else tuple(run)))
         result: list[Way] = [()]
         for item in items:
             ways = self._ways(item)
@@ -234,6 +238,10 @@ class _Writer:
         return [(), (symbol,)] if nullable else [(symbol,)]
 
 
+def _is_regular(node: Node) -> bool:
+    return not any(holds(node, kind) for kind in (Ref, Json, Pattern))
+
+
 def _joined(run: Iterable[Node]) -> Node:
     return sequence(*run)
 
@@ -254,6 +262,11 @@ def _quoted(node: Node) -> str:
         if text.isprintable() and quote not in text and not is_regex and not _LOOKS_ESCAPED.search(text):
             return f"{quote}{text}{quote}"
     return f'"/{regex_source(node)}/"'
+
+
+def _in_quotes(pattern: str) -> str:
+    """Return a pattern for the guest's quotes: without quotes and line ends of its own."""
+    return _QUOTE_OR_LINE.sub(lambda found: f"\\x{ord(found[2]):02x}" if found[2] else found[0], pattern)
 
 
 def _grouped(source: str) -> str:

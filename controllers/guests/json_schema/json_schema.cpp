@@ -2,12 +2,10 @@
 // "objects", "property_order"}.
 #include "aici/json_schema.hpp"
 
-#include <initializer_list>
-#include <utility>
-
 #include "aici/json.hpp"
 #include "aici/json_value.hpp"
 #include "aici/recognizer_controller.hpp"
+#include "aici/schema/options.hpp"
 #include "aici/tool.hpp"
 
 namespace {
@@ -16,53 +14,20 @@ using aici::Text;
 using aici::json::Value;
 using aici::schema::Problem;
 using aici::schema::Report;
-using aici::schema::Space;
 using Constraint = aici::StackRecognizer<aici::RegexRecognizer>;
 
 void add_problem(Report& report, std::string_view pointer, std::string_view message) {
   report.problems.push_back({Text(pointer), Text(), Text(message)});
 }
 
-template <typename T>
-using Words = std::initializer_list<std::pair<std::string_view, T>>;
-
-template <typename T>
-bool read(const Value& value, Words<T> words, T& out) {
-  for (auto [word, meaning] : words)
-    if (value.is(Value::Kind::String) && value.text.view() == word) return out = meaning, true;
-  return false;
-}
-
-bool read(const Value& value, bool& out) {
-  out = value.is(Value::Kind::True);
-  return value.is_boolean();
-}
-
-// Returns false for an unknown key or a wrong value.
-bool read_option(std::string_view key, const Value& value, aici::schema::Options& options) {
-  using aici::schema::Objects, aici::schema::PropertyOrder;
-  if (key == "whitespace")
-    return read(value,
-                {{"compact", Space::Compact}, {"none", Space::None}, {"spaced", Space::Spaced}, {"flexible", Space::Flexible}},
-                options.space);
-  if (key == "lenient") return read(value, options.lenient);
-  if (key == "strict_schema") return read(value, options.strict_schema);
-  if (key == "objects") return read(value, {{"closed", Objects::Closed}, {"open", Objects::Open}}, options.objects);
-  if (key == "property_order")
-    return read(value, {{"declared", PropertyOrder::Declared}, {"any", PropertyOrder::Any}}, options.property_order);
-  return key == "schema" || key == "texts";
-}
-
 std::optional<aici::schema::Options> read_options(const Value& argument, Report& report) {
   aici::schema::Options options;
   for (size_t i = 0; i < argument.keys.size(); i++) {
     std::string_view key = argument.keys[i];
-    if (read_option(key, argument.items[i], options)) continue;
+    if (key == "schema" || key == "texts" || aici::schema::read_option(key, argument.items[i], options)) continue;
     Text why("the argument's ");
     add_problem(report, "", why << aici::json::quoted(key)
-                                << " is wrong: \"whitespace\" is compact, none, spaced or flexible, \"lenient\" and \"strict_schema\" are true "
-                                   "or false, \"objects\" is closed or open, \"property_order\" declared or any, \"schema\" the schema; "
-                                   "nothing else");
+                                << " is wrong: " << aici::schema::OPTIONS_HELP << ", \"schema\" the schema; nothing else");
   }
   if (!argument.is(Value::Kind::Object) || !argument.find("schema")) add_problem(report, "", "the argument is an object with a \"schema\"");
   if (!report.problems.empty()) return std::nullopt;

@@ -2,11 +2,22 @@
 
 #include "aici/json_value.hpp"
 #include "aici/schema/lowering.hpp"
+#include "aici/schema/options.hpp"
 
 namespace aici::grammar {
 namespace {
 
-constexpr size_t MAX_WEIGHT = 30000;  // the lexer needs room for derivatives
+constexpr std::string_view OPTIONS = "x-aici-options";
+
+// {"x-aici-options": {"objects": "open"}} beside the keywords of the schema: as the argument of the controller json_schema.
+bool read_options(const json::Value& root, schema::Options& options, schema::Evaluator& evaluator) {
+  const json::Value* given = root.find(OPTIONS);
+  if (!given) return true;
+  bool good = given->is(json::Value::Kind::Object);
+  for (size_t i = 0; good && i < given->keys.size(); i++) good = schema::read_option(given->keys[i], given->items[i], options);
+  if (!good) evaluator.refuse(root, OPTIONS, schema::OPTIONS_HELP);
+  return good;
+}
 
 }  // namespace
 
@@ -21,7 +32,7 @@ regex::ExprId json_expr(std::string_view schema, regex::Exprs& exprs, schema::Re
   options.space = schema::Space::Spaced;
   schema::StringLanguages strings(exprs);
   schema::Evaluator evaluator(root, exprs, strings, options, report);
-  size_t before = exprs.weight();
+  if (!read_options(root, options, evaluator)) return regex::NOTHING;
   regex::ExprId texts = schema::Lowering(evaluator, exprs, strings, options).texts(evaluator.conj_of(root));
   if (!report.problems.empty()) return regex::NOTHING;
   texts = exprs.settle(texts);
@@ -29,8 +40,6 @@ regex::ExprId json_expr(std::string_view schema, regex::Exprs& exprs, schema::Re
     evaluator.refuse(root, "", exprs.error());
   } else if (texts == regex::NOTHING) {
     evaluator.refuse(root, "", "no value satisfies this schema");
-  } else if (exprs.weight() - before > MAX_WEIGHT) {
-    evaluator.refuse(root, "", "the schema is too large for a terminal");
   }
   return report.problems.empty() ? texts : regex::NOTHING;
 }

@@ -67,10 +67,13 @@ regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs) {
 
 namespace {
 
-void check_schema(const Terminal& terminal, std::vector<Problem>& problems) {
+constexpr size_t MAX_LEXER_WEIGHT = 30000;  // of a schema: the lexer needs room for derivatives
+
+void check_schema(const Terminal& terminal, bool scannerless, std::vector<Problem>& problems) {
   regex::Exprs exprs;
   schema::Report report;
   json_expr(terminal.text, exprs, report);
+  if (!scannerless && exprs.weight() > MAX_LEXER_WEIGHT) add_error(problems, terminal.place, "%json: the schema is too large for a lexeme");
   auto add = [&](const schema::Problem& found, Severity severity) {
     Text message("%json");
     if (!found.pointer.empty()) message << " at #" << found.pointer;
@@ -85,7 +88,7 @@ void check_schema(const Terminal& terminal, std::vector<Problem>& problems) {
 void check_terminals(const Grammar& grammar, std::vector<Problem>& problems) {
   regex::Exprs exprs;
   for (const Terminal& terminal : grammar.terminals) {
-    if (terminal.kind == Terminal::Kind::Json) check_schema(terminal, problems);
+    if (terminal.kind == Terminal::Kind::Json) check_schema(terminal, grammar.scannerless, problems);
     if (terminal.kind != Terminal::Kind::Regex) continue;
     std::optional<regex::Problem> bad;
     regex::ExprId expr = regex::parse(terminal.text, exprs, bad, {.set_operators = true});

@@ -24,6 +24,8 @@ class ConstraintFields(BaseModel):
 
     `guided_grammar`: a grammar's text in Lark, GBNF or yacc's notation; `grammar_syntax` says which, if need be.
 
+    `structural_tag`: free text with constrained tags in it: the document that XGrammar, vLLM and SGLang read.
+
     `schema_options`: how the schemas of the request are read, also those of tools and of the response's format.
     """
 
@@ -32,6 +34,7 @@ class ConstraintFields(BaseModel):
     guided_choice: Annotated[list[str], Field(min_length=1)] | None = None
     guided_grammar: str | None = None
     grammar_syntax: GrammarSyntax | None = None
+    structural_tag: str | dict[str, Any] | None = None
     controller: str | None = None
     controller_arg: Any = None
     schema_options: SchemaFields | None = None
@@ -48,6 +51,7 @@ class ConstraintFields(BaseModel):
             WantedConstraint("guided_json", "json_schema", self.guided_json, options=self.options()),
             WantedConstraint("guided_choice", "choice", self.guided_choice),
             WantedConstraint("guided_grammar", "grammar", self.guided_grammar, syntax=self.grammar_syntax),
+            WantedConstraint("structural_tag", "structural_tag", self.structural_tag, options=self.options()),
             WantedConstraint("controller", "controller", self.controller, argument=self.controller_arg),
         ]
         return [each for each in found if each.value is not None]
@@ -59,19 +63,19 @@ class ConstraintFields(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class WantedConstraint:
-    """A constraint of a request. `field`: its name in the request. `value`: a pattern, a schema (JSON, or its text), a
-    list of texts, a grammar or a controller's name. `options`: of a schema."""
+    """A constraint of a request. `field`: its name in the request. `value`: a pattern, a schema or structural tag (JSON,
+    or its text), a list of texts, a grammar or a controller's name. `options`: of a schema."""
 
     field: str
-    kind: Literal["regex", "json_schema", "choice", "grammar", "controller"]
+    kind: Literal["regex", "json_schema", "choice", "grammar", "structural_tag", "controller"]
     value: Any
     options: SchemaOptions = SPACED
     syntax: GrammarSyntax | None = None
     argument: Any = None
 
     @property
-    def schema(self) -> str:
-        """The JSON Schema as JSON text."""
+    def document(self) -> str:
+        """The JSON Schema or the structural tag as JSON text."""
         return self.value if isinstance(self.value, str) else json.dumps(self.value)
 
 
@@ -106,11 +110,13 @@ async def call_of(service: Service, principal: Principal, wanted: WantedConstrai
             case "regex":
                 return await constraints.regex(wanted.value)
             case "json_schema":
-                return await constraints.json_schema(wanted.schema, wanted.options)
+                return await constraints.json_schema(wanted.document, wanted.options)
             case "choice":
                 return await constraints.choices(wanted.value)
             case "grammar":
                 return await constraints.grammar(wanted.value, wanted.syntax)
+            case "structural_tag":
+                return await constraints.structural_tag(wanted.document, wanted.options)
             case "controller":
                 argument = "" if wanted.argument is None else wanted.argument
                 return await constraints.controller(principal, wanted.value, argument)
@@ -141,5 +147,5 @@ async def answer_constraint(
         hint = f"leave out {name} or tools, or set tool_choice to none"
         raise UsageError(f"{name} and tools together", hint=hint, param=name)
     with about(name):
-        call = await service.constraints.json_schema_or(wanted.schema, MARK, wanted.options)
+        call = await service.constraints.json_schema_or(wanted.document, MARK, wanted.options)
     return AnswerConstraint(document=call if choice == "auto" else None)

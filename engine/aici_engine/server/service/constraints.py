@@ -57,6 +57,11 @@ class Constraints:
         key = ("json_schema_or", schema, text, options)
         return await self._call(key, lambda: constraints.json_schema_or(schema, text, options))
 
+    async def structural_tag(self, document: str, options: SchemaOptions = constraints.SPACED) -> CheckedCall:
+        """`document`: JSON text."""
+        key = ("structural_tag", document, options)
+        return await self._call(key, lambda: constraints.structural_tag(document, options))
+
     async def choices(self, texts: list[str]) -> CheckedCall:
         return await self._call(("choices", *texts), lambda: constraints.choices(texts))
 
@@ -64,7 +69,7 @@ class Constraints:
         return await self._call(("substring", text), lambda: constraints.substring(text))
 
     async def controller(self, principal: Principal, name: str, argument: object) -> CheckedCall:
-        """Return the call of a controller by module id, tag or shipped name.
+        """Return the call of a controller by module id, tag or shipped name; `structural_tag` is a name, too.
 
         The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if
         `principal` may not use the controller.
@@ -72,9 +77,9 @@ class Constraints:
         if not (is_module_id(name) or is_tag(name)):
             shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}..."
             raise UsageError(f"'controller' must be a 64-char hex string or tag name, got {shown}.", param="controller")
-        principal.check_controller(name)
+        principal.check_controller(constraints.TRANSLATED.get(name, name))
         text = argument if isinstance(argument, str) else _json(argument)
-        if name not in guest_names():
+        if name not in guest_names() and name not in constraints.TRANSLATED:
             # A fixed name wins over a tag of the same name.
             return CheckedCall(self._fixed.get(name, name), text)
         return await self._call((name, "argument", text), lambda: constraints.named(name, text))

@@ -57,6 +57,7 @@ class Generate(_Stream, kw_only=True):
     guided_choice: Annotated[list[str], Meta(min_length=1)] | None = None
     guided_grammar: str | None = None
     grammar_syntax: GrammarSyntax | None = None
+    structural_tag: str | dict[str, Any] | None = None
     controller: str | None = None
     controller_arg: Any = None
     schema_options: dict[str, Any] | None = None

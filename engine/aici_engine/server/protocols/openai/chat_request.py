@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -36,6 +36,9 @@ def _replaced(_: Any) -> None:
 _Replaced = Annotated[None, BeforeValidator(_replaced)]
 
 
+_OF_TAGS: Final = ("format", "structures", "triggers")
+
+
 class JsonSchema(Strict):
     """The answer is always valid against `schema`, `strict` or not. With `strict`, objects are closed, whatever
     `schema_options` says. `name` and `description` have no effect."""
@@ -52,11 +55,27 @@ class Prediction(Strict):
 
 
 class ResponseFormat(Strict):
-    """`schema`: the place of the schema in llama.cpp's protocol, beside the type json_object or json_schema."""
+    """`schema`: the place of the schema in llama.cpp's protocol, beside the type json_object or json_schema.
 
-    type: Literal["text", "json_object", "json_schema"]
+    A structural_tag has the members of XGrammar's document: `format`, or `structures` and `triggers`.
+    """
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchema | None = None
     schema_: Annotated[dict[str, Any] | bool | None, Field(alias="schema")] = None
+    format: Any = None
+    structures: Any = None
+    triggers: Any = None
+
+    def structural_tag(self) -> dict[str, Any] | None:
+        """Return the structural tag; None for another type."""
+        tag = {name: value for name in _OF_TAGS if (value := getattr(self, name)) is not None}
+        if self.type == "structural_tag":
+            return {"type": self.type, **tag}
+        if tag:
+            param = f"response_format.{next(iter(tag))}"
+            raise UsageError(f"{param} belongs to the type structural_tag", param=param)
+        return None
 
     def schema_text(self) -> str | None:
         """Return the JSON Schema as JSON text; None for plain text."""
@@ -128,6 +147,8 @@ class ChatRequest(SamplingFields):
         if form is not None and (schema := form.schema_text()) is not None:
             options = self.options(strict=bool(form.json_schema and form.json_schema.strict))
             found.append(WantedConstraint("response_format", "json_schema", schema, options=options))
+        if form is not None and (tag := form.structural_tag()) is not None:
+            found.append(WantedConstraint("response_format", "structural_tag", tag, options=self.options()))
         return found
 
     def _with_logprobs(self, sampling: SamplingParams) -> SamplingParams:
