@@ -80,8 +80,9 @@ class ResponseFormat(Strict):
     def schema_text(self) -> str | None:
         """Return the JSON Schema as JSON text; None for plain text."""
         if self.schema_ is not None:
-            if self.type == "text" or self.json_schema is not None:
-                problem = "belongs to the type json_object" if self.type == "text" else "and json_schema together"
+            of_no_schema = self.type in ("text", "structural_tag")
+            if of_no_schema or self.json_schema is not None:
+                problem = "belongs to the type json_object" if of_no_schema else "and json_schema together"
                 raise UsageError(f"response_format.schema {problem}", param="response_format.schema")
             return json.dumps(self.schema_)
         if (self.json_schema is not None) != (self.type == "json_schema"):
