@@ -63,8 +63,8 @@ class ConstraintFields(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class WantedConstraint:
-    """A constraint of a request. `field`: its name in the request. `value`: a pattern, a schema or structural tag (JSON,
-    or its text), a list of texts, a grammar or a controller's name. `options`: of a schema."""
+    """A constraint of a request. `field`: its name in the request. `value`: a pattern, a schema or a structural tag
+    (JSON, or its text), a list of texts, a grammar or a controller's name. `options`: of a schema."""
 
     field: str
     kind: Literal["regex", "json_schema", "choice", "grammar", "structural_tag", "controller"]
