@@ -13,14 +13,13 @@ from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
-from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
+from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint, answer_constraint
 from aici_engine.server.protocols.responses.conversation import messages_of
 from aici_engine.server.protocols.responses.fields import Strict, Unsupported, only
 from aici_engine.server.protocols.responses.items import Input, Item, ItemReference
 from aici_engine.server.protocols.responses.tools import Choice, Tools, check_tools, chosen
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
-from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.service.service import Service
 
@@ -165,17 +164,13 @@ class ResponseRequest(PromptFields, ConstraintFields):
         check_tools(self.tools)
         choice, callable_tools = chosen(self.tool_choice, self.tools)
         tools = [tool.neutral() for tool in callable_tools]
-        controller = await self._controller(service, principal)
-        if controller is not None and choice != "none":
-            name = (self.asked() or ["text.format"])[0]
-            raise UsageError(
-                f"{name} together with tools", hint=f"leave out {name} or tools, or set tool_choice to none", param=name
-            )
+        constraint = await answer_constraint(service, principal, self, choice)
         is_strict = any(tool.type == "function" and tool.strict for tool in callable_tools)
         return TurnRequest(
             prompt=await prompt_of(service, self, conversation),
             sampling=self._sampling(),
-            controller=controller,
+            controller=constraint.controller,
+            document=constraint.document,
             tools=tools,
             tool_choice=choice,
             parallel=self.parallel_tool_calls,
@@ -191,19 +186,13 @@ class ResponseRequest(PromptFields, ConstraintFields):
             Api.OPENAI_RESPONSES, self, logprobs=(self.top_logprobs or 0) if self.wants_logprobs else None
         )
 
-    async def _controller(self, service: Service, principal: Principal) -> CheckedCall | None:
+    def wanted(self) -> list[WantedConstraint]:
+        found = super().wanted()
         form = self.text.format if self.text else None
-        schema = form.schema_text() if form else None
-        if schema is None:
-            return await controller_call(service, principal, self)
-        if asked := self.asked():
-            raise UsageError(
-                f"{asked[0]} and text.format together",
-                hint="a request has one constraint: leave one out",
-                param=asked[0],
-            )
-        with about("text.format"):
-            return await service.constraints.json_schema(schema, self.options(strict=bool(form and form.strict)))
+        if form is not None and (schema := form.schema_text()) is not None:
+            options = self.options(strict=form.strict)
+            found.append(WantedConstraint("text.format", "json_schema", schema, options=options))
+        return found
 
 
 async def conversation_of(store: ResponseStore, principal: Principal, body: PromptFields) -> Conversation:

@@ -184,6 +184,17 @@ def test_a_format() -> None:
     assert "a+" in str(api.engine.submitted[-1].argument)
 
 
+def test_a_format_beside_tools() -> None:
+    text = {"format": {"type": "json_schema", "name": "it", "schema": SCHEMA}}
+    document = created(Api(says('{"a": 1}')), text=text, tools=[FUNCTION])
+    assert document["output"][0]["content"][0]["text"] == '{"a": 1}'
+    [call] = created(Api(says("<tool_call>"), CALL, NO_MORE), text=text, tools=[FUNCTION])["output"]
+    assert call["type"] == "function_call"
+    chosen = {"type": "function", "name": "weather"}
+    [call] = created(Api(CALL), text=text, tools=[FUNCTION], tool_choice=chosen)["output"]
+    assert call["type"] == "function_call"
+
+
 def refused(status: int, param: str, **fields: Any) -> Any:
     return pytest.param(fields, status, param, id="-".join(fields))
 
@@ -207,7 +218,8 @@ def refused(status: int, param: str, **fields: Any) -> Any:
         refused(400, "tool_choice", tool_choice={"type": "mcp", "server_label": "s"}),
         refused(400, "text.format", text={"format": {"type": "grammar"}}),
         refused(400, "text.format.schema", text={"format": {"type": "json_schema", "name": "it"}}),
-        refused(400, "guided_regex", guided_regex="a", text={"format": {"type": "json_object"}}),
+        refused(400, "text.format", guided_regex="a", text={"format": {"type": "json_object"}}),
+        refused(400, "guided_regex", guided_regex="a", tools=[FUNCTION]),
     ],
 )
 def test_refused_by_name(fields: Json, status: int, param: str) -> None:
