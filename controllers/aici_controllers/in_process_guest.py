@@ -4,6 +4,7 @@ wrapper.
 For measurements. Modules are compiled beforehand, as in the runtime's cache; the time of a guest is not limited.
 """
 
+import contextlib
 import tempfile
 import time
 from pathlib import Path
@@ -13,8 +14,9 @@ import wasmtime
 
 from aici_controllers.catalog import guest_path
 from aici_runtime.abi import Blob
-from aici_runtime.guests import wasmtime_engine
+from aici_runtime.guests import movable, snapshot, wasmtime_engine
 from aici_runtime.guests.guest import Guest, GuestError, load_module
+from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker
 from aici_runtime.memory.mask_region import mask_bytes
@@ -31,12 +33,16 @@ class GuestFailedError(Exception):
 
 
 class InProcessRuntime:
+    """Owns a folder with compiled modules and snapshots. Any number of guests may live at a time, in one thread."""
+
     def __init__(self, vocabulary: LoadedVocabulary) -> None:
         self._vocabulary = vocabulary
         self._engine = wasmtime_engine.new_engine()
         self._folder = tempfile.TemporaryDirectory(prefix="aici-bench-")
-        self._compiled: dict[str, Path] = {}
-        self._tokenize = host_tokenizer.load(vocabulary.tokenizer_json, vocabulary.tries["v2"])
+        self._modules: dict[str, wasmtime.Module] = {}
+        self._host = HostFunctions(vocabulary, host_tokenizer.load(vocabulary.tokenizer_json, vocabulary.tries["v2"]))
+        self._linker = Linker(self._engine, self._host.on_failure)
+        self._host.define(self._linker)
 
     def close(self) -> None:
         self._folder.cleanup()
@@ -44,50 +50,74 @@ class InProcessRuntime:
     def compile(self, guest: str) -> float:
         """Compile a guest ahead, so that the time of `start` does not include compilation. Return the seconds taken."""
         started = time.perf_counter()
-        if guest not in self._compiled:
-            out = Path(self._folder.name) / f"{guest}.cwasm"
-            out.write_bytes(bytes(wasmtime.Module(self._engine, guest_path(guest).read_bytes()).serialize()))
-            self._compiled[guest] = out
+        if guest not in self._modules:
+            wasm = movable.prepare(guest_path(guest).read_bytes())
+            self._code(guest).write_bytes(bytes(wasmtime.Module(self._engine, wasm).serialize()))
+            self._modules[guest] = load_module(self._engine, self._code(guest))
         return time.perf_counter() - started
 
-    def start(self, guest: str, argument: str) -> "InProcessGuest":
-        """Start a guest, up to the point before the first mask. Raise GuestFailedError."""
-        host = HostFunctions(self._vocabulary, self._tokenize)
-        state = host.guest
+    def keep_snapshot(self, guest: str) -> float:
+        """Keep a snapshot of a compiled guest, as the runtime does at the first request. Return the seconds taken."""
+        started = time.perf_counter()
+        if not self._snapshot(guest).is_file():
+            with self._snapshot(guest).open("xb") as file, contextlib.suppress(snapshot.NoSnapshotError):
+                snapshot.make(
+                    self._engine,
+                    self._modules[guest],
+                    self._vocabulary,
+                    file.fileno(),
+                    memory_max_bytes=MEMORY_MAX_BYTES,
+                )
+        return time.perf_counter() - started
+
+    def start(self, guest: str, argument: str, *, is_first: bool = False) -> "InProcessGuest":
+        """Start a guest, up to the point before the first mask. Raise GuestFailedError.
+
+        `is_first`: as the first request ever, which loads the module and reads the vocabulary.
+        """
+        module = load_module(self._engine, self._code(guest)) if is_first else self._modules[guest]
+        state = self._host.guest = GuestState()
         state.blobs[Blob.MODULE_ARG] = argument.encode()
-        linker = Linker(self._engine, host.on_failure)
-        host.define(linker)
         try:
-            instance = Guest(
-                engine=self._engine,
-                linker=linker.wasmtime,
-                module=load_module(self._engine, self._compiled[guest]),
-                memory_max_bytes=MEMORY_MAX_BYTES,
-            )
-            state.memory = instance.memory
-            state.trie = self._vocabulary.tries[instance.abi]
-            return InProcessGuest(instance, host, linker, mask_bytes(self._vocabulary.vocab_size))
+            instance = self._instance(module)
+            if not is_first and self._snapshot(guest).is_file():
+                try:
+                    snapshot.start_from(instance, self._snapshot(guest))
+                except snapshot.NoSnapshotError:
+                    instance = self._instance(module)
+            state.memory, state.trie = instance.memory, self._vocabulary.tries[instance.abi]
+            return InProcessGuest(instance, self._host, state, mask_bytes(self._vocabulary.vocab_size))
         except GuestError as error:
             raise GuestFailedError(state.take_log().strip() or state.stop_message or str(error)) from error
+
+    def _instance(self, module: wasmtime.Module) -> Guest:
+        return Guest(
+            engine=self._engine, linker=self._linker.wasmtime, module=module, memory_max_bytes=MEMORY_MAX_BYTES
+        )
+
+    def _code(self, guest: str) -> Path:
+        return Path(self._folder.name) / f"{guest}.cwasm"
+
+    def _snapshot(self, guest: str) -> Path:
+        return Path(self._folder.name) / f"{guest}.memory"
 
 
 class InProcessGuest:
     """A mask costs one whole `aici_mid_process`: the guest reads its argument, then returns the result and the mask."""
 
-    def __init__(self, guest: Guest, host: HostFunctions, linker: Linker, size_bytes: int) -> None:
+    def __init__(self, guest: Guest, host: HostFunctions, state: GuestState, size_bytes: int) -> None:
         self._guest = guest
         self._host = host
+        self._state = state
         self._mask_bytes = size_bytes
-        self._linker = linker  # keeps the callbacks alive
-        if guest.exports("_initialize"):
-            guest.call("_initialize")
-        guest.call("aici_init")
+        guest.initialize()
         self._handle = guest.call("aici_create")
         self._run("aici_init_prompt", b'{"prompt":[1]}')
         self._run("aici_pre_process", b"{}")
 
     def mask(self) -> None:
-        self._host.guest.begin_call(_MID, takes_mask=True)
+        self._host.guest = self._state
+        self._state.begin_call(_MID, takes_mask=True)
         self._guest.call("aici_mid_process", self._handle)
 
     def consume(self, token: int, *more: int) -> None:
@@ -96,11 +126,11 @@ class InProcessGuest:
 
     def forced(self) -> list[int]:
         """Return the tokens to consume without asking, right after the start or the last `consume`."""
-        return list(orjson.loads(self._host.guest.result or b"{}").get("ff_tokens", []))
+        return list(orjson.loads(self._state.result or b"{}").get("ff_tokens", []))
 
     def bits(self) -> bytes:
-        if self._host.guest.masks:
-            return bytes(self._host.guest.masks[0])
+        if self._state.masks:
+            return bytes(self._state.masks[0])
         eos = self._host.eos_token()  # the guest stopped: the runtime would answer with this mask
         return (1 << eos).to_bytes(self._mask_bytes, "little")
 
@@ -108,5 +138,6 @@ class InProcessGuest:
         return self._guest.memory.size_bytes()
 
     def _run(self, name: str, argument: bytes) -> None:
-        self._host.guest.begin_call(argument)
+        self._host.guest = self._state
+        self._state.begin_call(argument)
         self._guest.call(name, self._handle)

@@ -83,7 +83,15 @@ EXPORTS_V1: dict[str, tuple[str, str]] = {
 EXPORTS_V2 = {name: kind for name, kind in EXPORTS_V1.items() if name not in ("aici_pre_process", "aici_post_process")}
 """Functions that a guest of ABI v2 must export."""
 
-OPTIONAL_EXPORTS: dict[str, tuple[str, str]] = {"_initialize": ("", ""), "aici_panic": ("", "")}
+READ_VOCABULARY = "aici_read_vocabulary"
+"""Called once between `aici_init` and `aici_create`, or not at all. A guest with this export may read the trie and the
+EOS token here, and nothing else: the runtime keeps the memory and starts later guests from the copy (`snapshot.py`)."""
+
+OPTIONAL_EXPORTS: dict[str, tuple[str, str]] = {
+    "_initialize": ("", ""),
+    READ_VOCABULARY: ("", ""),
+    "aici_panic": ("", ""),
+}
 """`_initialize` (WASI reactors) is called once before `aici_init`; `aici_panic` after a fatal error of the runtime."""
 
 NO_TEMPLATE_EXPORT = "aici_no_template"

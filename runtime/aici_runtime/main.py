@@ -31,6 +31,7 @@ from aici_runtime.recordings.trace import MaskReader, NoTrace, Recorder, Trace
 from aici_runtime.supervision import side_process, spawner
 from aici_runtime.supervision.service_processes import ServiceProcesses
 from aici_runtime.supervision.side_process import SideConfig
+from aici_runtime.supervision.snapshots import Snapshots
 from aici_runtime.supervision.spawner import SpawnerConfig, SpawnerSockets
 from aici_runtime.supervision.templates import Templates
 from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
@@ -160,6 +161,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             vocab_size=loaded.vocab_size,
             max_init_s=settings.limits.init_s,
             templates=Templates(limit=settings.templates, memory_max_bytes=settings.template_memory_bytes),
+            snapshots=Snapshots(registry, loaded),
             stepper_pidfd=own_pidfd,
             stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
             trace=trace,

@@ -5,7 +5,7 @@ INSTALL, the command that installs the engine; and Engine, a class: Engine(vocab
 the peers of a checkout.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from aici_controllers.mask_bench.cases import MaskCase
 
@@ -35,6 +35,14 @@ class MaskEngine(Protocol):
 
     def start(self, case: MaskCase) -> MaskSession:
         """Parse, compile and instantiate: all work before the first mask. Timed. Raises CannotError."""
+
+
+@runtime_checkable
+class KeepsBetweenRequests(Protocol):
+    """An engine whose first request for a kind of constraint leaves something behind for later requests."""
+
+    def start_first(self, case: MaskCase) -> MaskSession:
+        """Start as the first request, without anything left behind. Timed."""
 
 
 def allows(session: MaskSession, token: int) -> bool:

@@ -8,7 +8,8 @@ from aici_controllers.mask_bench.cases import MaskCase
 from aici_controllers.mask_bench.engine import CannotError
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 
-_SCHEMA = '{"schema":%s,"whitespace":"flexible"}'
+_SCHEMA = '{"schema":%s,"whitespace":"flexible","objects":"open"}'
+"""Peers leave objects open, as the specification does."""
 
 
 class Ours:
@@ -26,10 +27,18 @@ class Ours:
         if guest not in guest_names():
             raise CannotError(f"the guest {guest} is not built")
         self._guests.compile(guest)
+        self._guests.keep_snapshot(guest)
 
     def start(self, case: MaskCase) -> InProcessGuest:
+        return self._start(case)
+
+    def start_first(self, case: MaskCase) -> InProcessGuest:
+        """Start as the first request for the guest, without the snapshot that this request leaves behind."""
+        return self._start(case, is_first=True)
+
+    def _start(self, case: MaskCase, *, is_first: bool = False) -> InProcessGuest:
         try:
-            return self._guests.start(*guest_of(case))
+            return self._guests.start(*guest_of(case), is_first=is_first)
         except GuestFailedError as error:
             raise CannotError(str(error)) from error
 

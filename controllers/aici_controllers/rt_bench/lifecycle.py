@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aici_controllers.mask_bench.measure import percentile
@@ -63,6 +63,10 @@ def measure_life(
                 took = _instantiate(runtime, program)
                 if number >= 2:  # the second request makes the template
                     add("instantiate, from a template", took)
+            for number in range(2 + _PER_ROUND):
+                took = _instantiate(runtime, replace(program, arg=f"{program.arg}|{number}"))
+                if number >= 2:  # the second request makes the template of the module
+                    add("instantiate, new argument", took)
     for what, values in seconds.items():
         yield LifeRow(what=what, values=[1e6 * value for value in values])
     for variant in (APART[0], POOLED[0]):

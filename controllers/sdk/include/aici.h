@@ -15,6 +15,9 @@
                                              {"Splice":{"backtrack":0,"ff_tokens":[u32]}}
      void     aici_post_process(self)      argument {"tokens":[u32],"backtrack":0} result {"stop":false}
    Optional: void aici_panic(void), called after a fatal error of the runtime, so that the guest traps with a stack.
+   Optional: void aici_read_vocabulary(void), called between aici_init and aici_create, or not at all. The guest may read
+   the token trie and the EOS token, and keep what it makes of them. The runtime stores the memory of the guest after the
+   call and starts later guests from the copy; a guest that reads anything else here starts as usual. The C++ SDK has it.
 
    Each callback reads its argument from the blob named by aici_host_process_arg() and must call
    aici_host_return_process_result before returning. Time limits with aici run and aici serve: 5 s for init, create and

@@ -48,6 +48,7 @@ AICI_EXPORT(aici_mid_process) void aici_mid_process(uint32_t);
 AICI_EXPORT(aici_post_process) void aici_post_process(uint32_t);
 
 /* Exports that a guest may define. _initialize comes from the C library. */
+AICI_EXPORT(aici_read_vocabulary) void aici_read_vocabulary(void);
 AICI_EXPORT(aici_panic) void aici_panic(void);
 
 #ifdef __cplusplus

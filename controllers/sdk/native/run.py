@@ -22,7 +22,7 @@ from aici_base.errors import AiciError, NotFoundError, UnavailableError
 NATIVE = Path(__file__).resolve().parent
 SDK = NATIVE.parent
 BUILD = NATIVE / ".build"
-GUEST_ONLY = {"host.cpp", "runtime.cpp", "variables.cpp"}
+GUEST_ONLY = {"host.cpp", "runtime.cpp", "variables.cpp", "vocabulary.cpp"}
 """Sources that pass addresses to a 32-bit runtime, or that replace the allocation of the C library."""
 UNUSED = {
     **dict.fromkeys(("choices", "exprs", "regex", "substring"), ("grammar", "schema", "script")),

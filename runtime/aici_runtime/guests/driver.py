@@ -87,12 +87,10 @@ class GuestDriver(ABC):
     def has_failed(self) -> bool:
         return self._failed
 
-    def create(self) -> None:
-        """Run the whole set-up before the prompt. Raise SetupError on any failure."""
+    def create(self, *, read_vocabulary: bool = False) -> None:
+        """Run the whole set-up before the prompt; see `Guest.initialize`. Raise SetupError on any failure."""
         with self._setting_up():
-            if self._guest.exports("_initialize"):
-                self._guest.call("_initialize")
-            self._guest.call("aici_init")
+            self._guest.initialize(read_vocabulary=read_vocabulary)
             self.handle = self._guest.call("aici_create")
 
     def init_prompt(self, prompt: Callable[[], Sequence[int]]) -> list[TokenId]:

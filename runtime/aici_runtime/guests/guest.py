@@ -5,6 +5,7 @@ instantiation. Misbehaviour of the guest raises GuestError. This file knows wasm
 """
 
 import ctypes
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,14 @@ import wasmtime
 from wasmtime import _bindings as c
 from wasmtime import _ffi as ffi
 
-from aici_runtime.abi import EXPORTS_V1, EXPORTS_V2, OPTIONAL_EXPORTS, Abi
+from aici_runtime.abi import EXPORTS_V1, EXPORTS_V2, OPTIONAL_EXPORTS, READ_VOCABULARY, Abi
 from aici_runtime.guests.movable import MOVABLE, global_name
 
+MAX_TABLE_ELEMENTS = 100_000
+"""Without a flag."""
+
 _MAX_TABLES = 2
-_VALUE_TYPES = {"i": "i32", "I": "i64"}
+_LETTERS = {int(ffi.WASM_I32.value): "i", int(ffi.WASM_I64.value): "I"}
 
 # Our own prototypes: plain addresses cost half as much as the typed pointers of the wheel. `_func_call`, used by every
 # callback, declares no argument types: its arguments are converted beforehand.
@@ -31,6 +35,12 @@ _memory_data = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_
 _memory_data_size = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
     ("wasmtime_memory_data_size", ffi.dll)
 )
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+    use_errno=True,
+)(("mmap", _libc))  # fmt: skip
+_PRIVATE_FIXED = mmap.MAP_PRIVATE | 0x10
 _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _memory_view.restype = ctypes.py_object
@@ -103,6 +113,18 @@ class Memory:
             if error:
                 raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
 
+    def map_file(self, descriptor: int, offset: int) -> None:
+        """Let the whole memory be a private copy of a file from `offset` on: pages are read from the file until the
+        guest writes. The file must not shrink as long as the guest lives.
+
+        Raise OSError, with the memory as it was, if the kernel refuses.
+        """
+        size = self.size_bytes()
+        address = _memory_data(self._context, self._memory)
+        found = _mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE_FIXED, descriptor, offset)
+        if found != address:
+            raise OSError(ctypes.get_errno(), "the memory of a guest cannot be mapped")
+
     def _reach(self, end: int, pointer: int) -> None:
         size = self.size_bytes()
         if end > size:
@@ -127,7 +149,7 @@ class Guest:
         linker: wasmtime.Linker,
         module: wasmtime.Module,
         memory_max_bytes: int,
-        max_table_elements: int = 100_000,
+        max_table_elements: int = MAX_TABLE_ELEMENTS,
     ) -> None:
         self._engine = engine
         self.module = module
@@ -156,6 +178,8 @@ class Guest:
         self._trap_address = ctypes.c_void_p(ctypes.addressof(self._trap))
         self._entries = {name: self._entry(function) for name, function in self._functions.items()}
         self._interrupted = False
+        self.is_initialized = False
+        """Whether `aici_init` has returned, here or in the guest of a snapshot."""
 
     def _entry(self, function: c.wasmtime_func_t) -> Callable[[], int | None]:
         """Return a function that calls the export and returns the address of an error, or None."""
@@ -193,10 +217,11 @@ class Guest:
         return functions
 
     def _has_type(self, item: c.wasmtime_extern_t, params: str, results: str) -> bool:
-        ty = wasmtime.Func._from_raw(item.of.func).type(self._store)
-        return [str(t) for t in ty.params] == [_VALUE_TYPES[p] for p in params] and (
-            [str(t) for t in ty.results] == [_VALUE_TYPES[r] for r in results]
-        )
+        ty = c.wasmtime_func_type(self._context, ctypes.byref(item.of.func))
+        try:
+            return _kinds(c.wasm_functype_params(ty)) == params and _kinds(c.wasm_functype_results(ty)) == results
+        finally:
+            c.wasm_functype_delete(ty)
 
     def has_export(self, name: str) -> bool:
         """Whether the module exports `name`, as a function or anything else."""
@@ -237,6 +262,20 @@ class Guest:
             raise GuestError(raised.message)
         return self._result[0]
 
+    def initialize(self, *, read_vocabulary: bool = False) -> None:
+        """Run the callbacks before `aici_create`, unless the guest has come from a snapshot.
+
+        `read_vocabulary`: let a guest that can do so read the vocabulary now.
+        """
+        if self.is_initialized:
+            return
+        if self.exports("_initialize"):
+            self.call("_initialize")
+        self.call("aici_init")
+        if read_vocabulary and self.exports(READ_VOCABULARY):
+            self.call(READ_VOCABULARY)
+        self.is_initialized = True
+
     def interrupt(self) -> None:
         """Make the running call trap. Safe from any thread; no effect on later calls."""
         self._interrupted = True
@@ -267,6 +306,10 @@ class Guest:
                 self.memory.page(number)[:] = bytes(PAGE_BYTES)
         for number, page in pages.items():
             self.memory.page(number)[:] = page
+        self.set_globals(values)
+
+    def set_globals(self, values: Sequence[bytes]) -> None:
+        """Set the mutable globals, as `globals` returns them. Raise GuestError if the module has fewer."""
         for number, raw in enumerate(values):
             item = self._export(global_name(number))
             if item is None:
@@ -285,6 +328,12 @@ class Guest:
     def close(self) -> None:
         """Free the memory of the instance."""
         self._store.close()
+
+
+def _kinds(values: Any) -> str:
+    """Return the value types of a `wasm_valtype_vec_t`, a letter each as in `abi.IMPORTS_V1`."""
+    types = values.contents
+    return "".join(_LETTERS.get(int(c.wasm_valtype_kind(types.data[k])), "?") for k in range(types.size))
 
 
 def _kind(item: c.wasmtime_extern_t | c.wasmtime_val_t) -> int:

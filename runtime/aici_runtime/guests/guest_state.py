@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aici_runtime.abi import LOG_DROP_BYTES, LOG_MAX_BYTES, NUM_BLOBS, UNBOUND_SEQ_ID, Blob
@@ -27,8 +27,8 @@ class GuestState:
 
     def __init__(self, *, log_max_bytes: int = LOG_MAX_BYTES) -> None:
         self.blobs: list[bytes | None] = [b""] * NUM_BLOBS
-        """A blob of None is computed on first use: see `argument`."""
-        self._find_argument: Callable[[], bytes] = bytes
+        """A blob of None is computed on first use, by the function in `late`."""
+        self.late: Mapping[int, Callable[[], bytes]] = {}
         self.trie = b""
         self.memory: Memory | None = None
         self.storage: VariableStore | None = None
@@ -57,11 +57,18 @@ class GuestState:
     def begin_late_call(self, find_argument: Callable[[], bytes]) -> None:
         """Begin a callback whose argument is computed when the guest reads it."""
         self.begin_call(b"")
-        self.blobs[_PROCESS_ARG] = None
-        self._find_argument = find_argument
+        self.find_late(_PROCESS_ARG, find_argument)
 
-    def argument(self) -> bytes:
-        found = self.blobs[_PROCESS_ARG] = self._find_argument()
+    def find_late(self, blob_id: int, find: Callable[[], bytes]) -> None:
+        """Compute a blob when the guest reads it."""
+        self.blobs[blob_id] = None
+        self.late = {**self.late, blob_id: find}
+
+    def late_blob(self, blob_id: int) -> bytes:
+        """Return a blob, computed now if necessary. Raise KeyError if there is none."""
+        found = self.blobs[blob_id]
+        if found is None:
+            found = self.blobs[blob_id] = self.late[blob_id]()
         return found
 
     def random(self, length: int) -> bytes:
@@ -88,7 +95,7 @@ class GuestState:
     def document(self) -> dict[str, Any]:
         """Return, as JSON values, the state for another process to continue this guest. Valid before the guest is
         bound; memory and variables are not included."""
-        argument = self.blobs[Blob.MODULE_ARG] or b""
+        argument = self.late_blob(Blob.MODULE_ARG)
         return {
             "module_arg": argument.hex(),
             "log": self._log.hex(),

@@ -26,6 +26,9 @@ class StopError(Exception):
 
 
 class HostFunctions:
+    allowed: Collection[str] = frozenset(IMPORTS_V1 | IMPORTS_V2)
+    """The imports of module `env` that a guest may call; any other import fails when called."""
+
     def __init__(
         self,
         vocabulary: LoadedVocabulary,
@@ -87,6 +90,8 @@ class HostFunctions:
             function: HostFunction = getattr(self, name.removeprefix("aici_host_"))
             if signature == IMPORTS_V2.get(name) and name == "aici_host_return_logit_bias":
                 function = self.allocate_logit_bias
+            if name not in self.allowed:
+                function = _not_allowed
             linker.define("env", name, signature, function)
         wasi.define(linker, self)
 
@@ -94,9 +99,9 @@ class HostFunctions:
         guest = self.guest
         blob = guest.blobs[blob_id] if blob_id < NUM_BLOBS else guest.trie if blob_id == Blob.TRIE else None
         if blob is None:
-            if blob_id != _PROCESS_ARG:
+            if blob_id not in guest.late:
                 raise GuestError("invalid blob_id")
-            blob = guest.argument()
+            blob = guest.late_blob(blob_id)
         if size:
             part = blob if size >= len(blob) else blob[:size]
             self._view(pointer, len(part))[:] = part
@@ -169,3 +174,7 @@ class HostFunctions:
 
     def stop(self) -> None:
         raise StopError("*** aici_host_stop()")
+
+
+def _not_allowed(*_: int) -> int:
+    raise GuestError("the host function is not allowed here")

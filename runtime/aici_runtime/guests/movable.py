@@ -5,6 +5,8 @@ under reserved names if nothing else can change: no instruction that writes a ta
 start function to run again. `prepare` returns any other module unchanged, and guests of such a module do not move.
 """
 
+import re
+
 import wasmtime
 from wasmtime import _bindings
 
@@ -16,7 +18,9 @@ MOVABLE = f"{PREFIX}movable"
 
 _NUMBERS = (0x7F, 0x7E, 0x7D, 0x7C)
 _IMPORT, _GLOBAL, _EXPORT, _START, _ELEMENT, _CODE, _DATA = 2, 6, 7, 8, 9, 10, 11
-_TABLE_COPY = b"\xfc\x0e"
+_TABLE_COPY = re.compile(rb"\xfc(?:\x0e|\x8e\x80{0,3}\x00)(?:\x80{0,4}\x00){2}")
+"""table.copy, or by chance other code: after 0xfc the number 14, then twice table 0; LEB128 of any length."""
+
 _NEED_REFERENCE_TYPES = (
     "component_model_async_stackful", "component_model_more_async_builtins", "component_model_async",
     "component_model", "gc", "function_references", "exceptions", "stack_switching",
@@ -53,7 +57,7 @@ def _check(wasm: bytes, sections: list[tuple[int, bytes]]) -> list[int]:
         raise _FixedError
     mutable: list[int] = []
     for kind, body in sections:
-        if kind == _START or (kind == _CODE and _TABLE_COPY in body):
+        if kind == _START or (kind == _CODE and _TABLE_COPY.search(body)):
             raise _FixedError
         if kind == _IMPORT:
             _check_imports(_Reader(body))

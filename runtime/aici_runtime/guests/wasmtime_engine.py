@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import wasmtime
 
-_CONFIG_VERSION = "3"
+_CONFIG_VERSION = "4"
 """Raise this number whenever `new_engine` or `movable.prepare` changes the compiled code."""
 
 MAX_STACK_BYTES = 2 << 20

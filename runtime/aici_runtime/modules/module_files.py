@@ -3,6 +3,7 @@
 {sha256}.wasm              the uploaded module; a module exists while this file exists
 {sha256}-sys.json          time and user of the upload
 {sha256}-{key}.cwasm       compiled for one wasmtime, one configuration and one kind of processor
+{sha256}-{key}-{vocabulary}.memory   a guest of the module that has read a vocabulary (`guests/snapshot.py`)
 tags.json                  tag → TagInfo
 .lock                      locked during any change
 .new-*/                    a module being added; locked by the process that adds the module
@@ -13,13 +14,16 @@ last. The next `sweep` removes the leftovers.
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 from aici_base.errors import UnavailableError
 from aici_runtime.modules.tags import is_module_id
+
+_CHUNK_BYTES = 65536
 
 
 class ModuleFiles:
@@ -37,6 +41,17 @@ class ModuleFiles:
 
     def compiled(self, module_id: str, cache_key: str) -> Path:
         return self.folder / f"{module_id}-{cache_key}.cwasm"
+
+    def snapshot(self, module_id: str, cache_key: str, vocabulary_id: str) -> Path:
+        return self.folder / f"{module_id}-{cache_key}-{vocabulary_id}.memory"
+
+    def snapshot_sizes(self) -> Mapping[str, int]:
+        """Return the bytes on disk of all snapshots, by module id."""
+        sizes: Counter[str] = Counter()
+        for path in self.folder.glob("*.memory"):
+            with _readable(path):
+                sizes[path.name.partition("-")[0]] += path.stat().st_blocks * 512
+        return sizes
 
     def module_ids(self) -> list[str]:
         return [path.stem for path in self.folder.glob("*.wasm") if is_module_id(path.stem)]
@@ -138,3 +153,16 @@ def _lock(folder: Path) -> int | None:
 def _unwritable(path: Path, error: OSError) -> UnavailableError:
     hint = "AICI_STORE_DIR names another folder"
     return UnavailableError(f"cannot write {path}: {error.strerror or error}", hint=hint)
+
+
+def copy_sparse(source: int, target: Path, size_bytes: int) -> None:
+    """Copy a file without the parts that are zero. Raise OSError if the source is shorter than `size_bytes`."""
+    with target.open("xb") as file:
+        for at in range(0, size_bytes, _CHUNK_BYTES):
+            chunk = os.pread(source, min(_CHUNK_BYTES, size_bytes - at), at)
+            if len(chunk) != min(_CHUNK_BYTES, size_bytes - at):
+                raise OSError("the source is too short")
+            if chunk.strip(b"\0"):
+                file.seek(at)
+                file.write(chunk)
+        file.truncate(size_bytes)

@@ -1,6 +1,7 @@
 """Modules by the sha256 of their bytes, tags that name modules, and compiled code beside them."""
 
 import hashlib
+import os
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from aici_base.errors import ForbiddenError, InUseError, NotFoundError, Unavaila
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.channels.mailbox import MIB
 from aici_runtime.modules.compiler import compile_module
-from aici_runtime.modules.module_files import ModuleFiles, content_of, size_of
+from aici_runtime.modules.module_files import ModuleFiles, content_of, copy_sparse, size_of
 from aici_runtime.modules.tags import check_tag, is_module_id, is_tag, owns
 from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo
@@ -106,7 +107,14 @@ class Registry:
         modules = self.modules()
         own = [module for module in modules if module.created_by == auth.user]
         self._module_quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
-        total, of_user = (size_bytes + sum(m.wasm_size + (m.compiled_size or 0) for m in ms) for ms in (modules, own))
+        self._check_stored(size_bytes, modules, own)
+
+    def _check_stored(self, size_bytes: int, modules: Sequence[Module], own: Sequence[Module]) -> None:
+        snapshots = self._files.snapshot_sizes()
+        total, of_user = (
+            size_bytes + sum(m.wasm_size + (m.compiled_size or 0) + snapshots.get(m.module_id, 0) for m in ms)
+            for ms in (modules, own)
+        )
         self._stored_quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
 
     def compiled(self, module_id: str) -> Path:
@@ -125,6 +133,29 @@ class Registry:
                             raise _no_module(module_id)
                         (new / "code").rename(code)
         return code
+
+    def snapshot(self, module_id: str, vocabulary_id: str) -> Path:
+        """Return the file of a guest that has read the vocabulary. The file may be missing."""
+        return self._files.snapshot(module_id, self._cache_key, vocabulary_id)
+
+    def keep_snapshot(self, module_id: str, vocabulary_id: str, content: int) -> Path:
+        """Store the content of a file descriptor as snapshot.
+
+        Raise QuotaError if a quota is exceeded, NotFoundError if the module was removed.
+        """
+        path = self.snapshot(module_id, vocabulary_id)
+        with self._files.arriving() as new:
+            copy_sparse(content, new / "memory", os.fstat(content).st_size)
+            sync(new / "memory")
+            with self._files.changing():
+                modules = self.modules()
+                owner = next((m.created_by for m in modules if m.module_id == module_id), None)
+                size = (new / "memory").stat().st_blocks * 512
+                self._check_stored(size, modules, [m for m in modules if m.created_by == owner])
+                if self._sizes(module_id) is None:
+                    raise _no_module(module_id)
+                (new / "memory").rename(path)
+        return path
 
     def has(self, module_id: str) -> bool:
         return self._sizes(module_id) is not None

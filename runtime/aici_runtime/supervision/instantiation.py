@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
@@ -13,6 +14,7 @@ from aici_runtime.channels import socket_frames
 from aici_runtime.channels.envelope import ChannelRequest, RequestError, field, uints
 from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.modules.registry import Registry
+from aici_runtime.supervision.snapshots import Snapshots
 from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Template, TemplateKey, Templates
 from aici_runtime.workers.startup import NO_SLOT
@@ -36,6 +38,7 @@ class Instantiator:
         vocab_size: int,
         max_init_s: float,
         templates: Templates,
+        snapshots: Snapshots,
     ) -> None:
         self._table = table
         self._registry = registry
@@ -47,6 +50,7 @@ class Instantiator:
         limit = f"{max_init_s * 1000:.0f} ms (--wasm-max-init-time)"
         self._timeout_text = f"instantiate: timeout; the controller took more than {limit} to start"
         self._templates = templates
+        self._snapshots = snapshots
         self._slot_lock = threading.Lock()
 
     def instantiate(self, req_id: str, request: ChannelRequest) -> bytes:
@@ -75,23 +79,26 @@ class Instantiator:
         module_id = self._registry.resolve(field(request.body, "module_id", str))
         self._templates.drop_modules(lambda module_id: not self._registry.has(module_id))
         compiled = self._registry.compiled(module_id)
+        snapshot = self._snapshots.find(module_id, lambda: self._make_snapshot(compiled))
         module_arg = _module_arg(request.body.get("module_arg"))
         return _StartOrder(
             TemplateKey.of(module_id, module_arg),
-            {"compiled": str(compiled), "module_arg": module_arg},
+            {"compiled": str(compiled), "snapshot": snapshot and str(snapshot)},
+            {"module_arg": module_arg},
             {"prompt": prompt, "protocol": self._table.protocol, "seed": _seed(request.body)},
         )
 
     def _bring_up(self, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any]:
-        template = self._templates.find(order.key, lambda: self._make_template(order))
-        if template is not None:
-            sock = self._fork_template(template, slot, orjson.dumps(order.request))
-            if sock is not None:
-                return self._wait_up(sock)
-            self._templates.drop(order.key, template)
-        sock = self._spawn_worker(slot)
+        sock = self._fork(slot, order.key, order.guest, order.request)
+        if sock is not None:
+            return self._wait_up(sock)
+        message = b""
+        if self._snapshots.reads_ahead(order.key.module_id):
+            sock = self._fork(slot, order.key.of_module(), order.module, order.argument | order.request)
+        if sock is None:
+            sock, message = self._spawn_worker(slot), orjson.dumps(order.guest | order.request)
         try:
-            answer = self._wait_up(sock, orjson.dumps(order.guest | order.request))
+            answer = self._wait_up(sock, message)
         except ControllerError:
             self._templates.forget(order.key)
             raise
@@ -99,7 +106,27 @@ class Instantiator:
             self._templates.forget(order.key)
         elif not answer["may_be_template"]:
             self._templates.refuse(order.key)
+            self._templates.refuse(order.key.of_module())
         return answer
+
+    def _fork(
+        self, slot: WorkerSlot, key: TemplateKey, guest: dict[str, object], request: dict[str, object]
+    ) -> socket.socket | None:
+        """Return a socket to a live fork of the template of `key`, with its request. None without a template."""
+
+        def make() -> Template | None:
+            template = self._make_template(guest)
+            if template is None and key.is_module:
+                self._templates.refuse(key)
+            return template
+
+        template = self._templates.find(key, make)
+        if template is None:
+            return None
+        sock = self._fork_template(template, slot, orjson.dumps(request))
+        if sock is None:
+            self._templates.drop(key, template)
+        return sock
 
     def _spawn_worker(self, slot: WorkerSlot) -> socket.socket:
         """Return a socket to a live worker, fresh from the spawner."""
@@ -137,15 +164,39 @@ class Instantiator:
             return None
         return ours
 
-    def _make_template(self, order: "_StartOrder") -> Template | None:
+    def _spawn_template(self) -> tuple[socket.socket, Template] | None:
+        """Return a live process without a slot, and the socket to it. None: the guest started instead will report the
+        reason."""
         sock = _spawn(self._spawner, NO_SLOT, self._generation)
         _, fds, _, _ = socket.recv_fds(sock, len(socket_frames.EMPTY), 1)
-        if not fds:  # the guest started in place of the template will report the reason
+        if not fds:
             sock.close()
             return None
-        template = Template(sock, fds[0])
+        return sock, Template(sock, fds[0])
+
+    def _make_snapshot(self, compiled: Path) -> int | None:
+        """Return a descriptor of a snapshot, made by a process that ends afterwards; None if there can be none."""
+        spawned = self._spawn_template()
+        if spawned is None:
+            return None
+        sock, worker = spawned
         try:
-            template.memory_bytes = self._wait_up(sock, orjson.dumps(order.guest), closing=False)["memory_bytes"]
+            sock.settimeout(self._max_init_s)
+            socket_frames.send(sock, orjson.dumps({"snapshot_of": str(compiled)}))
+            fds = socket.recv_fds(sock, len(socket_frames.EMPTY), 1)[1]
+        except OSError:  # a timeout too
+            return None
+        finally:
+            worker.end()
+        return fds[0] if fds else None
+
+    def _make_template(self, guest: dict[str, object]) -> Template | None:
+        spawned = self._spawn_template()
+        if spawned is None:
+            return None
+        sock, template = spawned
+        try:
+            template.memory_bytes = self._wait_up(sock, orjson.dumps(guest), closing=False)["memory_bytes"]
         except (ControllerError, KeyError):
             template.end()
             return None
@@ -174,11 +225,17 @@ class Instantiator:
 
 @dataclass(frozen=True, slots=True)
 class _StartOrder:
-    """`guest`: the fields shared by all guests of the key. `request`: the fields of a single guest."""
+    """The fields shared by all guests of the module, the argument, and the fields of a single guest."""
 
     key: TemplateKey
-    guest: dict[str, object]
+    module: dict[str, object]
+    argument: dict[str, object]
     request: dict[str, object]
+
+    @property
+    def guest(self) -> dict[str, object]:
+        """The fields shared by all guests of the key."""
+        return self.module | self.argument
 
 
 class _Spawns(Protocol):

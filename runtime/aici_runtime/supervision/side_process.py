@@ -22,6 +22,7 @@ from aici_runtime.modules.registry import Registry
 from aici_runtime.modules.upload import read_upload
 from aici_runtime.recordings.trace import Recorder
 from aici_runtime.supervision.instantiation import Instantiator
+from aici_runtime.supervision.snapshots import Snapshots
 from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Templates
 from aici_runtime.workers.worker_reports import WorkerReports
@@ -49,6 +50,7 @@ class SideConfig:
     vocab_size: int
     max_init_s: float
     templates: Templates
+    snapshots: Snapshots
     stepper_pidfd: int
     stop: Callable[[], None]
     trace: Recorder
@@ -96,6 +98,7 @@ class _Side:
             vocab_size=config.vocab_size,
             max_init_s=config.max_init_s,
             templates=config.templates,
+            snapshots=config.snapshots,
         )
         self._numbers = itertools.count()
         self._in_flight_lock = threading.Lock()

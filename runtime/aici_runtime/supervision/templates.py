@@ -1,4 +1,5 @@
-"""Templates: guests kept ready to be forked, for a module and argument requested more than once.
+"""Templates: guests kept ready to be forked: for a module and argument requested more than once, and for all arguments
+of a module that has a snapshot.
 
 A template stops at the first host call that depends on the request, and is forked there (`workers/startup.py`). A
 template has no slot, no user and no sequence. The side process starts a template at the second request for a key. The
@@ -25,7 +26,7 @@ _MAX_KEYS = 1000
 
 
 class TemplateKey(NamedTuple):
-    """A module, and a hash of its argument."""
+    """A module, and a hash of its argument; an empty hash for all arguments."""
 
     module_id: str
     arg_hash: bytes
@@ -34,6 +35,14 @@ class TemplateKey(NamedTuple):
     def of(cls, module_id: str, module_arg: str) -> "TemplateKey":
         """Return the key of a module and an argument."""
         return cls(module_id, sha256(module_arg.encode("utf-8", "surrogatepass")).digest())
+
+    def of_module(self) -> "TemplateKey":
+        """Return the key for all arguments of the module."""
+        return TemplateKey(self.module_id, b"")
+
+    @property
+    def is_module(self) -> bool:
+        return not self.arg_hash
 
 
 class Template:

@@ -30,6 +30,13 @@ class LoadedVocabulary:
     eos_token: TokenId
     tokenizer_json: Path
 
+    def digest(self) -> str:
+        """Return a short hash of everything that a guest can read: 32 hex digits. Takes milliseconds."""
+        digest = hashlib.sha256()
+        for abi in sorted(self.tries):
+            digest.update(self.tries[abi])
+        return digest.hexdigest()[:32]
+
 
 def load(name: str, cache_dir: Path, *, logits_size: int | None = None) -> LoadedVocabulary:
     """Load a tokenizer by name. Raise NotFoundError if there is none, UsageError if the file is not a tokenizer."""

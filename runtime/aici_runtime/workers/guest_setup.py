@@ -1,5 +1,6 @@
 """The work before the first step: load the module, create the guest, pass the prompt."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import wasmtime
 from aici_runtime.abi import NO_TEMPLATE_EXPORT, Blob
 from aici_runtime.channels.mailbox import MIB
 from aici_runtime.flags import Limits
+from aici_runtime.guests import snapshot
 from aici_runtime.guests.driver import DriverContext, GuestDriver, SetupError, encode_result
 from aici_runtime.guests.driver_v1 import DriverV1
 from aici_runtime.guests.driver_v2 import DriverV2
@@ -49,17 +51,49 @@ class WorkerContext:
 def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:
     """Load the module and its driver. Raises SetupError for a module that cannot be instantiated."""
     state = context.host_functions.guest
-    state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
     compiled = Path(order["compiled"])
     try:
-        guest = make_guest(context, load_module(context.engine, compiled))
+        guest = _start(context, load_module(context.engine, compiled), order.get("snapshot"))
     except (GuestError, wasmtime.WasmtimeError) as error:
         reason = error if compiled.is_file() else "the controller was removed while it was started"
         raise SetupError(f"Error (setup): {reason}{_flag_of(str(reason), context.limits)}") from error
     state.memory = guest.memory
+    if "module_arg" in order:
+        state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
+    else:  # a template for all arguments: the guest is forked when it reads the argument
+        state.find_late(Blob.MODULE_ARG, lambda: startup.request(guest.memory)["module_arg"].encode())
     state.identify = lambda: (startup.request(guest.memory)["seed"], startup.asked_ns)
     state.trie = context.vocabulary.tries[guest.abi]
     return guest, make_driver(context, guest, state)
+
+
+def _start(context: WorkerContext, module: wasmtime.Module, snapshot_path: str | None) -> Guest:
+    """Instantiate the module, from a snapshot if there is one that can be used. Raises GuestError."""
+    guest = make_guest(context, module)
+    if snapshot_path is not None:
+        try:
+            snapshot.start_from(guest, Path(snapshot_path))
+        except snapshot.NoSnapshotError:
+            guest.close()
+            guest = make_guest(context, module)
+    return guest
+
+
+def make_snapshot(context: WorkerContext, compiled: Path) -> int | None:
+    """Return a descriptor of a file in memory with a snapshot; None if the module has none."""
+    descriptor = os.memfd_create("aici-snapshot", os.MFD_CLOEXEC)
+    try:
+        snapshot.make(
+            context.engine,
+            load_module(context.engine, compiled),
+            context.vocabulary,
+            descriptor,
+            memory_max_bytes=context.limits.memory_bytes,
+            max_table_elements=context.limits.table_elements,
+        )
+    except (snapshot.NoSnapshotError, wasmtime.WasmtimeError):
+        return None
+    return descriptor
 
 
 def make_guest(context: WorkerContext, module: wasmtime.Module) -> Guest:
@@ -108,9 +142,10 @@ def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup:
     may_be_template = not guest.has_export(NO_TEMPLATE_EXPORT)
     if startup.is_template and not may_be_template:
         return {"error": f"the controller exports {NO_TEMPLATE_EXPORT}"}
+    has_late_argument = context.host_functions.guest.blobs[Blob.MODULE_ARG] is None
     error, prompt = "", None
     try:
-        driver.create()
+        driver.create(read_vocabulary=has_late_argument)
         prompt = driver.init_prompt(lambda: _prompt(context.host_functions, startup.request(guest.memory)["prompt"]))
     except SetupError as failure:
         error = str(failure)

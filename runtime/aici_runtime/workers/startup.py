@@ -1,15 +1,17 @@
 """The start of a worker: how the guest gets its request. A template gets a request in every fork.
 
-A template is a guest in the state common to all guests of a module and argument. The guest stands inside the first host
-call that depends on the request, for the prompt or for randomness; a guest without such a call stands behind
-`aici_init_prompt`. The process is forked there, and every fork continues with a request of its own.
+A template is a guest in the state common to all guests of a module and argument, or of a module alone. The guest stands
+inside the first host call that depends on the request: for the prompt, for randomness, or, in a template of a module
+alone, for the argument. A guest without such a call stands behind `aici_init_prompt`. The process is forked there, and
+every fork continues with a request of its own.
 """
 
+import contextlib
 import os
 import socket
 import struct
 import time
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import orjson
 
@@ -93,6 +95,13 @@ class WorkerStartup:
         """Send the last message on `setup`."""
         socket_frames.send(self._setup, orjson.dumps(answer))
         self._setup.close()
+
+    def hand_over(self, descriptor: int | None) -> NoReturn:
+        """Send a descriptor, unless there is none, and end."""
+        if descriptor is not None:
+            with contextlib.suppress(BrokenPipeError):
+                socket.send_fds(self._setup, [socket_frames.EMPTY], [descriptor])
+        os._exit(0)
 
     def request(self, memory: Memory) -> dict[str, Any]:
         """Return the fields that differ between requests. In a template, whose guest has this memory, only forks

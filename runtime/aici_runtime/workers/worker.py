@@ -2,13 +2,14 @@
 
 import os
 import socket
+from pathlib import Path
 from typing import NoReturn
 
 from aici_runtime.guests.driver import SetupError
 from aici_runtime.memory.worker_slots import WorkerSlot
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.guest_server import GuestServer
-from aici_runtime.workers.guest_setup import WorkerContext, bring_up, load
+from aici_runtime.workers.guest_setup import WorkerContext, bring_up, load, make_snapshot
 from aici_runtime.workers.pool_process import PoolProcess
 from aici_runtime.workers.request_variables import RequestVariables
 from aici_runtime.workers.startup import WorkerStartup
@@ -23,6 +24,8 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
     watchdog = Watchdog(context.stepper_pidfd)
     startup = WorkerStartup(setup, table=context.table, reports=context.reports, watch=watchdog)
     order = startup.begin(slot, generation)
+    if "snapshot_of" in order:
+        startup.hand_over(make_snapshot(context, Path(order["snapshot_of"])))
     variables = context.host_functions.guest.storage = RequestVariables(context.stepper_pidfd)
     try:
         guest, driver = load(context, order, startup)

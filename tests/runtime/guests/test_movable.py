@@ -39,6 +39,24 @@ def test_modules_that_are_prepared(more: str, num_globals: int) -> None:
     assert names(prepare(module(more))) == [MOVABLE, *map(global_name, range(num_globals))]
 
 
+def test_a_number_that_looks_like_an_instruction_changes_nothing() -> None:
+    number = "(func (drop (i32.const 1916)))"  # as LEB128 the first two bytes of table.copy
+    assert b"\xfc\x0e" in module(number)
+    assert names(prepare(module(number))) == [MOVABLE]
+
+
+def test_an_instruction_may_be_written_longer() -> None:
+    body = b"\x00\x41\x00\x41\x00\x41\x00"
+    short, longer = (body + copy + b"\x0b" for copy in (b"\xfc\x0e\x00\x00", b"\xfc\x8e\x80\x00\x80\x00\x00"))
+    wasm = module("(table 2 funcref) (func (table.copy (i32.const 0) (i32.const 0) (i32.const 0)))")
+    at = wasm.index(bytes([len(short)]) + short)
+    patched = wasm[:at] + bytes([len(longer)]) + longer + wasm[at + 1 + len(short) :]
+    section = wasm.rindex(b"\x0a", 0, at)
+    patched = patched[: section + 1] + bytes([wasm[section + 1] + 3]) + patched[section + 2 :]
+    wasmtime.Module.validate(new_engine(), patched)
+    assert prepare(patched) == patched
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -31,7 +31,8 @@ class TokTrie {
 
   // Ends the guest with an error if the blob is not a trie.
   explicit TokTrie(std::vector<char> blob);
-  static TokTrie from_host() { return TokTrie(read_blob(aici_host_token_trie())); }
+  // The vocabulary of the host. The first call costs nothing if the runtime has called aici_read_vocabulary.
+  static TokTrie from_host();
 
   uint32_t vocab_size() const { return vocab_size_; }
   TokenId eos() const { return eos_; }
