@@ -15,7 +15,14 @@ from aici_controllers.grammar_check import check_grammar
 from aici_controllers.notations.lark_imports import Load, no_files
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.regex_check import check_regex
-from aici_controllers.schema_check import SchemaOptions, SchemaReport, check_schema, parse_report, schema_argument
+from aici_controllers.schema_check import (
+    SchemaOptions,
+    SchemaReport,
+    check_schema,
+    parse_report,
+    schema_argument,
+    schema_with_options,
+)
 from aici_controllers.structural_tag_check import check_structural_tag
 from aici_controllers.text_check import check_choices, check_substring
 
@@ -103,10 +110,8 @@ def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:
 
 def json_schema_or(schema: str, text: str, options: SchemaOptions = SPACED) -> Constraint:
     """Return the constraint that the whole text is JSON under the schema, or is `text`."""
-    if replace(options, lenient=False, strict_schema=False) != SPACED:
-        raise UsageError("objects, property_order and whitespace cannot be set for a schema beside tools")
     checked = json_schema(schema, options)
-    rules = f"%%\nstart : {_json(text)} | %json {schema} ;\n"
+    rules = f"%%\nstart : {_json(text)} | %json {schema_with_options(json.loads(schema), options)} ;\n"
     return replace(grammar(rules, syntax="y"), warnings=checked.warnings)
 
 

@@ -14,7 +14,8 @@ from aici_base.errors import UsageError
 from aici_engine.parameter import REQUIRED, Api, ApiField, Flag, Parameter, markdown_table, read_table
 
 MAX_STOPS = 32
-MAX_LOGPROBS = 20
+MAX_LOGPROBS = 100
+_OPENAI_LOGPROBS = 20
 MAX_TOKENS = 1 << 31
 _INT64 = 1 << 63
 _MAX_BIAS = 1e30
@@ -220,9 +221,9 @@ class SamplingParams:
             why="log-probabilities take time",
             ge=0,
             le=MAX_LOGPROBS,
-            openai_chat=ApiField(name="top_logprobs"),
-            openai_completions=ApiField(),
-            openai_responses=ApiField(name="top_logprobs"),
+            openai_chat=ApiField(name="top_logprobs", le=_OPENAI_LOGPROBS),
+            openai_completions=ApiField(le=_OPENAI_LOGPROBS),
+            openai_responses=ApiField(name="top_logprobs", le=_OPENAI_LOGPROBS),
             rest=ApiField(),
             lmtp=ApiField(name="top_logprobs", default=1, why=_AS_OPENAI),
             flag=Flag(help="With --json: log-probabilities, and the K likeliest tokens; 0: none of these."),

@@ -83,7 +83,7 @@ _FORM = [
         "/Gen/inner: inner and rx exclude each other",
     ),
     ({"Gen": {"mask_tags": ["x"]}}, "/Gen/mask_tags: masks of attention are not honoured"),
-    (_fixed(tag="x"), "/Fixed/tag: masks of attention"),
+    (_fixed(tag=5), "/Fixed/tag: masks of attention"),
     (_fixed(foo=1), "/Fixed/foo: this key is not known here; known: text following stmts label"),
     (_fixed(label="prompt"), "/Fixed/label: this label is the prompt's"),
     (_fixed(label=1), "/Fixed/label: expected a string"),

@@ -52,7 +52,7 @@ def greedy(engine: Engine, prompt: list[int], max_tokens: int) -> list[int]:
 @asynccontextmanager
 async def socket_to(server: Server) -> AsyncIterator[ClientConnection]:
     """Yield a socket after the server's greeting."""
-    url = server.url.replace("http", "ws") + "/lmtp"
+    url = server.url.replace("http", "ws") + "/lmtp?greeting=1"
     async with asyncio.timeout(60), connect(url, max_size=4 << 20) as socket:
         assert '"ready"' in str(await socket.recv())
         yield socket

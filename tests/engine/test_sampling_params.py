@@ -29,7 +29,7 @@ BAD: dict[str, Any] = {
     "max_tokens": -1,
     "stop": ("a", ""),
     "logit_bias": {1: 1e31},
-    "logprobs": 21,
+    "logprobs": 101,
     "ignore_eos": 1,
 }
 GOOD: dict[str, Any] = {
@@ -44,7 +44,7 @@ GOOD: dict[str, Any] = {
     "max_tokens": 0,
     "stop": ("a", "b"),
     "logit_bias": {1: -5.5},
-    "logprobs": 20,
+    "logprobs": 100,
     "ignore_eos": True,
 }
 

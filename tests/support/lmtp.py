@@ -78,7 +78,7 @@ async def connected(
     info = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4, eos_tokens=(0, EOS))
     engine = FakeEngine(list(scripts) or [tokens(11)], info=info)
     service = service_over(engine, capacity=capacity)
-    async with asyncio.timeout(timeout_s), Socket(create_app(service), path) as socket:
+    async with asyncio.timeout(timeout_s), Socket(create_app(service), f"{path}?greeting=1") as socket:
         client = Client(socket, engine, service)
         assert (await client.message())["event"] == "ready"
         yield client

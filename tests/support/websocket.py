@@ -12,13 +12,14 @@ class Socket:
 
     def __init__(self, app: ASGIApp, path: str = "/", *, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         self._app = app
+        path, _, query = path.partition("?")
         self._scope: dict[str, Any] = {
             "type": "websocket",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "scheme": "ws",
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "headers": list(headers),
             "subprotocols": [],
             "extensions": {"websocket.http.response": {}},

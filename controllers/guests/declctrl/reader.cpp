@@ -18,7 +18,7 @@ constexpr uint32_t MAX_NUMBER = 1'000'000'000;
 
 class Reader {
  public:
-  Reader(const Value& root, const aici::TokTrie& trie) : root_(root), trie_(trie) {}
+  Reader(const Value& root, const aici::TokTrie& trie) : root_(root), trie_(trie), has_mask_tags_(has_mask_tags(root)) {}
 
   Text problems;
 
@@ -43,6 +43,7 @@ class Reader {
       if (std::find(known.begin(), known.end(), key) != known.end() || item.is(Value::Kind::Null)) continue;
       bool is_about_attention = key == "mask_tags" || key == "tag";
       if (is_about_attention && item.is(Value::Kind::Array) && item.items.empty()) continue;
+      if (key == "tag" && item.is(Value::Kind::String) && !has_mask_tags_) continue;
       is_good = false;
       if (is_about_attention) {
         refuse(item, "masks of attention are not honoured: leave this out");
@@ -53,6 +54,16 @@ class Reader {
     for (std::string_view key : needed)
       if (!get(value, key)) refuse(value, Text("this needs \"") << key << '"'), is_good = false;
     return is_good;
+  }
+
+  // Whether a step names tags to mask. Without one, the tags of the other steps are names that nothing refers to.
+  static bool has_mask_tags(const Value& value) {
+    for (size_t i = 0; i < value.items.size(); i++) {
+      const Value& item = value.items[i];
+      bool is_mask = i < value.keys.size() && value.keys[i].view() == "mask_tags";
+      if ((is_mask && !item.items.empty()) || has_mask_tags(item)) return true;
+    }
+    return false;
   }
 
   static Text with_list(Text why, Names known) {
@@ -315,6 +326,7 @@ class Reader {
 
   const Value& root_;
   const aici::TokTrie& trie_;
+  bool has_mask_tags_;
 };
 
 }  // namespace

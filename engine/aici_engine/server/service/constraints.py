@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from aici_base.errors import UsageError
 from aici_controllers import constraints
-from aici_controllers.catalog import guest_names, guest_path
+from aici_controllers.catalog import SCRIPT_GUESTS, guest_names, guest_path
 from aici_controllers.constraints import Constraint
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaOptions
@@ -23,6 +23,8 @@ from aici_engine.server.service.admission import Principal
 from aici_runtime.modules.tags import is_module_id, is_tag
 
 _KEPT_CHECKS = 256
+_UPSTREAM_NAMES = {f"gh:microsoft/aici/{guest}": guest for guest in SCRIPT_GUESTS.values()}
+"""What upstream AICI's command line sends if it is given a script. The server fetches nothing: the guests ship."""
 _SHOWN_CHARS = 80
 
 
@@ -74,6 +76,7 @@ class Constraints:
         The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if
         `principal` may not use the controller.
         """
+        name = _UPSTREAM_NAMES.get(name, name)
         if not (is_module_id(name) or is_tag(name)):
             shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}..."
             raise UsageError(f"'controller' must be a 64-char hex string or tag name, got {shown}.", param="controller")

@@ -303,7 +303,10 @@ RESULT: Json = {"type": "tool_result", "tool_use_id": "no"}
 WRONG: Mapping[str, tuple[Json, str]] = {
     "image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages.0.content.*image.*not supported"),
     "document": ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "type document"),
-    "thinking block": ({"messages": [{"role": "assistant", "content": [{"type": "thinking"}]}]}, "type thinking"),
+    "user's thinking": (
+        {"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "Hm."}]}]},
+        "a user message cannot have a thinking block",
+    ),
     "image in a result": (
         {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": [IMAGE]}]}]},
         "type image",
@@ -313,10 +316,10 @@ WRONG: Mapping[str, tuple[Json, str]] = {
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "citations": []}]}]},
         "citations is not supported",
     ),
-    "thinking": ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking must be"),
+    "thinking": ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: .*greater than or"),
     "mcp": ({"mcp_servers": [{"type": "url", "url": "http://x", "name": "x"}]}, "mcp_servers is not supported"),
     "output_format": ({"output_format": {"type": "json_schema", "schema": {}}}, "output_format is not supported"),
-    "effort": ({"output_config": {"effort": "low"}}, "effort is not supported"),
+    "effort": ({"output_config": {"effort": "huge"}}, "output_config.effort: .*'low'"),
     "temperature": ({"temperature": 1.5}, "temperature: .*less than or equal to 1"),
     "max_tokens": ({"max_tokens": -1}, "max_tokens: .*greater than or equal to 0"),
     "stops": ({"stop_sequences": [""]}, "stop_sequences.0: .*at least 1 character"),
@@ -397,12 +400,12 @@ PARAMETERS: Mapping[str, list[tuple[object, bool]]] = {
     "diagnostics": [({"previous_message_id": None}, False), (None, True)],
     "inference_geo": [("eu", False), (None, True)],
     "metadata": [({"user_id": "u"}, True)],
-    "output_config": [({"format": {"type": "json_schema", "schema": PLACE}}, True), ({"effort": "low"}, False)],
-    "service_tier": [("auto", True), ("standard_only", False)],
-    "speed": [("standard", True), ("fast", False)],
+    "output_config": [({"format": {"type": "json_schema", "schema": PLACE}}, True), ({"effort": "low"}, True)],
+    "service_tier": [("auto", True), ("standard_only", True), ("batch", False)],
+    "speed": [("standard", True), ("fast", True), ("slow", False)],
     "stop_sequences": [(["x"], True)],
     "system": [("x", True), ([{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}], True)],
-    "thinking": [({"type": "disabled"}, True), ({"type": "adaptive"}, False)],
+    "thinking": [({"type": "disabled"}, True), ({"type": "adaptive"}, True), ({"type": "enabled"}, True)],
     "tool_choice": [({"type": "auto"}, True), ({"type": "none"}, True)],
     "tools": [([WEATHER | {"type": "custom", "strict": True}], True), ([{"type": "memory_20250818"}], False)],
     "stream": [(False, True), (True, True)],
@@ -423,7 +426,7 @@ def test_every_parameter_of_the_sdk_is_known() -> None:
     assert set().union(*map(parameters_of, kinds)) == PARAMETERS.keys()
     assert PARAMETERS.keys() <= MessagesRequest.model_fields.keys()
     counted = parameters_of(message_count_tokens_params.MessageCountTokensParams)
-    assert counted == CountRequest.model_fields.keys()
+    assert counted | {"context_management"} == CountRequest.model_fields.keys()
 
 
 @pytest.mark.parametrize(
@@ -434,8 +437,49 @@ def test_every_parameter_is_honoured_or_refused_by_name(name: str, value: object
     if accepted:
         assert api.post(**{name: value}).status_code == 200
     else:
-        leaf = "effort" if name == "output_config" else "type" if name == "tools" else name
+        leaf = "type" if name == "tools" else name
         assert leaf in api.refusal(**{name: value})
+
+
+CLAUDE_CODE: Json = {
+    "thinking": {"type": "adaptive", "display": "omitted"},
+    "output_config": {"effort": "medium"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "metadata": {"user_id": "u"},
+}
+
+
+def test_claude_code_sends_hints_about_thinking() -> None:
+    hinted, plain = Api(says("a")), Api(says("a"))
+    message = hinted.message(**CLAUDE_CODE)
+    assert message["context_management"] == {"applied_edits": []}
+    assert "context_management" not in plain.message()
+    assert hinted.engine.submitted == plain.engine.submitted
+    budget = {"thinking": {"type": "enabled", "budget_tokens": 10_000}}
+    assert hinted.message(**budget)["content"] == plain.message()["content"]
+    counted = hinted.http.post("/v1/messages/count_tokens", json={"model": "it", "messages": [USER], **budget})
+    assert counted.status_code == 200
+
+
+def test_claude_code_sends_thoughts_back() -> None:
+    template = "{% for m in messages %}[{{ m.role }}<{{ m.reasoning_content or '' }}>{{ m.content }}]{% endfor %}"
+    blocks = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "eHl6"},
+        {"type": "text", "text": "Hello"},
+    ]
+    api = Api(says("a"), template=template)
+    api.message(messages=[USER, {"role": "assistant", "content": blocks}, USER])
+    assert vocabulary().decode(api.engine.submitted[0].prompt) == "[user<>Hi][assistant<Hm.>Hello][user<>Hi]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_has_the_id_of_its_request(stream: bool) -> None:
+    answer = Api(fails(wire.Failure("unavailable", "no engine"))).post(stream=stream)
+    assert answer.json()["request_id"] == answer.headers["request-id"]
+    late = Api(fails(wire.Failure("unavailable", "no engine"), "a")).post(stream=True)
+    last = json.loads(late.text.strip().rpartition("data: ")[2])
+    assert last["request_id"] == late.headers["request-id"]
 
 
 def test_failures_before_the_first_event_have_their_status() -> None:

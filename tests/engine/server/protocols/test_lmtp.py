@@ -33,6 +33,7 @@ from aici_engine.server.protocols.lmtp.send_queue import SendQueue
 from tests.support.fake_engine import FakeEngine, fails, silent
 from tests.support.fake_service import service_over
 from tests.support.lmtp import EOS, connected, run, scores, tokens
+from tests.support.websocket import Socket
 
 
 @pytest.mark.parametrize("path", ["/", "/lmtp"])
@@ -218,7 +219,7 @@ GENERATE = {"stream_id": 1, "model": "it", "prompt": [5]}
         ({"max_tokens": "9"}, "$.max_tokens"),
         ({"temperature": -1}, "$.temperature"),
         ({"top_p": 7}, "top_p"),
-        ({"top_logprobs": 21}, "$.top_logprobs"),
+        ({"top_logprobs": 101}, "$.top_logprobs"),
         ({"logit_bias": {"x": 1}}, "$.logit_bias"),
         ({"logit_bias": {"5": None}}, "$.logit_bias"),
         ({"logit_bias": {"-1": 1}}, "$.logit_bias"),
@@ -622,6 +623,45 @@ async def test_a_send_queue_keeps_the_order() -> None:
     ]
 
 
+@run
+async def test_lmqls_client_gets_no_message_that_it_did_not_ask_for() -> None:
+    engine = FakeEngine([tokens(11)])
+    async with asyncio.timeout(30), Socket(create_app(service_over(engine)), "/lmtp") as socket:
+        await socket.send(f"GENERATE {json.dumps(GENERATE)}")
+        assert (await socket.receive()).startswith("TOKEN ")
+
+
+@run
+async def test_null_is_not_given() -> None:
+    """LMQL's client sends the arguments that its user left out as null."""
+    async with connected() as client:
+        await client.generate(temperature=None, top_logprobs=None, guided_regex=None, text=None)
+        assert (await client.stream())[-1]["finish_reason"]
+        assert client.engine.submitted[0].sampling.temperature == 0.0
+        await client.generate(temperature=None, top_p=7)
+        assert "top_p" in (await client.stream())[0]["error"]
+        await client.send("GENERATE", stream_id=None, model="it", prompt="a", temperature=None)
+        assert "stream_id" in (await client.message())["error"]
+
+
+@run
+async def test_score_takes_the_fields_of_generate() -> None:
+    async with connected(scores) as client:
+        fields = {"temperature": 0.5, "max_tokens": 9, "top_logprobs": 5, "logit_bias": {"5": 1}, "length_penalty": 2}
+        await client.send("SCORE", stream_id=1, model="it", prompt=[5], scored=[6004, 7], **fields)
+        assert len(await client.stream()) == 2
+        [submit] = client.engine.submitted
+        assert (submit.sampling.max_tokens, submit.sampling.temperature, submit.sampling.logit_bias) == (0, 1.0, {})
+
+
+@run
+async def test_top_logprobs_to_100() -> None:
+    async with connected() as client:
+        await client.generate(top_logprobs=100)
+        await client.stream()
+        assert client.engine.submitted[0].sampling.logprobs == 100
+
+
 def test_a_browser_gets_a_page() -> None:
     with TestClient(create_app(service_over(FakeEngine()))) as client:
         page = client.get("/")
@@ -638,7 +678,7 @@ def test_pages_of_other_origins_are_kept_out(origin: str, status: int) -> None:
     app = create_app(service_over(FakeEngine()), cors_origins=["https://mine.example"])
     with TestClient(app) as client:
         try:
-            with client.websocket_connect("/lmtp", headers={"origin": origin}) as socket:
+            with client.websocket_connect("/lmtp?greeting=1", headers={"origin": origin}) as socket:
                 assert "ready" in socket.receive_text()
                 found = 101
         except WebSocketDenialResponse as refused:

@@ -8,7 +8,9 @@ from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.anthropic.schema import (
     CountRequest,
     MessageParam,
+    RedactedThinkingBlock,
     TextBlock,
+    ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
@@ -61,6 +63,10 @@ def _said(message: MessageParam, where: str) -> Iterator[PromptMessage]:
         match block:
             case TextBlock():
                 yield PromptMessage(role=message.role, content=block.text)
+            case ThinkingBlock() if message.role == "assistant":
+                yield PromptMessage(role="assistant", reasoning=block.thinking)
+            case RedactedThinkingBlock() if message.role == "assistant":
+                yield PromptMessage(role="assistant")
             case ToolUseBlock() if message.role == "assistant":
                 yield PromptMessage(role="assistant", calls=[PastCall(block.id, block.name, block.input)])
             case ToolResultBlock() if message.role == "user":
@@ -80,7 +86,9 @@ def _in_turn(said: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
         else:
             parts = list(group)
             content = "\n".join(part.content for part in parts if part.content)
-            yield PromptMessage(role=role, content=content, calls=[call for part in parts for call in part.calls])
+            reasoning = "\n".join(part.reasoning for part in parts if part.reasoning)
+            calls = [call for part in parts for call in part.calls]
+            yield PromptMessage(role=role, content=content, calls=calls, reasoning=reasoning)
 
 
 def _joined(texts: Sequence[TextBlock]) -> str:

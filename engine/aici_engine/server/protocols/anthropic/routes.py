@@ -33,6 +33,8 @@ def router(service: Service) -> APIRouter:
         turn = await sse.unless_gone(request, _turn_request(service, principal, body))
         deltas = _admitted(service, principal, turn)
         message = opening(service.name, len(turn.prompt))
+        if body.context_management is not None:
+            message["context_management"] = {"applied_edits": []}
         headers = warning_headers(turn.warnings)
         ending = MessageEnding(max_tokens=body.max_tokens, warnings=turn.warnings)
         if body.stream:

@@ -49,6 +49,21 @@ class TextBlock(_Body):
     citations: Absent = None
 
 
+class ThinkingBlock(_Body):
+    """What the assistant thought, which a client sends back. `signature` has no effect: nothing here signs thoughts."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str = ""
+
+
+class RedactedThinkingBlock(_Body):
+    """A thought that only its author can read. The block has no effect."""
+
+    type: Literal["redacted_thinking"]
+    data: str
+
+
 class ToolUseBlock(_Body):
     type: Literal["tool_use"]
     id: str
@@ -64,7 +79,7 @@ def _texts(value: object) -> object:
 
 
 def _blocks(value: object) -> object:
-    return _blocks_of(value, {"text", "tool_use", "tool_result"})
+    return _blocks_of(value, {"text", "thinking", "redacted_thinking", "tool_use", "tool_result"})
 
 
 def _blocks_of(value: object, kinds: set[str]) -> object:
@@ -91,7 +106,9 @@ class ToolResultBlock(_Body):
     toolset_name: Absent = None
 
 
-Block: TypeAlias = Annotated[TextBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
+Block: TypeAlias = Annotated[
+    TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")
+]
 
 
 class MessageParam(_Body):
@@ -147,8 +164,24 @@ class JsonFormat(_Body):
 
 
 class OutputConfig(_Body):
-    effort: Absent = None
+    """`effort` has no effect: the served model knows no such setting."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: JsonFormat | None = None
+
+
+class Thinking(_Body):
+    """Without effect: the budget is the most that a model may think, and nothing asks the served model to think."""
+
+    type: Literal["disabled", "enabled", "adaptive", "between_tools"]
+    budget_tokens: Annotated[int, Field(ge=1)] | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class ContextManagement(_Body):
+    """Without effect: the response says that no edit was applied."""
+
+    edits: list[dict[str, Any]] = []
 
 
 class Metadata(_Body):
@@ -165,8 +198,9 @@ class CountRequest(_Body):
     tool_choice: Annotated[Choice | NamedChoice, Field(discriminator="type")] | None = None
     output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
-    speed: Annotated[Any, _only("standard")] = None
-    thinking: Annotated[Any, _only({"type": "disabled"})] = None
+    speed: Literal["standard", "fast"] | None = None
+    thinking: Thinking | None = None
+    context_management: ContextManagement | None = None
 
 
 @with_sampling_fields(Api.ANTHROPIC)
@@ -175,7 +209,7 @@ class MessagesRequest(CountRequest, ConstraintFields):
 
     stream: bool = False
     metadata: Metadata | None = None
-    service_tier: Annotated[Any, _only("auto")] = None
+    service_tier: Literal["auto", "standard_only"] | None = None
     container: Absent = None
     diagnostics: Absent = None
     inference_geo: Absent = None

@@ -40,8 +40,10 @@ _log = logging.getLogger(__name__)
 class Connection:
     """Lives as long as its socket, and ends its streams. Every stream that ends earlier gets exactly one last item."""
 
-    def __init__(self, socket: WebSocket, service: Service, principal: Principal) -> None:
+    def __init__(self, socket: WebSocket, service: Service, principal: Principal, *, is_greeted: bool) -> None:
+        """`is_greeted`: a server that is ready says so first."""
         self._socket = socket
+        self._is_greeted = is_greeted
         self._service = service
         self._principal = principal
         self._send_queue = SendQueue()
@@ -214,11 +216,14 @@ class Connection:
 
     async def _tell_of_engine(self) -> None:
         client = self._service.client
+        is_told = self._is_greeted
         while True:
             if not client.is_ready:
                 self._send_queue.put("MSG", ServerEvent(event="unavailable", retry_after_s=_RETRY_AFTER_S))
                 await client.up.wait()
-            self._send_queue.put("MSG", ServerEvent(event="ready", model_info=self._model_info()))
+                is_told = True
+            if is_told:
+                self._send_queue.put("MSG", ServerEvent(event="ready", model_info=self._model_info()))
             await client.down.wait()
 
     async def _tell_of_end(self) -> None:

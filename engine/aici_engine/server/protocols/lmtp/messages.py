@@ -20,6 +20,7 @@ _STREAM_ID = re.compile(r'"stream_id"\s*:\s*(-?\d+|"\w*")')
 """Finds the stream id in text that is not valid JSON: Python's encoder writes NaN and lone surrogates."""
 
 NULL = Raw(b"null")
+_NULLABLE = ("stream_id", "prompt", "scored")
 
 TokenNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -66,8 +67,12 @@ class Generate(_Stream, kw_only=True):
         logit_bias: dict[int, float] | None
 
 
+@with_sampling_members(Api.LMTP)
 class Score(_Stream, kw_only=True):
+    """The sampling fields, which clients send with every message, have no effect: nothing is sampled."""
+
     scored: Prompt
+    length_penalty: float = 1.0
 
 
 class ModelInfo(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -130,7 +135,7 @@ def parse(text: str) -> Message:
         )
     opens_stream = command in ("GENERATE", "SCORE")
     try:
-        message: Message = decoder.decode(body)
+        message: Message = _decoded(decoder, body)
     except (msgspec.MsgspecError, RecursionError) as error:
         stream_id = _stream_id(body)
         opens_stream = opens_stream and stream_id is not NULL
@@ -140,6 +145,18 @@ def parse(text: str) -> Message:
     if not 0 < len(bytes(message.stream_id)) <= _MAX_STREAM_ID_BYTES or bytes(message.stream_id) == b"null":
         raise MessageError(f"{command}: stream_id must be JSON of at most {_MAX_STREAM_ID_BYTES} bytes and not null")
     return message
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], body: str) -> Any:
+    """Decode a message. A field that is null counts as absent, unless null has a meaning."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(body, type=dict[str, Raw])
+        given = {name: field for name, field in fields.items() if name in _NULLABLE or bytes(field) != b"null"}
+        if len(given) == len(fields):
+            raise
+        return decoder.decode(msgspec.json.encode(given))
 
 
 def _stream_id(body: str) -> Raw:

@@ -50,9 +50,14 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
                 "this web page may not connect", hint="the server's administrator can allow the origin of the page"
             )
             return await socket.send_denial_response(response(OPENAI, why))
-        return await Connection(socket, service, caller(socket)).serve()
+        return await Connection(socket, service, caller(socket), is_greeted=_wants_greeting(socket)).serve()
 
     return routes
+
+
+def _wants_greeting(socket: WebSocket) -> bool:
+    """Return True for `?greeting=1`. Plain clients take a message that they did not ask for as an error."""
+    return socket.query_params.get("greeting") in ("1", "true")
 
 
 def _is_foreign(socket: WebSocket, origins: Sequence[str]) -> bool:

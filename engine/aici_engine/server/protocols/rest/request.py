@@ -9,6 +9,7 @@ from aici_engine.chat.messages import plain_messages
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
+from aici_engine.server.protocols.schema_fields import SchemaFields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
 
@@ -26,7 +27,8 @@ class RunMessage(BaseModel):
 class RunRequest(BaseModel):
     """`controller_arg` is any JSON; a string goes to the controller as it is.
 
-    With the controller "none", `controller_arg` is the prompt.
+    With the controller "none", `controller_arg` is the prompt. `schema_options`, for the controller "json_schema": how
+    the schema is read; an option in `controller_arg` wins.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -37,6 +39,7 @@ class RunRequest(BaseModel):
     messages: list[RunMessage] | None = None
     model: str | None = None
     return_tokens: bool = False
+    schema_options: SchemaFields | None = None
     if TYPE_CHECKING:
         logit_bias: dict[str, float]
         logprobs: int | None
@@ -53,8 +56,17 @@ async def generation_of(service: Service, principal: Principal, request: RunRequ
     _check_length(len(prompt), sampling.max_tokens, service.info.max_len)
     call = None
     if request.controller != NO_CONTROLLER:
-        call = await service.constraints.controller(principal, request.controller, request.controller_arg)
+        call = await service.constraints.controller(principal, request.controller, _argument(request))
     return Generation(prompt=prompt, sampling=sampling, controller=call)
+
+
+def _argument(request: RunRequest) -> Any:
+    argument = request.controller_arg
+    if request.schema_options is None:
+        return argument
+    _check(request.controller == "json_schema", "schema_options", "needs the controller json_schema.")
+    _check(isinstance(argument, dict), "controller_arg", "must be an object with a schema.")
+    return request.schema_options.model_dump() | argument
 
 
 def _sampling(request: RunRequest) -> SamplingParams:

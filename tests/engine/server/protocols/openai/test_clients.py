@@ -211,3 +211,12 @@ def test_a_tool_that_must_be_called_leaves_no_room_for_a_document() -> None:
     wrong = {**TYPED["json_schema"], "schema": {"type": "strin"}}
     status, _, param = Api().refusal(CHAT, {**body, "response_format": {**TYPED, "json_schema": wrong}})
     assert (status, param) == (400, "response_format")
+
+
+def test_the_schema_beside_tools_is_read_with_the_options_of_the_request() -> None:
+    api = Api(says("{}"))
+    body = {**HELLO, "tools": [WEATHER], "guided_json": REPORT, "schema_options": {"objects": "open"}}
+    api.answer(CHAT, body)
+    argument = str(api.engine.submitted[0].argument)
+    assert accepts(argument, '{"rain": true, "snow": 1}', syntax="y").accepted
+    assert not accepts(argument, '{"rain": 1}', syntax="y").accepted

@@ -77,6 +77,28 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     assert last["timings"]["total_s"] == 0.0
 
 
+@pytest.mark.parametrize("guest", ["jsctrl", "pyctrl", "declctrl"])
+def test_upstreams_names_are_the_guests_that_ship(guest: str) -> None:
+    """The original command line sends these names if it is given a script."""
+    argument = '{"steps": [{"Fixed": {"text": {"String": {"str": "a"}}}}]}' if guest == "declctrl" else "1"
+    engine = FakeEngine([says("a")])
+    run(engine, controller=f"gh:microsoft/aici/{guest}", controller_arg=argument)
+    assert [submit.controller for submit in engine.submitted] == [module_id(guest)]
+    status, [error] = run(FakeEngine(), controller="gh:someone/else", controller_arg="")
+    assert (status, "controller" in error["message"]) == (400, True)
+
+
+def test_a_schema_is_read_leniently() -> None:
+    schema = {"not": {"type": "object", "properties": {"a": {"$dynamicRef": "#x"}}}}
+    fields = {"controller": "json_schema", "controller_arg": {"schema": schema}}
+    assert run(FakeEngine([says("1")]), **fields)[0] == 400
+    engine = FakeEngine([says("1")])
+    assert run(engine, **fields, schema_options={"lenient": True})[0] == 200
+    assert json.loads(str(engine.submitted[0].argument))["lenient"] is True
+    status, [error] = run(FakeEngine(), controller="regex", controller_arg="a", schema_options={})
+    assert (status, "schema_options" in error["message"]) == (400, True)
+
+
 def controlled(submit: wire.Submit) -> Iterable[wire.StreamOut]:
     """A controller that forces tokens, logs, writes variables and removes tokens."""
     number = submit.stream
