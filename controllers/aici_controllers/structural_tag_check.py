@@ -62,7 +62,10 @@ def check_structural_tag(document: str, options: SchemaOptions = DEFAULTS) -> Ta
     warnings = [_at_spot(spots, place.line, message) for place, message in tree.warnings]
     for each in report.problems:
         told = _at_spot(spots, guest.place(each.line, each.column).line, each.message)
-        (problems if each.severity == "error" else warnings).append(told)
+        if each.severity == "error":
+            problems.append(told)
+        elif _IN_SCHEMA.fullmatch(each.message):  # others are about rules behind a trigger that never comes
+            warnings.append(told)
     inside = tuple(problem for problem in problems if problem.pointer)  # the cause of problems of the whole document
     return TagReport(inside or tuple(problems), tuple(warnings), guest.text)
 

@@ -8,6 +8,7 @@ triggers.
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aici_controllers.notations.free_text import free_text
 from aici_controllers.notations.gbnf_reader import read_gbnf
 from aici_controllers.notations.json_part import JsonPart, pointer_of
 from aici_controllers.notations.tree import (
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 _START: Final = "root"
 _MAX_DEPTH: Final = 50
-_SOME_TEXT: Final = Repeat(ANY_CHAR, 1, None)
 _OF_TOKENS: Final = ("token", "exclude_token", "any_tokens", "token_triggered_tags", "token_dispatch")
 
 
@@ -67,6 +67,7 @@ class _Reader:
         self._rules: dict[str, Rule] = {}
         self._spots: list[Spot] = []
         self._depth = 0
+        self._num_texts = 0
         self._warnings: list[tuple[Place, str]] = []
         self._ends: list[tuple[str, ...]] = [()]
         """The ends of the tags around, the innermost last. Free text in a tag stops at the tag's end."""
@@ -191,8 +192,10 @@ class _Reader:
         excludes = (*part.texts("excludes"), *self._ends[-1])
         most = part.find("max_chars")
         if most is None or most.value is None:
-            return _without(excludes)
-        return Both((_without(excludes), Repeat(ANY_CHAR, 0, most.count())))
+            return self._text_without(excludes)
+        bounded = Repeat(ANY_CHAR, 0, most.count())
+        holds_one = sequence(ANY_TEXT, alternatives(*map(ExactText, excludes)), ANY_TEXT)
+        return Both((bounded, Not(holds_one))) if excludes else bounded
 
     def _repeat(self, part: JsonPart) -> Node:
         low, high = part.get("min"), part.get("max")
@@ -269,24 +272,30 @@ class _Reader:
     ) -> Node:
         """Free text. Behind the first trigger the text goes on with what stands beside the trigger in `rules`; then
         free text begins anew, if `loop`."""
-        triggers = tuple(trigger for trigger, _ in rules)
-        name = f"text{len(self._rules)}"
-        self._rules[name] = Rule(name, EMPTY)  # the place in the order of rules, and the name
+        triggers = [trigger for trigger, _ in rules]
+        name = self._new_name()
         more: Node = Ref(name) if loop else EMPTY
-        too_early = sequence(ANY_TEXT, _any_of(triggers), _SOME_TEXT)
-        ways = []
-        for trigger, rest in rules:
+        for trigger in triggers:
             if inner := next((text for text in triggers if text in trigger[:-1]), None):
-                self._warn(
-                    part, f"the trigger {trigger!r} never comes: it holds the trigger {inner!r}, which comes first"
-                )
+                self._warn(part, f"the trigger {trigger!r} never comes: the trigger {inner!r} in it comes first")
             elif inner := next((text for text in excludes if text in trigger), None):
-                self._warn(part, f"the trigger {trigger!r} never comes: it holds {inner!r}, which is excluded here")
-            else:
-                first = (sequence(ANY_TEXT, ExactText(trigger)), Not(too_early))
-                ways.append(sequence(Both((*first, _without(excludes)) if excludes else first), rest, more))
-        self._rules[name] = Rule(name, alternatives(_without((*triggers, *excludes)), *ways))
-        return Ref(name)
+                self._warn(part, f"the trigger {trigger!r} never comes: {inner!r} in it is excluded here")
+        follows: dict[str, Node] = {}
+        for trigger, rest in rules:
+            way = sequence(rest, more)
+            follows[trigger] = alternatives(follows[trigger], way) if trigger in follows else way
+        return self._add(free_text(name, follows, excludes))
+
+    def _text_without(self, excludes: tuple[str, ...]) -> Node:
+        return self._add(free_text(self._new_name(), {}, excludes)) if excludes else ANY_TEXT
+
+    def _new_name(self) -> str:
+        self._num_texts += 1
+        return f"text{self._num_texts}"
+
+    def _add(self, rules: list[Rule]) -> Node:
+        self._rules |= {rule.name: rule for rule in rules}
+        return Ref(rules[0].name)
 
     def _tags_with_separator(self, part: JsonPart) -> Node:
         tags = alternatives(*(sequence(ExactText(begin), rest) for begin, rest in self._tags(part)))
@@ -306,12 +315,3 @@ class _Reader:
 def _refuse_tokens(part: JsonPart) -> None:
     if (most := part.find("max_tokens")) and most.value is not None:
         raise most.error("max_tokens is not supported: a structural tag is about text here; max_chars bounds text")
-
-
-def _any_of(texts: tuple[str, ...]) -> Node:
-    return alternatives(*(ExactText(text) for text in texts))
-
-
-def _without(texts: tuple[str, ...]) -> Node:
-    """Any text that contains none of `texts`."""
-    return Not(sequence(ANY_TEXT, _any_of(texts), ANY_TEXT)) if texts else ANY_TEXT
