@@ -23,6 +23,7 @@ def free_text(name: str, follows: Mapping[str, Node], excludes: Sequence[str] = 
         ways: dict[Node, str] = {}
         for char in chars:
             text = state + char
+            way: Node
             if any(text.endswith(word) for word in excludes):
                 way = NEVER
             elif ends := [follow for word, follow in follows.items() if text.endswith(word)]:
