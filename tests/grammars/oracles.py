@@ -13,6 +13,7 @@ import logging
 import re
 import sqlite3
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -179,6 +180,17 @@ def _is_arithmetic(node: ast.AST) -> bool:
     return isinstance(node, ast.Expression | ast.BinOp | ast.UnaryOp | ast.Name | ast.Load)
 
 
+def python(text: str) -> Verdict:
+    if re.search(r"(?i)\b(f|rf|fr)[\"']|\\N|\b_\.|\d(and|else|for|if|in|is|not|or)\b|\\\s*\Z", text):
+        return None  # f-strings, names of characters, 1if x else y, a backslash at the end
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError):
+            return False
+    return True
+
+
 def csv_(text: str) -> Verdict:
     # Python reads quotes inside plain fields, any line end and any control character; RFC 4180 does not.
     bare = re.sub(r'(?<![^,\n])"(?:[^"]|"")*"(?=\r\n|\n|,|\Z)', "", text)
@@ -338,6 +350,7 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "json": json_,
     "lua": lua,
     "markdown_table": text_oracles.markdown_table,
+    "python": python,
     "regex": text_oracles.regex,
     "sql": sql,
     "toml": toml,

@@ -138,6 +138,8 @@ class _Reader:
             self._start = words[0].text
         elif token.text == "%token":
             self._declared |= {word.text for word in words}
+        elif token.text == "%indentation":
+            raise NotationError(token.place, "%indentation has no counterpart in another notation")
         elif token.text == "%option":
             self._options |= {word.text for word in words}
         elif token.text in ("%left", "%right", "%nonassoc", "%precedence"):

@@ -62,7 +62,7 @@ Text check_answer(std::string_view grammar_text) {
     if (grammar->scannerless) build_scannerless(*grammar, problems);
     else table = build_table(*grammar, problems);
     about << facts(*grammar, table);
-    if (!grammar->scannerless && !has_errors(problems)) {
+    if (!grammar->scannerless && !grammar->indentation && !has_errors(problems)) {
       std::optional<LrTable> canonical = build_canonical_table(*grammar, MAX_CANONICAL_STATES);
       if (canonical) canonical->general = table.general;
       check_lexical(*grammar, canonical ? *canonical : table, problems);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aici/grammar/column.hpp"
 #include "aici/sort.hpp"
 #include "terminals.hpp"
 
@@ -15,7 +16,7 @@ constexpr size_t FEW_STATES = 256;  // see regex::Dfa
 
 }  // namespace
 
-Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), contextual_(grammar.contextual), ambiguous_(grammar.ambiguous) {
+Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), contextual_(grammar.contextual), ambiguous_(grammar.ambiguous), newline_(grammar.indentation.newline) {
   const std::vector<Terminal>& terminals = grammar.terminals;
   for (SymbolId id = 0; id < terminals.size(); id++) {
     skip_.push_back(terminals[id].skip);
@@ -26,6 +27,8 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
   class_of_ = classes_of(grammar, order_);
   for (SymbolId id : order_) exprs_of_.push_back(terminal_expr(terminals[id], exprs_));
   hints_.resize(order_.size());
+  if (newline_ != END)
+    for (char blank : {'\n', ' ', '\t', '\f'}) exprs_.bytes(regex::ByteSet::of(static_cast<uint8_t>(blank)));  // classes of their own
   classes_ = exprs_.byte_classes();
   for (unsigned byte = 0; byte < 256; byte++)
     if (classes_[byte] >= class_bytes_.size()) class_bytes_.resize(classes_[byte] + 1u, static_cast<uint8_t>(byte));
@@ -55,6 +58,7 @@ Lexer::State Lexer::add_start(SetId viable) {
 }
 
 Lexer::State Lexer::initial(SetId viable) {
+  if (newline_ != END) return next(start(viable), '\n');
   std::vector<Member> some;
   for (const Member& member : members(start(viable))) some.push_back(member);
   for (Member& member : some)
@@ -93,10 +97,15 @@ Lexer::State Lexer::add_state(const std::vector<Member>& wanted, bool fresh) {
 
 // The best terminal that matches; of an ambiguous grammar, all that are as good, of which one SKIP stands for all SKIPs.
 SymbolId Lexer::find_winner(const std::vector<Member>& members) const {
-  auto matches = [&](const Member& member) { return exprs_.nullable(member.rest); };
+  auto matches = [&](const Member& member) { return !is_column(member) && exprs_.nullable(member.rest); };
   auto best = std::ranges::find_if(members, matches);
   if (best == members.end()) return NONE;
   SymbolId winner = order_[best->rank];
+  if (is_column(members.back())) {
+    TerminalSet newline(skip_.size());
+    newline.add(newline_);
+    return sets_->lexeme_of(sets_->id_of(newline), members.back().rest);
+  }
   if (!ambiguous_) return winner;
   TerminalSet all(skip_.size());
   SymbolId named = NONE;
@@ -116,15 +125,27 @@ Lexer::State Lexer::explore(State state, uint8_t byte) {
   std::vector<Member> rest;
   for (uint32_t i = 0; i < states_[state].num; i++) {
     Member member = members_[states_[state].first + i];
+    if (is_column(member)) continue;
     member.rest = derive(member.rest, byte);
     if (member.rest != NOTHING) rest.push_back(member);
   }
+  if (newline_ != END) add_column(state, byte, rest);
   State to = state_of(rest);
   if (error_) return DEAD;
   State* row = &rows_[state * 256u];
   for (unsigned other = 0; other < 256; other++)
     if (classes_[other] == classes_[byte]) row[other] = to;
   return to;
+}
+
+// The column is known from the start of a line to its first text, while the lexeme can be a newline.
+void Lexer::add_column(State from, uint8_t byte, std::vector<Member>& rest) const {
+  if (std::ranges::none_of(rest, [&](const Member& member) { return order_[member.rank] == newline_; })) return;
+  auto rank = static_cast<uint32_t>(order_.size());
+  std::span<const Member> before = members(from);
+  if (byte == '\n') rest.push_back({rank, Column{}.code()});
+  else if ((byte == ' ' || byte == '\t' || byte == '\f') && !before.empty() && is_column(before.back()))
+    rest.push_back({rank, Column::of(before.back().rest).after(byte).code()});
 }
 
 // Most states hold the rest of a name beside the rest of a keyword, so the same derivatives recur.
@@ -138,6 +159,7 @@ SetId Lexer::find_reach(State state) {
   TerminalSet found(skip_.size());
   for (uint32_t i = 0; i < states_[state].num; i++) {
     uint32_t rank = members_[states_[state].first + i].rank;
+    if (rank == order_.size()) continue;
     SymbolId terminal = order_[rank];
     if (can_win(state, rank)) found.add(skip_[terminal] ? END : terminal);
   }
@@ -152,7 +174,7 @@ bool Lexer::wins_soon(State state, uint32_t rank) const {
   if (here[0].rank == rank || states_[state].winner == order_[rank]) return true;
   if (!ambiguous_) return false;
   auto member = std::ranges::find(here, rank, &Member::rank);
-  auto best = std::ranges::find_if(here, [&](const Member& m) { return exprs_.nullable(m.rest); });
+  auto best = std::ranges::find_if(here, [&](const Member& m) { return !is_column(m) && exprs_.nullable(m.rest); });
   if (member == here.end()) return false;
   return class_of_[here[0].rank] == class_of_[rank] ||
          (best != here.end() && class_of_[best->rank] == class_of_[rank] && exprs_.nullable(member->rest));
@@ -195,14 +217,16 @@ void Lexer::compact(std::span<State> live) {
   for (State state : live) {
     kept.emplace_back(members(state).begin(), members(state).end());
     fresh.push_back(is_fresh(state));
-    for (const Member& member : kept.back()) roots.push_back(member.rest);
+    for (const Member& member : kept.back())
+      if (!is_column(member)) roots.push_back(member.rest);
   }
   exprs_ = exprs_.copy_of(roots);
   exprs_of_.assign(roots.begin(), roots.begin() + static_cast<ptrdiff_t>(exprs_of_.size()));
   reset_states();
   const ExprId* moved = roots.data() + exprs_of_.size();
   for (size_t i = 0; i < live.size(); i++) {
-    for (Member& member : kept[i]) member.rest = *moved++;
+    for (Member& member : kept[i])
+      if (!is_column(member)) member.rest = *moved++;
     live[i] = fresh[i] ? add_state(kept[i], true) : state_of(kept[i]);
   }
 }

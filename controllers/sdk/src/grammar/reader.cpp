@@ -24,6 +24,7 @@ struct Entry {
   const Word* precedence_at = nullptr;
   Precedence precedence{};
   uint32_t preference = 0;
+  bool no_text = false;  // the second or third name under %indentation
   bool prec_used = false;
   bool reported = false;
 };
@@ -58,6 +59,7 @@ class Resolver {
   Grammar resolve() {
     declare_rules();
     declare_tokens();
+    declare_indentation();
     declare_precedences();
     declare_preferences();
     grammar_.ambiguous = written_.ambiguous;
@@ -75,6 +77,7 @@ class Resolver {
         add_rule(rule);
       }
     }
+    add_indentation();
     warn_of_unused_declarations();
     // Terminals come first among the symbols, and their number is known only now.
     auto num_terminals = static_cast<SymbolId>(grammar_.terminals.size());
@@ -135,6 +138,44 @@ class Resolver {
       }
     }
     for (const WrittenGrammar::Alias& alias : written_.aliases) entry(alias.name).alias = &alias.text;
+  }
+
+  void declare_indentation() {
+    for (size_t i = 0; i < written_.indentation.size(); i++) {
+      const Word& word = written_.indentation[i];
+      Entry& known = entry(word);
+      if (i == 0) continue;
+      if (word.quoted || known.rule || known.declared)
+        error(word.place, word.text, " stands for a change of the indentation, which has no text: give it a name that nothing else has");
+      known.no_text = true;
+    }
+  }
+
+  // A terminal without text; the same one each time.
+  SymbolId change_of_indentation(Entry& known) {
+    if (known.terminal == NONE) {
+      known.terminal = static_cast<uint32_t>(grammar_.terminals.size());
+      grammar_.terminals.push_back({.name = Text(known.word.text), .place = known.word.place});
+    }
+    return known.terminal;
+  }
+
+  void add_indentation() {
+    if (written_.indentation.empty()) {
+      if (!written_.brackets.empty()) error(written_.brackets[0].place, "%brackets says nothing without %indentation");
+      return;
+    }
+    const Word& newline = written_.indentation[0];
+    Indentation& out = grammar_.indentation;
+    const WrittenRule* rule = newline.quoted ? nullptr : entry(newline).rule;
+    bool single = rule && rule->alternatives.size() == 1 && rule->alternatives[0].symbols.size() == 1 && rule->alternatives[0].symbols[0].quoted;
+    if (!newline.quoted && !single) return error(newline.place, "%indentation ", newline.text, ": the newline is one terminal, a rule that is one quoted regex");
+    if (grammar_.scannerless) return error(newline.place, "a scannerless grammar has no %indentation: no lexer finds the lines");
+    out.newline = terminal(newline.quoted ? newline : rule->alternatives[0].symbols[0]);
+    out.indent = change_of_indentation(entry(written_.indentation[1]));
+    out.dedent = change_of_indentation(entry(written_.indentation[2]));
+    for (size_t i = 0; i < written_.brackets.size(); i++) (i % 2 ? out.closing : out.opening).push_back(terminal(written_.brackets[i]));
+    out.final_newline = written_.final_newline;
   }
 
   void declare_precedences() {
@@ -215,6 +256,7 @@ class Resolver {
   SymbolId symbol(const Word& word) {
     if (word.quoted || entry(word).declared) return terminal(word);
     Entry& known = entry(word);
+    if (known.no_text) return change_of_indentation(known);
     if (known.rule && is_lexical(*known.rule)) {
       error(word.place, word.text, " cannot be used in a rule: what it lists is ",
             word.text == SKIP ? "skipped everywhere" : "refused everywhere");

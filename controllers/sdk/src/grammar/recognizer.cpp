@@ -39,6 +39,7 @@ bool GrammarRecognizer::special_allowed(SpecialToken special) {
   auto [state, stack] = path_.back();
   if (special != SpecialToken::EndOfSequence || error()) return false;
   SymbolId winner = lexer.winner(state);
+  if (winner != Lexer::NONE && sets.column(winner) != TerminalSets::NO_COLUMN) winner = lexer.newline();  // no text follows
   if (lexer.is_fresh(state) || (winner != Lexer::NONE && lexer.is_skip(winner))) return stacks->can_end(stack);
   return winner != Lexer::NONE && sets.takes(stacks->viable(stack), winner) && stacks->can_end(stacks->shift(stack, winner));
 }

@@ -1,13 +1,17 @@
 #include "aici/grammar/stacks.hpp"
 
 #include "stacks_general.hpp"
+#include "stacks_indented.hpp"
 #include "stacks_lr.hpp"
 
 namespace aici::grammar {
 
 std::unique_ptr<Stacks> Stacks::make(const Grammar& grammar, LrTable table, TerminalSets& sets) {
-  if (table.general) return std::make_unique<GeneralStacks>(grammar, static_cast<LrTable&&>(table), sets);
-  return std::make_unique<LrStacks>(grammar, static_cast<LrTable&&>(table), sets);
+  std::unique_ptr<Stacks> stacks;
+  if (table.general) stacks = std::make_unique<GeneralStacks>(grammar, static_cast<LrTable&&>(table), sets);
+  else stacks = std::make_unique<LrStacks>(grammar, static_cast<LrTable&&>(table), sets);
+  if (!grammar.indentation) return stacks;
+  return std::make_unique<IndentedStacks>(grammar, static_cast<std::unique_ptr<Stacks>&&>(stacks), sets);
 }
 
 Stacks::Stacks(const Grammar& grammar, LrTable table, TerminalSets& sets)

@@ -69,7 +69,7 @@ class SyntaxParser {
       if (out_.start) return add_error(problems_, name.place, "%start stands here a second time");
       out_.start = list[0];
     } else if (name.text == "%option") {
-      if (list.empty()) add_error(problems_, name.place, "%option names an option: contextual, caseless, ambiguous or scannerless");
+      if (list.empty()) add_error(problems_, name.place, "%option names an option: contextual, caseless, ambiguous, scannerless or final_newline");
       for (const Word& option : list) {
         if (option.text == "contextual" && !option.quoted) {
           out_.contextual = true;
@@ -79,9 +79,11 @@ class SyntaxParser {
           out_.ambiguous = true;
         } else if (option.text == "scannerless" && !option.quoted) {
           out_.scannerless = true;
+        } else if (option.text == "final_newline" && !option.quoted) {
+          out_.final_newline = true;
         } else {
           Text message("unknown option ");
-          add_error(problems_, option.place, message << option.text << ": there are contextual, caseless, ambiguous and scannerless");
+          add_error(problems_, option.place, message << option.text << ": there are contextual, caseless, ambiguous, scannerless and final_newline");
         }
       }
     } else if (name.text == "%glr-parser" || name.text == "%glr_parser") {
@@ -99,6 +101,12 @@ class SyntaxParser {
       out_.levels.push_back({Assoc::NonAssoc, list});
     } else if (name.text == "%precedence") {
       out_.levels.push_back({Assoc::None, list});
+    } else if (name.text == "%indentation") {
+      if (list.size() != 3) return add_error(problems_, name.place, "%indentation names three terminals: the newline, the indentation and its end");
+      out_.indentation = list;
+    } else if (name.text == "%brackets") {
+      if (list.size() % 2) return add_error(problems_, name.place, "%brackets names pairs: an opening text, then the closing text");
+      out_.brackets.insert(out_.brackets.end(), list.begin(), list.end());
     } else if (name.text == "%prefer") {
       out_.preferences.push_back(list);
     } else {
@@ -122,7 +130,7 @@ class SyntaxParser {
   }
 
   static bool is_known(std::string_view name) {
-    for (std::string_view known : {"%token", "%left", "%right", "%nonassoc", "%precedence", "%prefer"})
+    for (std::string_view known : {"%token", "%left", "%right", "%nonassoc", "%precedence", "%prefer", "%indentation", "%brackets"})
       if (name == known) return true;
     return false;
   }
@@ -136,11 +144,11 @@ class SyntaxParser {
     } else if (name.text == "%skip") {
       message << ": what is to be skipped is listed in the rule SKIP";
     } else if (std::string_view near = nearest(
-                   name.text, {"%start", "%token", "%left", "%right", "%nonassoc", "%precedence", "%prefer", "%option", "%expect", "%prec", "%empty"});
+                   name.text, {"%start", "%token", "%left", "%right", "%nonassoc", "%precedence", "%prefer", "%option", "%expect", "%prec", "%empty", "%indentation", "%brackets"});
                !near.empty()) {
       message << ": did you mean " << near << '?';
     } else {
-      message << ": there are %start, %token, %left, %right, %nonassoc, %precedence, %prefer, %expect, %glr-parser and %option";
+      message << ": there are %start, %token, %left, %right, %nonassoc, %precedence, %prefer, %expect, %glr-parser, %indentation, %brackets and %option";
     }
     add_error(problems_, name.place, message);
   }

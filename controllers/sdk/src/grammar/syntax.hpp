@@ -41,6 +41,8 @@ struct WrittenGrammar {
   std::vector<std::vector<Word>> preferences{};  // %prefer, the least first
   bool contextual = false, caseless = false, ambiguous = false, scannerless = false;
   bool general = false;  // %glr-parser
+  std::vector<Word> indentation{}, brackets{};
+  bool final_newline = false;
   uint32_t expected_conflicts = 0;  // %expect
   std::vector<WrittenRule> rules{};
 };

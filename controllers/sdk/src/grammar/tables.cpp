@@ -232,6 +232,12 @@ LrTable build_general_table(Grammar& grammar, std::vector<Problem>& problems) {
 
 LrTable build_table(Grammar& grammar, std::vector<Problem>& problems, bool explain) {
   LrTable table;
+  if (grammar.general) {
+    Grammar written = grammar;
+    table = build_general_table(grammar, problems);
+    if (table.num_followed || grammar.ambiguous || has_errors(problems)) return table;
+    grammar = static_cast<Grammar&&>(written);
+  }
   {
     TableBuilder builder(grammar, problems);
     table = builder.build();

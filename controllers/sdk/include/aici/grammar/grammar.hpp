@@ -24,7 +24,7 @@ struct Precedence {
 };
 
 struct Terminal {
-  enum class Kind : uint8_t { End, Keyword, Regex, Json };
+  enum class Kind : uint8_t { End, Keyword, Regex, Json };  // End: no text; the end of the input, and indentation
   Kind kind = Kind::End;
   Text text;          // keyword: the bytes; regex: the pattern without slashes; JSON: the schema
   Text name;          // the name in messages: "while", /[0-9]+/, or the capitalized name of a rule that lists regexes
@@ -48,6 +48,17 @@ struct Production {
   Place place{};
 };
 
+// %indentation: lines as terminals. The text of `newline` reaches from the end of a line to the first text in a later
+// line, past lines that are blank. If that text is further right than the line before, `indent` follows; if further left,
+// one `dedent` for each indentation that ends. The two have no text. See IndentedStacks.
+struct Indentation {
+  SymbolId newline = END, indent = END, dedent = END;
+  std::vector<SymbolId> opening{}, closing{};  // %brackets: a newline between them is skipped
+  bool final_newline = false;  // %option final_newline: the last line may lack its newline
+
+  explicit operator bool() const { return newline != END; }
+};
+
 struct Grammar {
   std::vector<Terminal> terminals;  // [0] is END
   std::vector<Nonterminal> nonterminals;
@@ -57,6 +68,7 @@ struct Grammar {
   bool general = false;     // %glr-parser: all ways are followed where tables are in conflict
   uint32_t expected_conflicts = 0;  // %expect: so many conflicts are settled without a word
   bool scannerless = false;  // %option scannerless
+  Indentation indentation{};
 
   bool is_terminal(SymbolId symbol) const { return symbol < terminals.size(); }
   size_t num_symbols() const { return terminals.size() + nonterminals.size(); }

@@ -15,6 +15,8 @@
 
 namespace aici::grammar {
 
+// With %indentation, the input begins as if after a newline, and a state within a newline knows the column.
+//
 // A state is the list of terminals that the bytes of the lexeme so far can still become, best first, each with the
 // expression of the missing rest. The owner of the TerminalSets must keep them at their address.
 class Lexer {
@@ -43,6 +45,8 @@ class Lexer {
   // The terminal of the lexeme if the lexeme ends here; NONE if it cannot end. Of an ambiguous grammar, perhaps several
   // terminals: see TerminalSets::lexeme_of.
   SymbolId winner(State state) const { return states_[state].winner; }
+  // The terminal of %indentation; END if there is none.
+  SymbolId newline() const { return newline_; }
   bool is_skip(SymbolId lexeme) const { return lexeme < skip_.size() && skip_[lexeme]; }
   // Nothing is pending.
   bool is_fresh(State state) const { return states_[state].fresh; }
@@ -62,7 +66,7 @@ class Lexer {
   static constexpr State UNKNOWN = UINT16_MAX;
 
   struct Member {
-    uint32_t rank;  // index into order_
+    uint32_t rank;  // index into order_; behind its end: `rest` is a Column
     regex::ExprId rest;
     bool operator==(const Member&) const = default;
   };
@@ -86,6 +90,8 @@ class Lexer {
   State state_of(const std::vector<Member>& members);
   State add_state(const std::vector<Member>& members, bool fresh);
   void reset_states();
+  void add_column(State from, uint8_t byte, std::vector<Member>& rest) const;
+  bool is_column(const Member& member) const { return member.rank == order_.size(); }
   SetId find_reach(State state);
   bool can_win(State state, uint32_t rank);
   bool wins_soon(State state, uint32_t rank) const;
@@ -94,6 +100,7 @@ class Lexer {
 
   TerminalSets* sets_;
   bool contextual_, ambiguous_;
+  SymbolId newline_;
   std::vector<SymbolId> order_;       // the terminals, best first
   std::vector<uint32_t> class_of_;    // (ranks,) terminals of one class can all win
   std::vector<bool> skip_;            // (terminals,)

@@ -7,6 +7,9 @@
 //   %expect 3                         so many conflicts are shifted without a warning
 //   %glr-parser                       all ways are followed where tables are in conflict
 //   %prefer "a" "/b+/"                of terminals that match the same lexeme these win; later lines win over earlier
+//   %indentation NL INDENT DEDENT     lines as in Python: NL is a terminal, the others have no text (grammar.hpp)
+//   %brackets "(" ")" "[" "]"         between them, newlines are skipped
+//   %option final_newline             with %indentation: the last line may lack its newline
 //   %option contextual                only terminals that the parser can take compete in the lexer
 //   %option ambiguous                 as contextual and %glr-parser; a lexeme is every terminal that matches it
 //   %option caseless                  ASCII letters of keywords are in any case

@@ -1,5 +1,5 @@
 // The stacks of the parser, numbered: equal stacks have equal numbers, so facts about a stack hold wherever the text
-// returns to the stack. LrStacks and GeneralStacks keep them.
+// returns to the stack. LrStacks and GeneralStacks keep them; IndentedStacks adds the indentation.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -68,6 +68,7 @@ class Stacks {
   };
 
   Stacks(const Grammar& grammar, LrTable table, TerminalSets& sets);
+  explicit Stacks(TerminalSets& sets) : sets_(&sets), shifted_(SHIFT_MEMO) {}
 
   virtual void find_viable(StackId stack) = 0;
   virtual StackId shift_new(StackId stack, SymbolId lexeme) = 0;

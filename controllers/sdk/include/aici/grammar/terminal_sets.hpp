@@ -32,6 +32,7 @@ class TerminalSet {
 class TerminalSets {
  public:
   static constexpr SetId UNKNOWN = UINT32_MAX;
+  static constexpr uint32_t NO_COLUMN = UINT32_MAX;
 
   explicit TerminalSets(size_t num_terminals) : num_terminals_(static_cast<SymbolId>(num_terminals)), num_words_(num_terminals / 64 + 1) {}
 
@@ -59,16 +60,18 @@ class TerminalSets {
   }
   size_t size() const { return words_.size() / num_words_; }
 
-  // What a lexeme is: a terminal, or several terminals at once, which then have a number of their own. END among several
+  // What a lexeme is: a terminal, a newline with the column of the text after it (see Column), or several terminals at once, which then have a number of their own. END among several
   // says that the lexeme may also be skipped.
-  SymbolId lexeme_of(SetId several) {
+  SymbolId lexeme_of(SetId several, uint32_t column = NO_COLUMN) {
     for (size_t i = 0; i < several_.size(); i++)
-      if (several_[i] == several) return num_terminals_ + static_cast<SymbolId>(i);
-    several_.push_back(several);
+      if (several_[i].set == several && several_[i].column == column) return num_terminals_ + static_cast<SymbolId>(i);
+    several_.push_back({several, column});
     return num_terminals_ + static_cast<SymbolId>(several_.size() - 1);
   }
   bool is_several(SymbolId lexeme) const { return lexeme >= num_terminals_; }
-  SetId several(SymbolId lexeme) const { return several_[lexeme - num_terminals_]; }
+  SetId several(SymbolId lexeme) const { return several_[lexeme - num_terminals_].set; }
+  // NO_COLUMN if the lexeme is no newline.
+  uint32_t column(SymbolId lexeme) const { return is_several(lexeme) ? several_[lexeme - num_terminals_].column : NO_COLUMN; }
   bool takes(SetId viable, SymbolId lexeme) const {
     return is_several(lexeme) ? meets(viable, several(lexeme)) : has(viable, lexeme);
   }
@@ -89,7 +92,11 @@ class TerminalSets {
   SymbolId num_terminals_;
   size_t num_words_;
   std::vector<uint64_t> words_;  // (sets, num_words)
-  std::vector<SetId> several_;
+  struct Several {
+    SetId set;
+    uint32_t column;
+  };
+  std::vector<Several> several_;
   regex::InternTable table_;
 };
 
