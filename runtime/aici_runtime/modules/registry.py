@@ -157,6 +157,9 @@ class Registry:
                 (new / "memory").rename(path)
         return path
 
+    def is_compiled(self, module_id: str) -> bool:
+        return bool((self._sizes(module_id) or (0, 0))[1])
+
     def has(self, module_id: str) -> bool:
         return self._sizes(module_id) is not None
 

@@ -1,5 +1,6 @@
 """`instantiate`: from the engine's request to a guest that waits for the first step. Many at once, in threads."""
 
+import logging
 import socket
 import threading
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from aici_base.errors import ControllerError, UnavailableError, UsageError
+from aici_base.errors import AiciError, ControllerError, UnavailableError, UsageError
 from aici_runtime.channels import socket_frames
 from aici_runtime.channels.envelope import ChannelRequest, RequestError, field, uints
 from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
@@ -19,6 +20,8 @@ from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Template, TemplateKey, Templates
 from aici_runtime.workers.startup import NO_SLOT
 from aici_runtime.workers.worker_reports import WorkerReports
+
+_log = logging.getLogger(__name__)
 
 GRACE_S = 0.2
 """Grace on top of the init limit, for a busy machine."""
@@ -69,6 +72,16 @@ class Instantiator:
         self._reports.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
 
+    def prepare(self, module_id: str) -> None:
+        """Make the snapshot of a new module, so that the first request finds the snapshot."""
+        try:
+            self._find_snapshot(module_id, self._registry.compiled(module_id))
+        except AiciError as error:  # the module was removed, or the first request will report the reason
+            _log.info("no snapshot of %s: %s", module_id, error)
+
+    def _find_snapshot(self, module_id: str, compiled: Path) -> Path | None:
+        return self._snapshots.find(module_id, lambda: self._make_snapshot(compiled))
+
     def _order(self, request: ChannelRequest) -> "_StartOrder":
         prompt = request.body.get("prompt")
         if not isinstance(prompt, str):
@@ -79,7 +92,7 @@ class Instantiator:
         module_id = self._registry.resolve(field(request.body, "module_id", str))
         self._templates.drop_modules(lambda module_id: not self._registry.has(module_id))
         compiled = self._registry.compiled(module_id)
-        snapshot = self._snapshots.find(module_id, lambda: self._make_snapshot(compiled))
+        snapshot = self._find_snapshot(module_id, compiled)
         module_arg = _module_arg(request.body.get("module_arg"))
         return _StartOrder(
             TemplateKey.of(module_id, module_arg),

@@ -29,6 +29,7 @@ from aici_runtime.workers.worker_reports import WorkerReports
 
 PROCESS_NAME = "aicirt-side"
 _NUM_THREADS = 16
+_NUM_PREPARED = 16
 _MAX_REQ_ID_CHARS = 1000
 _DIED_TEXT = "the process that served this request was killed"
 
@@ -67,15 +68,16 @@ def main(config: SideConfig) -> NoReturn:
     if config.generation > 0:
         config.requests.repair("reading")
         config.responses.repair("writing")
-    side = _Side(config)
+    pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side")
+    side = _Side(config, pool)
     for rid in config.unanswered:
         side.respond(
             envelope.failure(rid, _DIED_TEXT, is_user_error=False, code=UnavailableError.code, hint="try again")
         )
-    with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="side") as pool:
-        pool.submit(_sweep, config.registry)
-        while True:
-            config.requests.receive(accept=lambda message: side.accept(message, pool))
+    pool.submit(_sweep, config.registry)
+    pool.submit(side.prepare_tagged)
+    while True:
+        config.requests.receive(accept=side.accept)
 
 
 def _sweep(registry: Registry) -> None:
@@ -86,8 +88,9 @@ def _sweep(registry: Registry) -> None:
 
 
 class _Side:
-    def __init__(self, config: SideConfig) -> None:
+    def __init__(self, config: SideConfig, pool: Executor) -> None:
         self._config = config
+        self._pool = pool
         self._responses_lock = threading.Lock()
         self._instantiator = Instantiator(
             table=config.table,
@@ -112,7 +115,13 @@ class _Side:
             "get_tags": self._get_tags,
         }
 
-    def accept(self, message: bytes, pool: Executor) -> None:
+    def prepare_tagged(self) -> None:
+        """Make the missing snapshots of the modules tagged last, if they are compiled: the first requests find them."""
+        for info in self._config.registry.get_tags()[:_NUM_PREPARED]:
+            if self._config.registry.is_compiled(info.module_id):
+                self._instantiator.prepare(info.module_id)
+
+    def accept(self, message: bytes) -> None:
         """Take a request in the order of arrival. Work that depends on the order happens here; the pool does
         the rest."""
         try:
@@ -120,7 +129,7 @@ class _Side:
         except envelope.BadMessageError as error:
             response = envelope.json_error(str(error))
             self._config.trace.record("-side", message, response)
-            pool.submit(self.respond, response)
+            self._pool.submit(self.respond, response)
             return
         if request.op == "stop":
             self._config.trace.record("-side", message, None)
@@ -131,7 +140,7 @@ class _Side:
         refusal = self._register(request.op, req_id) if isinstance(req_id, str) else ""
         is_birth = request.op == "instantiate" and isinstance(req_id, str) and not refusal
         self._config.reports.begin(number, request.rid, req_id if is_birth else None)
-        pool.submit(self._serve, number, message, request, refusal)
+        self._pool.submit(self._serve, number, message, request, refusal)
 
     def _register(self, op: str, req_id: str) -> str:
         """Return the reason of a refusal; empty when the request is fine."""
@@ -187,6 +196,7 @@ class _Side:
 
     def _mk_module(self, request: ChannelRequest) -> bytes:
         info = self._config.registry.add(_module_of(request), request.auth)
+        self._pool.submit(self._instantiator.prepare, info.module_id)
         return orjson.dumps(
             {
                 "module_id": info.module_id,

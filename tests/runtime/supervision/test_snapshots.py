@@ -11,7 +11,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import wat
-from tests.support.processes import command, descendants
+from tests.support.processes import command, descendants, wait_until
 
 PATIENCE_S = 10.0
 _numbers = itertools.count(1)
@@ -79,6 +79,20 @@ def test_guests_start_with_the_vocabulary_read(
         (found,) = snapshots(cache_dir, runtime, wasm)
         assert found.stat().st_nlink == 1
         runtime.close()
+
+
+def test_snapshots_are_made_before_the_first_request(start_runtime: Callable[..., Runtime], cache_dir: Path) -> None:
+    """After an upload, and for tagged modules when a runtime starts."""
+    runtime = start_runtime()
+    wasm = reader(extra='(global (export "early") i32 (i32.const 0))')
+    module_id = runtime.mk_module(wasm).module_id
+    assert wait_until(lambda: bool(snapshots(cache_dir, runtime, wasm)), PATIENCE_S)
+    runtime.set_tags(module_id, ["early"])
+    (found,) = snapshots(cache_dir, runtime, wasm)
+    runtime.close()
+    found.unlink()
+    start_runtime()
+    assert wait_until(found.is_file, PATIENCE_S)
 
 
 def test_a_guest_does_not_write_to_the_snapshot(start_runtime: Callable[..., Runtime], cache_dir: Path) -> None:
