@@ -46,6 +46,10 @@ class Stats(TypedDict):
     cached_tokens: int
 
 
+_WITHOUT_CONTROLLER = ("ignore_eos", "min_tokens", "stop_token_ids", "bad_tokens")
+"""Sampling parameters that do not go with a controller."""
+
+
 class Engine:
     """Runs one model. The constructor loads the model, in about a second. A process may have several engines.
 
@@ -320,8 +324,10 @@ class Engine:
                 f"priority is {request.priority}: it may be from {-MAX_PRIORITY} to {MAX_PRIORITY - 1}",
                 param="priority",
             )
-        if request.controller is not None and (first is not None or request.sampling.ignore_eos):
-            name = "ignore_eos" if first is None else "score_from"
+        given = {name: getattr(request.sampling, name) for name in _WITHOUT_CONTROLLER}
+        names = ["score_from"] * (first is not None) + [name for name, value in given.items() if value]
+        if request.controller is not None and names:
+            name = names[0]
             raise UsageError(
                 f"{name} does not go with a controller",
                 hint=f"send a request without a controller for {name}",

@@ -12,8 +12,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 
 from aici_base.errors import UsageError
 
-Kind: TypeAlias = Literal["number", "whole number", "flag", "texts", "biases"]
-"""texts: `tuple[str, ...]`. biases: `Mapping[int, float]`, token to number."""
+Kind: TypeAlias = Literal["number", "whole number", "flag", "texts", "biases", "tokens", "token runs"]
+"""texts: `tuple[str, ...]`. biases: `Mapping[int, float]`, token to number. tokens: `tuple[int, ...]`. token runs:
+tuples of such tuples."""
 
 _SHOWN_CHARS = 80
 _NUMBERS = (float, int, Real)
@@ -165,7 +166,16 @@ class Parameter:
         if self.kind == "texts":
             is_short = isinstance(value, tuple) and (self.max_items is None or len(value) <= self.max_items)
             return is_short and all(isinstance(text, str) and text for text in value)
+        if self.kind == "tokens":
+            return self._is_run(value)
+        if self.kind == "token runs":
+            is_short = isinstance(value, tuple) and (self.max_items is None or len(value) <= self.max_items)
+            return is_short and all(run and self._is_run(run) for run in value)
         return isinstance(value, Mapping) and self._bad_bias(value) is None
+
+    def _is_run(self, value: Any) -> bool:
+        is_short = isinstance(value, tuple) and (self.max_items is None or len(value) <= self.max_items)
+        return is_short and all(isinstance(token, int) and token >= 0 for token in value)
 
     def _is_within(self, value: Any) -> bool:
         return (
@@ -195,6 +205,10 @@ class Parameter:
             return "true or false"
         if self.kind == "texts":
             return f"a tuple of at most {self.max_items} strings, none of them empty"
+        if self.kind == "tokens":
+            return f"a tuple of at most {self.max_items} numbers of tokens"
+        if self.kind == "token runs":
+            return f"a tuple of at most {self.max_items} tuples of numbers of tokens, none of them empty"
         if self.kind == "biases":
             return f"numbers {span}, each for the number of a token"
         if self.kind == "whole number":
@@ -238,8 +252,9 @@ def _completed(field: Any, kind: Any, parameter: Parameter) -> Parameter:
     plain = next((each for each in alternatives if each is not type(None)), kind)
     kinds: dict[Any, Kind] = {float: "number", int: "whole number", bool: "flag"}
     default = field.default_factory() if callable(field.default_factory) else field.default
-    by_origin: dict[Any, Kind] = {tuple: "texts"}
-    found: Kind = kinds.get(plain) or by_origin.get(get_origin(plain), "biases")
+    tuples: dict[Any, Kind] = {str: "texts", int: "tokens"}
+    is_tuple = get_origin(plain) is tuple
+    found: Kind = kinds.get(plain) or (tuples.get(get_args(plain)[0], "token runs") if is_tuple else "biases")
     return replace(parameter, name=field.name, kind=found, optional=optional, default=default)
 
 

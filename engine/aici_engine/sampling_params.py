@@ -17,6 +17,8 @@ MAX_STOPS = 32
 MAX_LOGPROBS = 100
 _OPENAI_LOGPROBS = 20
 MAX_TOKENS = 1 << 31
+MAX_STOP_TOKENS = 128
+MAX_BAD_RUNS = 1024
 _INT64 = 1 << 63
 _MAX_BIAS = 1e30
 """Far enough from the end of f32 for sums."""
@@ -48,6 +50,10 @@ class SamplingParams:
     top-p and min-p. A forced token has 0.0. Only allowed tokens are listed, so all log-probabilities are finite.
     None: no log-probability is computed.
 
+    `min_tokens`: neither EOS nor a stop token is drawn before so many tokens of output. `stop_token_ids`: any of these
+    tokens ends the output, and is no part of the text. `bad_tokens`: no run of these tokens is completed in prompt and
+    output, as transformers' `bad_words_ids`. These three do not go with a controller.
+
     Raises UsageError for a value out of range; `param` is the name of the field.
     """
 
@@ -57,8 +63,8 @@ class SamplingParams:
             help="Divide (or multiply) the logits of tokens in the prompt or the output by this number.",
             why="1 changes nothing",
             gt=0,
-            openai_chat=ApiField(le=100),
-            openai_completions=ApiField(le=100),
+            openai_chat=ApiField(other_name="repeat_penalty", le=100),
+            openai_completions=ApiField(other_name="repeat_penalty", le=100),
             openai_responses=ApiField(le=100),
             rest=ApiField(),
             lmtp=ApiField(),
@@ -240,6 +246,36 @@ class SamplingParams:
             rest=ApiField(),
         ),
     ] = False
+    min_tokens: Annotated[
+        int,
+        Parameter(
+            help="Draw no end-of-text token and no stop token before this many tokens; not with a controller.",
+            why="a text ends where the model ends it",
+            ge=0,
+            openai_chat=ApiField(le=MAX_TOKENS),
+            openai_completions=ApiField(le=MAX_TOKENS),
+            rest=ApiField(),
+        ),
+    ] = 0
+    stop_token_ids: Annotated[
+        tuple[int, ...],
+        Parameter(
+            help="End the output at any of these tokens; not with a controller.",
+            why="a text ends where the model ends it",
+            max_items=MAX_STOP_TOKENS,
+            openai_chat=ApiField(),
+            openai_completions=ApiField(),
+            rest=ApiField(),
+        ),
+    ] = ()
+    bad_tokens: Annotated[
+        tuple[tuple[int, ...], ...],
+        Parameter(
+            help="Complete none of these runs of tokens; not with a controller.",
+            why="no text is forbidden",
+            max_items=MAX_BAD_RUNS,
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         for name, parameter in PARAMETERS.items():
@@ -248,6 +284,11 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature < _GREEDY_BELOW
+
+    @property
+    def bans(self) -> bool:
+        """Whether `sample.bans` may close tokens."""
+        return bool(self.min_tokens or self.bad_tokens)
 
     @property
     def penalizes(self) -> bool:
@@ -270,6 +311,9 @@ class SamplingOptions(TypedDict, total=False):
     logit_bias: Mapping[int, float]
     logprobs: int | None
     ignore_eos: bool
+    min_tokens: int
+    stop_token_ids: tuple[int, ...]
+    bad_tokens: tuple[tuple[int, ...], ...]
 
 
 PARAMETERS: Final[Mapping[str, Parameter]] = read_table(SamplingParams)

@@ -151,7 +151,10 @@ class StepCommitter:
     def _append_sampled(self, candidate: _Candidate, score: TokenScore) -> None:
         self.tokens_generated += 1
         seq = candidate.seq
-        if score.token_id not in self._eos_tokens:
+        if seq.controller is None and score.token_id in seq.sampling.stop_token_ids:
+            self._output.sampled_eos(seq, score)
+            seq.end(FinishReason.EOS)
+        elif score.token_id not in self._eos_tokens:
             self._output.sampled(seq, score)
             if seq.controller is not None:
                 self._session.sampled(seq, score.token_id)

@@ -18,7 +18,7 @@ _PLAIN = "\ue000"
 class ModelVocabulary:
     """The model's tokenizer. `token_bytes[id]` is empty for special tokens; `longest_token` is a number of bytes.
 
-    `eos_token` and `bos_token` come from the tokenizer's configuration.
+    `eos_token` and `bos_token` come from the tokenizer's configuration, `settings`.
     """
 
     def __init__(self, model_dir: Path) -> None:
@@ -32,7 +32,7 @@ class ModelVocabulary:
         names = "|".join(re.escape(name) for name in sorted(specials, key=len, reverse=True)) or r"(?!)"
         self._specials = re.compile(names)
         self._plain_specials = re.compile(f"{_PLAIN}({names})")
-        config = read_settings(model_dir / "tokenizer_config.json")
+        self.settings = config = read_settings(model_dir / "tokenizer_config.json")
         eos = self._special(config.get("eos_token"))
         self.eos_token = int(vocabulary.eos_token) if eos is None else eos
         self.bos_token = self._special(config.get("bos_token"))
@@ -77,6 +77,12 @@ class ModelVocabulary:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of `tokens`. Special tokens add nothing; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(map(self.bytes_of, tokens)).decode("utf-8", "replace")
+
+    def decode_with_names(self, tokens: Sequence[int]) -> str:
+        """Return the text of `tokens`. Special tokens are written by their names."""
+        return b"".join(self.bytes_of(token) or self.name_of(token).encode() for token in tokens).decode(
+            "utf-8", "replace"
+        )
 
     def _special(self, name: object) -> int | None:
         text = name.get("content") if isinstance(name, dict) else name

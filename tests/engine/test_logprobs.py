@@ -1,5 +1,6 @@
 """Log-probabilities of the output and of the prompt, against transformers' logits; bias; stop strings end to end."""
 
+import itertools
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import AcceptedEvent, FinishEvent, FinishReason, ScoreEvent, TokenEvent, TokenScore
-from aici_engine.request import Request
+from aici_engine.request import ControllerCall, Request
 from tests.engine.support import EOS, EOT, encode
 
 PROMPTS = ["a", "Hello", "the quick brown fox " * 4, "x" * 60, "Zebra crossing", "1 2 3 4 5 6 7 8 9", "é", "end."]
@@ -192,6 +193,39 @@ def test_eos_ends_unless_it_is_to_be_ignored(engine: Engine, eos: TokenId) -> No
     assert (end.reason, len(end.tokens)) == (FinishReason.EOS, 1)
     end = finish(engine, "Hello", max_tokens=3, logit_bias={eos: 100.0}, ignore_eos=True)
     assert (end.reason, [token.token_id for token in end.tokens], end.text) == (FinishReason.LENGTH, [eos] * 3, "")
+
+
+@pytest.mark.parametrize("eos", [EOS, EOT])
+def test_the_end_may_not_come_too_early(engine: Engine, eos: TokenId) -> None:
+    end = finish(engine, "Hello", max_tokens=6, logit_bias={eos: 100.0}, min_tokens=3)
+    assert (end.reason, len(end.tokens)) == (FinishReason.EOS, 4)
+    assert not {EOS, EOT} & {token.token_id for token in end.tokens[:-1]}
+
+
+def test_a_stop_token_ends_the_text_and_is_no_part_of_it(engine: Engine) -> None:
+    usual = finish(engine, "Hello", temperature=0.0, max_tokens=4, logit_bias={EOS: -100.0, EOT: -100.0})
+    tokens = [token.token_id for token in usual.tokens]
+    at = tokens.index(tokens[2])
+    bias = {EOS: -100.0, EOT: -100.0}
+    end = finish(engine, "Hello", temperature=0.0, max_tokens=4, logit_bias=bias, stop_token_ids=(tokens[2],))
+    assert (end.reason, [token.token_id for token in end.tokens]) == (FinishReason.EOS, tokens[: at + 1])
+    assert end.text.encode() == b"".join(token.data for token in usual.tokens[:at]) or "\ufffd" in end.text
+
+
+def test_a_run_of_tokens_that_is_forbidden_does_not_come(engine: Engine) -> None:
+    options: dict[str, Any] = {"temperature": 0.0, "max_tokens": 6, "logit_bias": {EOS: -100.0, EOT: -100.0}}
+    usual = [token.token_id for token in finish(engine, "Hello", **options).tokens]
+    end = finish(engine, "Hello", **options, bad_tokens=((usual[1], usual[2]),))
+    found = [token.token_id for token in end.tokens]
+    assert found[:2] == usual[:2]
+    assert (usual[1], usual[2]) not in itertools.pairwise(found)
+
+
+@pytest.mark.parametrize("options", [{"min_tokens": 1}, {"stop_token_ids": (5,)}, {"bad_tokens": ((5,),)}])
+def test_what_bans_tokens_does_not_go_with_a_controller(engine: Engine, options: dict[str, Any]) -> None:
+    request = Request(prompt="a", sampling=SamplingParams(**options), controller=ControllerCall("regex", "a"))
+    with pytest.raises(UsageError, match=next(iter(options))):
+        engine.submit(request)
 
 
 def test_a_stop_string_ends_generation_at_once(engine: Engine) -> None:

@@ -31,6 +31,9 @@ BAD: dict[str, Any] = {
     "logit_bias": {1: 1e31},
     "logprobs": 101,
     "ignore_eos": 1,
+    "min_tokens": -1,
+    "stop_token_ids": (1, -1),
+    "bad_tokens": ((1,), ()),
 }
 GOOD: dict[str, Any] = {
     "repetition_penalty": 1.5,
@@ -46,6 +49,9 @@ GOOD: dict[str, Any] = {
     "logit_bias": {1: -5.5},
     "logprobs": 100,
     "ignore_eos": True,
+    "min_tokens": 3,
+    "stop_token_ids": (1, 2),
+    "bad_tokens": ((1, 2), (3,)),
 }
 
 

@@ -43,29 +43,36 @@ def plain_messages(plain: Callable[[str], str], messages: Any) -> Any:
 
 
 def conversation_text(
-    template: ChatTemplate, plain: Callable[[str], str], messages: Sequence[PromptMessage], tools: Sequence[Tool] = ()
+    template: ChatTemplate,
+    plain: Callable[[str], str],
+    messages: Sequence[PromptMessage],
+    tools: Sequence[Tool] = (),
+    *,
+    add_generation_prompt: bool = True,
+    options: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the text of a conversation up to where the assistant's answer begins.
+
+    Without `add_generation_prompt`, the text ends with the last message. `options`: further variables of the template.
 
     `plain` marks names of special tokens in messages as text. Raises UsageError if there are no messages, or if the
     template refuses the messages.
     """
     if not messages:
         raise UsageError("there are no messages", hint="give at least one")
-    return _render(template, [_marked(message, plain) for message in messages], tools)
+    marked = [_marked(message, plain) for message in messages]
+    variables = {"add_generation_prompt": add_generation_prompt, "options": plain_messages(plain, options or {})}
+    if template.takes_tools:
+        names = _names_of_calls(marked)
+        shaped = [_known(message, names) for message in marked]
+        return template.render(shaped, tools=[_wrapped(tool) for tool in tools] or None, **variables)
+    _names_of_calls(marked)
+    return template.render(_plain(marked, tools), **variables)
 
 
 def _marked(message: PromptMessage, plain: Callable[[str], str]) -> PromptMessage:
     content, name, reasoning = map(plain, (message.content, message.name, message.reasoning))
     return replace(message, content=content, name=name, reasoning=reasoning)
-
-
-def _render(template: ChatTemplate, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> str:
-    names = _names_of_calls(messages)
-    if template.takes_tools:
-        shaped = [_known(message, names) for message in messages]
-        return template.render(shaped, tools=[_wrapped(tool) for tool in tools] or None)
-    return template.render(_plain(messages, tools))
 
 
 def _names_of_calls(messages: Sequence[PromptMessage]) -> Mapping[str, str]:

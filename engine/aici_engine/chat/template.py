@@ -17,7 +17,8 @@ from aici_engine.model_files import read_settings, read_tokenizer
 
 
 class ChatTemplate:
-    """A chat template. `takes_tools`: the template tells the model of tools, and of calls in `<tool_call>` form.
+    """A chat template, the text `source`. `takes_tools`: the template tells the model of tools, and of calls in
+    `<tool_call>` form.
 
     Raises UsageError for a template with errors.
     """
@@ -32,6 +33,7 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _raise
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         self._name = name
+        self.source = source
         self._special_tokens = dict(special_tokens)
         self._failure = TemplateError
         try:
@@ -39,6 +41,10 @@ class ChatTemplate:
         except TemplateError as error:
             raise UsageError(f"the chat template of {name} cannot be read: {error}") from error
         self.takes_tools = "tools" in source and "<tool_call>" in source
+
+    def with_source(self, source: str, name: str) -> "ChatTemplate":
+        """Return another template with the same special tokens. Raises UsageError for a template with errors."""
+        return ChatTemplate(source, self._special_tokens, name=name)
 
     @classmethod
     def of(cls, model_dir: Path) -> "ChatTemplate | None":

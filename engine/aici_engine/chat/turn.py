@@ -49,7 +49,8 @@ class ChatTurn(Generic[C]):
     """One turn to generate. `prompt`: all tokens before the answer. A turn has a `controller` or tools, not both.
 
     `calls`: the constraint of `calls_constraint`, if a tool may be called. `document`: with tool_choice auto, the
-    constraint that the answer is a JSON document or the text `MARK`; None if the answer's text is free.
+    constraint that the answer is a JSON document or the text `MARK`; None if the answer's text is free. `keeps_stop`:
+    the stop string that ends the text is part of the text.
     """
 
     prompt: list[int]
@@ -60,6 +61,7 @@ class ChatTurn(Generic[C]):
     parallel: bool = True
     calls: C | None = None
     document: C | None = None
+    keeps_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,9 @@ async def run_chat_turn(model: ChatModel[C], request: ChatTurn[C]) -> AsyncGener
     """Yield the deltas of a turn, TurnEnd last. A failure is raised. Closing the generator ends the sequence."""
     async with contextlib.AsyncExitStack() as generations:
         async for delta in _Turn(model, request, generations).run():
+            if isinstance(delta, TurnEnd) and delta.stop is not None and request.keeps_stop:
+                yield Text(delta.stop)
+                delta = replace(delta, text=delta.text + delta.stop)
             yield delta
 
 
@@ -198,7 +203,15 @@ class _Turn(Generic[C]):
         self._request = request
         self._generations = generations
         # Only the end of the JSON ends a call. The tokens of a call are not part of the text, so no log-probabilities.
-        self._in_calls = replace(request.sampling, stop=(), logprobs=None, ignore_eos=False)
+        self._in_calls = replace(
+            request.sampling,
+            stop=(),
+            logprobs=None,
+            ignore_eos=False,
+            min_tokens=0,
+            stop_token_ids=(),
+            bad_tokens=(),
+        )
         self._prompt = request.prompt
         self._usage = TurnUsage(len(request.prompt), 0, 0)
         self._text = ""

@@ -18,7 +18,7 @@ from aici_engine.sequences.sequence import Sequence
 
 
 class DeviceSampler(Sampler[torch.Tensor]):
-    """Samples plain rows on the device. Rows with a bias, penalties or log-probabilities are copied and go to
+    """Samples plain rows on the device. Rows with a bias, penalties, bans or log-probabilities are copied and go to
     `host`."""
 
     def __init__(self, host: HostSampler, masks: TensorMasks, device: torch.device) -> None:
@@ -61,7 +61,8 @@ def _on_host(rows: Seq[torch.Tensor]) -> Seq[Logits]:
 
 
 def _is_plain(seq: Sequence) -> bool:
-    return seq.sampler.bias is None and seq.sampling.logprobs is None and not seq.sampling.penalizes
+    params = seq.sampling
+    return seq.sampler.bias is None and params.logprobs is None and not (params.penalizes or params.bans)
 
 
 def _result(token: int, masked: bool) -> TokenScore | AiciError:

@@ -37,6 +37,7 @@ class MaskApplier:
     """Applies masks of one vocabulary. Guests know `eos_token`; its bit opens or closes all tokens of `all_eos`.
 
     The bits may describe fewer or more tokens than the model has logits. Tokens beyond the bits are closed.
+    `eos_tokens`: all tokens that end a text.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class MaskApplier:
         close: MaskRow | None = None,
     ) -> None:
         self._close = close or TableMask()
+        all_eos = tuple(all_eos)
         self._num_described = min(vocab_size, num_logits)
         self._eos = eos_token
+        self.eos_tokens = tuple(token for token in sorted({eos_token, *all_eos}) if token < num_logits)
         self._other_eos = [token for token in all_eos if token != eos_token and token < num_logits]
 
     def apply(self, bits: Bits, row: Logits) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from aici_base.errors import AiciError, ControllerError
 from aici_engine.events import TokenScore
+from aici_engine.sample.bans import ban
 from aici_engine.sample.logprobs import LogSoftmax, log_softmax, score
 from aici_engine.sample.masks import Logits, MaskApplier
 from aici_engine.sample.pipeline import NOTHING_ALLOWED, Choose, choose, penalize
@@ -76,6 +77,9 @@ class HostSampler(Sampler[Logits]):
             row[ids] += biases
         if bits is not None:
             self._masks.apply(bits, row)
+        if seq.sampling.bans:
+            num_output = len(seq.tokens) - seq.transcript.prompt_len
+            ban(row, seq.sampling, tokens=seq.tokens, num_output=num_output, eos_tokens=self._masks.eos_tokens)
         unpenalized = row
         if seq.sampling.penalizes:
             unpenalized = row.copy()

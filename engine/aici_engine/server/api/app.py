@@ -23,6 +23,7 @@ from aici_engine.server.protocols import check
 from aici_engine.server.protocols.anthropic import routes as anthropic
 from aici_engine.server.protocols.lmtp import routes as lmtp
 from aici_engine.server.protocols.openai import routes as openai
+from aici_engine.server.protocols.openai import tokenizer_routes
 from aici_engine.server.protocols.responses import routes as responses
 from aici_engine.server.protocols.rest import controllers
 from aici_engine.server.protocols.rest import routes as rest
@@ -67,6 +68,7 @@ def create_app(
         rest.router(service),
         check.router(service),
         openai.router(service),
+        tokenizer_routes.router(service),
         responses.router(service, kept_responses or ResponseStore()),
         lmtp.router(service, origins=cors_origins),
         anthropic.router(service),

@@ -4,6 +4,7 @@
 key = "sk-..."                  # or sha256 = "...": of the key, in hexadecimal digits
 controllers = ["regex", "my-.*"]  # regexes of whole names; without it: all
 upload = false                  # no new controllers, no tags
+templates = true                # may send chat templates, which may compute for long
 requests_per_minute = 60
 max_concurrency = 4             # sequences at a time
 admin = true                    # may set tags that belong to others
@@ -32,6 +33,7 @@ _FIELDS: Mapping[str, type] = {
     "sha256": str,
     "admin": bool,
     "upload": bool,
+    "templates": bool,
     "controllers": list,
     "requests_per_minute": int,
     "max_concurrency": int,
@@ -145,6 +147,7 @@ def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
         name=name,
         is_admin=table.get("admin", False),
         may_upload=table.get("upload", True),
+        may_template=table.get("templates", False),
         controllers=_patterns(where, table["controllers"]) if "controllers" in table else None,
         requests_per_minute=table.get("requests_per_minute"),
         max_concurrency=table.get("max_concurrency"),

@@ -76,6 +76,8 @@ def _pydantic_type(parameter: Parameter, field: ApiField) -> Any:
         kind = Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=field.max_items)]
         if field.one_alone:
             kind = Annotated[kind, BeforeValidator(_listed, json_schema_input_type=str | list[str])]
+    elif parameter.kind == "tokens":
+        kind = Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=field.max_items)]
     elif parameter.kind == "biases":
         kind = dict[str, Annotated[float, bounds]]
     else:
@@ -93,6 +95,8 @@ def _msgspec_type(parameter: Parameter, field: ApiField) -> Any:
     if parameter.kind == "texts":
         texts = list[Annotated[str, msgspec.Meta(min_length=1)]]
         return Annotated[texts, msgspec.Meta(max_length=field.max_items)]
+    if parameter.kind == "tokens":
+        return Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=field.max_items)]
     if parameter.kind == "biases":
         # The engine checks the range of the biases: on this wire a request may have megabytes of biases.
         return dict[Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)], float] | None

@@ -22,6 +22,7 @@ class Principal:
     name: str = "localhost"
     is_admin: bool = True
     may_upload: bool = True
+    may_template: bool = True
     controllers: tuple[re.Pattern[str], ...] | None = None
     requests_per_minute: int | None = None
     max_concurrency: int | None = None
@@ -30,6 +31,13 @@ class Principal:
         """Raise ForbiddenError if the key may not use the controller `name`: a tag or module id, as in the request."""
         if self.controllers is not None and not any(pattern.fullmatch(name) for pattern in self.controllers):
             raise ForbiddenError(f"the key {self.name} may not use the controller {name}")
+
+    def check_template(self) -> None:
+        """Raise ForbiddenError if the key may not send chat templates of its own: a template may compute for long."""
+        if not self.may_template:
+            raise ForbiddenError(
+                f"the key {self.name} may not send a chat_template", hint="the administrator can allow `templates`"
+            )
 
     def check_upload(self) -> None:
         """Raise ForbiddenError if the key may not upload controllers or set tags."""

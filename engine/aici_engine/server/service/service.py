@@ -75,9 +75,12 @@ class Service:
         if name is not None and name not in self._names:
             raise UnknownModelError(f"the model {name} is not served here", hint=f"this server serves {self.name}")
 
-    async def tokenize(self, text: str, *, add_special_tokens: bool = True, room: int = 0) -> list[int]:
-        """Return the tokens of `text`. Raises LongPromptError if no sequence has `room` for more tokens after them.
+    async def tokenize(
+        self, text: str, *, add_special_tokens: bool = True, room: int = 0, keep_last: int | None = None
+    ) -> list[int]:
+        """Return the tokens of `text`, or the last `keep_last` of them.
 
+        Raises LongPromptError if no sequence has `room` for more tokens after them.
         A text with too many characters is refused before it is tokenized. Long texts are tokenized in a thread, so
         other requests are not delayed.
         """
@@ -90,6 +93,8 @@ class Service:
             tokens = self.vocabulary.encode(text, add_special_tokens=add_special_tokens)
         else:
             tokens = await asyncio.to_thread(self.vocabulary.encode, text, add_special_tokens=add_special_tokens)
+        if keep_last is not None:
+            tokens = tokens[-keep_last:]
         # The protocol names the field.
         try:
             check_prompt_len(len(tokens), self.info.max_len, room=room, param="")

@@ -12,7 +12,15 @@ from aici_engine.server.api.app import create_app
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over
 
-VALUES: dict[str, Any] = {"number": 0.75, "whole number": 7, "flag": True, "texts": ["a", "b"], "biases": {"5": -5.5}}
+VALUES: dict[str, Any] = {
+    "number": 0.75,
+    "whole number": 7,
+    "flag": True,
+    "texts": ["a", "b"],
+    "biases": {"5": -5.5},
+    "tokens": [3, 4],
+    "token runs": [[3, 4]],
+}
 CHAT = {"model": "it", "messages": [{"role": "user", "content": "Hi"}]}
 PATHS = {
     Api.OPENAI_CHAT: "/v1/chat/completions",
@@ -73,7 +81,7 @@ def test_a_value_reaches_the_sampler(api: Api, parameter: Parameter) -> None:
         _, text = send(engine, api, {name: value})
         assert engine.submitted, text
         told = getattr(engine.submitted[0].sampling, parameter.name)
-        assert told == {"texts": ("a", "b"), "biases": {5: -5.5}}.get(parameter.kind, value)
+        assert told == {"texts": ("a", "b"), "biases": {5: -5.5}, "tokens": (3, 4)}.get(parameter.kind, value)
 
 
 @pytest.mark.parametrize(("api", "parameter"), EVERY)

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -13,17 +13,18 @@ from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
 from aici_engine.server.protocols.constraint_fields import WantedConstraint, answer_constraint
-from aici_engine.server.protocols.openai.fields import SamplingFields, Strict
+from aici_engine.server.protocols.openai.fields import SamplingFields
 from aici_engine.server.protocols.openai.messages import (
     ChatMessage,
     Choice,
     Content,
     ToolSpec,
     neutral_choice,
-    neutral_messages,
     neutral_tools,
 )
+from aici_engine.server.protocols.openai.prompt_fields import ConversationFields
 from aici_engine.server.protocols.openai.response import variants
+from aici_engine.server.protocols.openai.strict import Strict
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
@@ -94,11 +95,12 @@ class ResponseFormat(Strict):
 
 
 @with_sampling_fields(Api.OPENAI_CHAT)
-class ChatRequest(SamplingFields):
+class ChatRequest(SamplingFields, ConversationFields):
     """The body of `/v1/chat/completions`.
 
-    `modalities` accepts only the value without effect. `reasoning_effort`, `verbosity` and `prediction` are hints and
-    have no effect. `functions` and `function_call` are refused, with a hint to use tools.
+    `modalities` accepts only the value without effect. `verbosity` and `prediction` are hints and have no effect.
+    The chat template gets `reasoning_effort` and `chat_template_kwargs`. `functions` and `function_call` are refused,
+    with a hint to use tools.
     """
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -113,17 +115,26 @@ class ChatRequest(SamplingFields):
     prediction: Prediction | None = None
     functions: _Replaced = None
     function_call: _Replaced = None
+    if TYPE_CHECKING:
+        top_logprobs: int | None
 
     async def turns(self, service: Service, principal: Principal) -> list[TurnRequest]:
         """Return `n` turns. Raises AiciError for an invalid request; only a controller can find further errors."""
         service.check_model(self.model)
         tools = neutral_tools(self.tools)
         choice = neutral_choice(self.tool_choice, tools)
-        sampling = self._with_logprobs(self.sampling(service, Api.OPENAI_CHAT))
+        for name in ("prompt_logprobs", "return_token_ids"):
+            if choice != "none" and getattr(self, name) not in (None, False):
+                raise UsageError(f"{name} and tools together", hint="leave one out", param=name)
+        sampling = self.scored(self._with_logprobs(self.sampling(service, Api.OPENAI_CHAT)))
         constraint = await answer_constraint(service, principal, self, choice)
         with about("messages"):
-            messages = neutral_messages(self.messages)
-            prompt = await chat_prompt(service, messages, tools if choice != "none" else ())
+            effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+            messages, answer, rendering = self.conversation(
+                principal, self.messages, keep_last=self.keep_last(service), **effort
+            )
+            shown = tools if choice != "none" else ()
+            prompt = await chat_prompt(service, messages, shown, answer=answer, rendering=rendering)
         turn = TurnRequest(
             prompt=prompt,
             sampling=sampling,
@@ -134,6 +145,8 @@ class ChatRequest(SamplingFields):
             parallel=self.parallel_tool_calls,
             priority=self.priority,
             cache_salt=self.cache_salt,
+            score_from=None if self.prompt_logprobs is None else 0,
+            keeps_stop=self.include_stop_str_in_output,
             calls=await call_of_tools(service, tools, choice, self.options(strict=self._has_strict_tool())),
         )
         return variants(turn, self.n)

@@ -4,28 +4,39 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+import msgspec
+
 from aici_engine.chat.tools import CallArguments, CallStart
+from aici_engine.server.link.wire import TokenOut
 from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_turns, merge_turns
 from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd, TurnRequest, run_turn
-from aici_engine.server.protocols.openai.fields import StreamOptions
+from aici_engine.server.protocols.openai.chat_request import ChatRequest
 from aici_engine.server.protocols.openai.logprobs import chat_logprobs
 from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, StreamUsage, usage
+from aici_engine.server.protocols.openai.token_fields import prompt_logprobs, token_ids
 from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
 
-async def chat_completion(service: Service, principal: Principal, turns: Sequence[TurnRequest]) -> dict[str, Any]:
+async def chat_completion(
+    service: Service, principal: Principal, request: ChatRequest, turns: Sequence[TurnRequest]
+) -> dict[str, Any]:
     """Run the turns, one per choice, and return the `chat.completion` object."""
     with service.admission.admit(principal, len(turns)):
         done = await collect_turns([run_turn(service, principal, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
-    choices = [_choice(service, turns[0], i, answer) for i, answer in enumerate(done)]
+    choices = [_choice(service, request, i, answer) for i, answer in enumerate(done)]
     used = usage([answer.ended for answer in done], len(turns))
-    return head.body(choices, usage=used, **warning_field(turns[0].warnings))
+    more: dict[str, Any] = {}
+    if request.return_token_ids:
+        more["prompt_token_ids"] = turns[0].prompt
+    if request.prompt_logprobs is not None:
+        more["prompt_logprobs"] = prompt_logprobs(service.vocabulary, done[0].scores, request.prompt_logprobs)
+    return head.body(choices, usage=used, **more, **warning_field(turns[0].warnings))
 
 
-def _choice(service: Service, turn: TurnRequest, index: int, answer: CollectedTurn) -> dict[str, Any]:
+def _choice(service: Service, request: ChatRequest, index: int, answer: CollectedTurn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
     if answer.calls:
         message["content"] = answer.text or None
@@ -33,34 +44,44 @@ def _choice(service: Service, turn: TurnRequest, index: int, answer: CollectedTu
             {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in answer.calls
         ]
-    wanted = turn.sampling.logprobs is not None
     return {
         "index": index,
         "message": message,
-        "logprobs": chat_logprobs(service.vocabulary, answer.tokens) if wanted else None,
+        "logprobs": _logprobs(service, request, answer.tokens),
         "finish_reason": FINISH_REASONS[answer.ended.reason],
+        **(token_ids(answer.tokens) if request.return_token_ids else {}),
     }
 
 
+def _logprobs(service: Service, request: ChatRequest, tokens: Sequence[TokenOut]) -> dict[str, Any] | None:
+    if not request.logprobs:
+        return None
+    # With `prompt_logprobs`, the engine may report more of the likeliest tokens than are wanted here.
+    shown = [msgspec.structs.replace(token, top=token.top[: request.top_logprobs or 0]) for token in tokens]
+    return chat_logprobs(service.vocabulary, shown)
+
+
 async def chat_chunks(
-    service: Service, principal: Principal, turns: Sequence[TurnRequest], options: StreamOptions | None
+    service: Service, principal: Principal, request: ChatRequest, turns: Sequence[TurnRequest]
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Run the turns and yield chunks in the order of arrival. A choice's first chunk has its role, and an empty content
     unless the answer begins with a tool call.
 
-    With `options.include_usage`, the last chunk has the usage and no choices. Warnings are in the last chunk.
+    With `stream_options.include_usage`, the last chunk has the usage and no choices. Warnings are in the last chunk.
     """
     head = Head(prefix="chatcmpl", kind="chat.completion.chunk", model=service.name)
-    used = StreamUsage(turns, len(turns), options)
+    used = StreamUsage(turns, len(turns), request.stream_options)
     warnings = warning_field(turns[0].warnings)
-    choices = [_ChatChoice(service, turn, i) for i, turn in enumerate(turns)]
+    choices = [_ChatChoice(service, request, i) for i in range(len(turns))]
+    prompt = {"prompt_token_ids": turns[0].prompt} if request.return_token_ids else {}
     with service.admission.admit(principal, len(turns)):
         async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 used.add(number, delta)
                 for choice in choices[number].of(delta):
                     ends_choice = used.is_last and choice["finish_reason"] is not None
-                    yield head.body([choice], **used.of_chunk(), **(warnings if ends_choice else {}))
+                    yield head.body([choice], **prompt, **used.of_chunk(), **(warnings if ends_choice else {}))
+                    prompt = {}
     if (last := used.last()) is not None:
         yield head.body([], usage=last, **warnings)
 
@@ -68,9 +89,9 @@ async def chat_chunks(
 class _ChatChoice:
     """Turns the deltas of one choice into chunks."""
 
-    def __init__(self, service: Service, turn: TurnRequest, index: int) -> None:
-        self._vocabulary = service.vocabulary
-        self._with_logprobs = turn.sampling.logprobs is not None
+    def __init__(self, service: Service, request: ChatRequest, index: int) -> None:
+        self._service = service
+        self._request = request
         self._index = index
         self._num_calls = 0
         self._begun = False
@@ -81,11 +102,11 @@ class _ChatChoice:
         self._begun = True
         match delta:
             case Text(text, token):
-                logprobs = None
-                if self._with_logprobs and token is not None and token.data:
-                    logprobs = chat_logprobs(self._vocabulary, [token])
-                if text or logprobs:
-                    choices.append(self._choice({"content": text}, logprobs))
+                tokens = [] if token is None else [token]
+                logprobs = _logprobs(self._service, self._request, tokens) if token is not None and token.data else None
+                ids = token_ids(tokens) if self._request.return_token_ids else {}
+                if text or logprobs or ids:
+                    choices.append(self._choice({"content": text}, logprobs) | ids)
             case CallStart(call_id, name):
                 self._num_calls += 1
                 function = {"name": name, "arguments": ""}

@@ -76,12 +76,12 @@ class CompletionRequest(SamplingFields):
                 hint="set stream to false: the best is known at the end",
                 param="best_of",
             )
-        sampling = self.sampling(service, Api.OPENAI_COMPLETIONS)
+        sampling = self.scored(self.sampling(service, Api.OPENAI_COMPLETIONS))
         if self.num_made > self.n:
             # The best answers are those with the highest log-probabilities.
             sampling = replace(sampling, logprobs=sampling.logprobs or 0)
         controller = await controller_call(service, principal, self)
-        scored = self.echo and self.logprobs is not None
+        scored = (self.echo and self.logprobs is not None) or self.prompt_logprobs is not None
         if scored and controller is not None:
             raise UsageError(
                 f"echo with logprobs and {self.asked()[0]} together", hint="leave out one of the three", param="echo"
@@ -96,6 +96,7 @@ class CompletionRequest(SamplingFields):
                         score_from=0 if scored else None,
                         priority=self.priority,
                         cache_salt=self.cache_salt,
+                        keeps_stop=self.include_stop_str_in_output,
                     ),
                     self.num_made,
                 )
@@ -104,10 +105,12 @@ class CompletionRequest(SamplingFields):
         )
 
     async def _prompt(self, service: Service, prompt: str | list[int]) -> Prompt:
-        vocabulary = service.vocabulary
+        vocabulary, kept = service.vocabulary, self.keep_last(service)
         if isinstance(prompt, str):
             start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
             with about("prompt"):
-                return Prompt(prompt, await service.tokenize(prompt) or [start])
+                tokens = await service.tokenize(prompt, keep_last=kept) or [start]
+            return Prompt(prompt if kept is None else vocabulary.decode(tokens), tokens)
         check_prompt_tokens(prompt, service.info.vocab_size)
+        prompt = prompt if kept is None else prompt[-kept:]
         return Prompt(vocabulary.decode(prompt), prompt)

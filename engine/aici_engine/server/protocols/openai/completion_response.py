@@ -9,6 +9,7 @@ from aici_engine.server.protocols.chat.turn import Delta, Scores, Text, TurnEnd,
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest, Prompt
 from aici_engine.server.protocols.openai.logprobs import CompletionLogprobs
 from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, StreamUsage, usage
+from aici_engine.server.protocols.openai.token_fields import prompt_logprobs, token_ids
 from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
@@ -47,7 +48,12 @@ def _choice(
     stream = _CompletionChoice(service, request, prompt, index)
     text = prompt.text + answer.text if request.echo else answer.text
     logprobs = stream.logprobs_of(answer)
-    return stream.choice(text, logprobs, FINISH_REASONS[answer.ended.reason])
+    choice = stream.choice(text, logprobs, FINISH_REASONS[answer.ended.reason])
+    if request.return_token_ids:
+        choice |= {"prompt_token_ids": prompt.tokens, **token_ids(answer.tokens)}
+    if request.prompt_logprobs is not None:
+        choice["prompt_logprobs"] = prompt_logprobs(service.vocabulary, answer.scores, request.prompt_logprobs)
+    return choice
 
 
 async def completion_chunks(
@@ -83,6 +89,8 @@ class _CompletionChoice:
         self._index = index
         self._prompt = prompt
         self._echo = request.echo
+        self._wants_ids = request.return_token_ids
+        self._prompt_ids = {"prompt_token_ids": prompt.tokens} if request.return_token_ids else {}
         self._logprobs: CompletionLogprobs | None = None
         if request.logprobs is not None:
             echoed = prompt.text if request.echo else ""
@@ -98,8 +106,10 @@ class _CompletionChoice:
         match delta:
             case Text(text, token):
                 logprobs = self._logprobs.of_output([token]) if self._logprobs and token else None
-                if text or logprobs:
-                    choices.append(self.choice(text, logprobs))
+                ids = token_ids([] if token is None else [token]) if self._wants_ids else {}
+                if text or logprobs or ids:
+                    choices.append(self.choice(text, logprobs) | ids | self._prompt_ids)
+                    self._prompt_ids = {}
             case TurnEnd():
                 choices.append(self.choice("", finish_reason=FINISH_REASONS[delta.reason]))
         return choices
@@ -107,7 +117,8 @@ class _CompletionChoice:
     def logprobs_of(self, answer: CollectedTurn) -> dict[str, Any] | None:
         if self._logprobs is None:
             return None
-        return self._logprobs.of([*answer.scores, *((t.token, t.logprob, t.top) for t in answer.tokens)])
+        scores = answer.scores if self._echo else ()
+        return self._logprobs.of([*scores, *((t.token, t.logprob, t.top) for t in answer.tokens)])
 
     def choice(
         self, text: str, logprobs: dict[str, Any] | None = None, finish_reason: str | None = None

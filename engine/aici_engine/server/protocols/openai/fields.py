@@ -4,31 +4,24 @@ A field that is neither here nor in the request's class is refused by name. A nu
 """
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from aici_base.errors import UsageError
 from aici_engine.config import MAX_PRIORITY
 from aici_engine.parameter import Api
-from aici_engine.sampling_params import SamplingParams, from_request
-from aici_engine.server.protocols.constraint_fields import ConstraintFields
+from aici_engine.sampling_params import MAX_BAD_RUNS, MAX_LOGPROBS, SamplingParams, from_request
+from aici_engine.server.protocols.openai.constraint_names import ConstraintNames
+from aici_engine.server.protocols.openai.strict import Strict
 from aici_engine.server.service.service import Service
 
 MAX_SALT = 256
+MAX_BAD_WORDS = MAX_BAD_RUNS // 2
+"""A word has two spellings as tokens."""
 
 _TOKEN = re.compile(r"0|[1-9][0-9]{0,8}")
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: field for name, field in value.items() if field is not None}
-        return value
 
 
 class StreamOptions(Strict):
@@ -39,14 +32,27 @@ class StreamOptions(Strict):
     include_obfuscation: Literal[False] = False
 
 
-class SamplingFields(Strict, ConstraintFields):
+class SamplingFields(Strict, ConstraintNames):
     """Sampling, constraint and extension fields. `user` and the fields after it are accepted without effect: they are
-    labels, or hints about the speed or the price of an answer."""
+    labels, or hints about the speed or the price of an answer.
+
+    `skip_special_tokens` and `spaces_between_special_tokens` are vLLM's: special tokens are never part of the text.
+    """
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
+
+    bad_words: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=MAX_BAD_WORDS)] = Field(
+        default_factory=list
+    )
+    include_stop_str_in_output: bool = False
+    return_token_ids: bool = False
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    skip_special_tokens: Literal[True] = True
+    spaces_between_special_tokens: bool = True
 
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT)] | None = None
     priority: Annotated[int, Field(ge=-MAX_PRIORITY, lt=MAX_PRIORITY)] = 0
@@ -75,7 +81,29 @@ class SamplingFields(Strict, ConstraintFields):
         """Return the sampling parameters of the first of the `n` answers."""
         if self.stream_options is not None and not self.stream:
             raise UsageError("stream_options without stream", hint="set stream to true", param="stream_options")
-        return from_request(api, self, logit_bias=self._biases(service.info.vocab_size))
+        biases = self._biases(service.info.vocab_size)
+        return from_request(api, self, logit_bias=biases, bad_tokens=self._bad_tokens(service))
+
+    def _bad_tokens(self, service: Service) -> tuple[tuple[int, ...], ...]:
+        """Return the runs of tokens that write a bad word, in the middle of a text and after a space."""
+        words = [spelling for word in self.bad_words for spelling in (word, f" {word.lstrip()}")]
+        runs = (service.vocabulary.encode(word, add_special_tokens=False) for word in words)
+        return tuple(dict.fromkeys(tuple(run) for run in runs if run))
+
+    def keep_last(self, service: Service) -> int | None:
+        """Return how many tokens at the end of a prompt are kept; None for all. -1: as many as the context takes."""
+        kept = self.truncate_prompt_tokens
+        if kept == 0:
+            raise UsageError("truncate_prompt_tokens is 0: a prompt has a token", param="truncate_prompt_tokens")
+        return service.info.max_len - 1 if kept == -1 else kept
+
+    def scored(self, sampling: SamplingParams) -> SamplingParams:
+        """Return `sampling` with as many likeliest tokens as `prompt_logprobs` asks for."""
+        if self.prompt_logprobs is None:
+            return sampling
+        if other := [*self.asked(), *["stream"] * self.stream]:
+            raise UsageError(f"prompt_logprobs and {other[0]} together", hint="leave one out", param="prompt_logprobs")
+        return replace(sampling, logprobs=max(self.prompt_logprobs, sampling.logprobs or 0))
 
     def _biases(self, vocab_size: int) -> dict[int, float]:
         biases: dict[int, float] = {}

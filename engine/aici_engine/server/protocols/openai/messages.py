@@ -10,7 +10,7 @@ from aici_base.errors import UsageError
 from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.prompt import PromptMessage
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
-from aici_engine.server.protocols.openai.fields import Strict
+from aici_engine.server.protocols.openai.strict import Strict
 
 _Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 

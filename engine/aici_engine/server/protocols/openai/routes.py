@@ -31,9 +31,9 @@ def router(service: Service) -> APIRouter:
         turns = await sse.unless_gone(request, body.turns(service, principal))
         headers = warning_headers(turns[0].warnings)
         if body.stream:
-            chunks = chat_chunks(service, principal, turns, body.stream_options)
+            chunks = chat_chunks(service, principal, body, turns)
             return await sse.respond(request, events(chunks), headers)
-        answer = await sse.unless_gone(request, chat_completion(service, principal, turns))
+        answer = await sse.unless_gone(request, chat_completion(service, principal, body, turns))
         return JSONResponse(answer, headers=headers)
 
     @routes.post("/completions")

@@ -1,0 +1,86 @@
+"""`/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them."""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from aici_base.errors import UsageError
+from aici_engine.prompt_check import check_prompt_tokens
+from aici_engine.server.errors import about
+from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
+from aici_engine.server.protocols.chat.prompt import chat_prompt
+from aici_engine.server.protocols.openai.messages import ChatMessage, ToolSpec, neutral_tools
+from aici_engine.server.protocols.openai.prompt_fields import ConversationFields
+from aici_engine.server.protocols.openai.strict import Strict
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.service import Service
+
+
+class TokenizeRequest(ConversationFields):
+    """`prompt` or `messages`. `add_special_tokens`: of a prompt, by default true; a chat template writes its own."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    tools: list[ToolSpec] = Field(default_factory=list)
+    add_special_tokens: bool | None = None
+    return_token_strs: bool = False
+
+    async def tokens(self, service: Service, principal: Principal) -> list[int]:
+        if (self.prompt is None) == (self.messages is None):
+            raise UsageError("a request has a prompt or messages", param="prompt")
+        if self.prompt is not None:
+            special = self.add_special_tokens is not False
+            with about("prompt"):
+                return await asyncio.to_thread(service.vocabulary.encode, self.prompt, add_special_tokens=special)
+        if self.add_special_tokens:
+            raise UsageError(
+                "add_special_tokens and messages together", hint="leave it out", param="add_special_tokens"
+            )
+        with about("messages"):
+            messages, answer, rendering = self.conversation(principal, self.messages or [])
+            tools = neutral_tools(self.tools)
+            return await chat_prompt(service, messages, tools, answer=answer, rendering=rendering)
+
+
+class DetokenizeRequest(Strict):
+    model: str | None = None
+    tokens: list[Annotated[int, Field(ge=0)]]
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(tags=["openai"])
+
+    @routes.post("/tokenize")
+    @with_policy(RoutePolicy())
+    async def tokenize(body: TokenizeRequest, principal: Caller) -> dict[str, Any]:
+        """Return the tokens of a text, or of a conversation as the model sees it. A text may be of any length."""
+        service.check_model(body.model)
+        tokens = await body.tokens(service, principal)
+        answer = {"count": len(tokens), "max_model_len": service.info.max_len, "tokens": tokens}
+        names = [service.vocabulary.name_of(token) for token in tokens] if body.return_token_strs else None
+        return {**answer, "token_strs": names}
+
+    @routes.post("/detokenize")
+    @with_policy(RoutePolicy())
+    async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
+        """Return the text of tokens. Special tokens are written by their names."""
+        service.check_model(body.model)
+        vocabulary = service.vocabulary
+        try:
+            check_prompt_tokens(body.tokens, service.info.vocab_size)
+        except UsageError as error:
+            raise UsageError(error.message, param="tokens") from error
+        return {"prompt": vocabulary.decode_with_names(body.tokens)}
+
+    @routes.get("/tokenizer_info")
+    @with_policy(RoutePolicy())
+    async def tokenizer_info() -> dict[str, Any]:
+        """Return the settings of the model's tokenizer, with its chat template."""
+        template = {} if service.template is None else {"chat_template": service.template.source}
+        return {"tokenizer_class": "PreTrainedTokenizerFast", **service.vocabulary.settings, **template}
+
+    return routes
