@@ -13,6 +13,7 @@ from aici_controllers.ask_guest import ask
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.grammar_check import check_grammar
 from aici_controllers.notations.lark_imports import Load, no_files
+from aici_controllers.notations.schema_grammars import KEYWORD as GRAMMAR_KEYWORD
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.regex_check import check_regex
 from aici_controllers.schema_check import (
@@ -23,7 +24,7 @@ from aici_controllers.schema_check import (
     schema_argument,
     schema_with_options,
 )
-from aici_controllers.structural_tag_check import check_structural_tag
+from aici_controllers.structural_tag_check import check_schema_with_grammars, check_structural_tag
 from aici_controllers.text_check import check_choices, check_substring
 
 MAX_ARGUMENT_BYTES: Final = 4 << 20
@@ -93,6 +94,11 @@ def grammar(
 def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:
     """Return the constraint that the whole text is JSON under the schema, which is JSON text."""
     _check_size(schema)
+    if GRAMMAR_KEYWORD in schema and _is_json(schema):
+        report, guest_text = check_schema_with_grammars(schema, options)
+        if report.problems:
+            raise UsageError(_shown_problems(report))
+        return Constraint("grammar", guest_text, _shown_warnings(report))
     report = check_schema(schema, options=options)
     if (report.problems or report.warnings) and (inner := _inner_schema(schema)):
         raise UsageError("this is no schema, but a description of a tool or format that holds one", hint=inner)
@@ -111,6 +117,8 @@ def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:
 def json_schema_or(schema: str, text: str, options: SchemaOptions = SPACED) -> Constraint:
     """Return the constraint that the whole text is JSON under the schema, or is `text`."""
     checked = json_schema(schema, options)
+    if checked.guest != "json_schema":
+        raise UsageError(f"{GRAMMAR_KEYWORD} is possible without tools only", hint="leave out the tools or the grammar")
     rules = f"%%\nstart : {_json(text)} | %json {schema_with_options(json.loads(schema), options)} ;\n"
     return replace(grammar(rules, syntax="y"), warnings=checked.warnings)
 
@@ -121,6 +129,14 @@ def _shown_problems(report: SchemaReport) -> str:
 
 def _shown_warnings(report: SchemaReport) -> tuple[str, ...]:
     return tuple(warning.show_warning() for warning in report.warnings)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _inner_schema(text: str) -> str | None:

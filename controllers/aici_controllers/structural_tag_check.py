@@ -11,7 +11,7 @@ from aici_controllers.notations.json_part import PartError, pointer_of
 from aici_controllers.notations.structural_tag import Spot, read_structural_tag
 from aici_controllers.notations.tree import NotationError
 from aici_controllers.notations.y_writer import write_y
-from aici_controllers.schema_check import DEFAULTS, SchemaOptions
+from aici_controllers.schema_check import DEFAULTS, SchemaOptions, SchemaProblem, SchemaReport
 
 _OWN_PREFIX: Final = re.compile(r"\bgrammar\d+_")
 _IN_SCHEMA: Final = re.compile(r"%json(?: at #(?P<pointer>\S*?))?: (?P<message>.*)", re.DOTALL)
@@ -68,6 +68,16 @@ def check_structural_tag(document: str, options: SchemaOptions = DEFAULTS) -> Ta
             warnings.append(told)
     inside = tuple(problem for problem in problems if problem.pointer)  # the cause of problems of the whole document
     return TagReport(inside or tuple(problems), tuple(warnings), guest.text)
+
+
+def check_schema_with_grammars(schema: str, options: SchemaOptions = DEFAULTS) -> tuple[SchemaReport, str]:
+    """Check a JSON Schema, JSON text, with grammars in its strings. The text is that of the guest `grammar`."""
+    report = check_structural_tag(f'{{"format": {{"type": "json_schema", "json_schema": {schema}}}}}', options)
+    problems, warnings = (
+        tuple(SchemaProblem(each.pointer.removeprefix("/format/json_schema"), "", each.message) for each in which)
+        for which in (report.problems, report.warnings)
+    )
+    return SchemaReport(problems, warnings, ()), report.guest_text
 
 
 def _refused(pointer: str, message: str) -> TagReport:

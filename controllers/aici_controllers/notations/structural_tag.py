@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aici_controllers.notations.free_text import free_text
 from aici_controllers.notations.gbnf_reader import read_gbnf
 from aici_controllers.notations.json_part import JsonPart, pointer_of
+from aici_controllers.notations.schema_grammars import with_guest_grammars
 from aici_controllers.notations.tree import (
     ANY_CHAR,
     ANY_TEXT,
@@ -154,7 +155,8 @@ class _Reader:
         if not isinstance(schema, dict | bool):
             raise part.error("a schema is an object, true or false")
         options = replace(self._options, property_order="any") if any_order else self._options
-        return Json(schema_with_options(schema, options), self._place(part))
+        with_grammars = with_guest_grammars(schema, part.path)
+        return Json(schema_with_options(with_grammars, options), self._place(part))
 
     def _regex(self, part: JsonPart) -> Node:
         pattern = part.get("pattern")

@@ -1,5 +1,6 @@
 #include "json_terminal.hpp"
 
+#include "aici/grammar/scannerless.hpp"
 #include "aici/json_value.hpp"
 #include "aici/schema/lowering.hpp"
 #include "aici/schema/options.hpp"
@@ -30,6 +31,7 @@ regex::ExprId json_expr(std::string_view schema, regex::Exprs& exprs, schema::Re
   }
   schema::Options options;
   options.space = schema::Space::Spaced;
+  options.read_grammar = read_string_grammar;
   schema::StringLanguages strings(exprs);
   schema::Evaluator evaluator(root, exprs, strings, options, report);
   if (!read_options(root, options, evaluator)) return regex::NOTHING;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "aici/grammar/reader.hpp"
 #include "aici/host.hpp"
 #include "aici/json.hpp"
 #include "components.hpp"
@@ -17,13 +18,14 @@ using regex::EMPTY, regex::ExprId, regex::Exprs, regex::NOTHING, regex::UNBOUNDE
 // built without its empty text, and rules that begin with each other are solved as equations.
 class Builder {
  public:
-  Builder(const Grammar& grammar, Exprs& exprs) : grammar_(grammar), exprs_(exprs), num_terminals_(static_cast<SymbolId>(grammar.terminals.size())) {}
+  Builder(const Grammar& grammar, Exprs& exprs, regex::Encoding encoding = regex::Encoding::Utf8)
+      : grammar_(grammar), exprs_(exprs), encoding_(encoding), num_terminals_(static_cast<SymbolId>(grammar.terminals.size())) {}
 
   ExprId build() {
     some_.assign(grammar_.num_symbols(), NOTHING);
     nullable_.assign(grammar_.num_symbols(), false);
     for (SymbolId t = 1; t < num_terminals_; t++) {
-      ExprId expr = terminal_expr(grammar_.terminals[t], exprs_);
+      ExprId expr = terminal_expr(grammar_.terminals[t], exprs_, encoding_);
       nullable_[t] = exprs_.nullable(expr);
       some_[t] = nullable_[t] ? without_empty(expr) : expr;
     }
@@ -138,6 +140,7 @@ class Builder {
 
   const Grammar& grammar_;
   Exprs& exprs_;
+  regex::Encoding encoding_;
   SymbolId num_terminals_;
   std::vector<bool> nullable_;  // (symbols,)
   std::vector<ExprId> some_;    // (symbols,) the texts of the symbol that are not empty
@@ -174,6 +177,20 @@ std::optional<regex::Dfa> build_scannerless(const Grammar& grammar, std::vector<
     return regex::Dfa(static_cast<Exprs&&>(exprs), root);
   }
   return std::nullopt;
+}
+
+regex::ExprId read_string_grammar(std::string_view text, regex::Exprs& exprs, Text& why) {
+  std::vector<Problem> problems;
+  std::optional<Grammar> grammar = read_grammar(text, problems);
+  for (const Problem& problem : problems)
+    if (problem.severity == Severity::Error && why.empty()) why << describe(problem);
+  if (!why.empty() || !grammar) return NOTHING;
+  if (!grammar->scannerless) return why << "a grammar in a string has no lexer: %option scannerless", NOTHING;
+  for (const Terminal& terminal : grammar->terminals)
+    if (terminal.kind == Terminal::Kind::Json) return why << "a grammar in a string holds no %json", NOTHING;
+  ExprId expr = Builder(*grammar, exprs, regex::Encoding::JsonString).build();
+  if (expr == NOTHING) why << "no text is a sentence of this grammar";
+  return expr;
 }
 
 Text scannerless_answer(regex::Dfa& dfa, std::string_view input) {

@@ -1,6 +1,7 @@
 #include "terminals.hpp"
 
 #include "aici/regex/parser.hpp"
+#include "aici/utf8.hpp"
 #include "json_terminal.hpp"
 
 namespace aici::grammar {
@@ -47,9 +48,27 @@ Terminal json_terminal(std::string_view schema, Place place) {
   return terminal;
 }
 
-regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs) {
+namespace {
+
+regex::ExprId spelled(const Terminal& keyword, regex::Exprs& exprs, regex::Encoding encoding) {
+  std::vector<uint32_t> text;
+  decode_utf8(keyword.text, text);
+  regex::ExprId expr = regex::EMPTY;
+  for (size_t i = text.size(); i-- > 0;) {
+    regex::CodePoints one;
+    one.add(text[i], text[i]);
+    expr = exprs.concat((keyword.caseless ? one.either_case() : one).to_expr(exprs, encoding), expr);
+  }
+  return expr;
+}
+
+}  // namespace
+
+regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs, regex::Encoding encoding) {
   std::optional<regex::Problem> problem;
-  if (terminal.kind == Terminal::Kind::Regex) return regex::parse(terminal.text, exprs, problem, {.set_operators = true});
+  if (terminal.kind == Terminal::Kind::Regex)
+    return regex::parse(terminal.text, exprs, problem, {.encoding = encoding, .set_operators = true});
+  if (encoding != regex::Encoding::Utf8) return terminal.kind == Terminal::Kind::Json ? regex::NOTHING : spelled(terminal, exprs, encoding);
   if (terminal.kind == Terminal::Kind::Json) {
     schema::Report report;
     return json_expr(terminal.text, exprs, report);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "aici/grammar/problem.hpp"
+#include "aici/regex/code_points.hpp"
 #include "aici/regex/expr.hpp"
 
 namespace aici::grammar {
@@ -32,8 +33,8 @@ inline std::vector<uint32_t> classes_of(const Grammar& grammar, const std::vecto
 
 Terminal json_terminal(std::string_view schema, Place place);
 
-// The texts of a terminal; NOTHING for a regex or a schema that is refused.
-regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs);
+// The texts of a terminal; NOTHING for a regex or a schema that is refused, and for a schema inside a JSON string.
+regex::ExprId terminal_expr(const Terminal& terminal, regex::Exprs& exprs, regex::Encoding encoding = regex::Encoding::Utf8);
 
 // Regexes and schemas that are refused, that match nothing, or, but for SKIP, that match the empty string; what is under SKIP or
 // NEVER and also used in a rule.

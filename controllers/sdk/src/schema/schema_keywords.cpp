@@ -34,6 +34,8 @@ constexpr Words NOTES[] = {
     "contentEncoding", "contentSchema", "xml", "externalDocs", "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "deprecationMessage",
     "errorMessage", "defaultSnippets", "doNotSuggest", "suggestSortText", "tsType", "enumNames", "propertyOrder"};
 
+constexpr std::string_view GRAMMAR = "x-aici-grammar";
+
 bool is_in(std::span<const Words> words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
 
 }  // namespace
@@ -150,8 +152,24 @@ Strings Evaluator::own_strings(const Value& schema) {
       strings.languages.push_back(pattern(schema, "pattern", text->text));
     }
   }
+  if (const Value* text = schema.find(GRAMMAR)) strings.languages.push_back(grammar(schema, *text));
   std::erase(strings.languages, strings_.any());
   return strings;
+}
+
+// A keyword of our own: the string is a sentence of a grammar.
+ExprId Evaluator::grammar(const Value& schema, const Value& text) {
+  Text why;
+  ExprId e = strings_.any();
+  if (!text.is(Kind::String)) {
+    why << "must be a string";
+  } else if (!options_.read_grammar) {
+    why << "is for the controller grammar: %json";
+  } else {
+    e = options_.read_grammar(text.text, exprs_, why);
+  }
+  if (!why.empty()) return refuse(schema, GRAMMAR, why), strings_.any();
+  return e;
 }
 
 ExprId Evaluator::pattern(const Value& schema, std::string_view keyword, std::string_view pattern) {

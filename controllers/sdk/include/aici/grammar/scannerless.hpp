@@ -15,6 +15,10 @@ namespace aici::grammar {
 // nullopt, with an error among the problems, if no text is allowed or the automaton would be too large.
 std::optional<regex::Dfa> build_scannerless(const Grammar& grammar, std::vector<Problem>& problems);
 
+// The sentences of a scannerless grammar, the text of a .y file, as they stand inside the quotes of a JSON string. NOTHING,
+// with `why`, for a grammar that is refused. Rules of the result are settled by the caller.
+regex::ExprId read_string_grammar(std::string_view text, regex::Exprs& exprs, Text& why);
+
 // As accepts_answer. `expected` lists characters and ranges of characters.
 Text scannerless_answer(regex::Dfa& dfa, std::string_view input);
 

@@ -79,6 +79,7 @@ class Evaluator {
   const json::Value* list(const json::Value& schema, std::string_view keyword);
   const json::Value* map(const json::Value& schema, std::string_view keyword);
   regex::ExprId pattern(const json::Value& schema, std::string_view keyword, std::string_view pattern);
+  regex::ExprId grammar(const json::Value& schema, const json::Value& text);
 
   // schema_applicators.cpp
   Shapes apply(const json::Value& schema, std::string_view keyword, const json::Value& value, Shapes shapes);

@@ -2,7 +2,12 @@
 #pragma once
 #include <vector>
 
+#include "aici/regex/entries.hpp"
 #include "aici/text.hpp"
+
+namespace aici::regex {
+class Exprs;
+}
 
 namespace aici::schema {
 
@@ -37,6 +42,9 @@ enum class Objects : uint8_t { Closed, Open };
 // Declared: keys come in the order of the schema. Any: in every order.
 enum class PropertyOrder : uint8_t { Declared, Any };
 
+// The sentences of a grammar, as they stand inside the quotes of a JSON string. NOTHING, with `why`, if it is refused.
+using ReadGrammar = regex::ExprId (*)(std::string_view text, regex::Exprs& exprs, Text& why);
+
 struct Options {
   Space space = Space::Compact;
   // A keyword that is known and cannot be honoured is dropped with a warning; otherwise the keyword is refused.
@@ -46,6 +54,7 @@ struct Options {
   bool strict_schema = false;
   Objects objects = Objects::Closed;
   PropertyOrder property_order = PropertyOrder::Declared;
+  ReadGrammar read_grammar = nullptr;  // of the keyword x-aici-grammar; null: refused
 };
 
 }  // namespace aici::schema
