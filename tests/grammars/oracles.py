@@ -26,7 +26,7 @@ import tree_sitter_c
 from luaparser import ast as luaparser_ast
 from pycparser import c_ast, c_parser
 
-from tests.grammars import text_oracles
+from tests.grammars import node_oracles, text_oracles
 
 Verdict = bool | None
 
@@ -347,6 +347,7 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "c89": c89,
     "csv": csv_,
     "graphql": graphql,
+    "javascript": node_oracles.javascript,
     "json": json_,
     "lua": lua,
     "markdown_table": text_oracles.markdown_table,

@@ -16,6 +16,9 @@ from pycparser import c_generator, c_parser
 
 from aici_controllers.catalog import grammar_names, grammar_path
 from tests.grammars.oracles import ORACLES, Verdict, luaparser, sqlglot_
+from tests.grammars.node_oracles import need_oracle
+from tests.grammars.part_lexemes import AVOID, PARTS
+from tests.grammars.part_lexemes import LEXEMES as PART_LEXEMES
 from tests.grammars.samples import Mutations, samples
 from tests.grammars.sentences import Lexemes, Sentences
 from tests.grammars.verdicts import verdicts
@@ -25,6 +28,7 @@ from tests.support.tool_guest import ToolGuest
 _numbers = itertools.count()
 
 _LEXEMES: dict[str, Lexemes] = {
+    **PART_LEXEMES,
     "arithmetic": {"NUMBER": ["0", "1.5", ".5", "1e3", "2."], "NAME": ["x", "f"]},
     "c89": {
         "IDENTIFIER": ["x", "y", "main"],
@@ -41,22 +45,6 @@ _LEXEMES: dict[str, Lexemes] = {
         **{f"ROW_{n}": ["|" + " a \\|\\\\ |" * n, "|" + "|" * n, "|" + "`b` é|" * n + " "] for n in range(1, 13)},
         **{f"DASHES_{n}": ["|" + "-|" * n, "|" + " :--: |" * n] for n in range(1, 13)},
     },
-    "regex": {
-        "LITERAL": ["a", "]", "}", "-", "é"],
-        "COUNT": ["{2}", "{2,}", "{,3}", "{9,10}", "{12,19}"],
-        "ESCAPE": ["\\.", "\\n", "\\x41", "\\u00e9", "\\0", "\\U0001F600"],
-        "SET": ["\\d", "\\W"],
-        "ANCHOR": ["^", "$", "\\b", "\\Z"],
-        "GROUP": ["(", "(?:", "(?i:"],
-        "LOOK_AHEAD": ["(?=", "(?!"],
-        "LOOK_BEHIND": ["(?<=", "(?<!"],
-        "FLAGS": ["(?i)", "(?ms)"],
-        "CLASS": ["[", "[^"],
-        "CLASS_AND_BRACKET": ["[]", "[^]"],
-        "MEMBER": ["a", "^", "(", "{2", " "],
-        "MEMBER_AND_DASH": ["a-", "\\.-", "\\x41-"],
-        "RANGE": ["a-z", " -~", "\\x00-\\x1f", "\\x1a-\\x1F", "\\u4e00-\\u9fff", "A-é"],
-    },
     "sql": {"name": ["a", "b", '"Q"'], "NUMBER": ["1", "2.5"], "STRING": ["'s'"]},
     "toml": {
         "COMMENT": ["# c", "#"],
@@ -72,6 +60,7 @@ _LEXEMES: dict[str, Lexemes] = {
 }
 # Constructs that the other parser may refuse for other reasons than the syntax.
 _AVOID = {
+    **AVOID,
     "c89": ["untyped_specifiers", "plain_declarator", "plain_struct_declarator_list", "typedef"],
     "sql": ["EXCEPT", "ESCAPE", "LATERAL"],  # sqlglot: * EXCEPT (a) is BigQuery's, ESCAPE needs a string, a bug
     "lua": ["break", "goto", "::", "...", "const", "close"],
@@ -79,20 +68,19 @@ _AVOID = {
 
 
 _WITHOUT_SPACES = ("csv", "markdown_table", "regex")
-# Grammars of a part of a language: the other parser accepts more.
-_PARTS = ("regex",)
 
 
 def _disagreements(
     tool: ToolGuest, name: str, texts: list[str], *, judged: float, oracle: Callable[[str], Verdict] | None = None
 ) -> list[tuple[str, bool]]:
     """Return the texts on which we are wrong, with our verdict. At least the share `judged` must have been compared."""
+    need_oracle(name)
     opinions = [(oracle or ORACLES[name])(text) for text in texts]
     assert sum(opinion is not None for opinion in opinions) > len(opinions) * judged
     ours = verdicts(tool, name, texts)
     pairs = zip(texts, ours, opinions, strict=True)
     wrong = [(text, our) for text, our, opinion in pairs if opinion is not None and our != opinion]
-    return [(text, our) for text, our in wrong if our or name not in _PARTS]
+    return [(text, our) for text, our in wrong if our or name not in PARTS]
 
 
 def _text(name: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from aici_controllers.catalog import grammar_names, grammar_path
+from tests.grammars.node_oracles import need_oracle
 from tests.grammars.oracles import ORACLES, luaparser
 from tests.grammars.samples import samples
 from tests.grammars.verdicts import verdicts
@@ -28,6 +29,7 @@ def test_samples(grammar_tool: ToolGuest, name: str) -> None:
 
 @pytest.mark.parametrize("name", grammar_names())
 def test_the_oracle_agrees(name: str) -> None:
+    need_oracle(name)
     good, bad = samples(name)
     opinions = [(text, ORACLES[name](text), text in good) for text in good + bad]
     assert [(text, opinion) for text, opinion, want in opinions if opinion not in (want, None)] == []

@@ -55,9 +55,35 @@ def markdown_tables(folder: Path) -> Iterator[str]:
         yield from (table[0] for table in re.finditer(r"(?m)(?:^\|.*\|[ \t]*\n){2,}", text) if "-" in table[0])
 
 
+def scripts(folder: Path) -> Iterator[str]:
+    """Yield whole modules: a statement must end with a semicolon in many of them."""
+    return (text for text in _files(folder, ".js", ".mjs") if not text.startswith("#!"))
+
+
+def declarations(folder: Path) -> Iterator[str]:
+    return _files(folder, ".ts", ".mts")
+
+
+def blocks(language: str, *endings: str) -> Callable[[Path], Iterator[str]]:
+    """Return a function that yields the fenced blocks of `language` in Markdown, and the files with the endings."""
+
+    def texts(folder: Path) -> Iterator[str]:
+        fence = re.compile(rf"(?ms)^```\s*{language}[ \t]*\n(.*?)^```")
+        for text in _files(folder, ".md", ".mdx", ".rst"):
+            yield from (block[1] for block in fence.finditer(text))
+        if endings:
+            yield from _files(folder, *endings)
+
+    return texts
+
+
 TEXTS: Final[dict[str, Callable[[Path], Iterator[str]]]] = {
+    "javascript": scripts,
     "markdown_table": markdown_tables,
+    "mermaid": blocks("mermaid", ".mmd"),
     "regex": regexes,
+    "typescript": declarations,
+    "yaml": blocks("ya?ml", ".yml", ".yaml"),
 }
 
 
