@@ -117,4 +117,4 @@ def latex_math(text: str) -> Verdict:
 
 
 def mermaid(text: str) -> Verdict:
-    return _verdict("mermaid", text, "\\0")
+    return _verdict("mermaid", text, "inactivate an inactive")

@@ -7,11 +7,12 @@ from tests.grammars.sentences import Lexemes
 
 _numbers = itertools.count()
 
-PARTS: Final = ("javascript", "regex")
+PARTS: Final = ("javascript", "mermaid", "regex")
 """The other parser accepts more than the grammar."""
 
 AVOID: Final = {
     "javascript": ["await", "break", "continue", "super", "target", "export", "REGEX", "default"],
+    "mermaid": ["deactivate", "-"],
 }
 """Constructs that the other parser may refuse for other reasons than the syntax."""
 
@@ -25,6 +26,23 @@ LEXEMES: Final[dict[str, Lexemes]] = {
         "TEMPLATE_MIDDLE": ["}b${", "}${"],
         "TEMPLATE_TAIL": ["}c`", "}`"],
         "REGEX": ["/a+/g", "/[/]/"],
+    },
+    "mermaid": {
+        "NEWLINE": ["\n", "\n%% comment\n\n  "],
+        "ID": ["A", "b1", "node_2", "3", "Ox"],
+        "TEXT": ["text", "two words", "é: a/b; c, 1 + 1 = 2?"],
+        "STRING": ['"quoted (text) [1]"'],
+        "LINK": ["-->", "---", "--o", "--x", "<-->", "-.->", "-.-", "==>", "===", "~~~", "---->"],
+        "THIN_TEXT": ["yes", "a text"],
+        "DOTTED_TEXT": ["maybe .->", "no .-"],
+        "THICK_TEXT": ["yes", "a text"],
+        "STYLE": ["fill:#f9f", "stroke-width: 2px", "color:red", "stroke-dasharray: 5 5"],
+        "NUMBERS": ["0", "1,2"],
+        "WAY_AND_SEMICOLON": ["TD;"],
+        "AUTONUMBER": ["autonumber\n"],
+        "ACTOR": ["A", "Bob", "John_2"],
+        "LINE": ["a line, (1) 2", "rgb(0, 255, 0)"],
+        "MESSAGE": [": hello, world: 1 + 1", ":x"],
     },
     "regex": {
         "LITERAL": ["a", "]", "}", "-", "é"],

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pycparser import c_generator, c_parser
 
 from aici_controllers.catalog import grammar_names, grammar_path
-from tests.grammars.oracles import ORACLES, Verdict, luaparser, sqlglot_
 from tests.grammars.node_oracles import need_oracle
+from tests.grammars.oracles import ORACLES, Verdict, luaparser, sqlglot_
 from tests.grammars.part_lexemes import AVOID, PARTS
 from tests.grammars.part_lexemes import LEXEMES as PART_LEXEMES
 from tests.grammars.samples import Mutations, samples
