@@ -116,5 +116,10 @@ def latex_math(text: str) -> Verdict:
     return _verdict("latex_math", text, "\\0")
 
 
+_MERMAID_MEANING: Final = (
+    "inactivate an inactive|actors with the same id|associated (creating|destroying)|same participant"
+)
+
+
 def mermaid(text: str) -> Verdict:
-    return _verdict("mermaid", text, "inactivate an inactive")
+    return _verdict("mermaid", text, _MERMAID_MEANING)

@@ -22,6 +22,7 @@ const katex = () => {
 const mermaid = async () => {
   const { JSDOM } = from("jsdom");
   globalThis.window = new JSDOM("").window;
+  globalThis.Option = globalThis.window.Option;
   globalThis.document = globalThis.window.document;
   const { default: parser } = await import(from.resolve("mermaid"));
   return (text) => parser.parse(text);

@@ -352,6 +352,7 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "lua": lua,
     "markdown_table": text_oracles.markdown_table,
     "python": python,
+    "mermaid": node_oracles.mermaid,
     "regex": text_oracles.regex,
     "sql": sql,
     "toml": toml,

@@ -17,7 +17,7 @@ from pycparser import c_generator, c_parser
 from aici_controllers.catalog import grammar_names, grammar_path
 from tests.grammars.node_oracles import need_oracle
 from tests.grammars.oracles import ORACLES, Verdict, luaparser, sqlglot_
-from tests.grammars.part_lexemes import AVOID, PARTS
+from tests.grammars.part_lexemes import AVOID, PARTS, WITHOUT_SPACES
 from tests.grammars.part_lexemes import LEXEMES as PART_LEXEMES
 from tests.grammars.samples import Mutations, samples
 from tests.grammars.sentences import Lexemes, Sentences
@@ -67,9 +67,6 @@ _AVOID = {
 }
 
 
-_WITHOUT_SPACES = ("csv", "markdown_table", "regex")
-
-
 def _disagreements(
     tool: ToolGuest, name: str, texts: list[str], *, judged: float, oracle: Callable[[str], Verdict] | None = None
 ) -> list[tuple[str, bool]]:
@@ -101,7 +98,7 @@ def test_mutations(grammar_tool: ToolGuest, name: str) -> None:
 def test_sentences(grammar_tool: ToolGuest, name: str) -> None:
     """Every sentence of the grammar is well-formed, unless precedence forbids the sentence: then no parser accepts
     the text."""
-    between = "" if name in _WITHOUT_SPACES else " "
+    between = "" if name in WITHOUT_SPACES else " "
     grammar = _text(name)
     sentences = Sentences(grammar, _LEXEMES[name], avoid=_AVOID.get(name, ()), between=between)
     random = Random(2)

@@ -64,12 +64,28 @@ def declarations(folder: Path) -> Iterator[str]:
     return _files(folder, ".ts", ".mts")
 
 
+_DIAGRAMS: Final = re.compile(
+    r"(?ms)^```\s*mermaid[ \t]*\n(.*?)^```|`\s*((?:flowchart|graph|sequenceDiagram)\b[^`$\\]*)`"
+)
+
+
+def diagrams(folder: Path) -> Iterator[str]:
+    """Yield flowcharts and sequence diagrams: fenced blocks of Markdown, and the template strings of tests."""
+    for text in _files(folder, ".md", ".mdx", ".ts", ".js", ".mjs", ".mmd"):
+        for found in re.finditer(
+            r"(?ms)^```\s*mermaid[ \t]*\n(.*?)^```|`\s*((?:flowchart|graph|sequenceD)[^`$\\]*)`", text
+        ):
+            diagram = found[1] or found[2]
+            if re.match(r"\s*(flowchart|graph|sequenceDiagram)\b", diagram):
+                yield diagram
+
+
 def blocks(language: str, *endings: str) -> Callable[[Path], Iterator[str]]:
     """Return a function that yields the fenced blocks of `language` in Markdown, and the files with the endings."""
 
     def texts(folder: Path) -> Iterator[str]:
         fence = re.compile(rf"(?ms)^```\s*{language}[ \t]*\n(.*?)^```")
-        for text in _files(folder, ".md", ".mdx", ".rst"):
+        for text in _files(folder, ".md", ".mdx", ".rst", "METADATA"):
             yield from (block[1] for block in fence.finditer(text))
         if endings:
             yield from _files(folder, *endings)
@@ -80,7 +96,7 @@ def blocks(language: str, *endings: str) -> Callable[[Path], Iterator[str]]:
 TEXTS: Final[dict[str, Callable[[Path], Iterator[str]]]] = {
     "javascript": scripts,
     "markdown_table": markdown_tables,
-    "mermaid": blocks("mermaid", ".mmd"),
+    "mermaid": diagrams,
     "regex": regexes,
     "typescript": declarations,
     "yaml": blocks("ya?ml", ".yml", ".yaml"),
