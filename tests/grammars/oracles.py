@@ -349,6 +349,7 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "graphql": graphql,
     "javascript": node_oracles.javascript,
     "json": json_,
+    "latex_math": node_oracles.latex_math,
     "lua": lua,
     "markdown_table": text_oracles.markdown_table,
     "python": python,

@@ -10,7 +10,7 @@ _numbers = itertools.count()
 WITHOUT_SPACES: Final = ("csv", "markdown_table", "mermaid", "regex")
 """Sentences of these have no blanks between lexemes."""
 
-PARTS: Final = ("javascript", "mermaid", "regex")
+PARTS: Final = ("javascript", "latex_math", "mermaid", "regex")
 """The other parser accepts more than the grammar."""
 
 AVOID: Final = {
@@ -29,6 +29,25 @@ LEXEMES: Final[dict[str, Lexemes]] = {
         "TEMPLATE_MIDDLE": ["}b${", "}${"],
         "TEMPLATE_TAIL": ["}c`", "}`"],
         "REGEX": ["/a+/g", "/[/]/"],
+    },
+    "latex_math": {
+        "CHARACTER": ["a", "x", "1", "+", "=", "(", "]", "|", "<"],
+        "RUN": ["x", "ab", "f(x)+1", "|A|", ":="],
+        "PRIMES": ["'", "''"],
+        "LETTER": [r"\alpha", r"\cdot", r"\infty", r"\%", r"\{"],
+        "SYMBOL": [r"\leq", r"\sum", r"\lim", r"\to"],
+        "FONT": [r"\mathbf", r"\mathrm"],
+        "SPACE": [r"\,", r"\quad"],
+        "ROOT": [r"\sqrt", r"\sqrt[3]"],
+        "ACCENT": [r"\hat", r"\overline", r"\operatorname", r"\pmod", r"\underbrace"],
+        "FRACTION": [r"\frac", r"\binom", r"\overset"],
+        "TEXT": [r"\text{ if \% }", r"\textbf{a {b} c}"],
+        "LEFT": [r"\left(", r"\left ."],
+        "MIDDLE": [r"\middle|"],
+        "RIGHT": [r"\right\}", r"\right\rangle"],
+        "BIG": [r"\big(", r"\Biggl |"],
+        "ARRAY": [r"\begin{array}{lcr}", r"\begin{array} { c }"],
+        "NEXT_LINE": [r"\\", r"\\[2pt]"],
     },
     "mermaid": {
         "NEWLINE": ["\n", "\n%% comment\n\n  "],

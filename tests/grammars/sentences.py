@@ -37,7 +37,7 @@ class Sentences:
             symbol = todo.pop()
             if symbol[0] in "\"'":
                 text = symbol[1:-1]
-                lexemes.append({r"/\r\n/": "\r\n", r"/\n/": "\n"}.get(text, text))
+                lexemes.append(_plain(text[1:-1]) if re.fullmatch("/.+/", text) else text)
             elif symbol in self._lexemes:
                 source = self._lexemes[symbol]
                 lexemes.append(source(random) if callable(source) else random.choice(source))
@@ -57,6 +57,11 @@ class Sentences:
             for name, ways in self._rules.items():
                 self._heights[name] = min((self._height(way) for way in ways), default=1000)
         return self._heights
+
+
+def _plain(regex: str) -> str:
+    """Return the only text of a regex that has escapes and nothing else."""
+    return re.sub(r"\\(.)", lambda escape: {"r": "\r", "n": "\n"}.get(escape[1], escape[1]), regex)
 
 
 def _rules(grammar: str) -> dict[str, list[list[str]]]:

@@ -64,6 +64,13 @@ def declarations(folder: Path) -> Iterator[str]:
     return _files(folder, ".ts", ".mts")
 
 
+def formulas(folder: Path) -> Iterator[str]:
+    """Yield displayed formulas of Markdown and of docstrings."""
+    for text in _files(folder, ".md", ".rst", ".py"):
+        for found in re.finditer(r"\$\$([^$]{1,500})\$\$|:math:`([^`]{1,500})`", text):
+            yield (found[1] or found[2]).replace("\\\\", "\\") if '"""' in text else found[1] or found[2]
+
+
 _DIAGRAMS: Final = re.compile(
     r"(?ms)^```\s*mermaid[ \t]*\n(.*?)^```|`\s*((?:flowchart|graph|sequenceDiagram)\b[^`$\\]*)`"
 )
@@ -95,6 +102,7 @@ def blocks(language: str, *endings: str) -> Callable[[Path], Iterator[str]]:
 
 TEXTS: Final[dict[str, Callable[[Path], Iterator[str]]]] = {
     "javascript": scripts,
+    "latex_math": formulas,
     "markdown_table": markdown_tables,
     "mermaid": diagrams,
     "regex": regexes,
