@@ -100,9 +100,7 @@ class RecognizerConstraint final : public Constraint {
   }
 
   void check_overlooked() {
-    if (!knows_overlooked_)
-      for (TokenId token = 0; token < trie_.vocab_size(); token++)
-        if (rec_.is_overlooked(trie_.token(token))) overlooked_.push_back(token);
+    if (!knows_overlooked_) find_overlooked();
     knows_overlooked_ = true;
     for (TokenId token : overlooked_) {
       if (!mask_.allows(token)) continue;
@@ -112,6 +110,16 @@ class RecognizerConstraint final : public Constraint {
       rec_.pop_bytes(pushed);
       if (pushed < bytes.size()) mask_.disallow(token);
     }
+  }
+
+  // Such tokens hold quotes, so they are not among the text inside of a JSON string: most of a vocabulary.
+  void find_overlooked() {
+    const TokenSet& inside = trie_.slices()[0].inside;
+    for (uint32_t i = 0; i < inside.num_words(); i++)
+      for (uint32_t others = ~inside.word(i); others; others &= others - 1) {
+        TokenId token = i * 32 + static_cast<TokenId>(__builtin_ctz(others));
+        if (rec_.is_overlooked(trie_.token(token))) overlooked_.push_back(token);
+      }
   }
 
   // Limit of the text that can be taken back; at least half is kept. A state on the stack cannot be forgotten.

@@ -4,6 +4,7 @@
 
 #include "aici/grammar/column.hpp"
 #include "aici/sort.hpp"
+#include "aici/text_walk.hpp"
 #include "terminals.hpp"
 
 namespace aici::grammar {
@@ -33,13 +34,19 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
   for (unsigned byte = 0; byte < 256; byte++)
     if (classes_[byte] >= class_bytes_.size()) class_bytes_.resize(classes_[byte] + 1u, static_cast<uint8_t>(byte));
   for (unsigned byte = 0; byte < 256; byte++) class_bytes_[classes_[byte]] = static_cast<uint8_t>(byte);
+  class_first_.resize(class_bytes_.size() + 1);
+  for (uint8_t number : classes_) class_first_[number + 1u]++;
+  for (size_t i = 1; i < class_first_.size(); i++) class_first_[i] += class_first_[i - 1];
+  std::vector<uint32_t> end = class_first_;
+  by_class_.resize(256);
+  for (unsigned byte = 0; byte < 256; byte++) by_class_[end[classes_[byte]]++] = static_cast<uint8_t>(byte);
   rows_.reserve(FEW_STATES * 256);
   reset_states();
 }
 
 void Lexer::reset_states() {
   derived_.assign(size_t{1} << DERIVED_BITS, {});
-  members_.clear(), states_.clear(), rows_.clear(), reach_.clear(), starts_.clear();
+  members_.clear(), states_.clear(), rows_.clear(), reach_.clear(), capped_.clear(), starts_.clear();
   table_ = {};
   state_of({});
   for (State& to : rows_) to = DEAD;
@@ -122,19 +129,18 @@ SymbolId Lexer::find_winner(const std::vector<Member>& members) const {
 
 Lexer::State Lexer::explore(State state, uint8_t byte) {
   if (error_) return DEAD;
-  std::vector<Member> rest;
+  rest_.clear();
   for (uint32_t i = 0; i < states_[state].num; i++) {
     Member member = members_[states_[state].first + i];
     if (is_column(member)) continue;
     member.rest = derive(member.rest, byte);
-    if (member.rest != NOTHING) rest.push_back(member);
+    if (member.rest != NOTHING) rest_.push_back(member);
   }
-  if (newline_ != END) add_column(state, byte, rest);
-  State to = state_of(rest);
+  if (newline_ != END) add_column(state, byte, rest_);
+  State to = rest_.empty() ? DEAD : state_of(rest_);
   if (error_) return DEAD;
   State* row = &rows_[state * 256u];
-  for (unsigned other = 0; other < 256; other++)
-    if (classes_[other] == classes_[byte]) row[other] = to;
+  for (uint32_t i = class_first_[classes_[byte]]; i < class_first_[classes_[byte] + 1u]; i++) row[by_class_[i]] = to;
   return to;
 }
 
@@ -146,6 +152,37 @@ void Lexer::add_column(State from, uint8_t byte, std::vector<Member>& rest) cons
   if (byte == '\n') rest.push_back({rank, Column{}.code()});
   else if ((byte == ' ' || byte == '\t' || byte == '\f') && !before.empty() && is_column(before.back()))
     rest.push_back({rank, Column::of(before.back().rest).after(byte).code()});
+}
+
+// Where several terminals compete, the exact counts say which of them can still win.
+Lexer::State Lexer::capped(State state, uint32_t longest) {
+  if (is_fresh(state) || states_[state].num != 1) return state;
+  if (capped_.size() <= state) capped_.resize(states_.size(), UNKNOWN);
+  if (capped_[state] == UNKNOWN) {
+    Member member = members_[states_[state].first];
+    member.rest = exprs_.capped(member.rest, longest, regex::Exprs::Written::Kept);
+    State to = state_of({member});
+    capped_[state] = error_ ? state : to;
+  }
+  return capped_[state];
+}
+
+// One code point is one turn of the count; see regex::Dfa::num_allowed.
+uint32_t Lexer::num_allowed(State state, const TextClass& text) {
+  if (is_fresh(state) || states_[state].num != 1) return 0;
+  Member member = members_[states_[state].first];
+  std::optional<regex::Exprs::Counted> counted = exprs_.as_counted(member.rest);
+  if (!counted || counted->max == regex::UNBOUNDED || exprs_.nullable(counted->tail)) return 0;
+  State tail = state_of({{member.rank, counted->tail}}), body = state_of({{member.rank, counted->body}});
+  for (unsigned byte = 0; byte < 256; byte++)
+    if (text.next(TextClass::START, static_cast<uint8_t>(byte)) != TextClass::DEAD && next(tail, static_cast<uint8_t>(byte)) != DEAD) return 0;
+  bool is_code_point = stays_alive<State>(
+      body, text, [this](State at, uint8_t byte) { return next(at, byte); },
+      [this](State to, TextClass::State at) -> std::optional<bool> {
+        if (at == TextClass::START) return members(to)[0].rest == regex::EMPTY ? std::optional(false) : std::nullopt;
+        return winner(to) == NONE ? std::optional(true) : std::nullopt;
+      });
+  return is_code_point && !error_ ? counted->max : 0;
 }
 
 // Most states hold the rest of a name beside the rest of a keyword, so the same derivatives recur.

@@ -7,8 +7,8 @@ namespace {
 
 constexpr uint32_t NEW = UINT32_MAX;
 constexpr uint32_t PART_MIN_NODES = 64;   // smaller subtrees are walked each time
+constexpr uint32_t SPLIT_MIN_NODES = 2048;  // larger subtrees behind a blank are parted, so that some can be left out
 constexpr uint32_t FEW = 32;              // a set of tokens is as large as a list of 1/32 of the vocabulary
-constexpr uint32_t MAX_PARENTS = 255;       // a node's parents() is one byte
 constexpr size_t MAX_SLICE_STATES = 32;
 constexpr size_t BUFFER = 2048;            // tokens of a walk that are sorted at once
 constexpr uint32_t PENDING = 1u << 31;    // records of pending lexemes, in keys: the state instead of a group
@@ -37,9 +37,10 @@ void Masks::forget() {
 void Masks::allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks& stacks, Lexer::State state,
                   StackId stack, TokenSet& mask) {
   if (size_bytes_ > MAX_BYTES) forget();
-  Context at{trie, lexer, sets, stacks};
+  Context at{trie, lexer, sets, stacks, stacks.viable(stack)};
   if (draft_nodes_.empty()) draft_nodes_.resize(at.lexer.num_terminals());
-  todo_.assign(1, {&record_from(at, state, lexer.start(stacks.viable(stack))), stack});
+  state = lexer.capped(state, static_cast<uint32_t>(trie.max_token_len()));
+  todo_.assign(1, {&record_from(at, state, lexer.start(at.viable)), stack});
   while (!todo_.empty() && !stacks.error() && !lexer.error()) {
     auto [record, here] = todo_.back();
     todo_.pop_back();
@@ -50,13 +51,16 @@ void Masks::allow(const TokTrie& trie, Lexer& lexer, TerminalSets& sets, Stacks&
     for (const Crossing& crossing : record->crossings) {
       if (!sets.takes(viable, crossing.lexeme)) continue;
       StackId after = stacks.shift(here, crossing.lexeme);
-      todo_.push_back({&record_of(at, crossing.group, lexer.start(stacks.viable(after))), after});
+      at.viable = stacks.viable(after);
+      todo_.push_back({&record_of(at, crossing.group, lexer.start(at.viable)), after});
     }
+    if (record->rest_reach != TerminalSets::UNKNOWN && sets.meets(record->rest_reach, viable))
+      todo_.push_back({&rest_of(at, *record, lexer.start(viable)), here});
   }
 }
 
 // The whole tree, entered with a pending lexeme. If its first byte ends the lexeme, many other bytes do as well.
-const Masks::Record& Masks::record_from(Context& at, State state, State start) {
+Masks::Record& Masks::record_from(Context& at, State state, State start) {
   uint64_t key = key_of(PENDING, state, start);
   uint32_t id = record_keys_.find_or_add(key);
   if (id < records_.size()) return *records_[id];
@@ -65,10 +69,12 @@ const Masks::Record& Masks::record_from(Context& at, State state, State start) {
   } else {
     for (NodeId node = 1; node < at.trie.num_nodes(); node += at.trie.node(node).subtree_size()) add_node(at, node, state, start);
   }
-  return keep();
+  records_.push_back(keep(at));
+  return *records_.back();
 }
 
-// A slice whose tokens all end in lexemes that can become the same terminals. The empty text is no token.
+// A slice whose tokens, or those of its tokens that continue the lexeme, all end in lexemes that can become the same
+// terminals; the tokens are added. The empty text is no token.
 const Slice* Masks::slice_for(Context& at, State state) {
   for (const Slice& slice : at.trie.slices()) {
     SetId reach = TerminalSets::UNKNOWN;
@@ -85,9 +91,16 @@ const Slice* Masks::slice_for(Context& at, State state) {
         if (std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
       }
     }
-    if (!fits) continue;
-    draft_.of(reach).slice = &slice.inside;
-    return &slice;
+    if (fits) {
+      draft_.of(reach).slice = &slice.inside;
+      return &slice;
+    }
+    if (uint32_t count = at.lexer.num_allowed(state, *slice.text)) {
+      Tokens& tokens = draft_.of(at.lexer.reach(state));
+      tokens.use_set(at.trie.vocab_size());
+      at.trie.allow_up_to(count, slice, *tokens.many);
+      return &slice;
+    }
   }
   return nullptr;
 }
@@ -115,7 +128,7 @@ void Masks::add_node(Context& at, NodeId node, State state, State start) {
   if (to != Lexer::DEAD) add_subtree(at, node, to, start);
 }
 
-const Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
+Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
   uint64_t key = key_of(group, 0, start);
   uint32_t id = record_keys_.find_or_add(key);
   if (id < records_.size()) return *records_[id];
@@ -124,7 +137,18 @@ const Masks::Record& Masks::record_of(Context& at, GroupId group, State start) {
     State state = at.lexer.next(start, at.trie.node(node).byte());
     if (state != Lexer::DEAD) add_subtree(at, node, state, start);
   }
-  return keep();
+  records_.push_back(keep(at));
+  return *records_.back();
+}
+
+// What was left out of a record, as a record of its own.
+Masks::Record& Masks::rest_of(Context& at, Record& record, State start) {
+  if (record.rest) return *record.rest;
+  at.viable = TerminalSets::UNKNOWN;
+  for (auto [node, state] : record.left_out) add_subtree(at, node, state, start);
+  record.left_out = {};
+  record.rest = keep(at);
+  return *record.rest;
 }
 
 void Masks::add_crossing(SymbolId lexeme, NodeId node) {
@@ -133,10 +157,21 @@ void Masks::add_crossing(SymbolId lexeme, NodeId node) {
 }
 
 void Masks::add_subtree(Context& at, NodeId node, State state, State start) {
-  if (at.trie.node(node).subtree_size() < PART_MIN_NODES) {
+  uint32_t size = at.trie.node(node).subtree_size();
+  if (size < PART_MIN_NODES) {
     walk(at, node, state, start, draft_);
     for (auto [lexeme, crossing] : crossed_) add_crossing(lexeme, crossing);
     return;
+  }
+  if (at.viable != TerminalSets::UNKNOWN) {
+    if (!at.sets.meets(at.lexer.reach(state), at.viable)) return left_out_.push_back({node, state});
+    SymbolId winner = at.lexer.winner(state);
+    if (size >= SPLIT_MIN_NODES && winner != Lexer::NONE && at.lexer.is_skip(winner)) {
+      if (TokenId token = at.trie.node(node).token(); token < at.trie.vocab_size())
+        draft_.of(at.lexer.reach(state)).add({&token, 1}, at.trie.vocab_size());
+      for (NodeId child = node + 1; child < node + size; child += at.trie.node(child).subtree_size()) add_node(at, child, state, start);
+      return;
+    }
   }
   const Part& part = part_of(at, node, state, start);
   for (const Tokens& tokens : part.tokens) draft_.of(tokens.reach).add(tokens, at.trie.vocab_size());
@@ -156,59 +191,60 @@ const Masks::Part& Masks::part_of(Context& at, NodeId node, State state, State s
 // The tokens at `node` and below, entered with `state` after the node's byte, go to `buckets`; crossings go to
 // crossed_.
 void Masks::walk(Context& at, NodeId node, State state, State start, Buckets& buckets) {
-  const TokTrie::Node* nodes = &at.trie.node(0);
-  const TokTrie::Node* here = nodes + node;
-  const TokTrie::Node* end = here + here->subtree_size();
-  path_.resize(MAX_PARENTS + at.trie.max_token_len() + 1);
   tokens_.resize(BUFFER + 1);
   ends_.resize(BUFFER + 1);
+  num_found_ = 0;
   crossed_.clear();
-  uint32_t vocab_size = at.trie.vocab_size();
-  State* top = &path_[MAX_PARENTS];  // the last node may pop above the start of the walk
-  TokenId* token = tokens_.data();
-  State* end_state = ends_.data();
-  const TokenId* full = token + BUFFER;
-  // Whether a node has a token is a coin toss to the branch predictor, so store unconditionally.
-  auto note = [&](State reached) {
-    *token = here->token(), *end_state = reached;
-    size_t is_token = here->token() < vocab_size;
-    token += is_token, end_state += is_token;
-    if (token != full) return;
-    flush(at, BUFFER, buckets);
-    token = tokens_.data(), end_state = ends_.data();
-  };
-  *top = state;
-  note(state);
-  for (here++; here < end;) {
-    State to = at.lexer.next(*top, here->byte());
+  find(at, node, state, buckets);
+  walk_below(at, node + 1, node + at.trie.node(node).subtree_size(), state, start, buckets);
+  flush(at, buckets);
+}
+
+// The nodes [first, last), whose parent was left in `state`. Below a name, nearly every byte keeps the state: then the
+// nodes below stand in one row with their neighbours, and no state is kept for each level.
+void Masks::walk_below(Context& at, NodeId first, NodeId last, State state, State start, Buckets& buckets) {
+  SymbolId winner = at.lexer.winner(state);
+  bool is_skipped = winner != Lexer::NONE && at.lexer.is_skip(winner);
+  for (NodeId number = first; number < last;) {
+    const TokTrie::Node& node = at.trie.node(number);
+    State to = at.lexer.next(state, node.byte());
     if (to == Lexer::DEAD) {
-      SymbolId winner = at.lexer.winner(*top);
-      if (winner != Lexer::NONE && at.lexer.is_skip(winner)) to = at.lexer.next(start, here->byte());
-      else if (winner != Lexer::NONE) crossed_.push_back({winner, static_cast<NodeId>(here - nodes)});
+      if (is_skipped) to = at.lexer.next(start, node.byte());
+      else if (winner != Lexer::NONE) crossed_.push_back({winner, number});
       if (to == Lexer::DEAD) {
-        top -= here->parents() - 1;
-        here += here->subtree_size();
+        number += node.subtree_size();
         continue;
       }
     }
-    *++top = to;
-    note(to);
-    top -= here->subtree_size() == 1 ? here->parents() : 0;
-    here++;
+    find(at, number, to, buckets);
+    NodeId end = number + node.subtree_size();
+    number++;
+    if (to == state || number == end) continue;
+    walk_below(at, number, end, to, start, buckets);
+    number = end;
   }
-  flush(at, static_cast<size_t>(token - tokens_.data()), buckets);
 }
 
-// Neighbours usually end in the same state.
-void Masks::flush(Context& at, size_t num, Buckets& buckets) {
-  for (size_t first = 0, last; first < num; first = last) {
-    for (last = first + 1; last < num && ends_[last] == ends_[first];) last++;
-    buckets.of(at.lexer.reach(ends_[first])).add({&tokens_[first], last - first}, at.trie.vocab_size());
+// Whether a node has a token is a coin toss to the branch predictor, so store unconditionally.
+void Masks::find(Context& at, NodeId node, State reached, Buckets& buckets) {
+  TokenId token = at.trie.node(node).token();
+  tokens_[num_found_] = token, ends_[num_found_] = reached;
+  num_found_ += token < at.trie.vocab_size();
+  if (num_found_ == BUFFER) flush(at, buckets);
+}
+
+// Neighbours usually end in the same state, or in states that can become the same.
+void Masks::flush(Context& at, Buckets& buckets) {
+  for (size_t first = 0, last; first < num_found_; first = last) {
+    SetId reach = at.lexer.reach(ends_[first]);
+    for (last = first + 1; last < num_found_ && (ends_[last] == ends_[last - 1] || at.lexer.reach(ends_[last]) == reach);) last++;
+    buckets.of(reach).add({&tokens_[first], last - first}, at.trie.vocab_size());
   }
+  num_found_ = 0;
 }
 
 // Finish the draft.
-const Masks::Record& Masks::keep() {
+std::unique_ptr<Masks::Record> Masks::keep(Context& at) {
   auto record = std::make_unique<Record>();
   record->tokens = draft_.take();
   for (const Tokens& tokens : record->tokens) size_bytes_ += tokens.size_bytes();
@@ -218,9 +254,15 @@ const Masks::Record& Masks::keep() {
     record->crossings.push_back({lexeme, group_of(nodes)});
     nodes.clear();
   }
-  size_bytes_ += sizeof(Record) + record->crossings.size() * sizeof(Crossing);
-  records_.push_back(static_cast<std::unique_ptr<Record>&&>(record));
-  return *records_.back();
+  record->rest_reach = TerminalSets::UNKNOWN;
+  if (!left_out_.empty()) {
+    TerminalSet reach(at.lexer.num_terminals());
+    for (const Entered& entered : left_out_) at.sets.add_to(reach, at.lexer.reach(entered.state));
+    record->rest_reach = at.sets.id_of(reach);
+    record->left_out.swap(left_out_);
+  }
+  size_bytes_ += sizeof(Record) + record->crossings.size() * sizeof(Crossing) + record->left_out.size() * sizeof(Entered);
+  return record;
 }
 
 Masks::GroupId Masks::group_of(const std::vector<NodeId>& nodes) {

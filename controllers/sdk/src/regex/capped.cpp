@@ -30,17 +30,17 @@ ExprId json_character(Exprs& exprs) {
 
 }  // namespace
 
-ExprId Exprs::capped(ExprId e, uint32_t longest) { return capped(e, longest, 0); }
+ExprId Exprs::capped(ExprId e, uint32_t longest, Written written) { return capped(e, longest, written, 0); }
 
 // Never inside intersections and complements, where a later count can decide what is allowed here. Except a limit on the
 // length of a JSON string: it decides nothing if, after any token, the text of the other side can end within the limit.
 // Expressions beside such a limit describe JSON strings too.
-ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
+ExprId Exprs::capped(ExprId e, uint32_t longest, Written written, int depth) {
   if (depth == MAX_DEPTH) return e;
   Node node = nodes_[e];
   switch (node.kind) {
     case Kind::Concat: {
-      ExprId head = capped(node.a, longest, depth + 1), tail = capped(node.b, longest, depth + 1);
+      ExprId head = capped(node.a, longest, written, depth + 1), tail = capped(node.b, longest, written, depth + 1);
       return head == node.a && tail == node.b ? e : concat(head, tail);
     }
     case Kind::Alt: {
@@ -48,7 +48,7 @@ ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
       std::vector<ExprId> ways;
       bool changed = false;
       for (uint32_t i = 0; i < node.b; i++) {
-        ways.push_back(capped(members_[node.a + i], longest, depth + 1));
+        ways.push_back(capped(members_[node.a + i], longest, written, depth + 1));
         changed |= ways.back() != members_[node.a + i];
       }
       return changed ? alt(static_cast<std::vector<ExprId>&&>(ways)) : e;
@@ -59,7 +59,7 @@ ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
       if (node.c < longest || nullable(node.a)) return e;
       return repeat(node.a, node.b < longest ? node.b : longest, UNBOUNDED);
     case Kind::Unique:
-      return forgotten(uniques_[node.a]);
+      return written == Written::Forgotten ? forgotten(uniques_[node.a]) : e;
     case Kind::And: {
       if (longest == UNBOUNDED) return e;
       const ExprId character = json_character(*this);
@@ -112,13 +112,13 @@ ExprId Exprs::capped(ExprId e, uint32_t longest, int depth) {
         ExprId limit = members_[node.a + i], text = members_[node.a + 1 - i];
         if (!is_limit(limit) || nodes_[limit].c < longest) continue;
         uint32_t most = ending_of(ending_of, text, 0).longest;
-        if (most < FAR && nodes_[limit].c - longest >= most) return capped(text, longest, depth + 1);
+        if (most < FAR && nodes_[limit].c - longest >= most) return capped(text, longest, written, depth + 1);
       }
       return e;
     }
     case Kind::Entries:
     case Kind::Value:
-      return without_said(e);
+      return written == Written::Forgotten ? without_said(e) : e;
     default:
       return e;
   }

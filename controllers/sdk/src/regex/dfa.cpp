@@ -59,7 +59,7 @@ StateId Dfa::state_of(ExprId expr) {
 StateId Dfa::capped(StateId state, uint32_t longest) {
   if (capped_.size() <= state) capped_.resize(num_states(), UNKNOWN);
   if (capped_[state] == UNKNOWN) {
-    ExprId expr = state_exprs_[state], same = exprs_.capped(expr, longest);
+    ExprId expr = state_exprs_[state], same = exprs_.capped(expr, longest, Exprs::Written::Forgotten);
     StateId to = same == expr ? state : state_of(same);
     capped_[state] = error_ ? state : to;
   }

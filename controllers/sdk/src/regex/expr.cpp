@@ -139,19 +139,25 @@ ExprId Exprs::intern_members(Kind kind, const std::vector<ExprId>& candidates) {
 std::vector<uint8_t> Exprs::byte_classes() const {
   std::vector<uint8_t> classes(256, 0);
   unsigned num_classes = 1;
+  std::array<uint16_t, 257> total{256};  // bytes of each class
   std::vector<ByteSet> sets(sets_);
   if (!digits_.empty())
     for (char byte : std::string_view(".0123456789")) sets.push_back(ByteSet::of(static_cast<uint8_t>(byte)));
   for (const ByteSet& set : sets) {
     // The part of each class inside the set moves to a new class, unless the part is the whole class.
-    std::vector<unsigned> inside(256, 0), total(256, 0), moved(256, 0);
-    for (unsigned byte = 0; byte < 256; byte++) total[classes[byte]]++, inside[classes[byte]] += set.has(static_cast<uint8_t>(byte));
-    for (unsigned byte = 0; byte < 256; byte++) {
+    std::array<uint16_t, 256> inside{}, moved{};
+    auto each = [&set](auto visit) {
+      for (unsigned i = 0; i < 8; i++)
+        for (uint32_t bits = set.word(i); bits; bits &= bits - 1) visit(i * 32 + static_cast<unsigned>(__builtin_ctz(bits)));
+    };
+    each([&](unsigned byte) { inside[classes[byte]]++; });
+    each([&](unsigned byte) {
       uint8_t old = classes[byte];
-      if (!set.has(static_cast<uint8_t>(byte)) || inside[old] == total[old]) continue;
-      if (!moved[old]) moved[old] = num_classes++;
-      classes[byte] = static_cast<uint8_t>(moved[old]);
-    }
+      if (moved[old]) return void(classes[byte] = static_cast<uint8_t>(moved[old]));
+      if (inside[old] == total[old]) return;
+      moved[old] = static_cast<uint16_t>(num_classes), total[num_classes] = inside[old], total[old] -= inside[old];
+      classes[byte] = static_cast<uint8_t>(num_classes++);
+    });
   }
   return classes;
 }

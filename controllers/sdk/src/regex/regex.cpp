@@ -39,14 +39,13 @@ RegexRecognizer::State RegexRecognizer::with_text(State state, std::string_view 
 
 // The end of a key, its value and the start of another entry; or a whole key.
 bool RegexRecognizer::is_overlooked(std::string_view token) {
-  auto holds_in_order = [token](std::string_view bytes) {
-    size_t at = 0;
-    for (char byte : bytes)
-      if ((at = token.find(byte, at)) == std::string_view::npos) return false;
-      else at++;
-    return true;
-  };
-  return holds_in_order("\":,") || holds_in_order(",\"\"");
+  constexpr std::string_view ENTRY = "\":,", KEY = ",\"\"";
+  size_t entry = 0, key = 0;
+  for (char byte : token) {
+    entry += byte == ENTRY[entry], key += byte == KEY[key];
+    if (entry == ENTRY.size() || key == KEY.size()) return true;
+  }
+  return false;
 }
 
 }  // namespace aici

@@ -65,16 +65,20 @@ ExprId Exprs::ways_apart(ExprId e) {
 }
 
 std::optional<Exprs::Split> Exprs::split(ExprId e) {
-  e = ways_apart(e);
   ExprId parts[MAX_PARTS];
   uint32_t num_parts = 0;
-  while (num_parts < MAX_PARTS && nodes_[e].kind == Kind::Concat) {
-    ExprId part = nodes_[e].a;
-    uint32_t budget = MAX_SIZE;
-    if (!nullable(part) || !is_small(part, budget, MAX_DEPTH)) break;
-    parts[num_parts++] = part;
-    e = nodes_[e].b;
-  }
+  auto take_parts = [&] {
+    while (num_parts < MAX_PARTS && nodes_[e].kind == Kind::Concat) {
+      ExprId part = nodes_[e].a;
+      uint32_t budget = MAX_SIZE;
+      if (!nullable(part) || !is_small(part, budget, MAX_DEPTH)) break;
+      parts[num_parts++] = part;
+      e = nodes_[e].b;
+    }
+  };
+  take_parts();  // perhaps the digits of a number, before the list
+  e = ways_apart(e);
+  take_parts();
   if (num_parts == 0) return std::nullopt;
   Split split{EMPTY, e};
   while (num_parts > 0) split.head = concat(parts[--num_parts], split.head);

@@ -1,51 +1,34 @@
-// Decide for a state about a whole class of text, so that tokens of the class need not be tried one by one.
+// What a state allows of a whole class of text.
 #include "aici/regex/dfa.hpp"
+#include "aici/text_walk.hpp"
 
 namespace aici::regex {
+namespace {
 
-// Enumerate the pairs of a state and a position in a code point reached by text of the class. If the enumeration ends
-// without a dead state, all text of the class is allowed. `visit` is called for each pair: true continues, false skips
-// the pair, and nullopt ends the search with false.
-template <typename Visit>
-bool Dfa::stays_alive(StateId state, const TextClass& text, Visit visit) {
-  constexpr size_t MAX_PAIRS = 96;
-  std::array<Pair, MAX_PAIRS> pairs;
-  size_t num_pairs = 0;
-  pairs[num_pairs++] = {state, TextClass::START};
-  for (size_t i = 0; i < num_pairs; i++) {
-    Pair last{DEAD, TextClass::DEAD};
-    for (unsigned byte = 0; byte < 256; byte++) {
-      Pair to{DEAD, text.next(pairs[i].at, static_cast<uint8_t>(byte))};
-      if (to.at == TextClass::DEAD) continue;
-      to.state = next(pairs[i].state, static_cast<uint8_t>(byte));
-      if (to.state == DEAD) return false;
-      if (to == last) continue;  // neighbours mostly lead to the same state
-      last = to;
-      std::optional<bool> go_on = visit(to);
-      if (!go_on) return false;
-      if (!*go_on) continue;
-      size_t known = 0;
-      while (known < num_pairs && pairs[known] != to) known++;
-      if (known < num_pairs) continue;
-      if (num_pairs == MAX_PAIRS) return false;
-      pairs[num_pairs++] = to;
-    }
-  }
-  return true;
-}
+constexpr uint64_t MAX_WORK = 800;  // about a tenth of a millisecond
+
+}  // namespace
 
 bool Dfa::allows_all(StateId state, const TextClass& text) {
-  return stays_alive(state, text, [](Pair) { return std::optional(true); });
+  // Most states that refuse text refuse letters, and to find that out is faster than what follows a blank.
+  if (text.next(TextClass::START, 'a') != TextClass::DEAD && next(state, 'a') == DEAD) return false;
+  // A state of many patterns may have a thousand followers, each of which takes long to find: a walk is faster then.
+  uint64_t last_work = exprs_.work() + MAX_WORK;
+  return stays_alive<StateId>(
+      state, text, [this](StateId at, uint8_t byte) { return next(at, byte); },
+      [&](StateId, TextClass::State) { return exprs_.work() > last_work ? std::nullopt : std::optional(true); });
 }
 
 // Whether every code point of the class is a text of `body`, and none is the beginning of a longer text.
 bool Dfa::is_code_point(ExprId body, const TextClass& text) {
   for (const CodePointBody& known : bodies_)
     if (known.body == body && known.text == &text) return known.holds;
-  bool holds = stays_alive(state_of(body), text, [this](Pair to) -> std::optional<bool> {
-    if (to.at == TextClass::START) return state_exprs_[to.state] == EMPTY ? std::optional(false) : std::nullopt;
-    return accepts(to.state) ? std::nullopt : std::optional(true);
-  });
+  bool holds = stays_alive<StateId>(
+      state_of(body), text, [this](StateId at, uint8_t byte) { return next(at, byte); },
+      [this](StateId to, TextClass::State at) -> std::optional<bool> {
+        if (at == TextClass::START) return state_exprs_[to] == EMPTY ? std::optional(false) : std::nullopt;
+        return accepts(to) ? std::nullopt : std::optional(true);
+      });
   bodies_.push_back({body, &text, holds});
   return holds;
 }

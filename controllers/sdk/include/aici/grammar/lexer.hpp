@@ -12,6 +12,7 @@
 #include "aici/grammar/grammar.hpp"
 #include "aici/grammar/terminal_sets.hpp"
 #include "aici/regex/expr.hpp"
+#include "aici/slices.hpp"
 
 namespace aici::grammar {
 
@@ -52,6 +53,14 @@ class Lexer {
   bool is_fresh(State state) const { return states_[state].fresh; }
   // The terminals that the lexeme can become, now or after more bytes. END stands for SKIP.
   SetId reach(State state) { return reach_[state] != TerminalSets::UNKNOWN ? reach_[state] : find_reach(state); }
+
+  // A state with the same masks for tokens of up to `longest` bytes, the same state for as many states as possible:
+  // counts that no token can exhaust do not count. Always call with the same number.
+  State capped(State state, uint32_t longest);
+
+  // n if texts of the class continue the lexeme iff they have at most n code points, the last of which may be incomplete,
+  // and begin no other lexeme; 0 if that is not so, or not seen.
+  uint32_t num_allowed(State state, const TextClass& text);
 
   // Forget all states but `live`, which get new numbers. Worthwhile if is_crowded().
   void compact(std::span<State> live);
@@ -109,12 +118,16 @@ class Lexer {
   std::vector<regex::ExprId> exprs_of_;  // (ranks,)
   std::vector<uint8_t> classes_;      // (256,) class of each byte
   std::vector<uint8_t> class_bytes_;  // (classes,) one byte of each
+  std::vector<uint8_t> by_class_;     // (256,) the bytes, class by class
+  std::vector<uint32_t> class_first_;  // (classes + 1,) in by_class_
+  std::vector<Member> rest_;          // scratch
 
   std::vector<Member> members_;
   std::vector<StateInfo> states_;
   std::vector<State> rows_;    // (states, 256)
   State* row_data_;            // of rows_
   std::vector<SetId> reach_;   // (states,)
+  std::vector<State> capped_;  // (states,) UNKNOWN if never asked for
   std::vector<State> starts_;  // (sets,) of a contextual lexer
   regex::InternTable table_;
   std::vector<uint8_t> hints_;    // (ranks,) a byte after which the terminal was found to win

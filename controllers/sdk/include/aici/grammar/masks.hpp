@@ -57,9 +57,17 @@ class Masks {
     SymbolId lexeme;
     GroupId group;
   };
+  // A node, entered with its byte.
+  struct Entered {
+    NodeId node;
+    State state;
+  };
   struct Record {
     std::vector<Tokens> tokens;
     std::vector<Crossing> crossings;
+    std::vector<Entered> left_out;  // the subtrees of the rest; empty once the rest is recorded
+    SetId rest_reach;               // all that the lexemes of the rest can become; UNKNOWN if nothing was left out
+    std::unique_ptr<Record> rest{};
   };
   // Nodes of the tree at which a lexeme begins, in order.
   struct Group {
@@ -86,10 +94,12 @@ class Masks {
     Lexer& lexer;
     TerminalSets& sets;
     Stacks& stacks;
+    SetId viable;  // parts that cannot become any of these terminals are left out; UNKNOWN: nothing is left out
   };
 
-  const Record& record_from(Context& at, State state, State start);
-  const Record& record_of(Context& at, GroupId group, State start);
+  Record& record_from(Context& at, State state, State start);
+  Record& record_of(Context& at, GroupId group, State start);
+  Record& rest_of(Context& at, Record& record, State start);
   void add_slice(Context& at, const Slice& slice, State state, State start);
   const Slice* slice_for(Context& at, State state);
   void add_node(Context& at, NodeId node, State state, State start);
@@ -97,8 +107,10 @@ class Masks {
   void add_subtree(Context& at, NodeId node, State state, State start);
   const Part& part_of(Context& at, NodeId node, State state, State start);
   void walk(Context& at, NodeId node, State state, State start, Buckets& buckets);
-  void flush(Context& at, size_t num, Buckets& buckets);
-  const Record& keep();
+  void walk_below(Context& at, NodeId first, NodeId last, State state, State start, Buckets& buckets);
+  void find(Context& at, NodeId node, State reached, Buckets& buckets);
+  void flush(Context& at, Buckets& buckets);
+  std::unique_ptr<Record> keep(Context& at);
   GroupId group_of(const std::vector<NodeId>& nodes);
 
   // A table from 64-bit keys to numbers 0, 1, 2 ... in the order of insertion.
@@ -119,11 +131,12 @@ class Masks {
   // Scratch.
   Buckets draft_, part_draft_;
   std::vector<std::vector<NodeId>> draft_nodes_;  // (lexemes,)
-  std::vector<State> path_;
-  std::vector<TokenId> tokens_;
-  std::vector<State> ends_;
+  std::vector<TokenId> tokens_;  // found by a walk and not in a bucket yet; and a spare place
+  std::vector<State> ends_;      // (tokens,)
+  size_t num_found_ = 0;
   std::vector<std::pair<SymbolId, NodeId>> crossed_;
-  std::vector<std::pair<const Record*, StackId>> todo_;
+  std::vector<Entered> left_out_;
+  std::vector<std::pair<Record*, StackId>> todo_;
 };
 
 }  // namespace aici::grammar

@@ -67,11 +67,6 @@ class Dfa {
  private:
   static constexpr StateId UNKNOWN = UINT16_MAX;
 
-  struct Pair {
-    StateId state;
-    TextClass::State at;
-    bool operator==(const Pair&) const = default;
-  };
   // A body checked before: whether the body is one code point of a class.
   struct CodePointBody {
     ExprId body;
@@ -82,8 +77,6 @@ class Dfa {
   bool allows_all(StateId state, const TextClass& text);
   bool is_code_point(ExprId body, const TextClass& text);
   bool begins_with(ExprId e, const TextClass& text);
-  template <typename Visit>
-  bool stays_alive(StateId state, const TextClass& text, Visit visit);
   StateId explore(StateId state, uint8_t byte);
   void add_dead_state();
   StateId state_of(ExprId expr);

@@ -110,10 +110,11 @@ class Exprs {
   // The same; `alike` becomes a set of bytes, including `byte`, that all have this derivative.
   ExprId derive(ExprId e, uint8_t byte, ByteSet& alike);
 
-  // An expression that allows the same beginnings of up to `longest` bytes, or more of those that hold a whole key after
-  // a comma. Larger counts become unbounded, and keys written are forgotten, so facts found out about the result hold
-  // for many counts and keys.
-  ExprId capped(ExprId e, uint32_t longest);
+  // An expression that allows the same beginnings of up to `longest` bytes. Larger counts become unbounded, so facts
+  // found out about the result hold for many counts. Keys and items written may be forgotten; then more beginnings are
+  // allowed of those that hold a whole key after a comma.
+  enum class Written : uint8_t { Kept, Forgotten };
+  ExprId capped(ExprId e, uint32_t longest, Written written);
 
   // Bytes not distinguished by any set of this arena get the same class number. Derivatives make no finer sets.
   std::vector<uint8_t> byte_classes() const;
@@ -123,6 +124,9 @@ class Exprs {
 
   // Set once a request was invalid or took too much work; from then on results are meaningless.
   const char* error() const { return error_; }
+
+  // A measure of the work done so far, about 0.1 µs each.
+  uint64_t work() const { return alt_terms_ + nodes_.size(); }
 
   size_t size() const { return nodes_.size(); }
   // Reserve room for this many nodes, a power of two, so that growth does not fall into the time of a mask.
@@ -199,7 +203,7 @@ class Exprs {
   uint32_t hash(const Node& node) const;
   bool equal(const Node& x, const Node& y) const;
 
-  ExprId capped(ExprId e, uint32_t longest, int depth);
+  ExprId capped(ExprId e, uint32_t longest, Written written, int depth);
   ExprId without_exceptions(ExprId e, int depth) const;
   bool is_finite(const Node& node) const;
   bool is_small(ExprId e, uint32_t& budget, int depth) const;
