@@ -37,6 +37,8 @@ EXPLAINED: dict[str, Explained] = {
     # llguidance accepts nothing after the last lexeme, not even text under %ignore. Here SKIP may follow, and JSON may
     # end in white space; the texts are complete in both cases.
     "json": Explained(ours=re.compile(rb".*[\]}0-9le\"]\s+", re.DOTALL)),
+    # llguidance writes no DEL inside of a JSON string; RFC 8259 allows it.
+    "json_in_grammar": Explained(ours=re.compile(rb".*\x7f.*", re.DOTALL)),
     # In llguidance a keyword is also a name if the parser accepts both; in C a keyword is never a name.
     "c_like": Explained(theirs=re.compile(rb".*\b(" + _C_KEYWORDS + rb")\b.*", re.DOTALL)),
 }

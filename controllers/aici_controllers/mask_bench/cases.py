@@ -34,6 +34,9 @@ def _case(name: str, entry: dict[str, Any]) -> MaskCase:
 def _made() -> Iterator[MaskCase]:
     yield _enum()
     yield _wide()
+    yield _optional()
+    yield _pattern_keys()
+    yield _json_in_grammar()
     yield _nasty()
     yield _choices()
     yield _substring()
@@ -79,6 +82,61 @@ def _wide() -> MaskCase:
     schema |= {"required": keys[::3], "additionalProperties": False}
     document = {key: values[n % 4] for n, key in enumerate(keys) if n % 3 == 0 or n % 5 < 3}
     return _schema_case("wide_60", schema, document, ['{"field_03"', '{"field_00": "x", "field_02": 1', '{"field_60"'])
+
+
+def _optional() -> MaskCase:
+    """An object of sixty optional integers: any later key may follow a digit."""
+    keys = [f"field_{n:02}" for n in range(60)]
+    schema = {
+        "type": "object",
+        "properties": {key: {"type": "integer"} for key in keys},
+        "additionalProperties": False,
+    }
+    document = {key: n * 37 for n, key in enumerate(keys) if n % 3}
+    return _schema_case(
+        "optional_60", schema, document, ['{"field_60"', '{"field_02": 1, "field_01"', '{"field_01": "']
+    )
+
+
+def _pattern_keys() -> MaskCase:
+    """An object whose keys match one of eight patterns, with long strings as values."""
+    patterns = (
+        "^x-",
+        "^[a-z]+_url$",
+        "^[A-Z][a-zA-Z0-9]*$",
+        "_(id|key)$",
+        "^[0-9]{1,4}$",
+        "^\\$[a-z]+$",
+        "[^a-z0-9_-]",
+        "^(get|put|post|delete)/",
+    )
+    schema = {
+        "type": "object",
+        "patternProperties": {key: {"type": "string", "maxLength": 4096} for key in patterns},
+        "additionalProperties": False,
+    }
+    document = {"x-trace": "on the way", "User1": "Ada", "user_id": "u-17", "404": "not found", "get/users": "all"}
+    return _schema_case("pattern_keys_8", schema, document, ['{"user"', '{"x-a": 1', '{"12345": '])
+
+
+def _json_in_grammar() -> MaskCase:
+    """JSON of a schema inside a grammar, with bounded strings."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "title": {"type": "string", "minLength": 1, "maxLength": 500},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 40}},
+        },
+        "required": ["id", "title"],
+        "additionalProperties": False,
+    }
+    spaced = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    yacc = f'%start doc\n%%\ndoc : NAME "=" BODY ;\nNAME : "/[a-z]+/" ;\nBODY : %json {json.dumps(schema)} ;\n'
+    lark = f'start: NAME "=" body\nNAME: /[a-z]+/\nbody: %json {json.dumps(schema | {"x-guidance": spaced})}\n'
+    text = 'item={"id": 17, "title": "A title of some length", "tags": ["new", "old", "in stock"]}'
+    bad = ('item={"title"', 'item={"id": 17, "title": ""', "item{", 'item={"id": 17}')
+    return MaskCase(name="json_in_grammar", text=text, bad=bad, notations={"yacc": yacc, "lark": lark})
 
 
 def _nasty() -> MaskCase:
