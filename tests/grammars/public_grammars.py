@@ -5,7 +5,7 @@
 FOLDER holds packages as `pip download` and `npm pack` leave them; nothing of them is kept here. Texts are drawn from
 each grammar, and spoiled; some packages list texts that pass and fail. Lark is compared with llguidance, and with
 lark's own Earley parser where llguidance does not read the grammar; GBNF with XGrammar. `--seed` and `--texts` vary
-the texts.
+the texts. A difference is known if a second judge agrees with us (KNOWN); every other difference is printed.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import wasmtime
 
@@ -25,6 +25,7 @@ from aici_controllers.catalog import guest_path
 from aici_controllers.notations.lark_imports import Load, no_files
 from aici_controllers.notations.reading import read_notation, read_tree
 from aici_controllers.notations.tree import GrammarSyntax, NotationError
+from tests.support.native_tool import NoAnswerError
 from tests.support.notation_oracles import LarkEarley, Llguidance, XGrammar, guest_verdicts
 from tests.support.tool_guest import ToolGuest
 from tests.support.tree_texts import Texts
@@ -141,15 +142,52 @@ def _cpp_string(text: str) -> str:
     return "".join(str(ast.literal_eval(f'"{part}"')) for part in parts)
 
 
-def _oracle(found: Found) -> tuple[str, Verdict] | None:
+class Oracle(NamedTuple):
+    name: str
+    verdict: Verdict
+    close: Callable[[], None] = lambda: None
+
+
+def _oracle(found: Found) -> Oracle | None:
     if found.syntax == "gbnf":
         xgrammar = XGrammar(found.text)
-        return None if xgrammar.problem else ("xgrammar", xgrammar.accepts)
+        if not xgrammar.problem:
+            return Oracle("xgrammar", xgrammar.accepts, xgrammar.close)
+        xgrammar.close()
+        return None
     theirs = Llguidance(found.text)
     if not theirs.problem:
-        return "llguidance", lambda text: theirs.verdict(text)[0]
+        return Oracle("llguidance", lambda text: theirs.verdict(text)[0])
     earley = LarkEarley(found.text)
-    return None if earley.problem else ("lark", earley.accepts)
+    return None if earley.problem else Oracle("lark", earley.accepts)
+
+
+KNOWN: Final[dict[tuple[str, bool], tuple[Literal["dynamic", "basic"], str]]] = {
+    ("llguidance", True): (
+        "dynamic",
+        "llguidance takes no ignored text before the first lexeme and behind the last, reads `*?` inside a regex as "
+        "`*`, and skips where an ignored and another terminal match the same text; lark agrees with us",
+    ),
+    ("lark", False): (
+        "basic",
+        "lark's dynamic lexer reads lexemes shorter than the longest; with its basic lexer, lark agrees with us",
+    ),
+}
+"""By oracle and our verdict: the lexer of lark that must agree with us, and why the oracle does not."""
+KNOWN_OF: Final = {
+    "beancount_parser/beancount_parser/grammar/escaped_string.lark": (
+        "its start is /(.|\\r?\\n)*?/, of which the shortest text is empty; llguidance reads `*`, and lark refuses"
+    )
+}
+"""Differences of one grammar, where lark is no judge."""
+
+
+def _is_known(found: Found, oracle: str, text: str, ours: bool) -> bool:
+    lexer, _ = KNOWN.get((oracle, ours), (None, ""))
+    if lexer is None or found.name in KNOWN_OF:
+        return found.name in KNOWN_OF
+    judge = LarkEarley(found.text, lexer)
+    return not judge.problem and judge.accepts(text) == ours
 
 
 def main() -> int:
@@ -166,6 +204,10 @@ def main() -> int:
             _compare(tool, found, args.seed, args.texts, counts)
     for key, count in sorted(counts.items()):
         print(f"{count:6} {key}")
+    for (oracle, _), (_, why) in KNOWN.items():
+        print(f"known differences to {oracle}: {why}")
+    for name, why in KNOWN_OF.items():
+        print(f"known differences of {name}: {why}")
     return 1 if any(key.endswith("wrong") for key in counts) else 0
 
 
@@ -207,14 +249,25 @@ def _compare(tool: ToolGuest, found: Found, seed: int, num_texts: int, counts: C
     if not oracle:
         counts[f"{found.syntax}: without oracle"] += 1
         return
-    name, verdict_of = oracle
-    counts[f"{found.syntax}: compared with {name}"] += 1
-    for text, accepted in zip(drawn, ours[len(listed) :], strict=True):
-        theirs = verdict_of(text)
+    try:
+        _judge(found, oracle, list(zip(drawn, ours[len(listed) :], strict=True)), counts)
+    except NoAnswerError as error:
+        counts[f"{found.syntax}: no answer of {oracle.name}"] += 1
+        print(f"{found.name}: {oracle.name}: {error}", file=sys.stderr)
+    finally:
+        oracle.close()
+
+
+def _judge(found: Found, oracle: Oracle, texts: list[tuple[str, bool]], counts: Counter[str]) -> None:
+    counts[f"{found.syntax}: compared with {oracle.name}"] += 1
+    for text, accepted in texts:
+        theirs = oracle.verdict(text)
         kind = "equal" if theirs == accepted else "ours alone" if accepted else "theirs alone"
-        counts[f"{found.syntax}: texts {kind} ({name}{', accepted' if accepted and theirs else ''})"] += 1
-        if theirs != accepted:
-            print(f"{found.name}: {text!r} is {accepted} here, {theirs} for {name}", file=sys.stderr)
+        if theirs != accepted and _is_known(found, oracle.name, text, accepted):
+            kind += ", known"
+        elif theirs != accepted:
+            print(f"{found.name}: {text!r} is {accepted} here, {theirs} for {oracle.name}", file=sys.stderr)
+        counts[f"{found.syntax}: texts {kind} ({oracle.name}{', accepted' if accepted and theirs else ''})"] += 1
 
 
 if __name__ == "__main__":

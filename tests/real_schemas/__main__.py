@@ -1,6 +1,6 @@
 """Real schemas from packages of PyPI and npm: how many pass, are declined, or go wrong, here and in other engines.
 
-    python -m tests.real_schemas [--engines ours,ours-open,llguidance,xgrammar] [--only NAME] [--json FILE]
+    python -m tests.real_schemas [--engines ours,ours-open,llguidance,xgrammar] [--only NAME] [--json FILE] [--native]
 
 The packages (packages.toml) are downloaded into a cache. A schema passes if the engine accepts all valid documents and
 no invalid document; documents are valid or invalid if two validators agree. Other engines are asked about documents
@@ -25,6 +25,7 @@ from tests.real_schemas.installed import installed_models
 from tests.real_schemas.instances import Instances, instances
 from tests.real_schemas.isolated import Isolated
 from tests.real_schemas.registry import packages
+from tests.support.native_tool import built_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,13 @@ def _main() -> None:
     parser.add_argument("--only", default="", help="schemas whose name contains this")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "aici" / "real-schemas")
     parser.add_argument("--limit-s", type=float, default=30.0, help="for one engine on one schema")
+    parser.add_argument("--native", action="store_true", help="our guest as a native program: faster")
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     arguments = parser.parse_args()
     names = [name for name in arguments.engines.split(",") if _is_there(name)]
     schemas = list(_all_schemas(arguments.cache, arguments.only))
-    engines = [Isolated(name, limit_s=arguments.limit_s) for name in names]
+    program = built_tool("json_schema") if arguments.native else None
+    engines = [Isolated(name, limit_s=arguments.limit_s, program=program) for name in names]
     outcomes: list[Outcome] = []
     skipped: Counter[str] = Counter()
     for number, real in enumerate(schemas):

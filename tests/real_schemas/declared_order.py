@@ -71,8 +71,6 @@ class DeclaredOrder:
             return inner
         if key in ("anyOf", "oneOf") and isinstance(inner, list):
             return [part for part in inner if self._fits(part, value)][:1]
-        if key == "not":
-            return [inner]
         if key == "if":
             is_met = self._fits(inner, value)
             return ([inner] if is_met else []) + [

@@ -5,7 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, Unpack
 
 from aici_base.errors import AiciError
-from aici_controllers.schema_check import SchemaKeywords, SchemaOptions, check_schema
+from aici_controllers.schema_check import (
+    SchemaKeywords,
+    SchemaOptions,
+    SchemaReport,
+    check_schema,
+    parse_report,
+    schema_argument,
+    with_texts,
+)
+from tests.support.native_tool import NativeTool, NoAnswerError
 
 
 class DeclinedError(Exception):
@@ -19,20 +28,26 @@ class Engine(Protocol):
 
 
 class Ours:
-    """The guest `json_schema`, through the check that the server makes."""
+    """The guest `json_schema`, through the check that the server makes, or `program`: its tool, built natively."""
 
-    def __init__(self, **options: Unpack[SchemaKeywords]) -> None:
+    def __init__(self, program: str | None, **options: Unpack[SchemaKeywords]) -> None:
         self._options = SchemaOptions(**options)
+        self._tool = NativeTool("json_schema", limit_s=3600.0, program=program) if program else None
 
     def accepted(self, schema: Any, texts: Sequence[str]) -> list[bool]:
         try:
-            report = check_schema(schema, texts, self._options)
-        except AiciError as error:
+            report = self._report(schema, texts)
+        except (AiciError, NoAnswerError) as error:
             raise DeclinedError(str(error)) from error
         if report.problems:
             problem = report.problems[0]
             raise DeclinedError(f"{problem.keyword}: {problem.message}")
         return [stopped is None for stopped in report.texts]
+
+    def _report(self, schema: Any, texts: Sequence[str]) -> SchemaReport:
+        if self._tool is None:
+            return check_schema(schema, texts, self._options)
+        return parse_report(self._tool.ask_raw(with_texts(schema_argument(schema, self._options), texts)))
 
 
 class LlGuidance:
@@ -82,9 +97,10 @@ class XGrammar:
         return answers
 
 
-ENGINES: Final[Mapping[str, Callable[[], Engine]]] = {
+ENGINES: Final[Mapping[str, Callable[[str | None], Engine]]] = {
     "ours": Ours,
-    "ours-open": lambda: Ours(objects="open", property_order="any"),
-    "llguidance": LlGuidance,
-    "xgrammar": XGrammar,
+    "ours-open": lambda program: Ours(program, objects="open", property_order="any"),
+    "llguidance": lambda _: LlGuidance(),
+    "xgrammar": lambda _: XGrammar(),
 }
+"""Made with the program of the guest's tool, or None."""

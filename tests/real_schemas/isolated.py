@@ -12,15 +12,16 @@ _MODULE = "tests.real_schemas.worker"
 class Isolated:
     """Asks an engine of `engines.py`. The process is started at the first question and again after its end."""
 
-    def __init__(self, name: str, *, limit_s: float) -> None:
+    def __init__(self, name: str, *, limit_s: float, program: str | None = None) -> None:
         self.name = name
+        self._program = [program] if program else []
         self._limit_s = limit_s
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, schema: Any, texts: list[str]) -> dict[str, Any]:
         """Return `accepted`, one boolean for each text; or `declined`, the cause."""
         if self._process is None:
-            command = [sys.executable, "-m", _MODULE, self.name]
+            command = [sys.executable, "-m", _MODULE, self.name, *self._program]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )

@@ -1,4 +1,7 @@
-"""A process that asks one engine about schemas: `python -m tests.real_schemas.worker ENGINE`, JSON lines in and out."""
+"""A process that asks one engine about schemas, JSON lines in and out: `python -m tests.real_schemas.worker ENGINE`.
+
+A second argument is the program of our guest, built natively.
+"""
 
 import json
 import resource
@@ -11,7 +14,7 @@ _MEMORY_MAX_BYTES = 12 << 30
 
 def _main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MAX_BYTES, _MEMORY_MAX_BYTES))
-    engine = ENGINES[sys.argv[1]]()
+    engine = ENGINES[sys.argv[1]](sys.argv[2] if len(sys.argv) > 2 else None)
     out = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:

@@ -2,6 +2,8 @@
 
 check   any C++20 compiler: run the seeds and a fixed set of mutations under AddressSanitizer and UBSan
 fuzz    clang 16 or newer with its runtime (Debian: clang-19 libclang-rt-19-dev): libFuzzer with the same sanitizers
+tool    any C++20 compiler: build the tool of a guest as a fast program and print its path. The program reads a question
+        a line and writes an answer a line; tests.support.native_tool asks it
 
 A target is fuzz/NAME.cpp, with seeds in corpus/NAME/ and an optional dictionary fuzz/NAME.dict. libFuzzer's corpus
 stays in .build/; an input that breaks something is saved as .build/NAME-crash-*.
@@ -68,37 +70,59 @@ def build(target: str, *, fuzzing: bool) -> Path:
     """Build the program of `target`; objects with unchanged source, headers and flags are reused."""
     if target not in targets():
         raise NotFoundError(f"no fuzz target is called {target!r}", hint=f"targets: {', '.join(targets())}")
-    cxx = compiler(fuzzing=fuzzing)
-    flags = [*FLAGS, *SANITIZE, *(["-fsanitize=fuzzer-no-link"] if fuzzing else [])]
-    unused = UNUSED.get(target, ())
-    sources = [
-        path
-        for path in sorted((SDK / "src").rglob("*.cpp"))
-        if path.name not in GUEST_ONLY and path.parent.name not in unused
-    ]
-    sources += [*sorted(NATIVE.glob("*.cpp")), NATIVE / "fuzz" / f"{target}.cpp"]
+    sources = [*_sdk_sources(UNUSED.get(target, ())), NATIVE / "vocabulary.cpp", NATIVE / "fuzz" / f"{target}.cpp"]
+    program = BUILD / f"{target}-{'fuzz' if fuzzing else 'check'}"
     if fuzzing:
-        sources.remove(NATIVE / "replay.cpp")
-    headers = hashlib.sha256(" ".join([cxx, *flags]).encode())
-    for path in sorted([*SDK.rglob("*.hpp"), *SDK.rglob("*.h")]):
-        headers.update(path.read_bytes())
+        flags = [*FLAGS, *SANITIZE, "-fsanitize=fuzzer-no-link"]
+        return _link(compiler(fuzzing=True), flags, sources, program, ["-fsanitize=fuzzer"])
+    return _link(compiler(fuzzing=False), [*FLAGS, *SANITIZE], [*sources, NATIVE / "replay.cpp"], program)
+
+
+def build_tool(guest: str) -> Path:
+    """Build the tool of a guest (`aici/tool.hpp`) as a program without sanitizers."""
+    folder = SDK.parent / "guests" / guest
+    if not list(folder.glob("*.cpp")):
+        raise NotFoundError(f"no guest in C++ is called {guest!r}", hint=f"look into {folder.parent}")
+    sources = [*_sdk_sources(("script",)), NATIVE / "tool.cpp", *sorted(folder.glob("*.cpp"))]
+    return _link(compiler(fuzzing=False), [*FLAGS, "-O2"], sources, BUILD / f"{guest}-tool")
+
+
+def _sdk_sources(unused: Sequence[str]) -> list[Path]:
+    """Return the sources of the SDK without `unused` folders, and the host."""
+    sources = sorted((SDK / "src").rglob("*.cpp"))
+    used = [path for path in sources if path.name not in GUEST_ONLY and path.parent.name not in unused]
+    return [*used, NATIVE / "host.cpp"]
+
+
+def _link(cxx: str, flags: list[str], sources: list[Path], program: Path, link: Sequence[str] = ()) -> Path:
     BUILD.mkdir(exist_ok=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda source: _compile(cxx, flags, source, headers.copy()), sources))
-    program = BUILD / f"{target}-{'fuzz' if fuzzing else 'check'}"
-    link = ["-fsanitize=fuzzer"] if fuzzing else []
-    _run([cxx, *flags, *link, *map(str, objects), "-o", str(program)])
-    return program
+        objects = list(pool.map(lambda source: _compile(cxx, flags, source), sources))
+    partial = program.with_suffix(f".{os.getpid()}")
+    _run([cxx, *flags, *link, *map(str, objects), "-o", str(partial)])
+    return partial.rename(program)
 
 
-def _compile(cxx: str, flags: Sequence[str], source: Path, digest: "hashlib._Hash") -> Path:
-    digest.update(source.read_bytes())
-    out = BUILD / f"{source.stem}-{digest.hexdigest()[:16]}.o"
-    if not out.exists():
-        partial = out.with_suffix(f".{os.getpid()}.o")
-        _run([cxx, *flags, f"-I{source.parent}", "-c", str(source), "-o", str(partial)])
-        partial.rename(out)
-    return out
+def _compile(cxx: str, flags: Sequence[str], source: Path) -> Path:
+    """Return the object of `source`, compiled unless the files that the source includes are unchanged."""
+    name = hashlib.sha256(" ".join([cxx, *flags, str(source)]).encode()).hexdigest()[:16]
+    includes = BUILD / f"{source.stem}-{name}.d"
+    if includes.exists() and (known := _object(includes)).exists():
+        return known
+    partial = BUILD / f"{source.stem}-{name}.{os.getpid()}.o"
+    command = [cxx, *flags, f"-I{source.parent}", "-c", str(source), "-o", str(partial)]
+    _run([*command, "-MMD", "-MF", str(partial.with_suffix(".d"))])
+    partial.with_suffix(".d").rename(includes)
+    return partial.rename(_object(includes))
+
+
+def _object(includes: Path) -> Path:
+    """Return the name of an object: a digest of the files named in `includes`, as a compiler writes these for make."""
+    digest = hashlib.sha256()
+    for word in includes.read_text().partition(":")[2].replace("\\\n", " ").split():
+        path = Path(word)
+        digest.update(path.read_bytes() if path.exists() else b"gone")
+    return includes.with_name(f"{includes.stem}-{digest.hexdigest()[:16]}.o")
 
 
 def _run(command: list[str]) -> None:
@@ -145,10 +169,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzzing = commands.add_parser("fuzz")
     fuzzing.add_argument("target", help=f"one of {', '.join(targets())}")
     fuzzing.add_argument("--seconds", type=int, default=60)
+    commands.add_parser("tool").add_argument("guest", help="for example json_schema")
     args = parser.parse_args(arguments)
     try:
         if args.command == "check":
             check(args.targets or targets(), args.changes)
+        elif args.command == "tool":
+            sys.stdout.write(f"{build_tool(args.guest)}\n")
         else:
             fuzz(args.target, args.seconds)
     except AiciError as error:
