@@ -68,23 +68,36 @@ def function_schema(function: str, parameters: Mapping[str, tuple[object, bool]]
     """
     writer = _Schemas()
     properties: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     for name, (kind, _) in parameters.items():
         try:
+            _Schemas().schema(kind)
             properties[name] = writer.schema(kind)
         except _NotPlainError as error:
-            raise UsageError(f"parameter {name} of {function}: {error}, which has no schema here") from error
+            try:
+                shape = _by_pydantic(kind, f"{error}, which only pydantic describes", f"#/$defs/{name}.{{model}}")
+            except (UsageError, UnavailableError) as refused:
+                raise type(refused)(f"parameter {name} of {function}: {refused.message}", hint=refused.hint) from error
+            properties[name] = json.loads(shape.schema)
+            inner = properties[name].pop("$defs", {})
+            definitions |= {f"{name}.{key}": definition for key, definition in inner.items()}
     required = [name for name, (_, is_required) in parameters.items() if is_required]
-    return writer.with_definitions(
+    schema = writer.with_definitions(
         {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     )
+    return schema | ({"$defs": schema.get("$defs", {}) | definitions} if definitions else {})
 
 
 def build(kind: object, value: Any) -> Any:
     """Return JSON as an instance of a type of `function_schema`."""
+    try:
+        _Schemas().schema(kind)
+    except _NotPlainError as error:
+        return _by_pydantic(kind, f"{error}, which only pydantic describes").parse(json.dumps(value))
     return _build(kind, value)
 
 
-def _by_pydantic(kind: Any, why: str) -> Shape:
+def _by_pydantic(kind: Any, why: str, ref_template: str = "#/$defs/{model}") -> Shape:
     try:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
@@ -94,7 +107,7 @@ def _by_pydantic(kind: Any, why: str) -> Shape:
         ) from error
     try:
         adapter: Any = TypeAdapter(kind)
-        schema = adapter.json_schema()
+        schema = adapter.json_schema(ref_template=ref_template)
     except PydanticUserError as error:
         raise UsageError(f"pydantic makes no JSON Schema of {_name(kind)}: {error.message}") from error
 

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any
 
+import jsonschema
+import pydantic
 import pytest
 
 import aici
@@ -57,7 +59,35 @@ def test_a_tool_may_be_a_description(wrapped: bool) -> None:
 def starred(*args: int) -> None: ...
 
 
-def strange(of: complex) -> None: ...
+class Opaque: ...
+
+
+def strange(of: Opaque) -> None: ...
+
+
+class Address(pydantic.BaseModel):
+    street: str = pydantic.Field(min_length=1)
+
+
+class Person(pydantic.BaseModel):
+    age: int = pydantic.Field(ge=0)
+    home: Address
+
+
+def greet(person: Person, others: list[Address], name: str) -> str:
+    return f"{name} {person.age} {person.home.street} {others[0].street}"
+
+
+def test_parameters_may_be_models_of_pydantic() -> None:
+    tool = tools_of([greet])["greet"]
+    assert tool.parameters["required"] == ["person", "others", "name"]
+    definitions = tool.parameters["$defs"]
+    assert tool.parameters["properties"]["person"]["properties"]["home"] == {"$ref": "#/$defs/person.Address"}
+    assert definitions["person.Address"]["properties"]["street"]["minLength"] == 1
+    home = {"street": "Way"}
+    arguments = {"person": {"age": 3, "home": home}, "others": [home], "name": "Ada"}
+    jsonschema.Draft202012Validator(tool.parameters).validate(arguments)
+    assert ToolCall("1", "greet", arguments, tool).call() == "Ada 3 Way Way"
 
 
 @pytest.mark.parametrize(
