@@ -98,6 +98,12 @@ bool Anchored::is_end_of_text(End end) const {
   return true;
 }
 
+bool Anchored::ends_the_text() const {
+  for (size_t i = 0; i < exprs_.size(); i++)
+    if (exprs_[i] != NOTHING && static_cast<End>(i % ENDS) != End::Text) return false;
+  return !is_nothing();
+}
+
 Anchored Anchored::up_to_end(Exprs& exprs, Encoding encoding, End end) const {
   Lines lines(exprs, encoding);
   ExprId after[] = {lines.text, exprs.alt({EMPTY, lines.from_non_word(encoding)}), exprs.alt({EMPTY, lines.from_end()}), exprs.alt({EMPTY, lines.end}), EMPTY};
@@ -109,16 +115,17 @@ Anchored Anchored::up_to_end(Exprs& exprs, Encoding encoding, End end) const {
   return result;
 }
 
-Anchored Anchored::within(Exprs& exprs, ExprId texts, ExprId at_start) const {
+Anchored Anchored::within(Exprs& exprs, ExprId texts) const {
   Anchored result;
   for (size_t i = 0; i < exprs_.size(); i++)
-    if (exprs_[i] != NOTHING) result.exprs_[i] = exprs.both(exprs_[i], static_cast<Begin>(i / ENDS) == Begin::Text ? at_start : texts);
+    if (exprs_[i] != NOTHING) result.exprs_[i] = exprs.both(exprs_[i], texts);
   return result;
 }
 
-Anchored Anchored::at_start() const {
+Anchored Anchored::beginning(Begin begin) const {
   Anchored result;
-  std::copy(exprs_.end() - ENDS, exprs_.end(), result.exprs_.end() - ENDS);
+  auto first = static_cast<ptrdiff_t>(begin) * static_cast<ptrdiff_t>(ENDS);
+  std::copy_n(exprs_.begin() + first, ENDS, result.exprs_.begin() + first);
   return result;
 }
 

@@ -34,11 +34,12 @@ class Anchored {
   // The part for texts that begin with each assertion, and everything that may follow, up to the end of the text. `end`
   // holds at the end of the part.
   Anchored up_to_end(Exprs& exprs, Encoding encoding, End end) const;
-  // Each part without the texts that are not in `texts`; for parts at the start of the text, not in `at_start`.
-  Anchored within(Exprs& exprs, ExprId texts, ExprId at_start) const;
-  // The parts that begin at the start of the text, and the others.
-  Anchored at_start() const;
+  // Each part without the texts that are not in `texts`.
+  Anchored within(Exprs& exprs, ExprId texts) const;
+  // The parts that begin with this assertion, and the parts that do not begin at the start of the text.
+  Anchored beginning(Begin begin) const;
   Anchored elsewhere() const;
+  bool ends_the_text() const;  // every part ends at the end of the text
   bool asserts_begin() const;
   bool is_end_of_text(End end) const;  // matches nothing but the end of the text, if `end` holds at its end
 

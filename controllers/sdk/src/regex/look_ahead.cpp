@@ -1,5 +1,6 @@
 // Look-around as intersection: in (?=L)R and (?!L)R the text from here to its end is in R, and in L or not.
 #include <algorithm>
+#include <utility>
 
 #include "parser_state.hpp"
 
@@ -14,21 +15,26 @@ std::optional<Parser::Quantified> Parser::look_ahead() {
   } else if (looking_at("(?!") || looking_at("(?=")) {
     look.look = looking_at("(?!") ? Quantified::Look::NotAhead : Quantified::Look::Ahead;
     at_ += 3;
-    look_depth_++;
-    look.expr = group_body(start, flags_);
-    look_depth_--;
+    look.expr = looked_for(start);
   } else if (looking_at("(?<!") || looking_at("(?<=")) {
     look.look = looking_at("(?<!") ? Quantified::Look::NotBehind : Quantified::Look::Behind;
     at_ += 4;
-    look_depth_++;
-    look.expr = group_body(start, flags_);
-    look_depth_--;
+    look.expr = looked_for(start);
   } else {
     return std::nullopt;
   }
   last_look_ = look.start = start;
   if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse(at_, "a repeated assertion is not supported");
   return look;
+}
+
+Anchored Parser::looked_for(size_t start) {
+  look_depth_++;
+  bool leads = std::exchange(leads_, false);
+  Anchored expr = group_body(start, flags_);
+  leads_ = leads;
+  look_depth_--;
+  return expr;
 }
 
 // ((?!L).)*, with any class in place of the point.
@@ -54,8 +60,8 @@ std::optional<Parser::Quantified> Parser::look_inside() {
   return std::nullopt;
 }
 
-// The assertion about the end of the sequence that ends here, if nothing but the end of groups and $ follows. Other
-// alternatives of the groups do not count.
+// The assertion about the end of the sequence that ends here, if nothing but the end of groups and $ follows. Groups may
+// be optional. Other alternatives of the groups do not count.
 std::optional<End> Parser::end_of_pattern() const {
   if (look_depth_ > 0) return std::nullopt;
   End end = End::Anywhere;
@@ -76,6 +82,7 @@ std::optional<End> Parser::end_of_pattern() const {
       in_alternative = true;
     } else if (c == ')') {
       in_alternative = false;
+      if (at + 1 < text_.size() && text_[at + 1] == '?') at++;
       continue;
     }
     if (in_alternative) continue;
@@ -116,25 +123,38 @@ bool Parser::is_at_start(std::span<const Quantified> before, size_t start) const
 }
 
 // Join the parts before a look-behind, back to ^ or to another assertion, into one part that ends with a text of the
-// assertion, or does not. Returns the number of this part.
-size_t Parser::look_behind(std::vector<Quantified>& parts, size_t at) {
+// assertion, or does not. Returns the number of this part. `leads`: nothing comes before the first part.
+size_t Parser::look_behind(std::vector<Quantified>& parts, size_t at, bool leads) {
   Quantified look = parts[at];
   size_t from = at;
   while (from > 0 && parts[from - 1].look == Quantified::Look::None && parts[from - 1].expr != Anchored::assertion(Begin::Text, End::Anywhere)) from--;
   Anchored before = EMPTY;
   for (size_t i = at; i-- > from;) before = Anchored::concat(exprs_, options_.encoding, parts[i].expr, before);
-  CodePoints all;
-  all.add(0, MAX_CODE_POINT);
   ExprId plain = look.expr.plain(), ending = exprs_.concat(any_text(), plain);
-  bool is_short = plain != NOTHING && exprs_.both(plain, exprs_.complement(any_of(all))) == NOTHING && !exprs_.nullable(before.whole(exprs_));
-  if (look.expr.asserts() || (!is_short && !is_at_start({parts.data(), from}, look.start))) {
-    refuse(*last_look_, "a look-behind is supported behind parts that begin with ^, and for one character behind others");
-    return at;
+  if (look.expr.asserts()) return refuse(*last_look_, "an anchor in a look-behind is not supported"), at;
+  if (!is_at_start({parts.data(), from}, look.start) && !is_no_longer(plain, before.whole(exprs_))) {
+    if (!leads || from > 0) {
+      refuse(*last_look_, "a look-behind is supported behind parts that are as long, or that begin with ^ or with the pattern");
+      return at;
+    }
+    Anchored start = Anchored::concat(exprs_, options_.encoding, Anchored::assertion(Begin::Text, End::Anywhere), any_text());
+    before = Anchored::concat(exprs_, options_.encoding, start, before);
   }
-  ExprId texts = look.look == Quantified::Look::Behind ? ending : exprs_.complement(ending);
-  parts[from] = {before.within(exprs_, texts, texts)};
+  parts[from] = {before.within(exprs_, look.look == Quantified::Look::Behind ? ending : exprs_.complement(ending))};
   parts.erase(parts.begin() + static_cast<ptrdiff_t>(from) + 1, parts.begin() + static_cast<ptrdiff_t>(at) + 1);
   return from;
+}
+
+// Whether no text of `e` has more characters than a text of `other`; false if the texts are long.
+bool Parser::is_no_longer(ExprId e, ExprId other) {
+  constexpr uint32_t LONG = 8;
+  CodePoints all;
+  all.add(0, MAX_CODE_POINT);
+  ExprId character = any_of(all);
+  for (uint32_t most = 0; most <= LONG; most++)
+    if (exprs_.both(e, exprs_.complement(exprs_.repeat(character, 0, most))) == NOTHING)
+      return most == 0 || exprs_.both(other, exprs_.repeat(character, 0, most - 1)) == NOTHING;
+  return false;
 }
 
 // `rest` behind an assertion, which stands behind `before`.
@@ -147,26 +167,30 @@ Anchored Parser::looking(const Quantified& look, std::span<const Quantified> bef
   bool is_ahead = look.look != Quantified::Look::NotInside && !look.expr.asserts();
   if (is_ahead && !exprs_.nullable(rest.whole(exprs_)) && is_one_character(plain)) {
     ExprId texts = allowed(exprs_.concat(plain, any_text()));
-    return rest.within(exprs_, texts, texts);
+    return rest.within(exprs_, texts);
   }
-  std::optional<End> end = end_of_pattern();
+  std::optional<End> end = rest.ends_the_text() ? End::Text : end_of_pattern();
   if (!end) return refuse(*last_look_, "this assertion stands in a group, and more than ) and $ follows the group: not supported");
   if (look.look == Quantified::Look::NotInside) {
     ExprId inside = up_to_end(insides_[look.inside]);
     if (!rest.is_end_of_text(*end) || exprs_.nullable(inside) || insides_[look.inside].asserts_begin())
       return refuse(*last_look_, "a look-ahead in a repetition is supported before the $ at the end only");
     ExprId texts = exprs_.complement(exprs_.concat(any_text(), inside));
-    return look.expr.up_to_end(exprs_, options_.encoding, End::Text).within(exprs_, texts, texts);
+    return look.expr.up_to_end(exprs_, options_.encoding, End::Text).within(exprs_, texts);
   }
-  // (?=^L) holds at the start of the text only.
-  ExprId everywhere = up_to_end(look.expr.elsewhere()), at_start = exprs_.alt({everywhere, up_to_end(look.expr.at_start())});
   Anchored all = rest.up_to_end(exprs_, options_.encoding, *end);
-  if (at_start == everywhere) return all.within(exprs_, allowed(everywhere), allowed(everywhere));
-  if (all.elsewhere().is_nothing() || is_at_start(before, look.start)) return all.within(exprs_, allowed(at_start), allowed(at_start));
-  if (negative) return refuse(*last_look_, "(?!^...) is supported before ^ only");
-  Anchored from_start = Anchored::concat(exprs_, options_.encoding, Anchored::assertion(Begin::Text, End::Anywhere), all);
-  Anchored both[] = {all.within(exprs_, everywhere, everywhere), from_start.within(exprs_, at_start, at_start)};
-  return Anchored::alt(exprs_, both);
+  if (!negative) {
+    // What L asserts about its beginning, such as (?=^L), is asserted here.
+    std::vector<Anchored> ways;
+    for (Begin begin : {Begin::Anywhere, Begin::NonWord, Begin::Line, Begin::Text}) {
+      ExprId texts = up_to_end(look.expr.beginning(begin));
+      ways.push_back(Anchored::concat(exprs_, options_.encoding, Anchored::assertion(begin, End::Anywhere), all.within(exprs_, texts)));
+    }
+    return Anchored::alt(exprs_, ways);
+  }
+  ExprId everywhere = up_to_end(look.expr.beginning(Begin::Anywhere)), at_start = up_to_end(look.expr);
+  if (at_start == everywhere || all.elsewhere().is_nothing() || is_at_start(before, look.start)) return all.within(exprs_, exprs_.complement(at_start));
+  return refuse(*last_look_, "(?!^...) is supported before ^ only");
 }
 
 // \b where a word character is surely on one side: on the other side is none.

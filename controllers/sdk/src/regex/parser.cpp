@@ -25,21 +25,24 @@ bool Parser::looking_at(std::string_view literal) const {
 
 Anchored Parser::alternation() {
   std::vector<Anchored> ways;
-  do ways.push_back(sequence());
+  bool leads = leads_;
+  do ways.push_back(sequence(leads));
   while (!problem_ && accept('|'));
+  leads_ = leads;
   return problem_ ? NOTHING : Anchored::alt(exprs_, ways);
 }
 
 // From the right, since concatenations lean right.
-Anchored Parser::sequence() {
+Anchored Parser::sequence(bool leads) {
   std::vector<Quantified> parts;
   for (skip_ignored(); !problem_ && !done() && peek() != '|' && peek() != ')' && !(in_both_ && peek() == '&'); skip_ignored()) {
+    leads_ = leads && parts.empty();
     Quantified next = quantified();
     if (parts.empty() || !join(parts.back(), next)) parts.push_back(next);
   }
   if (problem_) return NOTHING;
   for (size_t i = 0; i < parts.size(); i++)
-    if (parts[i].look == Quantified::Look::Behind || parts[i].look == Quantified::Look::NotBehind) i = look_behind(parts, i);
+    if (parts[i].look == Quantified::Look::Behind || parts[i].look == Quantified::Look::NotBehind) i = look_behind(parts, i, leads);
   Anchored expr = EMPTY;
   for (size_t i = parts.size(); i-- > 0;)
     expr = parts[i].look != Quantified::Look::None ? looking(parts[i], {parts.data(), i}, expr)

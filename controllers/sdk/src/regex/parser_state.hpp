@@ -61,7 +61,7 @@ class Parser {
 
   // parser.cpp: alternatives, sequences, quantifiers
   Anchored alternation();
-  Anchored sequence();
+  Anchored sequence(bool leads);
   Quantified quantified();
   bool join(Quantified& last, const Quantified& next);
   Anchored atom();
@@ -75,7 +75,9 @@ class Parser {
   std::optional<End> end_of_pattern() const;
   Anchored at_boundary(const Anchored& before, const Anchored& rest);
   Anchored looking(const Quantified& look, std::span<const Quantified> before, const Anchored& rest);
-  size_t look_behind(std::vector<Quantified>& parts, size_t at);
+  Anchored looked_for(size_t start);
+  size_t look_behind(std::vector<Quantified>& parts, size_t at, bool leads);
+  bool is_no_longer(ExprId e, ExprId other);
   bool is_at_start(std::span<const Quantified> before, size_t start) const;
   bool is_one_character(ExprId e);
   ExprId up_to_end(const Anchored& part) { return part.up_to_end(exprs_, options_.encoding, End::Anywhere).whole(exprs_); }
@@ -125,6 +127,7 @@ class Parser {
   int depth_ = 0, look_depth_ = 0;  // of groups, of look-around
   std::optional<size_t> last_anchor_, last_look_;
   std::vector<Anchored> insides_;
+  bool leads_ = true;     // nothing comes before the next part in any match
   bool in_both_ = false;  // directly in a (?&...), where & ends a part
   std::vector<std::vector<uint32_t>> names_;  // of groups
   std::vector<KnownClass> known_classes_;

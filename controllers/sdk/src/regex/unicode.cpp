@@ -123,6 +123,24 @@ std::optional<CodePoints> script(std::string_view name) {
   return of_script(wanted);
 }
 
+// A run is a byte, whose bits are the properties in the order of their names, and a varint, the length.
+std::optional<CodePoints> emoji(std::string_view name) {
+  uint32_t wanted = UINT32_MAX;
+  find_name(EMOJI_NAMES, [&](uint32_t number, std::string_view full, std::string_view code) {
+    bool found = same_name(name, full) || same_name(name, code);
+    return found ? wanted = number, true : false;
+  });
+  if (wanted == UINT32_MAX) return std::nullopt;
+  CodePoints set;
+  uint32_t at = 0;
+  for (Reader table(EMOJI_TABLE); !table.done();) {
+    uint32_t properties = table.byte(), length = table.varint();
+    if (properties >> wanted & 1) set.add(at, at + length - 1);
+    at += length;
+  }
+  return set;
+}
+
 // The code points first, first + stride, ...
 struct Run {
   uint32_t first, stride, steps;
@@ -159,8 +177,9 @@ std::optional<CodePoints> unicode_property(std::string_view name) {
   if (same_name(name, "Assigned")) return of_categories(category_bit("Cn")).negated();
   if (name == "Print" || name == "Graph") return set.add(name == "Print" ? ' ' : '!', '~'), set;  // of POSIX and Java
   if (same_name(name, "digit")) return category("Nd");
-  std::optional<CodePoints> found = category(name);
-  return found ? found : script(name);
+  for (auto find : {category, script, emoji})
+    if (std::optional<CodePoints> found = find(name)) return found;
+  return std::nullopt;
 }
 
 // A run is varints: the distance of its first code point from the first of the run before, twice the count less one

@@ -3,8 +3,11 @@
 #include "aici/schema/lowering.hpp"
 
 namespace aici {
+namespace {
 
-std::optional<RegexRecognizer> compile_json_schema(const json::Value& root, const schema::Options& options, schema::Report& report) {
+constexpr std::string_view NO_VALUE = "no value satisfies this schema";
+
+std::optional<RegexRecognizer> compiled(const json::Value& root, const schema::Options& options, schema::Report& report) {
   regex::Exprs exprs;
   schema::StringLanguages strings(exprs);
   schema::Evaluator evaluator(root, exprs, strings, options, report);
@@ -14,12 +17,30 @@ std::optional<RegexRecognizer> compile_json_schema(const json::Value& root, cons
   if (exprs.error()) {
     evaluator.refuse(root, "", exprs.error());
   } else if (texts == regex::NOTHING) {
-    evaluator.refuse(root, "", "no value satisfies this schema");
+    evaluator.refuse(root, "", NO_VALUE);
   } else if (!regex::Dfa::fits(exprs, texts)) {
     evaluator.refuse(root, "", "the schema is too large: shorten its lists of values, or split it");
   }
   if (!report.problems.empty()) return std::nullopt;
   return RegexRecognizer(regex::Dfa(static_cast<regex::Exprs&&>(exprs), texts));
+}
+
+}  // namespace
+
+// If the objects that are closed by default leave no value, the objects are open: an object of a recursive schema may
+// need a key that its schema does not name.
+std::optional<RegexRecognizer> compile_json_schema(const json::Value& root, const schema::Options& options, schema::Report& report) {
+  std::optional<RegexRecognizer> recognizer = compiled(root, options, report);
+  bool is_empty = report.problems.size() == 1 && report.problems[0].message.view() == NO_VALUE;
+  if (!is_empty || options.objects == schema::Objects::Open) return recognizer;
+  schema::Options open = options;
+  open.objects = schema::Objects::Open;
+  schema::Report report_of_open;
+  recognizer = compiled(root, open, report_of_open);
+  if (!recognizer) return std::nullopt;
+  report = static_cast<schema::Report&&>(report_of_open);
+  report.warnings.push_back({Text(), Text(), Text("closed objects allow no value: all objects are open")});
+  return recognizer;
 }
 
 }  // namespace aici

@@ -32,7 +32,7 @@ Shapes Evaluator::alternative(const Value& schema, const Value& part) {
   list.items.push_back(static_cast<Value&&>(names));
   Shapes tagged;
   tagged.objects.push_back(any_object());
-  tagged.objects[0].properties.push_back({tag->text.view(), conj_of(list), true});
+  tagged.objects[0].properties.push_back({tag->text.view(), conj_of(list)});  // `required` says whether the tag must come
   Shapes both = intersect(one, tagged);
   std::erase_if(both.objects, [&](const Object& object) { return is_empty(value_of(object, tag->text), 2); });
   return both.objects.empty() ? one : both;

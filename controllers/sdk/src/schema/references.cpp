@@ -95,7 +95,9 @@ bool is_old(Draft draft) { return draft == Draft::Draft4 || draft == Draft::Draf
 
 }  // namespace
 
-bool is_meta_schema(std::string_view uri) { return draft_of(uri) != Draft::Unsaid && (uri.ends_with("schema") || uri.ends_with("schema#")); }
+bool is_meta_schema(std::string_view uri) {
+  return draft_of(uri) != Draft::Unsaid && (uri.ends_with("schema") || uri.ends_with("schema#") || uri.find("/meta/") != uri.npos);
+}
 
 References::References(const Value& root) {
   resources_.push_back({Text(), &root});

@@ -10,6 +10,8 @@ using json::Value;
 using Kind = Value::Kind;
 using regex::ExprId;
 
+constexpr size_t MAX_PAIRS = 5000;  // of objects, compared one by one
+
 Shapes Evaluator::of_schema(const Value& schema) {
   if (schema.is(Kind::True)) return anything();
   if (schema.is(Kind::False)) return {};
@@ -112,10 +114,32 @@ Shapes Evaluator::exactly_one(const Value& schema, const Value& list) {
   for (size_t i = 0; i < ways.size(); i++) {
     Shapes mine = ways[i];
     for (size_t j = 0; j < ways.size(); j++)
-      if (i != j && !disjoint(mine, ways[j])) mine = intersect(mine, complement(ways[j]));
+      if (i != j) mine = without(static_cast<Shapes&&>(mine), ways[j]);
     unite(one, static_cast<Shapes&&>(mine));
   }
   return one;
+}
+
+// `shapes` without the values of `other`. Complements are large: what `other` has in common with nothing is left out,
+// for objects one by one.
+Shapes Evaluator::without(Shapes shapes, const Shapes& other) {
+  Shapes objects, rest = static_cast<Shapes&&>(shapes), common = other;
+  objects.objects.swap(rest.objects);
+  common.objects.clear();
+  if (!disjoint(rest, common)) rest = intersect(rest, complement(common));
+  bool one_by_one = objects.objects.size() * other.objects.size() <= MAX_PAIRS;
+  for (Object& object : objects.objects) {
+    Shapes mine, removed;
+    mine.objects.push_back(static_cast<Object&&>(object));
+    for (const Object& theirs : other.objects) {
+      Shapes single;
+      single.objects.push_back(theirs);
+      if (!one_by_one || !disjoint(mine, single)) removed.objects.push_back(theirs);
+    }
+    if (!removed.objects.empty()) mine = intersect(mine, complement(removed));
+    unite(rest, static_cast<Shapes&&>(mine));
+  }
+  return rest;
 }
 
 Shapes Evaluator::if_then_else(const Value& schema, const Value& condition) {

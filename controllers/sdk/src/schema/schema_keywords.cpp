@@ -175,7 +175,12 @@ ExprId Evaluator::grammar(const Value& schema, const Value& text) {
 ExprId Evaluator::pattern(const Value& schema, std::string_view keyword, std::string_view pattern) {
   bool failed = exprs_.error() != nullptr;
   std::optional<regex::Problem> problem;
-  ExprId e = regex::parse(pattern, exprs_, problem, {.encoding = regex::Encoding::JsonString, .search = true});
+  regex::ParseOptions options{.encoding = regex::Encoding::JsonString, .search = true};
+  if (options_.lenient) {  // an error of the arena stays: a pattern that may be dropped has its own arena first
+    regex::Exprs apart;
+    regex::parse(pattern, apart, problem, options);
+  }
+  ExprId e = problem ? regex::NOTHING : regex::parse(pattern, exprs_, problem, options);
   if (!problem) return e;
   if (failed) return strings_.any();  // said before, where it happened
   Text why;

@@ -84,6 +84,7 @@ class Evaluator {
   // schema_applicators.cpp
   Shapes apply(const json::Value& schema, std::string_view keyword, const json::Value& value, Shapes shapes);
   Shapes exactly_one(const json::Value& schema, const json::Value& list);
+  Shapes without(Shapes shapes, const Shapes& other);
   Shapes if_then_else(const json::Value& schema, const json::Value& condition);
   Shapes dependencies(const json::Value& value, Shapes shapes);
 
