@@ -19,6 +19,7 @@ from aici_engine.server.protocols.openai.messages import (
     Choice,
     Content,
     ToolSpec,
+    allowed_tools,
     neutral_choice,
     neutral_tools,
 )
@@ -123,6 +124,7 @@ class ChatRequest(SamplingFields, ConversationFields):
         service.check_model(self.model)
         tools = neutral_tools(self.tools)
         choice = neutral_choice(self.tool_choice, tools)
+        callable_tools = allowed_tools(self.tool_choice, tools)
         for name in ("prompt_logprobs", "return_token_ids"):
             if choice != "none" and getattr(self, name) not in (None, False):
                 raise UsageError(f"{name} and tools together", hint="leave one out", param=name)
@@ -140,14 +142,14 @@ class ChatRequest(SamplingFields, ConversationFields):
             sampling=sampling,
             controller=constraint.controller,
             document=constraint.document,
-            tools=tools,
+            tools=callable_tools,
             tool_choice=choice,
             parallel=self.parallel_tool_calls,
             priority=self.priority,
             cache_salt=self.cache_salt,
             score_from=None if self.prompt_logprobs is None else 0,
             keeps_stop=self.include_stop_str_in_output,
-            calls=await call_of_tools(service, tools, choice, self.options(strict=self._has_strict_tool())),
+            calls=await call_of_tools(service, callable_tools, choice, self.options(strict=self._has_strict_tool())),
         )
         return variants(turn, self.n)
 

@@ -16,8 +16,11 @@ _Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 
 
 class TextPart(Strict):
+    """`prompt_cache_breakpoint` has no effect: prompts share the cache without being told."""
+
     type: Literal["text"]
     text: str
+    prompt_cache_breakpoint: dict[str, Any] | None = None
 
 
 class RefusalPart(Strict):
@@ -140,9 +143,22 @@ class ChosenFunction(Strict):
     name: str
 
 
+class AllowedTool(Strict):
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class AllowedTools(Strict):
+    """The model is told of all tools and may call these."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[AllowedTool], Field(min_length=1)]
+
+
 class ChosenTool(Strict):
-    type: Literal["none", "auto", "required", "function"]
+    type: Literal["none", "auto", "required", "function", "allowed_tools"]
     function: ChosenFunction | None = None
+    allowed_tools: AllowedTools | None = None
 
 
 def _typed(value: Any) -> Any:
@@ -166,10 +182,25 @@ def neutral_tools(specs: Sequence[ToolSpec]) -> list[Tool]:
     return [Tool(function.name, function.description, function.parameters) for function in functions]
 
 
+def allowed_tools(choice: ChosenTool | None, tools: Sequence[Tool]) -> Sequence[Tool]:
+    """Return the tools that a choice leaves to call. Raises UsageError for a name that no tool has."""
+    if choice is None or choice.allowed_tools is None:
+        return tools
+    names = [tool.function.name for tool in choice.allowed_tools.tools]
+    if unknown := set(names) - {tool.name for tool in tools}:
+        raise UsageError(f"tool_choice: tools has no tool {min(unknown)}", param="tool_choice")
+    return [tool for tool in tools if tool.name in names]
+
+
 def neutral_choice(choice: ChosenTool | None, tools: Sequence[Tool]) -> ToolChoice:
     if choice is None:
         return "auto" if tools else "none"
-    if choice.type != "function":
+    if (choice.type == "allowed_tools") != (choice.allowed_tools is not None):
+        problem = "belongs to the type allowed_tools" if choice.allowed_tools else "is missing"
+        raise UsageError(f"tool_choice.allowed_tools {problem}", param="tool_choice.allowed_tools")
+    if choice.allowed_tools is not None:
+        return choice.allowed_tools.mode
+    if choice.type in ("none", "auto", "required"):
         if choice.type == "required" and not tools:
             raise UsageError("tool_choice required needs tools", param="tool_choice")
         return choice.type

@@ -12,7 +12,7 @@ from aici_controllers.grammar_check import accepts
 from aici_engine.server.link import wire
 from aici_engine.server.service.constraints import module_id
 from tests.support.fake_engine import fails, says
-from tests.support.fake_service import vocabulary
+from tests.support.fake_service import TOOL_TEMPLATE, vocabulary
 from tests.support.openai_api import Api, Json, events
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -220,3 +220,35 @@ def test_the_schema_beside_tools_is_read_with_the_options_of_the_request() -> No
     argument = str(api.engine.submitted[0].argument)
     assert accepts(argument, '{"rain": true, "snow": 1}', syntax="y").accepted
     assert not accepts(argument, '{"rain": 1}', syntax="y").accepted
+
+
+ALLOWED: Json = {"type": "allowed_tools", "allowed_tools": {
+    "mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]}}  # fmt: skip
+TIME: Json = {"type": "function", "function": {"name": "time"}}
+
+
+def test_openai_allows_some_of_the_tools() -> None:
+    body = {**HELLO, "tools": [WEATHER, TIME]}
+    allowed, required = (
+        Api(says('{"name":"weather","arguments":{"city":"Bonn"}}'), says(""), template=TOOL_TEMPLATE) for _ in "ab"
+    )
+    answer = allowed.answer(CHAT, {**body, "tool_choice": ALLOWED})
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    required.answer(CHAT, {**body, "tool_choice": "required"})
+    assert allowed.engine.submitted[0].prompt == required.engine.submitted[0].prompt, "the model is told of all tools"
+    assert "time" in str(required.engine.submitted[0].argument)
+    assert "time" not in str(allowed.engine.submitted[0].argument)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"type": "allowed_tools"}, "allowed_tools is missing"),
+        ({**ALLOWED, "type": "auto"}, "belongs to the type allowed_tools"),
+        ({**ALLOWED, "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "g"}}]}},
+         "has no tool g"),
+    ],
+)  # fmt: skip
+def test_a_wrong_choice_of_some_tools_is_named(choice: Json, words: str) -> None:
+    status, message, _ = Api().refusal(CHAT, {**HELLO, "tools": [WEATHER, TIME], "tool_choice": choice})
+    assert (status, words in message) == (400, True), message
