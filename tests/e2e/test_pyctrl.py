@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aici_controllers.grammar_check import accepts
 from tests.support.warm import warm_aici
 
 pytestmark = pytest.mark.e2e
@@ -87,6 +88,78 @@ async def main():
 aici.test(main())
 """
 
+# What the samples cfg, tla, idents and drugs of the original show.
+SAMPLES = r'''
+import pyaici.server as aici
+
+CFG = """
+%start function
+%%
+function: "int" NAME "(" ")" "{" statements "}" ;
+statements: %empty | statements statement ;
+statement: "return" sum ";" | "int" NAME "=" sum ";" ;
+sum: term | sum "+" term ;
+term: NAME | "/[0-9]+/" | "(" sum ")" ;
+NAME: "/[a-z_]+/" ;
+SKIP: "/ +/" ;
+"""
+TLA = """
+%start formula
+%right "=>"
+%left "\\/"
+%left "/\\"
+%nonassoc "=" "#"
+%%
+formula: formula "=>" formula | formula "\\/" formula | formula "/\\" formula
+       | "[]" formula | "(" formula ")" | name "=" name | name "#" name | name "'" "=" name ;
+name: "/[a-z]+/" ;
+SKIP: "/ +/" ;
+"""
+LETTER = "The doctor gave her aspirin and, after a week, paracetamol. Vitamin D was not needed."
+
+
+async def cfg():
+    await aici.FixedTokens("\n")
+    await aici.gen_tokens(yacc=CFG, max_tokens=40, store_var="cfg")
+
+
+async def tla():
+    await aici.FixedTokens("\nSafety == ")
+    await aici.gen_tokens(yacc=TLA, max_tokens=25, store_var="tla")
+
+
+async def idents():
+    lexer = aici.DynamicLexer()
+    for name in ("count", "total", "next_item"):
+        lexer.add(name)
+    constraint = lexer.constraint()
+    await aici.FixedTokens("\nThe names in the program: ")
+    label = aici.Label()
+    for _ in range(12):
+        await aici.ConstrainedToken(lambda: constraint)
+    aici.set_var("idents", label.text_since())
+
+
+async def drugs():
+    await aici.FixedTokens(f'\n{LETTER}\nDrugs, quoted: "')
+    for number in range(2):
+        quote = await aici.gen_text(substring=LETTER, substring_end='"', max_tokens=6, store_var=f"quote{number}")
+        assert quote.strip('"') in LETTER, quote
+        await aici.FixedTokens(', "')
+    name = await aici.gen_text(choices=["aspirin", "paracetamol", "none"], store_var="drug")
+    assert name in ("aspirin", "paracetamol", "none")
+
+
+async def main():
+    await cfg()
+    await tla()
+    await idents()
+    await drugs()
+
+
+aici.test(main())
+'''
+
 
 def run(folder: Path, script: str, *args: str) -> tuple[int, dict[str, Any]]:
     path = folder / "script.py"
@@ -118,3 +191,16 @@ def test_an_error_says_where(tmp_path: Path) -> None:
     assert out["finish_reason"] == "fail"
     assert "File \"main.py\", line 3, in <module>\nNameError: name 'none_of_it' isn't defined" in out["error"]
     assert out["text"]
+
+
+def test_samples_as_the_original_has(tmp_path: Path) -> None:
+    code, out = run(tmp_path, SAMPLES, "--prompt", "Four samples", "--seed", "1")
+    assert code == 0, out
+    assert out["logs"].endswith("\nTEST OK\n")
+    variables = out["variables"]
+    for name in ("CFG", "TLA"):
+        grammar = SAMPLES.partition(f'{name} = """')[2].partition('"""')[0].replace("\\\\", "\\")
+        verdict = accepts(grammar, variables[name.lower()], syntax="y")
+        assert verdict.at == len(variables[name.lower()].encode()), name  # may end at max_tokens
+    words = re.findall(r"[A-Za-z_][A-Za-z0-9_]*", variables["idents"])
+    assert set(words[:-1]) <= {"count", "total", "next_item"}

@@ -20,7 +20,7 @@ from tests.real_schemas.oracle import NoOracleError, Oracle, without_nullable
 from tests.real_schemas.resolver import Resolver
 from tests.real_schemas.sampled_documents import NoDocumentError, Sampler, changed
 
-_EDITION = 4  # of the documents: another number makes them anew
+_EDITION = 5  # of the documents: another number makes them anew
 _NUM_VALID = 8
 _NUM_INVALID = 16
 _SECONDS = 4.0
