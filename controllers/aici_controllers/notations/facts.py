@@ -12,11 +12,13 @@ from aici_controllers.notations.tree import (
     Both,
     Chars,
     ExactText,
+    Guarded,
     Json,
     Lexeme,
     Look,
     Node,
     Not,
+    Parametric,
     Pattern,
     Ref,
     Repeat,
@@ -36,7 +38,7 @@ def is_nullable(node: Node) -> bool:
     match node:
         case ExactText(value):
             return not value
-        case Chars() | Ref() | Json() | Pattern():
+        case Chars() | Ref() | Json() | Pattern() | Parametric():
             return False
         case Look():
             return True
@@ -48,7 +50,7 @@ def is_nullable(node: Node) -> bool:
             return low == 0 or is_nullable(item)
         case Not(item):
             return not is_nullable(item)
-        case Shortest(item) | Lexeme(item):
+        case Shortest(item) | Lexeme(item) | Guarded(item):
             return is_nullable(item)
 
 

@@ -8,7 +8,8 @@ from aici_controllers.notations.tree import Node, Place
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A rule or a terminal. `params`: of a template."""
+    """A rule or a terminal. `params`: of a template. `has_number`: llguidance's `rule::_`. `number`: the parameter
+    of an instance of such a rule."""
 
     name: str
     body: Node
@@ -18,6 +19,8 @@ class Definition:
     attributes: dict[str, "Node | None"] = field(default_factory=dict)
     """llguidance's attributes: `name[lazy, suffix="x"]: ...`."""
     how: Literal["new", "extend", "override"] = "new"
+    has_number: bool = False
+    number: int | None = None
 
     @property
     def is_terminal(self) -> bool:

@@ -17,6 +17,7 @@ from aici_controllers.notations.lark_file import (
 from aici_controllers.notations.lark_imports import Imports, Load, no_files
 from aici_controllers.notations.lark_reader import LarkReader
 from aici_controllers.notations.look_around import without_look_around
+from aici_controllers.notations.parameters import bound, only_ending
 from aici_controllers.notations.tree import (
     Both,
     ExactText,
@@ -25,6 +26,7 @@ from aici_controllers.notations.tree import (
     Node,
     Not,
     NotationError,
+    Parametric,
     Place,
     Ref,
     Rule,
@@ -55,6 +57,7 @@ class _Meaning:
         self._rules: dict[str, Rule] = {}
         self._terminals: dict[str, Rule] = {}
         self._instances: dict[Ref, str] = {}
+        self._numbered: dict[tuple[str, int], str] = {}
         self._declared: dict[str, Place] = {}
         self._ignored: list[Ignore] = []
         self._open: list[str] = []
@@ -73,12 +76,18 @@ class _Meaning:
             self._define_rule(self._todo.pop())
         ignored = tuple(self._regular(Lexeme(one.body, one.place), one.place) for one in self._ignored)
         for name, one in self._definitions.items():
-            if name not in self._rules and not one.is_terminal and not one.params and one.place.line:
+            if (
+                name not in self._rules
+                and not one.is_terminal
+                and not one.params
+                and not one.has_number
+                and one.place.line
+            ):
                 self._warnings.append((one.place, f"the rule {name} is never used"))
         return Tree(
             syntax="lark",
             start=start,
-            rules=self._rules,
+            rules=only_ending(self._rules, start) if self._numbered else self._rules,
             terminals=self._terminals,
             ignored=ignored,
             warnings=tuple(self._warnings),
@@ -138,7 +147,7 @@ class _Meaning:
 
     def _define_rule(self, name: str) -> None:
         one = self._definitions[name]
-        body = self._context_free(one.body)
+        body = self._context_free(bound(one.body, one.number))
         if kept := {key: value for key, value in one.attributes.items() if key not in _NO_EFFECT}:
             body = self._with_attributes(one, kept)
         self._rules[name] = Rule(name, body, one.place, one.priority)
@@ -161,6 +170,8 @@ class _Meaning:
         match node:
             case Ref(name, args, place):
                 return self._reference(name, args, place)
+            case Parametric(name, int(number), place):
+                return Ref(self._with_number(name, number, place), (), place)
             case Lexeme(_, place):
                 return Lexeme(self._regular(node, place), place)
             case Both() | Not():
@@ -181,6 +192,8 @@ class _Meaning:
             raise NotationError(place, self._undefined(name, name))
         if is_terminal(name):
             return self._terminal(name, args, place)
+        if found.has_number:
+            raise NotationError(place, f"{name} has a parameter: give a number, such as {name}::0")
         if not args and not found.params:
             self._rule(name)
             return Ref(name, (), place)
@@ -200,6 +213,26 @@ class _Meaning:
             self._definitions[name] = Definition(name, _bind(template.body, bound), template.place)
             self._rule(name)
         return self._instances[key]
+
+    def _with_number(self, name: str, number: int, place: Place) -> str:
+        """Return the name of the rule that stands for a parametric rule with this number."""
+        found = self._definitions.get(name)
+        if not found:
+            raise NotationError(place, self._undefined(name, name))
+        if not found.has_number:
+            raise NotationError(
+                place, f"{name} has no parameter: a rule with a parameter is defined as `rule::_ : ...`"
+            )
+        if (name, number) not in self._numbered:
+            if len(self._numbered) >= _MAX_INSTANCES:
+                raise NotationError(place, f"parameters make more than {_MAX_INSTANCES} rules")
+            new = f"{name}_{number}"
+            while new in self._definitions:
+                new += "_"
+            self._numbered[name, number] = new
+            self._definitions[new] = Definition(new, found.body, found.place, number=number)
+            self._rule(new)
+        return self._numbered[name, number]
 
     def _bound(self, template: Definition, args: tuple[Node, ...], place: Place) -> dict[str, Node]:
         if len(args) != len(template.params):
@@ -238,6 +271,8 @@ class _Meaning:
             case Lexeme(item):
                 inner = self._spelled_out(item, alone)
                 return self._without_look_around(inner, alone) if alone else inner
+            case Parametric(_, _, place):
+                raise NotationError(place, "a terminal has no parameter: only rules have")
             case Json(_, place):
                 raise NotationError(place, "%json stands in a rule, not in a terminal: write the name in small letters")
             case Ref(name, args, place):

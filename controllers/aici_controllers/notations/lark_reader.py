@@ -4,7 +4,8 @@ import json
 import re
 from typing import Any, Final
 
-from aici_controllers.notations.lark_file import Declare, Definition, Ignore, Import, Options, Statement
+from aici_controllers.notations.lark_file import Declare, Definition, Ignore, Import, Options, Statement, is_terminal
+from aici_controllers.notations.parameters import read_condition, read_value
 from aici_controllers.notations.regex_reader import RegexReader, class_char
 from aici_controllers.notations.source import Cursor
 from aici_controllers.notations.tree import (
@@ -12,10 +13,12 @@ from aici_controllers.notations.tree import (
     Both,
     Chars,
     ExactText,
+    Guarded,
     Json,
     Lexeme,
     Node,
     Not,
+    Parametric,
     Place,
     Ref,
     Repeat,
@@ -25,9 +28,10 @@ from aici_controllers.notations.tree import (
 
 _NAME: Final = re.compile(r"_*[A-Za-z]\w*(?:-\w+)*")
 _ITEM: Final = re.compile(
-    r"[?!]*_*[A-Za-z][\w-]*[ \t]*(\{[^}\n]*\})?[ \t]*(\.[ \t]*-?\d+)?[ \t]*(\[[^\]\n]*\])?[ \t]*:(?!:)"
-    r"|%(?!json\b|regex\b)[a-z]+"
+    r"[?!]*_*[A-Za-z][\w-]*(?:::_)?[ \t]*(\{[^}\n]*\})?[ \t]*(\.[ \t]*-?\d+)?[ \t]*(\[[^\]\n]*\])?[ \t]*:(?!:)"
+    r"|%(?!json\b|regex\b|if\b)[a-z]+"
 )
+_IF: Final = re.compile(r"%if\b")
 _COUNT: Final = re.compile(r"\{\s*(\d*)\s*(,?)\s*(\d*)\s*\}")
 _TILDE_COUNT: Final = re.compile(r"~\s*(\d+)(?:\s*\.\.\s*(\d+))?")
 _STRING: Final = re.compile(r'"((?:\\.|[^"\\\n])*)"(i?)')
@@ -110,6 +114,9 @@ class LarkReader:
         place = source.place()
         name = self._name("a rule, a terminal or a directive begins here")
         params: tuple[str, ...] = ()
+        has_number = source.accept("::_")
+        if has_number and is_terminal(name):
+            raise source.error("a terminal has no parameter: only rules have")
         self._skip()
         if source.accept("{"):
             listed = [self._param()]
@@ -133,7 +140,7 @@ class LarkReader:
             raise source.error(f"expected : after {name}{hint}")
         if source.starts(":="):
             raise source.error("a rule of Lark has : here; ::= is GBNF's")
-        return Definition(name, self._expansions(), place, params, priority, attributes, how)
+        return Definition(name, self._expansions(), place, params, priority, attributes, how, has_number)
 
     def _param(self) -> str:
         self._skip()
@@ -221,6 +228,8 @@ class LarkReader:
         if self._skip_inside() and self._source.accept("->"):
             self._skip()
             self._name("expected a name after ->")
+        if self._skip_inside() and self._source.accept("%if"):
+            node = Guarded(node, read_condition(self._source))
         return node
 
     def _conjunction(self) -> Node:
@@ -231,9 +240,12 @@ class LarkReader:
 
     def _concatenation(self) -> Node:
         items: list[Node] = []
-        while self._skip_inside() and self._source.peek() not in "|&)]}," and not self._source.starts("->"):
+        while self._skip_inside() and self._source.peek() not in "|&)]}," and not self._at_end_of_alternative():
             items.append(self._repeated())
         return sequence(*items)
+
+    def _at_end_of_alternative(self) -> bool:
+        return self._source.starts("->") or bool(_IF.match(self._source.text, self._source.offset))
 
     def _repeated(self) -> Node:
         source = self._source
@@ -283,6 +295,8 @@ class LarkReader:
             (count := _COUNT.match(source.text, source.offset)) and (count[1] or count[2])
         ):
             return Ref(name, self._arguments(), place)
+        if source.accept("::"):
+            return Parametric(name, read_value(source), place)
         return Ref(name, (), place)
 
     def _arguments(self) -> tuple[Node, ...]:

@@ -8,11 +8,13 @@ from aici_controllers.notations.tree import (
     Both,
     Chars,
     ExactText,
+    Guarded,
     Json,
     Lexeme,
     Look,
     Node,
     Not,
+    Parametric,
     Pattern,
     Ref,
     Repeat,
@@ -67,7 +69,7 @@ def _source(node: Node) -> tuple[str, int]:
             return f"(?&{source}&(?~{_printed(item, _SEQUENCE)}(?s:.)+))", _ATOM
         case Lexeme(item):
             return _source(item)
-        case Ref() | Look() | Json() | Pattern():
+        case Ref() | Look() | Json() | Pattern() | Parametric() | Guarded():
             raise AssertionError(f"no regex: {node}")
 
 

@@ -134,9 +134,42 @@ class Pattern:
     place: Place = field(default=NOWHERE, compare=False)
 
 
-Node: TypeAlias = ExactText | Chars | Ref | Seq | Alt | Repeat | Both | Not | Shortest | Look | Lexeme | Json | Pattern
+@dataclass(frozen=True, slots=True)
+class Parametric:
+    """A rule with a parameter: a number, or what makes the number of the own rule's (`parameters.py`). Lark's only."""
 
-_PLACED: Final = (ExactText, Chars, Ref, Lexeme, Json, Pattern, Look)
+    name: str
+    value: object
+    place: Place = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """An alternative for some parameters of the rule (`parameters.py`). Lark's only."""
+
+    item: "Node"
+    condition: object
+
+
+Node: TypeAlias = (
+    ExactText
+    | Chars
+    | Ref
+    | Seq
+    | Alt
+    | Repeat
+    | Both
+    | Not
+    | Shortest
+    | Look
+    | Lexeme
+    | Json
+    | Pattern
+    | Parametric
+    | Guarded
+)
+
+_PLACED: Final = (ExactText, Chars, Ref, Lexeme, Json, Pattern, Parametric, Look)
 EMPTY: Final = Seq()
 ANY_CHAR: Final = Chars("(?s:.)")
 ANY_TEXT: Final = Repeat(ANY_CHAR, 0, None)
@@ -189,7 +222,7 @@ def parts(node: Node) -> tuple[Node, ...]:
             return items
         case Alt(options):
             return options
-        case Repeat(item) | Not(item) | Shortest(item) | Look(item) | Lexeme(item):
+        case Repeat(item) | Not(item) | Shortest(item) | Look(item) | Lexeme(item) | Guarded(item):
             return (item,)
         case _:
             return ()
@@ -221,6 +254,8 @@ def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
             return Look(change(item), ahead, negative, place)
         case Lexeme(item, place):
             return Lexeme(change(item), place)
+        case Guarded(item, condition):
+            return Guarded(change(item), condition)
         case Ref(name, args, place) if args:
             return Ref(name, tuple(change(arg) for arg in args), place)
         case _:
