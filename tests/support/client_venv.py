@@ -8,10 +8,16 @@ from pathlib import Path
 from aici_base.cache_files import default_cache_dir
 
 
+def client_folder(*requirements: str) -> Path:
+    """Return the folder of a client's environment, with the file `done` once it is complete."""
+    name = "-".join(requirements).replace("==", "-").replace("/", "-")
+    return default_cache_dir() / "clients" / name
+
+
 def client_python(*requirements: str) -> Path:
     """Return the interpreter of a venv with the pinned `requirements`. The first call on a machine downloads the
     packages."""
-    folder = default_cache_dir() / "clients" / "-".join(requirements).replace("==", "-")
+    folder = client_folder(*requirements)
     folder.parent.mkdir(parents=True, exist_ok=True)
     python, done = folder / "bin" / "python", folder / "done"
     with folder.with_suffix(".lock").open("w") as lock:

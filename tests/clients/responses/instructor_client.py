@@ -1,0 +1,23 @@
+"""A program of a user of instructor's RESPONSES_TOOLS. Prints the results as JSON."""
+
+import json
+import sys
+from typing import Literal
+
+import instructor
+import openai
+from pydantic import BaseModel
+
+
+class Person(BaseModel):
+    name: Literal["Ada", "Alan"]
+    age: Literal[36, 41]
+
+
+client = instructor.from_openai(
+    openai.OpenAI(base_url=sys.argv[1], api_key="none", max_retries=0), mode=instructor.Mode.RESPONSES_TOOLS
+)
+person = client.responses.create(
+    model="default", response_model=Person, max_retries=0, temperature=0, input="Ada is 36 years old."
+)
+print(json.dumps({"RESPONSES_TOOLS": person.model_dump()}))
