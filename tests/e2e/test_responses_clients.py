@@ -18,6 +18,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+@pytest.mark.timeout(300)
 def test_client(client: Client, request: pytest.FixtureRequest) -> None:
     if not client.is_made:
         pytest.skip("its environment is not there")
