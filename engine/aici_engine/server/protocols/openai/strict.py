@@ -1,18 +1,5 @@
 """The base of the models of the protocol."""
 
-from typing import Any
+from aici_engine.server.protocols.strict_body import StrictBody as Strict
 
-from pydantic import BaseModel, ConfigDict, model_validator
-
-
-class Strict(BaseModel):
-    """Unknown fields are refused, "5" is not a number, and a null field counts as absent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: field for name, field in value.items() if field is not None}
-        return value
+__all__ = ["Strict"]

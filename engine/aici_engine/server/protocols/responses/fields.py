@@ -1,21 +1,8 @@
-"""The base of every body and part of a body."""
+"""Fields that are refused by name, whole or but for values without effect."""
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
-
-
-class Strict(BaseModel):
-    """Strict: "5" is not a number. Unknown fields are refused by name. A null field counts as absent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: field for name, field in value.items() if field is not None}
-        return value
+from pydantic import BeforeValidator
 
 
 def only(*harmless: object) -> BeforeValidator:

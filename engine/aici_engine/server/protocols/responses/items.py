@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from aici_engine.server.protocols.responses.fields import Strict, only
+from aici_engine.server.protocols.responses.fields import only
+from aici_engine.server.protocols.strict_body import StrictBody
 
 Item: TypeAlias = dict[str, Any]
 """A kept item."""
@@ -19,7 +20,7 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
-class InputText(Strict):
+class InputText(StrictBody):
     """`prompt_cache_breakpoint` has no effect: the prefix cache finds common beginnings by itself."""
 
     type: Literal["input_text"]
@@ -27,7 +28,7 @@ class InputText(Strict):
     prompt_cache_breakpoint: Any = None
 
 
-class OutputText(Strict):
+class OutputText(StrictBody):
     """`annotations` and `logprobs` of an echoed answer have no effect."""
 
     type: Literal["output_text"]
@@ -36,7 +37,7 @@ class OutputText(Strict):
     logprobs: list[Any] = Field(default_factory=list)
 
 
-class Refusal(Strict):
+class Refusal(StrictBody):
     type: Literal["refusal"]
     refusal: str
 
@@ -70,7 +71,7 @@ Output = Annotated[
 """The result of a call. It is kept as it was sent: a text, or parts."""
 
 
-class MessageItem(Strict):
+class MessageItem(StrictBody):
     """A message. `phase` has no effect."""
 
     type: Literal["message"]
@@ -103,7 +104,7 @@ class MessageItem(Strict):
         return {"type": "input_text", "text": text}
 
 
-class FunctionCallItem(Strict):
+class FunctionCallItem(StrictBody):
     """A call of a function. `arguments`: JSON text."""
 
     type: Literal["function_call"]
@@ -125,7 +126,7 @@ class FunctionCallItem(Strict):
         }
 
 
-class CustomCallItem(Strict):
+class CustomCallItem(StrictBody):
     """A call of a custom tool, with a text as its input."""
 
     type: Literal["custom_tool_call"]
@@ -147,7 +148,7 @@ class CustomCallItem(Strict):
         }
 
 
-class CallOutputItem(Strict):
+class CallOutputItem(StrictBody):
     """The result of a call of either kind."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
@@ -169,17 +170,17 @@ class CallOutputItem(Strict):
         }
 
 
-class _SummaryText(Strict):
+class _SummaryText(StrictBody):
     type: Literal["summary_text"]
     text: str
 
 
-class _ReasoningText(Strict):
+class _ReasoningText(StrictBody):
     type: Literal["reasoning_text"]
     text: str
 
 
-class ReasoningItem(Strict):
+class ReasoningItem(StrictBody):
     """A reasoning item that a client echoes. It is kept and listed, and is no part of a prompt."""
 
     type: Literal["reasoning"]
@@ -194,7 +195,7 @@ class ReasoningItem(Strict):
         return item if self.content else {name: value for name, value in item.items() if name != "content"}
 
 
-class ItemReference(Strict):
+class ItemReference(StrictBody):
     """Stands for an item of a kept response."""
 
     type: Literal["item_reference"]

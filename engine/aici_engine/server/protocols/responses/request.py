@@ -15,10 +15,11 @@ from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint, answer_constraint
 from aici_engine.server.protocols.responses.conversation import messages_of
-from aici_engine.server.protocols.responses.fields import Strict, Unsupported, only
+from aici_engine.server.protocols.responses.fields import Unsupported, only
 from aici_engine.server.protocols.responses.items import Input, Item, ItemReference
 from aici_engine.server.protocols.responses.tools import Choice, Tools, check_tools, chosen
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
+from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.service.service import Service
@@ -36,7 +37,7 @@ Includable = Literal[
 """What a response can include. All but the last concern items that this server does not generate."""
 
 
-class TextFormat(Strict):
+class TextFormat(StrictBody):
     """The answer is always valid against `schema`, `strict` or not. With `strict`, objects are closed, whatever
     `schema_options` says. `name` and `description` have no effect."""
 
@@ -62,18 +63,18 @@ def _known_format(value: Any) -> Any:
     return value
 
 
-class TextConfig(Strict):
+class TextConfig(StrictBody):
     """`verbosity` has no effect."""
 
     format: Annotated[TextFormat | None, BeforeValidator(_known_format)] = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class StreamOptions(Strict):
+class EventOptions(StrictBody):
     include_obfuscation: Literal[False] = False
 
 
-class PromptFields(Strict):
+class PromptFields(StrictBody):
     """The fields that make the prompt."""
 
     model: str | None = None
@@ -106,7 +107,7 @@ class ResponseRequest(PromptFields, ConstraintFields):
     """
 
     stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream_options: EventOptions | None = None
     store: bool = True
     background: Annotated[Any, only(False)] = False
     include: list[Includable] = Field(default_factory=list)

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from aici_base.errors import UsageError
 from aici_engine.chat.tools import Tool
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
-from aici_engine.server.protocols.responses.fields import Strict, Unsupported, only
+from aici_engine.server.protocols.responses.fields import Unsupported, only
+from aici_engine.server.protocols.strict_body import StrictBody
 
 _Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,128}$")]
 
@@ -27,7 +28,7 @@ def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
     return schema or _no_parameters()
 
 
-class FunctionTool(Strict):
+class CallableFunction(StrictBody):
     """A function. Arguments are always valid against `parameters`, with or without `strict`. With `strict`, objects are
     closed, whatever `schema_options` says."""
 
@@ -44,11 +45,11 @@ class FunctionTool(Strict):
         return Tool(self.name, self.description or "", self.parameters)
 
 
-class TextInput(Strict):
+class TextInput(StrictBody):
     type: Literal["text"]
 
 
-class CustomTool(Strict):
+class CustomTool(StrictBody):
     """A tool whose input is a text."""
 
     type: Literal["custom"]
@@ -82,23 +83,23 @@ def _ours(value: Any) -> Any:
     return value
 
 
-AnyTool = Annotated[FunctionTool | CustomTool, Field(discriminator="type")]
+AnyTool = Annotated[CallableFunction | CustomTool, Field(discriminator="type")]
 Tools = Annotated[list[AnyTool], BeforeValidator(_ours), Field(max_length=128)]
 
 
-class ChosenTool(Strict):
+class ToolByName(StrictBody):
     """A tool by its name: the only one to be called, or one of `allowed_tools`."""
 
     type: Literal["function", "custom"]
     name: str
 
 
-class AllowedTools(Strict):
+class AllowedTools(StrictBody):
     """The model may (`auto`) or must (`required`) call one of `tools`. The prompt shows the other tools too."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[ChosenTool], Field(min_length=1)]
+    tools: Annotated[list[ToolByName], Field(min_length=1)]
 
 
 def _hosted(value: Any) -> Any:
@@ -109,7 +110,7 @@ def _hosted(value: Any) -> Any:
 
 
 Choice = Annotated[
-    Literal["none", "auto", "required"] | Annotated[ChosenTool | AllowedTools, Field(discriminator="type")],
+    Literal["none", "auto", "required"] | Annotated[ToolByName | AllowedTools, Field(discriminator="type")],
     BeforeValidator(_hosted),
 ]
 
@@ -131,13 +132,13 @@ def chosen(choice: Choice | None, tools: Sequence[AnyTool]) -> tuple[ToolChoice,
             if not tools:
                 raise UsageError("tool_choice required needs tools", param="tool_choice")
             return "required", tools
-        case ChosenTool():
+        case ToolByName():
             return Named(choice.name), [_found(choice, tools)]
         case AllowedTools():
             return choice.mode, [_found(each, tools) for each in choice.tools]
 
 
-def _found(wanted: ChosenTool, tools: Sequence[AnyTool]) -> AnyTool:
+def _found(wanted: ToolByName, tools: Sequence[AnyTool]) -> AnyTool:
     for tool in tools:
         if (tool.type, tool.name) == (wanted.type, wanted.name):
             return tool
