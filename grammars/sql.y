@@ -1,10 +1,14 @@
-// SQL queries: SELECT with everything around it, in the standard's syntax as far as PostgreSQL, SQLite and others share it.
+// SQL: queries (SELECT with everything around it), INSERT, UPDATE and DELETE, in the standard's syntax and in what
+// PostgreSQL, MySQL and SQLite add to expressions, names, literals, placeholders and limits.
 // Key words are in any case and reserved, but for those under `name`. Comparisons do not chain: (a = b) = c.
+// Left out: definitions of tables, backslashes in strings (E'...' has them), tags between dollars ($$...$$ is read),
+// operators on bits.
 
 %start statement
 %option caseless
 
 %nonassoc SCALAR       // ((SELECT 1)) has its inner parentheses from the query, not from the expression
+%nonassoc "YEAR" "QUARTER" "MONTH" "WEEK" "DAY" "HOUR" "MINUTE" "SECOND"  // belong to INTERVAL
 %nonassoc ")"
 %left "UNION" "EXCEPT"
 %left "INTERSECT"
@@ -13,8 +17,10 @@
 %right "NOT"
 %left "||"
 %left "+" "-"
-%left "*" "/" "%"
+%left "*" "/" "%" "%s"
 %right SIGN
+%left "COLLATE" "AT"
+%left "::" "[" "->" "->>" "#>" "#>>"
 
 %%
 
@@ -27,18 +33,98 @@ SKIP
 IDENTIFIER
     : "/[A-Za-z_][A-Za-z0-9_]*/"
     | '/"([^"]|"")+"/'
+    | "/`([^`]|``)+`/"
     ;
+
+PLACEHOLDER: "/[?][0-9]*|[$][0-9]+|[:@][A-Za-z_][A-Za-z0-9_]*|%\([A-Za-z_][A-Za-z0-9_]*\)s/" ;
 
 NUMBER: "/([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+\-]?[0-9]+)?/" ;
 
 // A number is not followed by a letter or a digit: 1a is not 1 AS a.
 NEVER: "/\.?[0-9]([eE][+\-]?|[0-9A-Za-z_.])*/" ;
 
-STRING: "/'([^']|'')*'/" ;
+STRING
+    : "/[nNxXbB]?'([^']|'')*'/"
+    | "/[eE]'([^'\\]|''|\\(?s:.))*'/"
+    | "/[$][$]([$]?[^$])*[$][$]/"
+    ;
 
 statement
+    : command
+    | command ";"
+    ;
+
+command
     : query
-    | query ";"
+    | change
+    | with change
+    ;
+
+// Changes of tables
+
+change
+    : insert qualified_name table_name source conflict returning
+    | "UPDATE" primary_table "SET" assignments from where returning
+    | "DELETE" "FROM" primary_table using where returning
+    ;
+
+insert
+    : "INSERT" "INTO"
+    | "INSERT" "OR" name "INTO"
+    | "INSERT" "IGNORE" "INTO"
+    | "REPLACE" "INTO"
+    ;
+
+table_name
+    : %empty
+    | "AS" name
+    ;
+
+columns
+    : %empty
+    | "(" names ")"
+    ;
+
+source
+    : bare_query
+    | query_in_parentheses
+    | "(" names ")" bare_query
+    | "(" names ")" query_in_parentheses
+    | "DEFAULT" "VALUES"
+    ;
+
+conflict
+    : %empty
+    | "ON" "CONFLICT" conflict_target "DO" "NOTHING"
+    | "ON" "CONFLICT" conflict_target "DO" "UPDATE" "SET" assignments where
+    | "ON" "DUPLICATE" "KEY" "UPDATE" assignments
+    ;
+
+conflict_target
+    : %empty
+    | "(" expressions ")" where
+    | "ON" "CONSTRAINT" name
+    ;
+
+returning
+    : %empty
+    | "RETURNING" select_list
+    ;
+
+using
+    : %empty
+    | "USING" tables
+    ;
+
+assignments
+    : assignment
+    | assignments "," assignment
+    ;
+
+assignment
+    : qualified_name "=" expression
+    | qualified_name "=" "DEFAULT"
+    | "(" names ")" "=" expression
     ;
 
 // Queries: with no parentheses around them, or in parentheses, so that (query) can be told from (expression).
@@ -66,7 +152,7 @@ operand
     ;
 
 simple_query
-    : "SELECT" quantifier select_list table_expression
+    : "SELECT" distinct select_list table_expression
     | "VALUES" rows
     | operand "UNION" quantifier operand
     | operand "EXCEPT" quantifier operand %prec "UNION"
@@ -77,6 +163,11 @@ quantifier
     : %empty
     | "ALL"
     | "DISTINCT"
+    ;
+
+distinct
+    : quantifier
+    | "DISTINCT" "ON" "(" expressions ")"
     ;
 
 with
@@ -90,14 +181,46 @@ common_tables
     ;
 
 common_table
-    : name "AS" query_in_parentheses
-    | name "(" names ")" "AS" query_in_parentheses
+    : name columns "AS" materialized query_in_parentheses
+    | name columns "AS" materialized "(" change ")"
+    ;
+
+materialized
+    : %empty
+    | "MATERIALIZED"
+    | "NOT" "MATERIALIZED"
     ;
 
 tail
     : order_by
     | order_by limit
     | limit
+    | order_by locks
+    | order_by limit locks
+    | limit locks
+    | locks
+    ;
+
+locks
+    : lock
+    | locks lock
+    ;
+
+lock
+    : "FOR" lock_strength lock_of lock_wait
+    ;
+
+lock_strength: "UPDATE" | "SHARE" ;
+
+lock_of
+    : %empty
+    | "OF" names
+    ;
+
+lock_wait
+    : %empty
+    | "NOWAIT"
+    | "SKIP" "LOCKED"
     ;
 
 order_by: "ORDER" "BY" sort_keys ;
@@ -123,10 +246,29 @@ nulls
 
 limit
     : "LIMIT" value
-    | "LIMIT" value "OFFSET" value
+    | "LIMIT" "ALL"
+    | "LIMIT" value "," value
+    | "LIMIT" value "OFFSET" value rows_opt
     | "OFFSET" value rows_opt
-    | "FETCH" first_or_next value row_or_rows "ONLY"
-    | "OFFSET" value rows_opt "FETCH" first_or_next value row_or_rows "ONLY"
+    | "OFFSET" value rows_opt "LIMIT" value
+    | fetch
+    | "OFFSET" value rows_opt fetch
+    ;
+
+fetch
+    : "FETCH" first_or_next row_or_rows only
+    | "FETCH" first_or_next number_of_rows row_or_rows only
+    ;
+
+number_of_rows
+    : NUMBER
+    | placeholder
+    | "(" expression ")"
+    ;
+
+only
+    : "ONLY"
+    | "WITH" "TIES"
     ;
 
 rows_opt
@@ -143,7 +285,17 @@ rows
     | rows "," row
     ;
 
-row: "(" expressions ")" ;
+row: "(" row_items ")" ;
+
+row_items
+    : row_item
+    | row_items "," row_item
+    ;
+
+row_item
+    : expression
+    | "DEFAULT"
+    ;
 
 select_list
     : select_item
@@ -202,6 +354,8 @@ primary_table
     | call table_alias
     | query_in_parentheses table_alias
     | "LATERAL" query_in_parentheses table_alias
+    | "LATERAL" call table_alias
+    | call "WITH" "ORDINALITY" table_alias
     | "(" table ")"
     ;
 
@@ -297,8 +451,15 @@ predicate
     | value "IS" not "UNKNOWN"
     | value "IS" not "DISTINCT" "FROM" value
     | value not "BETWEEN" value "AND" value
-    | value not "LIKE" value
-    | value not "LIKE" value "ESCAPE" value
+    | value not like value
+    | value not like value "ESCAPE" value
+    | value not "IN" placeholder
+    | value "IS" not "JSON"
+    | value "ISNULL"
+    | value "NOTNULL"
+    | value comparison "ANY" "(" expression ")"
+    | value comparison "ALL" "(" expression ")"
+    | value comparison "SOME" "(" expression ")"
     | value not "IN" query_in_parentheses
     | value not "IN" "(" expressions ")"
     ;
@@ -308,7 +469,10 @@ not
     | "NOT"
     ;
 
-comparison: "=" | "<>" | "!=" | "<" | ">" | "<=" | ">=" ;
+like: "LIKE" | "ILIKE" | "SIMILAR" "TO" | "GLOB" | "REGEXP" | "RLIKE" | "MATCH" ;
+
+comparison
+    : "=" | "==" | "<>" | "!=" | "<" | ">" | "<=" | ">=" | "<=>" | "~" | "~*" | "!~" | "!~*" | "@>" | "<@" | "@@" ;
 
 value
     : value "||" value
@@ -330,7 +494,45 @@ value
     | case
     | "CAST" "(" expression "AS" type ")"
     | "EXTRACT" "(" name "FROM" value ")"
+    | "SUBSTRING" "(" expressions ")"
+    | "SUBSTRING" "(" value "FROM" value ")"
+    | "SUBSTRING" "(" value "FROM" value "FOR" value ")"
+    | "SUBSTRING" "(" value "FOR" value ")"
+    | "POSITION" "(" value "IN" value ")"
+    | "OVERLAY" "(" value "PLACING" value "FROM" value ")"
+    | "OVERLAY" "(" value "PLACING" value "FROM" value "FOR" value ")"
+    | "TRIM" "(" expressions ")"
+    | "TRIM" "(" value "FROM" value ")"
+    | "TRIM" "(" trim_side "FROM" value ")"
+    | "TRIM" "(" trim_side value "FROM" value ")"
+    | "ARRAY" "[" "]"
+    | "ARRAY" "[" expressions "]"
+    | "ARRAY" query_in_parentheses
+    | "ROW" "(" expressions ")"
+    | placeholder
+    | value "::" short_type
+    | value "[" value "]"
+    | value "[" bound ":" bound "]"
+    | value "->" value
+    | value "->>" value
+    | value "#>" value
+    | value "#>>" value
+    | value "COLLATE" name
+    | value "AT" "TIME" "ZONE" value %prec "AT"
+    | value "%s" %prec "*"
     ;
+
+placeholder
+    : PLACEHOLDER
+    | "%s"
+    ;
+
+bound
+    : %empty
+    | value
+    ;
+
+trim_side: "LEADING" | "TRAILING" | "BOTH" ;
 
 literal
     : NUMBER
@@ -341,11 +543,15 @@ literal
     | "DATE" STRING
     | "TIME" STRING
     | "TIMESTAMP" STRING
-    | "INTERVAL" STRING name
+    | "INTERVAL" STRING %prec SCALAR
+    | "INTERVAL" STRING unit
+    | "INTERVAL" NUMBER unit
     | "CURRENT_DATE"
     | "CURRENT_TIME"
     | "CURRENT_TIMESTAMP"
     ;
+
+unit: "YEAR" | "QUARTER" | "MONTH" | "WEEK" | "DAY" | "HOUR" | "MINUTE" | "SECOND" ;
 
 call
     : qualified_name "(" ")"
@@ -356,7 +562,15 @@ aggregate
     : qualified_name "(" "*" ")"
     | qualified_name "(" "DISTINCT" expressions ")"
     | qualified_name "(" "ALL" expressions ")"
+    | qualified_name "(" expressions order_by ")"
+    | qualified_name "(" "DISTINCT" expressions order_by ")"
+    | qualified_name "(" "DISTINCT" expressions order_by separator ")"
+    | qualified_name "(" "DISTINCT" expressions separator ")"
+    | qualified_name "(" expressions separator ")"
+    | qualified_name "(" expressions order_by separator ")"
     ;
+
+separator: "SEPARATOR" STRING ;
 
 over
     : filter
@@ -365,8 +579,13 @@ over
     ;
 
 filter
+    : within_group
+    | within_group "FILTER" "(" "WHERE" expression ")"
+    ;
+
+within_group
     : %empty
-    | "FILTER" "(" "WHERE" expression ")"
+    | "WITHIN" "GROUP" "(" order_by ")"
     ;
 
 case
@@ -388,6 +607,14 @@ type
     : type_words
     | type_words "(" NUMBER ")"
     | type_words "(" NUMBER "," NUMBER ")"
+    | type "[]"
+    ;
+
+short_type
+    : name
+    | name "(" NUMBER ")"
+    | name "(" NUMBER "," NUMBER ")"
+    | short_type "[]"
     ;
 
 type_words
@@ -415,4 +642,27 @@ name
     | "FIRST"
     | "LAST"
     | "NEXT"
+    | "CONFLICT"
+    | "DUPLICATE"
+    | "IGNORE"
+    | "KEY"
+    | "NOTHING"
+    | "JSON"
+    | "MATERIALIZED"
+    | "NOWAIT"
+    | "ORDINALITY"
+    | "REPLACE"
+    | "SHARE"
+    | "SKIP"
+    | "LOCKED"
+    | "TIES"
+    | "ZONE"
+    | "YEAR"
+    | "QUARTER"
+    | "MONTH"
+    | "WEEK"
+    | "DAY"
+    | "HOUR"
+    | "MINUTE"
+    | "SECOND"
     ;

@@ -45,7 +45,7 @@ _LEXEMES: dict[str, Lexemes] = {
         **{f"ROW_{n}": ["|" + " a \\|\\\\ |" * n, "|" + "|" * n, "|" + "`b` é|" * n + " "] for n in range(1, 13)},
         **{f"DASHES_{n}": ["|" + "-|" * n, "|" + " :--: |" * n] for n in range(1, 13)},
     },
-    "sql": {"name": ["a", "b", '"Q"'], "NUMBER": ["1", "2.5"], "STRING": ["'s'"]},
+    "sql": {"name": ["a", "b", '"Q"'], "NUMBER": ["1", "2.5"], "STRING": ["'s'"], "PLACEHOLDER": ["?"]},
     "toml": {
         "COMMENT": ["# c", "#"],
         "NEWLINE": ["\n", "\r\n"],
@@ -62,7 +62,49 @@ _LEXEMES: dict[str, Lexemes] = {
 _AVOID = {
     **AVOID,
     "c89": ["untyped_specifiers", "plain_declarator", "plain_struct_declarator_list", "typedef"],
-    "sql": ["EXCEPT", "ESCAPE", "LATERAL"],  # sqlglot: * EXCEPT (a) is BigQuery's, ESCAPE needs a string, a bug
+    # sqlglot: * EXCEPT (a) is BigQuery's, ESCAPE needs a string, a bug, what is no query, what one dialect has
+    "sql": [
+        "EXCEPT",
+        "ESCAPE",
+        "LATERAL",
+        "change",
+        "locks",
+        "within_group",
+        "MATERIALIZED",
+        "ORDINALITY",
+        "number_of_rows",
+        "fetch",
+        "bound",
+        "AT",
+        "like",
+        "ISNULL",
+        "NOTNULL",
+        "JSON",
+        "==",
+        "<=>",
+        "~",
+        "~*",
+        "!~",
+        "!~*",
+        "@>",
+        "<@",
+        "@@",
+        "separator",
+        "%s",
+        "OVERLAY",
+        "TRIM",
+        "ROW",
+        "ARRAY",
+        "[",
+        "->",
+        "->>",
+        "#>",
+        "#>>",
+        "short_type",
+        "INTERVAL",
+        "POSITION",
+        "SUBSTRING",
+    ],
     "lua": ["break", "goto", "::", "...", "const", "close"],
 }
 
@@ -91,7 +133,7 @@ def test_mutations(grammar_tool: ToolGuest, name: str) -> None:
     good, bad = samples(name)
     mutations, random = Mutations([text for text in good + bad if len(text) < 150]), Random(1)
     texts = [mutations.one(random) for _ in range(scaled(1000))]
-    assert _disagreements(grammar_tool, name, texts, judged=0.6) == []
+    assert _disagreements(grammar_tool, name, texts, judged=0.5) == []
 
 
 @pytest.mark.parametrize("name", [name for name in grammar_names() if name in _LEXEMES])
@@ -175,5 +217,7 @@ def test_luaparser(grammar_tool: ToolGuest) -> None:
 
 
 def test_sqlglot_writes_what_we_read(grammar_tool: ToolGuest) -> None:
-    rendered = [sqlglot.parse_one(text).sql() for text in samples("sql").accept if "ROLLUP" not in text]
+    rendered = [
+        sqlglot.parse_one(text).sql() for text in samples("sql").accept if "ROLLUP" not in text and sqlglot_(text)
+    ]
     assert all(verdicts(grammar_tool, "sql", rendered))
