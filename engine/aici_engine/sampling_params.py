@@ -274,6 +274,7 @@ class SamplingParams:
             help="Complete none of these runs of tokens; not with a controller.",
             why="no text is forbidden",
             max_items=MAX_BAD_RUNS,
+            rest=ApiField(),
         ),
     ] = ()
 
@@ -352,7 +353,7 @@ def from_request(api: Api, request: object, **given: Any) -> SamplingParams:
             names[name] = declared.name
             if name not in given:
                 value = _value_of(request, declared)
-                values[name] = tuple(value) if isinstance(value, list) else value
+                values[name] = _frozen(value)
     try:
         return SamplingParams(**values)
     except UsageError as error:
@@ -360,6 +361,11 @@ def from_request(api: Api, request: object, **given: Any) -> SamplingParams:
         if names.get(name, name) != name:
             PARAMETERS[name].check(values[name], name=names[name])
         raise
+
+
+def _frozen(value: Any) -> Any:
+    """Return a list of JSON, and the lists inside of it, as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _value_of(request: object, field: ApiField) -> Any:

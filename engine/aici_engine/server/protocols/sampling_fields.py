@@ -78,6 +78,9 @@ def _pydantic_type(parameter: Parameter, field: ApiField) -> Any:
             kind = Annotated[kind, BeforeValidator(_listed, json_schema_input_type=str | list[str])]
     elif parameter.kind == "tokens":
         kind = Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=field.max_items)]
+    elif parameter.kind == "token runs":
+        run = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+        kind = Annotated[list[run], Field(max_length=field.max_items)]
     elif parameter.kind == "biases":
         kind = dict[str, Annotated[float, bounds]]
     else:

@@ -81,7 +81,9 @@ def test_a_value_reaches_the_sampler(api: Api, parameter: Parameter) -> None:
         _, text = send(engine, api, {name: value})
         assert engine.submitted, text
         told = getattr(engine.submitted[0].sampling, parameter.name)
-        assert told == {"texts": ("a", "b"), "biases": {5: -5.5}, "tokens": (3, 4)}.get(parameter.kind, value)
+        assert told == {"texts": ("a", "b"), "biases": {5: -5.5}, "tokens": (3, 4), "token runs": ((3, 4),)}.get(
+            parameter.kind, value
+        )
 
 
 @pytest.mark.parametrize(("api", "parameter"), EVERY)

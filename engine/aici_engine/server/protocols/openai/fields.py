@@ -20,6 +20,7 @@ from aici_engine.server.service.service import Service
 MAX_SALT = 256
 MAX_BAD_WORDS = MAX_BAD_RUNS // 2
 """A word has two spellings as tokens."""
+_BadWord = Annotated[str, Field(min_length=1, max_length=256)]
 
 _TOKEN = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -44,9 +45,7 @@ class SamplingFields(Strict, ConstraintNames):
     stream: bool = False
     stream_options: StreamOptions | None = None
 
-    bad_words: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=MAX_BAD_WORDS)] = Field(
-        default_factory=list
-    )
+    bad_words: Annotated[list[_BadWord], Field(max_length=MAX_BAD_WORDS)] = Field(default_factory=list)
     include_stop_str_in_output: bool = False
     return_token_ids: bool = False
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from aici_base.errors import UsageError
 from aici_engine.prompt_check import check_prompt_tokens
-from aici_engine.server.errors import about
+from aici_engine.server.errors import LongPromptError, about
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.chat.prompt import chat_prompt
@@ -17,6 +17,9 @@ from aici_engine.server.protocols.openai.prompt_fields import ConversationFields
 from aici_engine.server.protocols.openai.strict import Strict
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
+
+_MAX_CHARS = 1 << 20
+"""More than any context; a longer text would keep a processor busy for long."""
 
 
 class TokenizeRequest(ConversationFields):
@@ -33,6 +36,9 @@ class TokenizeRequest(ConversationFields):
         if (self.prompt is None) == (self.messages is None):
             raise UsageError("a request has a prompt or messages", param="prompt")
         if self.prompt is not None:
+            if len(self.prompt) > _MAX_CHARS:
+                problem = f"the prompt has {len(self.prompt)} characters: at most {_MAX_CHARS} are read"
+                raise LongPromptError(problem, param="prompt")
             special = self.add_special_tokens is not False
             with about("prompt"):
                 return await asyncio.to_thread(service.vocabulary.encode, self.prompt, add_special_tokens=special)
@@ -57,7 +63,10 @@ def router(service: Service) -> APIRouter:
     @routes.post("/tokenize")
     @with_policy(RoutePolicy())
     async def tokenize(body: TokenizeRequest, principal: Caller) -> dict[str, Any]:
-        """Return the tokens of a text, or of a conversation as the model sees it. A text may be of any length."""
+        """Return the tokens of a text, or of a conversation as the model sees it.
+
+        A text may be longer than the context.
+        """
         service.check_model(body.model)
         tokens = await body.tokens(service, principal)
         answer = {"count": len(tokens), "max_model_len": service.info.max_len, "tokens": tokens}

@@ -45,6 +45,7 @@ def test_a_text_may_be_longer_than_the_context() -> None:
         ("/tokenize", {"prompt": "a", "messages": [USER]}, "prompt"),
         ("/tokenize", {"messages": [USER], "add_special_tokens": True}, "add_special_tokens"),
         ("/tokenize", {"prompt": "a", "text": "b"}, "text"),
+        ("/tokenize", {"prompt": "a" * ((1 << 20) + 1)}, "prompt"),
         ("/detokenize", {"tokens": [49152]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens.0"),
         ("/detokenize", {}, "tokens"),
