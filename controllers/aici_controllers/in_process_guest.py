@@ -40,6 +40,7 @@ class InProcessRuntime:
         self._engine = wasmtime_engine.new_engine()
         self._folder = tempfile.TemporaryDirectory(prefix="aici-bench-")
         self._modules: dict[str, wasmtime.Module] = {}
+        self._snapshots: set[str] = set()
         self._host = HostFunctions(vocabulary, host_tokenizer.load(vocabulary.tokenizer_json, vocabulary.tries["v2"]))
         self._linker = Linker(self._engine, self._host.on_failure)
         self._host.define(self._linker)
@@ -56,11 +57,11 @@ class InProcessRuntime:
             self._modules[guest] = load_module(self._engine, self._code(guest))
         return time.perf_counter() - started
 
-    def keep_snapshot(self, guest: str) -> float:
-        """Keep a snapshot of a compiled guest, as the runtime does at the first request. Return the seconds taken."""
-        started = time.perf_counter()
-        if not self._snapshot(guest).is_file():
-            with self._snapshot(guest).open("xb") as file, contextlib.suppress(snapshot.NoSnapshotError):
+    def keep_snapshot(self, guest: str) -> bool:
+        """Keep a snapshot of a compiled guest, as the runtime does before the first request. Return whether there is
+        one."""
+        if guest not in self._snapshots:
+            with self._snapshot(guest).open("wb") as file, contextlib.suppress(snapshot.NoSnapshotError):
                 snapshot.make(
                     self._engine,
                     self._modules[guest],
@@ -68,7 +69,8 @@ class InProcessRuntime:
                     file.fileno(),
                     memory_max_bytes=MEMORY_MAX_BYTES,
                 )
-        return time.perf_counter() - started
+                self._snapshots.add(guest)
+        return guest in self._snapshots
 
     def start(self, guest: str, argument: str, *, is_first: bool = False) -> "InProcessGuest":
         """Start a guest, up to the point before the first mask. Raise GuestFailedError.
@@ -80,11 +82,8 @@ class InProcessRuntime:
         state.blobs[Blob.MODULE_ARG] = argument.encode()
         try:
             instance = self._instance(module)
-            if not is_first and self._snapshot(guest).is_file():
-                try:
-                    snapshot.start_from(instance, self._snapshot(guest))
-                except snapshot.NoSnapshotError:
-                    instance = self._instance(module)
+            if not is_first and guest in self._snapshots:
+                snapshot.start_from(instance, self._snapshot(guest))
             state.memory, state.trie = instance.memory, self._vocabulary.tries[instance.abi]
             return InProcessGuest(instance, self._host, state, mask_bytes(self._vocabulary.vocab_size))
         except GuestError as error:

@@ -1,5 +1,7 @@
 """Snapshots: the memory of a guest that has read the vocabulary, in a file. Later guests start from the file.
 
+The file holds, in this order:
+
     one page: a magic number, the size of the memory (u64), the number of globals (u32), and each global (u8 and bytes)
     the linear memory, sparse
 
@@ -25,8 +27,8 @@ from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker, returns_offset
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
-MAX_BYTES: Final = 64 << 20
-"""The largest memory kept."""
+MAX_MEMORY_BYTES: Final = 64 << 20
+MAX_FILE_BYTES: Final = MAX_MEMORY_BYTES + PAGE_BYTES
 
 _HEAD: Final = struct.Struct("<8sQI")
 _MAGIC: Final = b"aicimem1"
@@ -99,7 +101,7 @@ def _write(guest: Guest, descriptor: int) -> None:
     head += b"".join(bytes([len(value)]) + value for value in values)
     if len(head) > PAGE_BYTES:
         raise NoSnapshotError("the globals are too many")
-    if guest.memory.size_bytes() > MAX_BYTES:
+    if guest.memory.size_bytes() > MAX_MEMORY_BYTES:
         raise NoSnapshotError("the memory is too large")
     os.ftruncate(descriptor, PAGE_BYTES + guest.memory.size_bytes())
     os.pwrite(descriptor, head, 0)
@@ -136,7 +138,8 @@ def _read_head(descriptor: int) -> tuple[int, list[bytes]]:
     if len(head) != PAGE_BYTES:
         raise NoSnapshotError("the file is too short")
     magic, size, num_globals = _HEAD.unpack_from(head)
-    if magic != _MAGIC or size % _WASM_PAGE_BYTES or os.fstat(descriptor).st_size != PAGE_BYTES + size:
+    is_whole = size % _WASM_PAGE_BYTES == 0 and os.fstat(descriptor).st_size == PAGE_BYTES + size
+    if magic != _MAGIC or not is_whole or num_globals > PAGE_BYTES:
         raise NoSnapshotError("the file is no snapshot")
     values, at = [], _HEAD.size
     for _ in range(num_globals):

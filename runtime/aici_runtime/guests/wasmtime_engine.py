@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import wasmtime
 
 _CONFIG_VERSION = "4"
-"""Raise this number whenever `new_engine` or `movable.prepare` changes the compiled code."""
+"""Raise this number whenever `new_engine` or `movable.prepare` changes the compiled code, or the format of snapshots
+changes."""
 
 MAX_STACK_BYTES = 2 << 20
 """The maximum of wasmtime: interpreters in guests recurse on behalf of their scripts."""

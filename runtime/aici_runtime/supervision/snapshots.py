@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aici_base.errors import AiciError
 from aici_runtime.abi import READ_VOCABULARY
+from aici_runtime.guests.snapshot import MAX_FILE_BYTES
 from aici_runtime.modules.registry import Registry
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
@@ -63,6 +64,8 @@ class Snapshots:
         if content is None:
             return False
         try:
+            if os.fstat(content).st_size > MAX_FILE_BYTES:  # the worker may be anybody's by now
+                return False
             self._registry.keep_snapshot(module_id, self._vocabulary_id, content)
         except (AiciError, OSError) as error:  # no room, a read-only folder
             _log.info("guests of %s start without a snapshot: %s", module_id, error)
