@@ -351,6 +351,7 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "c89": c89,
     "csv": csv_,
     "graphql": graphql,
+    "html": text_oracles.html,
     "javascript": node_oracles.javascript,
     "json": json_,
     "latex_math": node_oracles.latex_math,
@@ -361,4 +362,5 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "regex": text_oracles.regex,
     "sql": sql,
     "toml": toml,
+    "yaml": text_oracles.yaml,
 }

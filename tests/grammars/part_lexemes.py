@@ -7,10 +7,10 @@ from tests.grammars.sentences import Lexemes
 
 _numbers = itertools.count()
 
-WITHOUT_SPACES: Final = ("csv", "markdown_table", "mermaid", "regex")
+WITHOUT_SPACES: Final = ("csv", "html", "markdown_table", "mermaid", "regex", "yaml")
 """Sentences of these have no blanks between lexemes."""
 
-PARTS: Final = ("javascript", "latex_math", "mermaid", "regex")
+PARTS: Final = ("html", "javascript", "latex_math", "mermaid", "regex", "yaml")
 """The other parser accepts more than the grammar."""
 
 AVOID: Final = {
@@ -20,6 +20,12 @@ AVOID: Final = {
 """Constructs that the other parser may refuse for other reasons than the syntax."""
 
 LEXEMES: Final[dict[str, Lexemes]] = {
+    "html": {
+        "TEXT": ["text", "two words ", 'a &amp; b &#8212; é > "'],
+        "ATTRIBUTE": lambda _: f' a{next(_numbers)}="x &quot; y"',
+        "DOCTYPE": ["<!DOCTYPE html>"],
+        "RAW": ["a = b > c && d;"],
+    },
     "javascript": {
         "NAME": lambda _: f"x{next(_numbers)}",  # names are declared once
         "NUMBER": ["0", "1.5e3", ".5", "0xff", "12n", "1_000"],
@@ -80,5 +86,24 @@ LEXEMES: Final[dict[str, Lexemes]] = {
         "MEMBER": ["a", "^", "(", "{2", " "],
         "MEMBER_AND_DASH": ["a-", "\\.-", "\\x41-"],
         "RANGE": ["a-z", "xyA-Z", " -~", "\\x00-\\x1f", "\\x1a-\\x9F", "\\u4e00-\\u9fff", "A-é"],
+    },
+    "yaml": {
+        "PLAIN": ["text", "two words  ", "-1", "a:b # comment", "./x", "http://a.b:80/[c]"],
+        "KEY": ["key:", "two words:", "a/b :", "x-y:"],
+        "QUOTED": ['"a: \\n \\"b\\" # c"', "'it''s'", '""'],
+        "FLOW_PLAIN": ["a", "1.5 ", "a-b c "],
+        "BLANKS": [" ", "  "],
+        "COMMENT": [" # comment", "  #"],
+        "COLON": [":", " :"],
+        "OPEN_LIST": ["[", "[ "],
+        "OPEN_MAPPING": ["{", "{ "],
+        "COMMA": [",", ", "],
+        "FLOW_COLON": [": "],
+        "BLOCK": ["|", ">-", "|+"],
+        "LEADING": ["# a comment\n", "\n\n"],
+        "MARK": ["---\n", "--- # x\n\n"],
+        **{f"LINE_{n}": ["\n" + "  " * n, "\r\n\n" + "  " * n + "# comment\n" + "  " * n] for n in range(8)},
+        **{f"FIRST_{n}": ["\n" + "  " * n + "text: [x"] for n in range(1, 9)},
+        **{f"MORE_{n}": ["\n\n" + "  " * n + "  # text", "\n" + "  " * n + "- x"] for n in range(1, 9)},
     },
 }

@@ -4,6 +4,8 @@ import re
 import warnings
 from typing import Final
 
+import yaml as pyyaml
+from justhtml import JustHTML, StrictModeError
 from markdown_it import MarkdownIt
 
 Verdict = bool | None
@@ -44,3 +46,36 @@ def _tables(text: str) -> list[int]:
     if any(token.type != "table_open" for token in tokens):
         return []
     return [token.map[1] - token.map[0] for token in tokens if token.map]
+
+
+_DOCTYPE: Final = re.compile(r"(?is)\s*(<!--.*?-->\s*)*<!doctype")
+
+
+_TAG: Final = re.compile(r"(?is)<!--.*?-->|(</?)([a-z][a-z0-9]*)")
+
+
+def html(text: str) -> Verdict:
+    """Judge by the standard's parse errors, and by the tree: it must have the elements of the text, in the same order.
+    An attribute that is given twice is a parse error, but not for a grammar to say."""
+    try:
+        tree = JustHTML(text, strict=True, sanitize=False, fragment=not _DOCTYPE.match(text))
+    except StrictModeError as error:
+        return None if "uplicate attribute" in str(error) else False
+    try:
+        return _tags(text) == _tags(tree.to_html(pretty=False))
+    except ValueError:  # odd names of attributes cannot be written
+        return False
+
+
+def _tags(text: str) -> list[tuple[str, str]]:
+    implied = ("tbody", "html", "head", "body")
+    return [(end, name.lower()) for end, name in _TAG.findall(text) if name and name.lower() not in implied]
+
+
+def yaml(text: str) -> Verdict:
+    try:
+        for _ in pyyaml.parse(text):
+            pass
+    except pyyaml.YAMLError:
+        return False
+    return True

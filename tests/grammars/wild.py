@@ -101,6 +101,7 @@ def blocks(language: str, *endings: str) -> Callable[[Path], Iterator[str]]:
 
 
 TEXTS: Final[dict[str, Callable[[Path], Iterator[str]]]] = {
+    "html": lambda folder: _files(folder, ".html", ".htm"),
     "javascript": scripts,
     "latex_math": formulas,
     "markdown_table": markdown_tables,
