@@ -362,5 +362,6 @@ ORACLES: Final[dict[str, Callable[[str], Verdict]]] = {
     "regex": text_oracles.regex,
     "sql": sql,
     "toml": toml,
+    "typescript": node_oracles.typescript,
     "yaml": text_oracles.yaml,
 }

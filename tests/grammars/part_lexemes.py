@@ -10,7 +10,7 @@ _numbers = itertools.count()
 WITHOUT_SPACES: Final = ("csv", "html", "markdown_table", "mermaid", "regex", "yaml")
 """Sentences of these have no blanks between lexemes."""
 
-PARTS: Final = ("html", "javascript", "latex_math", "mermaid", "regex", "yaml")
+PARTS: Final = ("html", "javascript", "latex_math", "mermaid", "regex", "typescript", "yaml")
 """The other parser accepts more than the grammar."""
 
 AVOID: Final = {
@@ -19,6 +19,17 @@ AVOID: Final = {
 }
 """Constructs that the other parser may refuse for other reasons than the syntax."""
 
+_JAVASCRIPT: Final[Lexemes] = {
+    "NAME": lambda _: f"x{next(_numbers)}",  # names are declared once
+    "NUMBER": ["0", "1.5e3", ".5", "0xff", "12n", "1_000"],
+    "STRING": ['"a"', r"'\x41\n\0'", "''"],
+    "TEMPLATE": ["`a`", "`$ \\` {`"],
+    "TEMPLATE_HEAD": ["`a${", "`$${"],
+    "TEMPLATE_MIDDLE": ["}b${", "}${"],
+    "TEMPLATE_TAIL": ["}c`", "}`"],
+    "REGEX": ["/a+/g", "/[/]/"],
+}
+
 LEXEMES: Final[dict[str, Lexemes]] = {
     "html": {
         "TEXT": ["text", "two words ", 'a &amp; b &#8212; é > "'],
@@ -26,16 +37,7 @@ LEXEMES: Final[dict[str, Lexemes]] = {
         "DOCTYPE": ["<!DOCTYPE html>"],
         "RAW": ["a = b > c && d;"],
     },
-    "javascript": {
-        "NAME": lambda _: f"x{next(_numbers)}",  # names are declared once
-        "NUMBER": ["0", "1.5e3", ".5", "0xff", "12n", "1_000"],
-        "STRING": ['"a"', r"'\x41\n\0'", "''"],
-        "TEMPLATE": ["`a`", "`$ \\` {`"],
-        "TEMPLATE_HEAD": ["`a${", "`$${"],
-        "TEMPLATE_MIDDLE": ["}b${", "}${"],
-        "TEMPLATE_TAIL": ["}c`", "}`"],
-        "REGEX": ["/a+/g", "/[/]/"],
-    },
+    "javascript": _JAVASCRIPT,
     "latex_math": {
         "CHARACTER": ["a", "x", "1", "+", "=", "(", "]", "|", "<"],
         "RUN": ["x", "ab", "f(x)+1", "|A|", ":="],
@@ -87,6 +89,7 @@ LEXEMES: Final[dict[str, Lexemes]] = {
         "MEMBER_AND_DASH": ["a-", "\\.-", "\\x41-"],
         "RANGE": ["a-z", "xyA-Z", " -~", "\\x00-\\x1f", "\\x1a-\\x9F", "\\u4e00-\\u9fff", "A-é"],
     },
+    "typescript": _JAVASCRIPT,
     "yaml": {
         "PLAIN": ["text", "two words  ", "-1", "a:b # comment", "./x", "http://a.b:80/[c]"],
         "KEY": ["key:", "two words:", "a/b :", "x-y:"],
