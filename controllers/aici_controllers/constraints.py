@@ -4,17 +4,20 @@ Every function raises UsageError with a message for the user, made by the very p
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from aici_base.errors import UsageError
 from aici_controllers.ask_guest import ask
 from aici_controllers.catalog import SCRIPT_GUESTS
 from aici_controllers.grammar_check import check_grammar
 from aici_controllers.notations.lark_imports import Load, no_files
+from aici_controllers.notations.reading import read_tree
 from aici_controllers.notations.schema_grammars import KEYWORD as GRAMMAR_KEYWORD
-from aici_controllers.notations.tree import GrammarSyntax
+from aici_controllers.notations.tree import ExactText, GrammarSyntax, Ref, Rule, sequence
+from aici_controllers.notations.y_writer import write_y
 from aici_controllers.regex_check import check_regex
 from aici_controllers.schema_check import (
     SchemaOptions,
@@ -33,6 +36,9 @@ MAX_ARGUMENT_BYTES: Final = 4 << 20
 SPACED: Final = SchemaOptions(whitespace="spaced")
 """Fixed white space is forced together with the surrounding text. This is the white space that models write."""
 
+
+_FLAGS: Final = re.compile(r"(?:\(\?[a-zA-Z]+\))*")
+"""Flags for a whole pattern, which stand at its beginning."""
 
 TRANSLATED: Final = {"structural_tag": "grammar"}
 """Names that stand for a shipped controller, which gets a translation of the argument."""
@@ -173,6 +179,24 @@ def structural_tag(document: str, options: SchemaOptions = SPACED) -> Constraint
     if report.problems:
         raise UsageError("\n".join(problem.show() for problem in report.problems))
     return Constraint("grammar", report.guest_text, tuple(warning.show_warning() for warning in report.warnings))
+
+
+def quoted(text: str, syntax: Literal["lark", "regex"]) -> Constraint:
+    """Return the constraint that the whole text is one of a Lark grammar or of a pattern, followed by a double quote.
+
+    The quote lets a model that writes the text inside of a JSON string end it. Errors are those of `grammar` and
+    `regex`.
+    """
+    if syntax == "regex":
+        regex(text)
+        flags = _FLAGS.match(text)
+        assert flags is not None  # the pattern matches the empty text
+        return regex(f'{flags[0]}(?:{text[flags.end() :]})"')
+    warnings = grammar(text, syntax="lark").warnings
+    tree = read_tree(text, "lark")
+    start = Rule("aici__quoted", sequence(Ref(tree.start), ExactText('"')))
+    closed = replace(tree, start=start.name, rules={start.name: start, **tree.rules})
+    return replace(grammar(write_y(closed).text, syntax="y"), warnings=warnings)
 
 
 def choices(texts: Sequence[str]) -> Constraint:

@@ -50,6 +50,15 @@ def written(call: PastCall) -> str:
     return f"{OPEN}{_json({'name': call.name, 'arguments': call.arguments})}{CLOSE}"
 
 
+def new_call_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def call_head(name: str) -> str:
+    """Return the text of a call up to the arguments."""
+    return f'{{"name": {_json(name)}, "arguments": '
+
+
 def calls_schema(tools: Sequence[Tool]) -> str:
     """Return the JSON Schema of one call of any of the tools.
 
@@ -108,7 +117,7 @@ class CallReader:
                 return []
             self.started = True
             self._held = self._held[head.end() :]
-            deltas.append(CallStart(f"call_{uuid.uuid4().hex[:24]}", name))
+            deltas.append(CallStart(new_call_id(), name))
         # The last brace closes the call, not the arguments. Hold back the last character, because it may be that brace.
         self._held, ready = self._held[-1:], self._held[:-1]
         if ready:

@@ -6,14 +6,16 @@ generation continues where the previous generation ended. The mark `<tool_call>`
     text     free text, until the model writes <tool_call> or ends    (tool_choice auto)
     document  JSON under a schema, or nothing but <tool_call>         (tool_choice auto, with a `document`)
     call     JSON that the tools' schemas allow                       (required and named begin here)
+    head     the beginning of a call, which names the tool            (with `arguments`, in place of call)
+    input    the tool's arguments, under the tool's own constraint
     more     nothing, or another <tool_call>                          (if several calls are allowed)
 """
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from aici_base.errors import UsageError
@@ -25,7 +27,9 @@ from aici_engine.chat.tools import (
     CallReader,
     CallStart,
     Tool,
+    call_head,
     calls_schema,
+    new_call_id,
 )
 from aici_engine.sampling_params import SamplingParams
 
@@ -44,13 +48,22 @@ class Named:
 ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Named
 
 
+@dataclass(frozen=True, slots=True)
+class ArgumentsConstraint(Generic[C]):
+    """The constraint of one tool's arguments. `is_text`: of the text `input` and the quote after it, not of JSON."""
+
+    constraint: C
+    is_text: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTurn(Generic[C]):
     """One turn to generate. `prompt`: all tokens before the answer. A turn has a `controller` or tools, not both.
 
     `calls`: the constraint of `calls_constraint`, if a tool may be called. `document`: with tool_choice auto, the
     constraint that the answer is a JSON document or the text `MARK`; None if the answer's text is free. `keeps_stop`:
-    the stop string that ends the text is part of the text.
+    the stop string that ends the text is part of the text. `arguments`: in place of `calls`, a constraint for each tool
+    that may be called, if the input of one is a text under a grammar.
     """
 
     prompt: list[int]
@@ -62,6 +75,7 @@ class ChatTurn(Generic[C]):
     calls: C | None = None
     document: C | None = None
     keeps_stop: bool = False
+    arguments: Mapping[str, ArgumentsConstraint[C]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +233,8 @@ class _Turn(Generic[C]):
         self._stop: str | None = None
         self._is_full = False
         self._wants_call = False
+        self._call_text = ""
+        self._has_call_begun = False
 
     async def run(self) -> AsyncGenerator[Delta, None]:
         sampling = self._request.sampling
@@ -229,8 +245,6 @@ class _Turn(Generic[C]):
             self._text = self._said
             yield self._end()
             return
-        calls = self._request.calls
-        assert calls is not None
         if choice == "auto":
             async for delta in self._document() if self._request.document else self._free_text():
                 yield delta
@@ -239,20 +253,69 @@ class _Turn(Generic[C]):
                 return
         self._go_on(self._text + OPEN)
         for num_calls in range(_MAX_CALLS):
-            reader = CallReader(callable_tools(self._request.tools, choice))
-            async for text in self._generate(self._in_calls, calls):
-                if isinstance(text, Text):
-                    for part in reader.read(text.text):
-                        yield part
+            async for part in self._call_in_parts() if self._request.arguments else self._call():
+                yield part
             if self._is_full:
-                if reader.started or not num_calls:
+                if self._has_call_begun or not num_calls:
                     yield self._end()
                     return
                 break
-            self._go_on(reader.text + CLOSE)
+            self._go_on(self._call_text + CLOSE)
             if not self._request.parallel or isinstance(choice, Named) or not await self._more():
                 break
         yield TurnEnd("tool_calls", self._usage, self._text)
+
+    async def _call(self) -> AsyncGenerator[CallStart | CallArguments, None]:
+        """Generate a call under one schema of all tools."""
+        assert self._request.calls is not None
+        reader = CallReader(callable_tools(self._request.tools, self._request.tool_choice))
+        async for text in self._generate(self._in_calls, self._request.calls):
+            if isinstance(text, Text):
+                for part in reader.read(text.text):
+                    yield part
+        self._call_text, self._has_call_begun = reader.text, reader.started
+
+    async def _call_in_parts(self) -> AsyncGenerator[CallStart | CallArguments, None]:
+        """Generate the beginning of a call, which names the tool, then the arguments under the tool's constraint."""
+        before = self._prompt
+        heads = {call_head(name): name for name in self._request.arguments}
+        self._has_call_begun = False
+        controller = await self._model.regex("|".join(head.replace("{", r"\{") for head in heads))
+        async for _ in self._generate(self._in_calls, controller):
+            pass
+        if self._is_full:
+            return
+        head, self._has_call_begun = self._said, True
+        self._go_on(head)
+        yield CallStart(new_call_id(), heads[head])
+        arguments = self._request.arguments[heads[head]]
+        written = ""
+        async for part in (
+            self._text_input(arguments.constraint) if arguments.is_text else self._json(arguments.constraint)
+        ):
+            written += part.text
+            yield part
+        self._prompt, self._call_text = before, f"{head}{written}}}"
+
+    async def _json(self, constraint: C) -> AsyncGenerator[CallArguments, None]:
+        async for text in self._generate(self._in_calls, constraint):
+            if isinstance(text, Text) and text.text:
+                yield CallArguments(text.text)
+
+    async def _text_input(self, constraint: C) -> AsyncGenerator[CallArguments, None]:
+        """Yield the arguments `{"input": ...}` around a text, which the model ends with a quote."""
+        begin = '{"input": "'
+        self._go_on(begin)
+        yield CallArguments(begin)
+        held = ""
+        async for text in self._generate(self._in_calls, constraint):
+            if isinstance(text, Text):
+                held += text.text
+                ready, held = held[:-1], held[-1:]
+                if ready:
+                    yield CallArguments(json.dumps(ready, ensure_ascii=False)[1:-1])
+        if not self._is_full:
+            yield CallArguments('"}')
 
     async def _free_text(self) -> AsyncGenerator[Text | Removed | Scores, None]:
         sampling = self._request.sampling

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from aici_base.errors import UsageError
 from aici_controllers import constraints
@@ -63,6 +64,10 @@ class Constraints:
         """`document`: JSON text."""
         key = ("structural_tag", document, options)
         return await self._call(key, lambda: constraints.structural_tag(document, options))
+
+    async def quoted(self, text: str, syntax: Literal["lark", "regex"]) -> CheckedCall:
+        """The answer is a text of the grammar or pattern, and a double quote."""
+        return await self._call(("quoted", syntax, text), lambda: constraints.quoted(text, syntax))
 
     async def choices(self, texts: list[str]) -> CheckedCall:
         return await self._call(("choices", *texts), lambda: constraints.choices(texts))

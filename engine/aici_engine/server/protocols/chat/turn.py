@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aici_controllers.schema_check import SchemaOptions
 from aici_engine.chat.tools import Tool, warnings_about_tools
 from aici_engine.chat.turn import (
+    ArgumentsConstraint,
     ChatTurn,
     Delta,
     GenerationEnd,
@@ -30,6 +31,7 @@ from aici_engine.server.service.constraints import CheckedCall
 from aici_engine.server.service.service import Generation, Service
 
 __all__ = [
+    "ArgumentsConstraint",
     "Delta",
     "Named",
     "Removed",
@@ -61,7 +63,10 @@ class TurnRequest(ChatTurn[CheckedCall]):
         warnings = () if self.calls is None else self.calls.warnings
         about_tools = warnings_about_tools(callable_tools(self.tools, self.tool_choice), warnings)
         text = self.controller or self.document
-        return (*(() if text is None else text.warnings), *about_tools)
+        about_inputs = (
+            f"tool {name}: {warning}" for name, each in self.arguments.items() for warning in each.constraint.warnings
+        )
+        return (*(() if text is None else text.warnings), *about_tools, *about_inputs)
 
 
 async def call_of_tools(

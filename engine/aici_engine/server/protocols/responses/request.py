@@ -17,7 +17,7 @@ from aici_engine.server.protocols.constraint_fields import ConstraintFields, Wan
 from aici_engine.server.protocols.responses.conversation import messages_of
 from aici_engine.server.protocols.responses.fields import Unsupported, only
 from aici_engine.server.protocols.responses.items import Input, Item, ItemReference
-from aici_engine.server.protocols.responses.tools import Choice, Tools, check_tools, chosen
+from aici_engine.server.protocols.responses.tools import Choice, Tools, arguments_of, check_tools, chosen
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.admission import Principal
@@ -167,6 +167,8 @@ class ResponseRequest(PromptFields, ConstraintFields):
         tools = [tool.neutral() for tool in callable_tools]
         constraint = await answer_constraint(service, principal, self, choice)
         is_strict = any(tool.type == "function" and tool.strict for tool in callable_tools)
+        options = self.options(strict=is_strict)
+        arguments = await arguments_of(service, callable_tools, options)
         return TurnRequest(
             prompt=await prompt_of(service, self, conversation),
             sampling=self._sampling(),
@@ -177,7 +179,8 @@ class ResponseRequest(PromptFields, ConstraintFields):
             parallel=self.parallel_tool_calls,
             priority=self.priority,
             cache_salt=self.cache_salt,
-            calls=await call_of_tools(service, tools, choice, self.options(strict=is_strict)),
+            calls=None if arguments else await call_of_tools(service, tools, choice, options),
+            arguments=arguments,
         )
 
     def _sampling(self) -> SamplingParams:

@@ -3,16 +3,21 @@
 The model sees a custom tool as a function with one argument, the text `input`.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from aici_base.errors import UsageError
+from aici_controllers.schema_check import SchemaOptions
 from aici_engine.chat.tools import Tool
-from aici_engine.server.protocols.chat.turn import Named, ToolChoice
+from aici_engine.server.errors import about
+from aici_engine.server.protocols.chat.turn import ArgumentsConstraint, Named, ToolChoice
 from aici_engine.server.protocols.responses.fields import Unsupported, only
 from aici_engine.server.protocols.strict_body import StrictBody
+from aici_engine.server.service.constraints import CheckedCall
+from aici_engine.server.service.service import Service
 
 _Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,128}$")]
 
@@ -49,18 +54,30 @@ class TextInput(StrictBody):
     type: Literal["text"]
 
 
+class GrammarInput(StrictBody):
+    """The input is a text of the grammar, or matches the pattern from its first character to its last."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
 class CustomTool(StrictBody):
     """A tool whose input is a text."""
 
     type: Literal["custom"]
     name: _Name
     description: str | None = None
-    format: TextInput | None = None
+    format: Annotated[TextInput | GrammarInput, Field(discriminator="type")] | None = None
     allowed_callers: Annotated[Any, only(["direct"])] = None
     defer_loading: Literal[False] = False
 
     def neutral(self) -> Tool:
-        return Tool(self.name, self.description or "", TEXT_INPUT)
+        description = self.description or ""
+        if isinstance(self.format, GrammarInput):
+            what = "Lark grammar" if self.format.syntax == "lark" else "regular expression"
+            description = f"{description}\nThe input is a text of this {what}:\n{self.format.definition}".lstrip()
+        return Tool(self.name, description, TEXT_INPUT)
 
 
 TEXT_INPUT = {
@@ -94,7 +111,7 @@ class ToolByName(StrictBody):
     name: str
 
 
-class AllowedTools(StrictBody):
+class AllowedToolNames(StrictBody):
     """The model may (`auto`) or must (`required`) call one of `tools`. The prompt shows the other tools too."""
 
     type: Literal["allowed_tools"]
@@ -110,9 +127,27 @@ def _hosted(value: Any) -> Any:
 
 
 Choice = Annotated[
-    Literal["none", "auto", "required"] | Annotated[ToolByName | AllowedTools, Field(discriminator="type")],
+    Literal["none", "auto", "required"] | Annotated[ToolByName | AllowedToolNames, Field(discriminator="type")],
     BeforeValidator(_hosted),
 ]
+
+
+async def arguments_of(
+    service: Service, tools: Sequence[AnyTool], options: SchemaOptions
+) -> Mapping[str, ArgumentsConstraint[CheckedCall]]:
+    """Return the constraint of each tool's arguments, if the input of one is a text under a grammar; else nothing."""
+    if not any(tool.type == "custom" and isinstance(tool.format, GrammarInput) for tool in tools):
+        return {}
+    found = {}
+    for tool in tools:
+        with about("tools"):
+            if tool.type == "custom" and isinstance(tool.format, GrammarInput):
+                text = await service.constraints.quoted(tool.format.definition, tool.format.syntax)
+                found[tool.name] = ArgumentsConstraint(text, is_text=True)
+            else:
+                schema = json.dumps({"type": "object", **tool.neutral().parameters})
+                found[tool.name] = ArgumentsConstraint(await service.constraints.json_schema(schema, options))
+    return found
 
 
 def check_tools(tools: Sequence[AnyTool]) -> None:
@@ -134,7 +169,7 @@ def chosen(choice: Choice | None, tools: Sequence[AnyTool]) -> tuple[ToolChoice,
             return "required", tools
         case ToolByName():
             return Named(choice.name), [_found(choice, tools)]
-        case AllowedTools():
+        case AllowedToolNames():
             return choice.mode, [_found(each, tools) for each in choice.tools]
 
 
