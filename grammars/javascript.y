@@ -29,6 +29,7 @@ NUMBER
 NEVER
     : "/\.?[0-9]([eE][+\-]?|[0-9A-Za-z_$.])*/"
     | "/\+\+|--/"     // not two signs
+    | "/[A-Za-z_$][A-Za-z0-9_$]*/"     // inx is not in and then x
     ;
 
 STRING
