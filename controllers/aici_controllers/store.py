@@ -16,8 +16,9 @@ from aici_runtime.modules.registry import Module, Registry
 from aici_runtime.wire import ModuleInfo, TagInfo
 
 SHIPPED_BY: Final = "aici"
-_RESERVED: Final = ("none", "tags")
-"""`none` in a request means no controller; `tags` is a path of REST in the place of a name."""
+_RESERVED: Final = ("none", "tags", "structural_tag")
+"""`none` in a request means no controller; `tags` is a path of REST in the place of a name; `structural_tag` stands for
+the controller `grammar`."""
 
 
 def shipped() -> dict[str, Path]:
