@@ -25,8 +25,8 @@ from aici_engine.server.protocols.openai.messages import (
 )
 from aici_engine.server.protocols.openai.prompt_fields import ConversationFields
 from aici_engine.server.protocols.openai.response import variants
-from aici_engine.server.protocols.openai.strict import Strict
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
+from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
@@ -41,7 +41,7 @@ _Replaced = Annotated[None, BeforeValidator(_replaced)]
 _OF_TAGS: Final = ("format", "structures", "triggers")
 
 
-class JsonSchema(Strict):
+class JsonSchema(StrictBody):
     """The answer is always valid against `schema`, `strict` or not. With `strict`, objects are closed, whatever
     `schema_options` says. `name` and `description` have no effect."""
 
@@ -51,12 +51,12 @@ class JsonSchema(Strict):
     strict: bool = False
 
 
-class Prediction(Strict):
+class Prediction(StrictBody):
     type: Literal["content"]
     content: Content
 
 
-class ResponseFormat(Strict):
+class ResponseFormat(StrictBody):
     """`schema`: the place of the schema in llama.cpp's protocol, beside the type json_object or json_schema.
 
     A structural_tag has the members of XGrammar's document: `format`, or `structures` and `triggers`.

@@ -9,12 +9,12 @@ from pydantic import Field
 from aici_base.errors import UsageError
 from aici_controllers.schema_check import SchemaOptions
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint
-from aici_engine.server.protocols.openai.strict import Strict
+from aici_engine.server.protocols.strict_body import StrictBody
 
 _MAX_WHITESPACE_PATTERN = 256
 
 
-class StructuredOutputs(Strict):
+class StructuredOutputs(StrictBody):
     """vLLM's constraint. One of `json`, `json_object`, `regex`, `choice`, `grammar` and
     `structural_tag` is given.
 

@@ -14,7 +14,7 @@ from aici_engine.config import MAX_PRIORITY
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import MAX_BAD_RUNS, MAX_LOGPROBS, SamplingParams, from_request
 from aici_engine.server.protocols.openai.constraint_names import ConstraintNames
-from aici_engine.server.protocols.openai.strict import Strict
+from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.service import Service
 
 MAX_SALT = 256
@@ -25,7 +25,7 @@ _BadWord = Annotated[str, Field(min_length=1, max_length=256)]
 _TOKEN = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
-class StreamOptions(Strict):
+class StreamOptions(StrictBody):
     """`continuous_usage_stats`: each chunk has the usage so far, in which a tool call counts when the answer ends."""
 
     include_usage: bool = False
@@ -33,7 +33,7 @@ class StreamOptions(Strict):
     include_obfuscation: Literal[False] = False
 
 
-class SamplingFields(Strict, ConstraintNames):
+class SamplingFields(StrictBody, ConstraintNames):
     """Sampling, constraint and extension fields. `user` and the fields after it are accepted without effect: they are
     labels, or hints about the speed or the price of an answer.
 

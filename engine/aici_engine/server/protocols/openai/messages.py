@@ -10,12 +10,12 @@ from aici_base.errors import UsageError
 from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.prompt import PromptMessage
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
-from aici_engine.server.protocols.openai.strict import Strict
+from aici_engine.server.protocols.strict_body import StrictBody
 
 _Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 
 
-class TextPart(Strict):
+class TextPart(StrictBody):
     """`prompt_cache_breakpoint` has no effect: prompts share the cache without being told."""
 
     type: Literal["text"]
@@ -23,7 +23,7 @@ class TextPart(Strict):
     prompt_cache_breakpoint: dict[str, Any] | None = None
 
 
-class RefusalPart(Strict):
+class RefusalPart(StrictBody):
     type: Literal["refusal"]
     refusal: str
 
@@ -47,14 +47,14 @@ def _joined(value: Any) -> Any:
 Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart | RefusalPart])]
 
 
-class FunctionCall(Strict):
+class FunctionCall(StrictBody):
     """`arguments`: JSON text."""
 
     name: str
     arguments: str
 
 
-class ToolCall(Strict):
+class ToolCall(StrictBody):
     """A call. `index`, which clients copy from a stream, has no effect."""
 
     id: str
@@ -72,7 +72,7 @@ class ToolCall(Strict):
         return PastCall(self.id, self.function.name, arguments)
 
 
-class ChatMessage(Strict):
+class ChatMessage(StrictBody):
     """A message. The chat template gets `name` and `reasoning_content` (or `reasoning`), and decides what to show.
 
     A `refusal` that a client sends back is a part of the assistant's text. In a tool message, the name is the call's.
@@ -124,7 +124,7 @@ def _no_parameters() -> dict[str, Any]:
     return {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-class FunctionSpec(Strict):
+class FunctionSpec(StrictBody):
     """A function. Arguments are always valid against `parameters`, with or without `strict`. With `strict`, objects are
     closed, whatever `schema_options` says."""
 
@@ -134,31 +134,31 @@ class FunctionSpec(Strict):
     strict: bool = False
 
 
-class ToolSpec(Strict):
+class ToolSpec(StrictBody):
     type: Literal["function"]
     function: FunctionSpec
 
 
-class ChosenFunction(Strict):
+class ChosenFunction(StrictBody):
     name: str
 
 
-class AllowedTool(Strict):
+class AllowedFunction(StrictBody):
     type: Literal["function"]
     function: ChosenFunction
 
 
-class AllowedTools(Strict):
+class AllowedFunctions(StrictBody):
     """The model is told of all tools and may call these."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[AllowedTool], Field(min_length=1)]
+    tools: Annotated[list[AllowedFunction], Field(min_length=1)]
 
 
-class ChosenTool(Strict):
+class ChosenTool(StrictBody):
     type: Literal["none", "auto", "required", "function", "allowed_tools"]
     function: ChosenFunction | None = None
-    allowed_tools: AllowedTools | None = None
+    allowed_tools: AllowedFunctions | None = None
 
 
 def _typed(value: Any) -> Any:

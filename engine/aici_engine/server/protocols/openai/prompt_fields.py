@@ -8,14 +8,14 @@ from pydantic import Field
 from aici_base.errors import UsageError
 from aici_engine.server.protocols.chat.prompt import PromptMessage, Rendering
 from aici_engine.server.protocols.openai.messages import ChatMessage, neutral_messages
-from aici_engine.server.protocols.openai.strict import Strict
+from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.admission import Principal
 
 MAX_TEMPLATE = 64 << 10
 _TEMPLATES_OWN = {"messages", "tools", "add_generation_prompt"}
 
 
-class ConversationFields(Strict):
+class ConversationFields(StrictBody):
     """`chat_template`: instead of the model's, rendered in a sandbox; a key needs the right `templates`.
 
     `chat_template_kwargs`: further variables of the template. `continue_final_message`: the answer continues the last

@@ -14,7 +14,7 @@ from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.openai.messages import ChatMessage, ToolSpec, neutral_tools
 from aici_engine.server.protocols.openai.prompt_fields import ConversationFields
-from aici_engine.server.protocols.openai.strict import Strict
+from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
@@ -52,7 +52,7 @@ class TokenizeRequest(ConversationFields):
             return await chat_prompt(service, messages, tools, answer=answer, rendering=rendering)
 
 
-class DetokenizeRequest(Strict):
+class DetokenizeRequest(StrictBody):
     model: str | None = None
     tokens: list[Annotated[int, Field(ge=0)]]
 
