@@ -50,21 +50,21 @@ LINE_6: "/(\r?\n *|\r?\n( {12})?#[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uf
 LINE_7: "/(\r?\n *|\r?\n( {14})?#[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*)*\r?\n {14}/" ;
 
 // The lines of a block: the first one says how far the block is to the right.
-FIRST_1: "/\r?\n {2}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_1: "/(\r?\n)+ {2}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_1: "/(\r?\n *)*\r?\n {2}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
-FIRST_2: "/\r?\n {4}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_2: "/(\r?\n)+ {4}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_2: "/(\r?\n *)*\r?\n {4}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
-FIRST_3: "/\r?\n {6}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_3: "/(\r?\n)+ {6}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_3: "/(\r?\n *)*\r?\n {6}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
-FIRST_4: "/\r?\n {8}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_4: "/(\r?\n)+ {8}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_4: "/(\r?\n *)*\r?\n {8}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
-FIRST_5: "/\r?\n {10}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_5: "/(\r?\n)+ {10}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_5: "/(\r?\n *)*\r?\n {10}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
-FIRST_6: "/\r?\n {12}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_6: "/(\r?\n)+ {12}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_6: "/(\r?\n *)*\r?\n {12}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
-FIRST_7: "/\r?\n {14}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_7: "/(\r?\n)+ {14}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_7: "/(\r?\n *)*\r?\n {14}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
-FIRST_8: "/\r?\n {16}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
+FIRST_8: "/(\r?\n)+ {16}[^ \x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 MORE_8: "/(\r?\n *)*\r?\n {16}[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*/" ;
 
 document

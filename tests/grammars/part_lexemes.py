@@ -106,7 +106,7 @@ LEXEMES: Final[dict[str, Lexemes]] = {
         "LEADING": ["# a comment\n", "\n\n"],
         "MARK": ["---\n", "--- # x\n\n"],
         **{f"LINE_{n}": ["\n" + "  " * n, "\r\n\n" + "  " * n + "# comment\n" + "  " * n] for n in range(8)},
-        **{f"FIRST_{n}": ["\n" + "  " * n + "text: [x"] for n in range(1, 9)},
+        **{f"FIRST_{n}": ["\n" + "  " * n + "text: [x", "\n\n" + "  " * n + "# x"] for n in range(1, 9)},
         **{f"MORE_{n}": ["\n\n" + "  " * n + "  # text", "\n" + "  " * n + "- x"] for n in range(1, 9)},
     },
 }
