@@ -33,6 +33,8 @@ _LETTER: Final = re.compile(r"[a-z]-[a-z]|[A-Z]-[A-Z]|[a-zA-Z]")
 
 def write_gbnf(tree: Tree) -> tuple[str, list[str]]:
     """Return the text, and notes about what GBNF says otherwise than the tree."""
+    if tree.indentation:
+        raise NotationError(tree.rules[tree.start].place, "indentation has no counterpart in GBNF")
     return _Writer(tree).written()
 
 

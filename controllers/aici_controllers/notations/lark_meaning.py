@@ -21,6 +21,7 @@ from aici_controllers.notations.parameters import bound, only_ending
 from aici_controllers.notations.tree import (
     Both,
     ExactText,
+    Indentation,
     Json,
     Lexeme,
     Node,
@@ -41,6 +42,8 @@ from aici_controllers.notations.tree import (
 _MAX_INSTANCES: Final = 2000
 _MAX_NODES: Final = 200_000
 _NO_EFFECT: Final = ("capture", "stop_capture")
+_NEWLINES: Final = ("_NEWLINE", "_NL", "NEWLINE", "NL")
+"""How a terminal is called that Lark's Indenter takes for the newline."""
 _PROMISES: Final = ("max_tokens", "temperature", "stop")
 
 
@@ -74,6 +77,9 @@ class _Meaning:
         self._rule(start)
         while self._todo:
             self._define_rule(self._todo.pop())
+        indentation = self._indentation()
+        if indentation:
+            self._terminal(indentation.newline, (), self._definitions[indentation.newline].place)
         ignored = tuple(self._regular(Lexeme(one.body, one.place), one.place) for one in self._ignored)
         for name, one in self._definitions.items():
             if (
@@ -90,6 +96,7 @@ class _Meaning:
             rules=only_ending(self._rules, start) if self._numbered else self._rules,
             terminals=self._terminals,
             ignored=ignored,
+            indentation=indentation,
             warnings=tuple(self._warnings),
         )
 
@@ -139,6 +146,13 @@ class _Meaning:
         near = difflib.get_close_matches(name, [*self._definitions], n=1)
         return f"{before} is not defined" + (f": did you mean {near[0]}?" if near else "")
 
+    def _indentation(self) -> Indentation | None:
+        """Return what Lark's Indenter makes of lines, if the names are those of its examples."""
+        indent = [name for name in self._declared if name.strip("_") == "INDENT"]
+        dedent = [name for name in self._declared if name.strip("_") == "DEDENT"]
+        newline = [name for name in _NEWLINES if name in self._definitions]
+        return Indentation(newline[0], indent[0], dedent[0]) if indent and dedent and newline else None
+
     # Rules.
 
     def _rule(self, name: str) -> None:
@@ -186,6 +200,8 @@ class _Meaning:
     def _reference(self, name: str, args: tuple[Node, ...], place: Place) -> Node:
         found = self._definitions.get(name)
         if name in self._declared and not found:
+            if (lines := self._indentation()) and name in (lines.indent, lines.dedent):
+                return Ref(name, (), place)
             message = f"{name} is declared with %declare: a Python program makes it, and no text is known for it"
             raise NotationError(place, message)
         if not found:

@@ -33,6 +33,11 @@ _MAX_LINE: Final = 100
 
 def write_lark(tree: Tree) -> tuple[str, list[str]]:
     """Return the text, and notes about what Lark says otherwise than the tree."""
+    if tree.indentation:
+        raise NotationError(
+            tree.rules[tree.start].place,
+            "indentation has no counterpart in a text of Lark: a Python program makes it there",
+        )
     return _Writer(tree).written()
 
 

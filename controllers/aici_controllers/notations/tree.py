@@ -184,6 +184,15 @@ class Rule:
     """Of a terminal: the higher priority wins where two terminals match the same text. None: not given."""
 
 
+class Indentation(NamedTuple):
+    """Names for lines and their indentation. `newline` is a terminal; `indent` and `dedent` have no text and stand in
+    rules as a Ref."""
+
+    newline: str
+    indent: str
+    dedent: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
     """A grammar. `terminals` is empty if the grammar is scannerless: then rules are read character by character, every
@@ -195,6 +204,7 @@ class Tree:
     terminals: dict[str, Rule] = field(default_factory=dict)
     ignored: tuple[Node, ...] = ()
     scannerless: bool = False
+    indentation: Indentation | None = None
     warnings: tuple[tuple[Place, str], ...] = ()
 
 

@@ -71,7 +71,9 @@ class _Writer:
         self._helpers: dict[Node, str] = {}
         self._rules: list[tuple[str, Place, list[Way]]] = []
         self._current = ""
-        for name in (*tree.rules, *tree.terminals):
+        for name in (*tree.rules, *tree.terminals, *(tree.indentation or ())):
+            if name in self._names:
+                continue
             self._names[name] = self._unused(re.sub(r"\W", "_", name))
 
     def _unused(self, name: str) -> str:
@@ -95,7 +97,7 @@ class _Writer:
             self._rules.append((self._names[terminal.name], terminal.place, ways))
         out = _Lines()
         out.add("%option scannerless" if tree.scannerless else "%option ambiguous")
-        for line in self._preferences():
+        for line in (*self._indentation(), *self._preferences()):
             out.add(line)
         out.add(f"%start {self._names[tree.start]}", tree.rules[tree.start].place)
         out.add("%%")
@@ -107,6 +109,16 @@ class _Writer:
             apart = [Symbol(_grouped(one.source), one.place) if one.source in used else one for one in ignored]
             out.rule("SKIP", NOWHERE, [(one,) for one in dict.fromkeys(apart)])
         return GuestText(out.text(), out.marks)
+
+    def _indentation(self) -> Iterable[str]:
+        """As Lark's Indenter: newlines within brackets are skipped."""
+        if not self._tree.indentation:
+            return
+        yield f"%indentation {' '.join(self._names[name] for name in self._tree.indentation)}"
+        used = {symbol.source for _, _, ways in self._rules for way in ways for symbol in way}
+        pairs = [pair for pair in (('"("', '")"'), ('"["', '"]"'), ('"{"', '"}"')) if used.issuperset(pair)]
+        if pairs:
+            yield f"%brackets {' '.join(text for pair in pairs for text in pair)}"
 
     def _preferences(self) -> Iterable[str]:
         """Lark's priorities of terminals. The guest has one line a level, the highest last, and all others below."""
