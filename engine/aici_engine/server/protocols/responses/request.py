@@ -1,17 +1,19 @@
 """The body of `POST /v1/responses`, and the turn that it asks for."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from aici_base.errors import NotFoundError, UsageError
+from aici_engine.chat.tools import Tool
 from aici_engine.config import MAX_PRIORITY
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
-from aici_engine.server.errors import about
-from aici_engine.server.protocols.chat.prompt import chat_prompt
+from aici_engine.server.errors import LongPromptError, about
+from aici_engine.server.protocols.chat.prompt import PromptMessage, chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint, answer_constraint
 from aici_engine.server.protocols.responses.conversation import messages_of
@@ -224,4 +226,35 @@ async def prompt_of(service: Service, body: PromptFields, conversation: Conversa
     tools = [] if body.tool_choice == "none" else [tool.neutral() for tool in body.tools]
     with about("input"):
         messages = messages_of(body.instructions, [*conversation.earlier, *conversation.own])
-        return await chat_prompt(service, messages, tools)
+        try:
+            return await chat_prompt(service, messages, tools)
+        except LongPromptError:
+            if body.truncation != "auto":
+                raise
+        return await _truncated(service, messages, tools)
+
+
+async def _truncated(service: Service, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[int]:
+    """Return the longest prompt that begins with a later message of the user and takes half of the context at most.
+
+    The system message at the beginning stays. Raises LongPromptError if the last message of the user is too long.
+    """
+    head = messages[:1] if messages[0].role == "system" else ()
+    cuts = [i for i, message in enumerate(messages) if i > len(head) and message.role == "user"]
+    if not cuts:
+        return await chat_prompt(service, messages, tools)  # raises
+    low, high = 0, len(cuts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if await _fits(service, [*head, *messages[cuts[middle] :]], tools):
+            high = middle
+        else:
+            low = middle + 1
+    return await chat_prompt(service, [*head, *messages[cuts[low] :]], tools)
+
+
+async def _fits(service: Service, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> bool:
+    try:
+        return len(await chat_prompt(service, messages, tools)) <= service.info.max_len // 2
+    except LongPromptError:
+        return False

@@ -158,3 +158,15 @@ def test_a_call_that_was_cut_short_cannot_be_continued() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"ci'}
     with pytest.raises(openai.BadRequestError, match="c1"):
         api.sdk.responses.create(model="it", input=[call])  # type: ignore[list-item]
+
+
+def test_a_conversation_that_is_too_long_loses_its_beginning() -> None:
+    api = Api(template=TOOL_TEMPLATE)
+    items: Any = [{"role": "developer", "content": "Be kind."}]
+    items += [{"role": "user", "content": f"{number} " + "word " * 300} for number in range(9)]
+    with pytest.raises(openai.BadRequestError, match="tokens"):
+        api.sdk.responses.create(model="it", input=items)
+    api.sdk.responses.create(model="it", input=items, truncation="auto")
+    assert prompt(api).startswith("[system:Be kind.][user:6 word")
+    with pytest.raises(openai.BadRequestError, match="tokens"):
+        api.sdk.responses.create(model="it", input="word " * 3000, truncation="auto")
