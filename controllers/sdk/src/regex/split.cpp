@@ -7,7 +7,8 @@ namespace {
 constexpr uint32_t MAX_PARTS = 8;
 constexpr uint32_t MAX_SIZE = 24;  // nodes of a part
 constexpr int MAX_DEPTH = 6;
-constexpr size_t MAX_WAYS = 64;
+constexpr size_t MAX_WAYS = 128;
+constexpr uint32_t KEPT = 8;  // of so many ends of a list, about one is kept
 constexpr int MAX_BYTES = 16;  // of a set: a larger set covers too much of a vocabulary
 
 int num_bytes(const ByteSet& set) {
@@ -42,26 +43,53 @@ bool Exprs::is_small(ExprId e, uint32_t& budget, int depth) const {
 
 // If a list begins with optional parts, such as optional properties or further items, its possible continuations stand
 // side by side. Most begin with the same white space, which alternation makes their common head.
+//
+// A text that goes on asks for the ends of one list, one after the other. So the results for some ends, which their
+// numbers choose, are kept, and a longer end adds its own continuations to a shorter one.
 ExprId Exprs::ways_apart(ExprId e) {
-  std::vector<ExprId> ways;
-  while (nodes_[e].kind == Kind::Concat && ways.size() < MAX_WAYS) {
-    ExprId rest = nodes_[e].b;
-    Node part = nodes_[nodes_[e].a];
-    uint32_t budget = MAX_SIZE;
-    if (!part.nullable || is_small(nodes_[e].a, budget, MAX_DEPTH)) break;
-    if (part.kind == Kind::Alt) {
-      for (uint32_t i = 0; i < part.b; i++)
-        if (ExprId way = members_[part.a + i]; way != EMPTY) ways.push_back(concat(way, rest));
-    } else if (part.kind == Kind::Repeat && !nullable(part.a)) {
-      ways.push_back(concat(part.a, concat(repeat(part.a, 0, part.c == UNBOUNDED ? UNBOUNDED : part.c - 1), rest)));
-    } else {
+  std::vector<ExprId> lists;
+  ExprId end = e;
+  for (; lists.size() < MAX_WAYS; end = nodes_[end].b) {
+    if (end < apart_.size() && apart_[end] != NOTHING) {
+      end = apart_[end];
       break;
     }
-    e = rest;
+    if (!begins_with_option(end)) break;
+    lists.push_back(end);
   }
-  if (ways.empty()) return e;
-  ways.push_back(e);
-  return alt(static_cast<std::vector<ExprId>&&>(ways));
+  bool is_whole = lists.size() < MAX_WAYS;
+  std::vector<ExprId> ways;
+  for (size_t i = lists.size(); i-- > 0;) {
+    add_ways(lists[i], ways);
+    if (i > 0 && (lists[i] % KEPT != 0 || !is_whole)) continue;
+    ways.push_back(end);
+    end = alt(ways);
+    ways.clear();
+    if (!is_whole) continue;
+    if (apart_.size() <= lists[i]) apart_.resize(nodes_.size());
+    apart_[lists[i]] = end;
+  }
+  return end;
+}
+
+bool Exprs::begins_with_option(ExprId e) const {
+  if (nodes_[e].kind != Kind::Concat) return false;
+  const Node& part = nodes_[nodes_[e].a];
+  uint32_t budget = MAX_SIZE;
+  return part.nullable && (part.kind == Kind::Alt || (part.kind == Kind::Repeat && !nullable(part.a))) &&
+         !is_small(nodes_[e].a, budget, MAX_DEPTH);
+}
+
+// The continuations of a list that begin with its first part.
+void Exprs::add_ways(ExprId e, std::vector<ExprId>& ways) {
+  ExprId rest = nodes_[e].b;
+  Node part = nodes_[nodes_[e].a];
+  if (part.kind == Kind::Repeat) {
+    ways.push_back(concat(part.a, concat(repeat(part.a, 0, part.c == UNBOUNDED ? UNBOUNDED : part.c - 1), rest)));
+    return;
+  }
+  for (uint32_t i = 0; i < part.b; i++)
+    if (ExprId way = members_[part.a + i]; way != EMPTY) ways.push_back(concat(way, rest));
 }
 
 std::optional<Exprs::Split> Exprs::split(ExprId e) {

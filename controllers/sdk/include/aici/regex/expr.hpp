@@ -208,6 +208,8 @@ class Exprs {
   bool is_finite(const Node& node) const;
   bool is_small(ExprId e, uint32_t& budget, int depth) const;
   ExprId ways_apart(ExprId e);
+  bool begins_with_option(ExprId e) const;
+  void add_ways(ExprId e, std::vector<ExprId>& ways);
   ExprId derive_new(ExprId e, uint8_t byte);
   ExprId derive_concat(ExprId e, uint8_t byte);
   ExprId derive_digits(const Node& node, uint8_t byte);
@@ -273,6 +275,7 @@ class Exprs {
   std::vector<EntryState> entry_states_;
   InternTable node_table_, set_table_, digits_table_, unique_table_, word_table_, entry_table_;
   std::vector<Emptiness> emptiness_;  // (nodes,) as far as needed
+  std::vector<ExprId> apart_;         // (nodes,) as far as needed: see ways_apart; NOTHING if unknown
   std::vector<uint32_t> seen_in_;     // (nodes,) as far as needed: the search that last visited the node
   uint32_t last_search_ = 0;
   uint64_t alt_terms_ = 0;  // sorted so far: the cost of derivatives
