@@ -1,10 +1,11 @@
 """`POST /v1/responses` over a scripted engine. The official SDK's types are the oracle of every object and event."""
 
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
 import openai
 import pytest
+from openai.types.responses import response_create_params
 
 from aici_engine.events import FinishReason
 from aici_engine.server.link import wire
@@ -232,3 +233,39 @@ def test_errors_of_the_sdk() -> None:
         api.sdk.responses.create(model="another", input="Hi")
     with pytest.raises(openai.BadRequestError):
         api.sdk.responses.create(model="it", input="Hi", background=True)
+
+
+REFUSED: Json = {
+    "access_programs": {"cyber": "standard"},
+    "background": True,
+    "background_options": {"completion_window": "2h"},
+    "context_management": [{"type": "compaction"}],
+    "conversation": "conv_1",
+    "image": {"context_compression": "auto"},
+    "moderation": {"model": "m"},
+    "prompt": {"id": "p"},
+    "prompt_cache_options": {"mode": "implicit"},
+}
+NO_EFFECT: Json = {
+    "max_tool_calls": 3,
+    "metadata": {"a": "b"},
+    "prompt_cache_key": "k",
+    "prompt_cache_retention": "24h",
+    "reasoning": {"effort": "low"},
+    "safety_identifier": "s",
+    "service_tier": "flex",
+    "user": "me",
+}
+HONOURED = (
+    "include input instructions max_output_tokens model parallel_tool_calls previous_response_id store stream"
+    " stream_options temperature text tool_choice tools top_logprobs top_p truncation"
+)
+
+
+def test_every_parameter_of_the_sdk_is_honoured_or_refused_by_name() -> None:
+    hints = get_type_hints(response_create_params.ResponseCreateParamsNonStreaming)
+    assert set(hints) == {*REFUSED, *NO_EFFECT, *HONOURED.split()}
+    for name, value in REFUSED.items():
+        status, _, param = Api().refusal(PATH, HELLO | {name: value})
+        assert (status, param) == (400, name)
+    assert plain(created(Api(), **NO_EFFECT)["output"]) == plain(created(Api())["output"])
