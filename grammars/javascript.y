@@ -29,7 +29,7 @@ NUMBER
 NEVER
     : "/\.?[0-9]([eE][+\-]?|[0-9A-Za-z_$.])*/"
     | "/\+\+|--/"     // not two signs
-    | "/[A-Za-z_$][A-Za-z0-9_$]*/"     // inx is not in and then x
+    | "/(in|instanceof|of|as|from|case|default|extends|function|class|const|let|var|async)[A-Za-z0-9_$]+/"     // inx is not in and then x
     ;
 
 STRING

@@ -28,7 +28,7 @@ NUMBER
 NEVER
     : "/\.?[0-9]([eE][+\-]?|[0-9A-Za-z_$.])*/"
     | "/\+\+|--/"     // not two signs
-    | "/[A-Za-z_$][A-Za-z0-9_$]*/"     // inx is not in and then x
+    | "/(in|instanceof|of|as|is|satisfies|from|case|default|extends|implements|function|class|const|let|var|async|interface|enum|type|namespace|module|abstract|declare)[A-Za-z0-9_$]+/"     // inx is not in and then x
     ;
 
 STRING
