@@ -44,11 +44,11 @@ class Bits:
         return (1 << self.end - self.first) - 1
 
 
-Argument: TypeAlias = "Bits | int | Call"
+Argument: TypeAlias = "Bits | int | ParameterCall"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ParameterCall:
     """A function of the parameter, with its arguments."""
 
     name: str
@@ -95,20 +95,20 @@ _CONDITIONS: Final[dict[str, _Meaning]] = {
         f"bit_count_{name}": ((Bits, int), lambda p, bits, v, f=f: f(bits.of(p).bit_count(), v))
         for name, f in _COMPARE.items()
     },
-    "and": ((Call, Call), lambda _, x, y: x and y),
-    "or": ((Call, Call), lambda _, x, y: x or y),
-    "not": ((Call,), lambda _, x: not x),
+    "and": ((ParameterCall, ParameterCall), lambda _, x, y: x and y),
+    "or": ((ParameterCall, ParameterCall), lambda _, x, y: x or y),
+    "not": ((ParameterCall,), lambda _, x: not x),
 }
 
 
-def read_value(source: Cursor) -> Call | int:
+def read_value(source: Cursor) -> ParameterCall | int:
     """Read what stands behind `::`: a number, or a function of the rule's own parameter."""
     if number := _NUMBER.match(source.text, source.offset):
         return _number(source, number)
     return _read_call(source, _VALUES)
 
 
-def read_condition(source: Cursor) -> Call:
+def read_condition(source: Cursor) -> ParameterCall:
     """Read what stands behind `%if`."""
     return _read_call(source, _CONDITIONS)
 
@@ -121,7 +121,7 @@ def _number(source: Cursor, found: re.Match[str]) -> int:
     return value
 
 
-def _read_call(source: Cursor, known: dict[str, _Meaning]) -> Call:
+def _read_call(source: Cursor, known: dict[str, _Meaning]) -> ParameterCall:
     _skip(source)
     place, at = source.place(), source.offset
     word = _WORD.match(source.text, at)
@@ -143,11 +143,11 @@ def _read_call(source: Cursor, known: dict[str, _Meaning]) -> Call:
         raise source.error(f"expected ) behind the arguments of {name}")
     if name in ("set_bit", "clear_bit", "bit_clear", "bit_set") and args[0] >= _BITS:  # type: ignore[operator]
         raise source.error(f"a parameter has {_BITS} bits", at)
-    return Call(name, tuple(args), place)
+    return ParameterCall(name, tuple(args), place)
 
 
 def _read_argument(source: Cursor, kind: type) -> Argument:
-    if kind is Call:
+    if kind is ParameterCall:
         return _read_call(source, _CONDITIONS)
     if kind is int:
         if not (number := _NUMBER.match(source.text, source.offset)):
@@ -172,20 +172,20 @@ def bound(node: Node, value: int | None) -> Node:
     `value` None: of a rule without a parameter."""
     match node:
         case Parametric(name, given, place):
-            if isinstance(given, Call):
+            if isinstance(given, ParameterCall):
                 given = _result(given, value, _VALUES)
             return Parametric(name, given, place)
         case Guarded(item, condition):
-            assert isinstance(condition, Call)
+            assert isinstance(condition, ParameterCall)
             return bound(item, value) if _result(condition, value, _CONDITIONS) else Alt(())
         case _:
             return mapped(node, lambda part: bound(part, value))
 
 
-def _result(call: Call, value: int | None, known: dict[str, _Meaning]) -> int:
+def _result(call: ParameterCall, value: int | None, known: dict[str, _Meaning]) -> int:
     if value is None:
         raise NotationError(call.place, f"{call.name} speaks of a parameter, and this rule has none: name it rule::_")
-    args = [_result(arg, value, known) if isinstance(arg, Call) else arg for arg in call.args]
+    args = [_result(arg, value, known) if isinstance(arg, ParameterCall) else arg for arg in call.args]
     return int(known[call.name][1](value, *args))
 
 
