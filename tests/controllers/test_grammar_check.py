@@ -243,7 +243,10 @@ def test_with_contextual_lexing_only_what_competes_counts() -> None:
 
 @pytest.mark.parametrize("name", grammar_names())
 def test_shipped_grammars_have_no_problem(name: str) -> None:
-    assert check(grammar_path(name).read_text()).problems == []
+    problems = check(grammar_path(name).read_text()).problems
+    # Many words in many contexts.
+    is_large = name in ("html", "latex_math", "typescript")
+    assert ["the lexer is too large to check" in problem.message for problem in problems] == [True] * is_large
 
 
 def test_sizes_are_bounded_with_a_message() -> None:

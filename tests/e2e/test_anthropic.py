@@ -185,8 +185,8 @@ def test_our_constraints_by_extra_body(claude: anthropic.Anthropic) -> None:
 def test_errors_are_those_of_the_sdk(claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError, match="not served here"):
         ask(claude, model="claude")
-    with pytest.raises(anthropic.BadRequestError, match="thinking"):
-        ask(claude, thinking={"type": "adaptive"})
+    with pytest.raises(anthropic.BadRequestError, match="container"):
+        ask(claude, extra_body={"container": "c"})
 
 
 ENDLESS = GREEDY | {"guided_regex": "(a|b)+"}

@@ -253,8 +253,8 @@ def test_the_best_of_several(sdk: openai.OpenAI) -> None:
 def test_errors_are_those_of_the_sdk(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="not served here"):
         ask(sdk, model="gpt-4o")
-    with pytest.raises(openai.BadRequestError, match="prediction"):
-        ask(sdk, prediction={"type": "content", "content": "a"})
+    with pytest.raises(openai.BadRequestError, match="web_search_options"):
+        ask(sdk, web_search_options={})
     with pytest.raises(openai.NotFoundError, match="nobody"):
         ask(sdk, extra_body={"controller": "nobody"})
 

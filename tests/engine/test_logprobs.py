@@ -106,7 +106,7 @@ def test_a_bias_for_what_is_no_token_is_refused(engine: Engine, options: dict[st
 
 @pytest.mark.parametrize(
     "options",
-    [{"logprobs": -1}, {"logprobs": 21}, {"logprobs": 1.5}, {"stop": ("",)}, {"stop": ("a",) * 33}, {"stop": "a"},
+    [{"logprobs": -1}, {"logprobs": 101}, {"logprobs": 1.5}, {"stop": ("",)}, {"stop": ("a",) * 33}, {"stop": "a"},
      {"stop": (1,)}, {"logit_bias": {1: float("nan")}}, {"logit_bias": {1: float("inf")}}, {"logit_bias": {"1": 1.0}},
      {"logit_bias": {1: 1e38}}, {"logit_bias": {1: "a"}}],
 )  # fmt: skip

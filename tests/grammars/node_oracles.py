@@ -107,9 +107,14 @@ def javascript(text: str) -> Verdict:
     return None if verdict is False and _JAVASCRIPT_LINES.search(text) else verdict
 
 
+_TYPESCRIPT_QUIRKS: Final = re.compile(r"\bnew\s+import\b|\binfer\s+\w+\s*\?")
+"""`new import.meta()` is JavaScript, and `?` may follow a type in a tuple; its parser refuses both in some places."""
+
+
 def typescript(text: str) -> Verdict:
     verdict = _verdict("typescript", text, "\\0")
-    return None if verdict is False and _JAVASCRIPT_LINES.search(text) else verdict
+    is_unclear = _JAVASCRIPT_LINES.search(text) or _TYPESCRIPT_QUIRKS.search(text)
+    return None if verdict is False and is_unclear else verdict
 
 
 def latex_math(text: str) -> Verdict:

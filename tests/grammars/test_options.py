@@ -50,7 +50,7 @@ def test_verdicts(grammar_tool: ToolGuest, grammar: str, good: list[str], bad: l
         ('%%\nNEVER: "b" ;', "the grammar has no rule but those of the lexer, SKIP and NEVER"),
         (
             '%option caselss\n%%\ns: "a" ;',
-            "unknown option caselss: there are contextual, caseless, ambiguous and scannerless",
+            "unknown option caselss: there are contextual, caseless, ambiguous, scannerless and final_newline",
         ),
         ('%option caseless\n%left "A" "a"\n%%\ns: "a" ;', "a has a precedence already, from line 2"),
     ],
