@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -50,6 +51,21 @@ def test_a_link_that_is_closed_is_lost_for_the_server(ends: Ends) -> None:
     assert server.receive(5) == PeerFrame(peer, Detach(1), bytearray())
     assert server.receive(5) == PeerLost(peer)
     server.send(peer, Attached(1, 0))  # no error
+
+
+def test_a_new_connection_with_the_descriptor_of_a_lost_one_stays(ends: Ends) -> None:
+    server = ends.server()
+    for _ in range(8):
+        first = ends.link(server.address)
+        peer = meet(server, first)
+        first._group.close()  # all its descriptors are free now
+        second = ends.link(server.address)
+        time.sleep(0.1)  # the end of the first and the greeting of the second wait to be read
+        server.send(peer, Attached(1, 0))
+        events = list(iter(partial(server.receive, 0.1), None))
+        assert [type(event) for event in events] == [PeerLost, PeerJoined]
+        second._group.close()
+        assert isinstance(server.receive(5), PeerLost)
 
 
 def test_a_server_that_is_closed_is_lost_for_the_link(ends: Ends) -> None:

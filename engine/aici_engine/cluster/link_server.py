@@ -110,6 +110,8 @@ class StageServer(Generic[Message]):
         self._group = group
         self._decode = decode
         self._peers: dict[bytes, Peer] = {}
+        self._leaving: list[Peer] = []
+        """Peers that are gone, with frames that may still wait to be read."""
         self._events: deque[PeerEvent[Message]] = deque()
         self._num_refused = 0
         self._log_at = 0.0
@@ -157,11 +159,13 @@ class StageServer(Generic[Message]):
             self._read_pieces()
             if self._events:
                 return self._events.popleft()
+            if self._leaving:
+                self._drop(self._leaving.pop(0))
+                continue
             ready = self._poller.poll(milliseconds_until(deadline))
             if not ready and deadline is not None and time.monotonic() >= deadline:
                 return None
             if any(item is self._monitor for item, _ in ready):
-                self._read_pieces()  # what a peer sent before it left comes first
                 self._read_monitor()
 
     def send(self, peer: Peer, message: msgspec.Struct, body: frames.Buffer = b"") -> None:
@@ -210,17 +214,18 @@ class StageServer(Generic[Message]):
         if frame is None:
             raise frames.FrameError("a connection did not begin with a greeting")
         hello = self._group.check_hello(frame[0], answers=b"", peer=str(piece.get("Peer-Address")))
+        self._read_monitor()  # the number of the descriptor may have been that of a connection that has ended since
         peer = Peer(identity, str(piece.get("__fd")), frames.FrameReader(0), hello.role, hello.name)
         self._peers[identity] = peer
         self._events.append(PeerJoined(peer))
         self.send(peer, self._group.hello(answers=hello.nonce))
 
     def _read_monitor(self) -> None:
+        """Note which peers are gone."""
         while self._monitor.poll(0):
             fd = str(int(recv_monitor_message(self._monitor)["value"]))
-            # The number may be in use again already: the connection that came first is the one that ended.
-            if (peer := next((peer for peer in self._peers.values() if peer.fd == fd), None)) is not None:
-                self._drop(peer)
+            peers = (peer for peer in self._peers.values() if peer.fd == fd and peer not in self._leaving)
+            self._leaving += [*peers][:1]
 
     def _drop(self, peer: Peer) -> None:
         if self._peers.pop(peer.identity, None) is not None:
