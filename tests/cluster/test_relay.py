@@ -1,5 +1,6 @@
 """The relay of tests/support/relay.py, against plain sockets."""
 
+import select
 import socket
 import threading
 import time
@@ -24,6 +25,8 @@ class _Server:
         try:
             while True:
                 connection, _ = self.listener.accept()
+                if select.select([connection], [], [], 0.5)[0]:  # here, not in threads: they have no order
+                    self.first.append(connection.recv(8, socket.MSG_PEEK))
                 threading.Thread(target=self._echo, args=[connection], daemon=True).start()
         except OSError:
             return
@@ -32,7 +35,6 @@ class _Server:
         with connection:
             try:
                 while data := connection.recv(1 << 16):
-                    self.first.append(data[:8])
                     connection.sendall(data)
             except OSError:
                 return
