@@ -112,7 +112,7 @@ def _c89(top: list[c_ast.Node], names: set[str], bare: str) -> Verdict:
     return verdict
 
 
-def _tree_sitter_c(text: str) -> bool:
+def parses_as_c(text: str) -> bool:
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_c.language()))
     return not parser.parse(text.encode()).root_node.has_error
 
@@ -127,7 +127,7 @@ _UNREAD_C: Final = re.compile(
 def c(text: str) -> Verdict:
     """Return the common verdict of tree-sitter, which knows no types, reads some macros, and is lax, and pycparser, for
     which names that end in _t are types; else None."""
-    accepted = _tree_sitter_c(text)
+    accepted = parses_as_c(text)
     unread = _LAX_C if accepted else _UNREAD_C
     return accepted if accepted is _pycparser(text) and not unread.search(text) else None
 
@@ -183,6 +183,10 @@ def _is_arithmetic(node: ast.AST) -> bool:
 def python(text: str) -> Verdict:
     if re.search(r"(?i)\b(f|rf|fr)[\"']|\\N|\b_\.|\d(and|else|for|if|in|is|not|or)\b|\\\s*\Z", text):
         return None  # f-strings, names of characters, 1if x else y, a backslash at the end
+    return parses_as_python(text)
+
+
+def parses_as_python(text: str) -> bool:
     with warnings.catch_warnings(action="ignore"):
         try:
             ast.parse(text)

@@ -8,37 +8,22 @@ C is compared with tree-sitter, which reads no macros, so its refusal of a real 
 """
 
 import argparse
-import ast
 import re
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-import tree_sitter
-import tree_sitter_c
-
 from aici_controllers.catalog import guest_path
+from tests.grammars.oracles import parses_as_c, parses_as_python
 from tests.grammars.verdicts import verdicts
 from tests.support.tool_guest import ToolGuest
 
+_ORACLES = {"c": parses_as_c, "python": parses_as_python}
 _ENDINGS = {"c": (".c", ".h"), "python": (".py",)}
 _PIECE = re.compile(r"""\n[ \t]*|[ \t]+|\w+|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\W""")
 _MAX_BYTES = 60_000
-
-
-def _oracle(name: str, text: str) -> bool:
-    if name == "c":
-        parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_c.language()))
-        return not parser.parse(text.encode()).root_node.has_error
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            ast.parse(text)
-        except (SyntaxError, ValueError):
-            return False
-    return True
 
 
 def _files(name: str, folders: Sequence[Path]) -> Iterator[Path]:
@@ -77,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     spoiled = {f"{path}, spoiled": _spoiled(text, random) for path, text in texts.items()}
     for title, group in (("real files", texts), ("spoiled files", spoiled)):
         ours = verdicts(tool, options.grammar, list(group.values()))
-        pairs = list(zip((_oracle(options.grammar, text) for text in group.values()), ours, strict=True))
+        pairs = list(zip((_ORACLES[options.grammar](text) for text in group.values()), ours, strict=True))
         print(f"{title}: {dict(Counter(pairs))} (theirs, ours)")
         for path, (their, our) in zip(group, pairs, strict=True):
             if their != our:

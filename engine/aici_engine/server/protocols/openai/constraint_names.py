@@ -91,7 +91,12 @@ class ConstraintNames(ConstraintFields):
 
 
 def _spaced_as(pattern: str, options: SchemaOptions, field: str) -> SchemaOptions:
-    """Return options whose white space a pattern matches. Raises UsageError for a pattern that no options keep to."""
+    """Return options whose white space a pattern matches. Raises UsageError for a pattern that no options keep to.
+
+    Python's `re` tries all ways through nested groups, which may take years. Without groups the ways are few.
+    """
+    if "(" in pattern:
+        raise UsageError(f"{field} has a group", hint="use classes and counts, such as [ \\n]*", param=field)
     try:
         fits = {text: re.fullmatch(pattern, text) is not None for text in ("", " ")}
     except (re.error, OverflowError, RecursionError) as error:

@@ -72,7 +72,12 @@ WRONG: Mapping[str, tuple[Json, str, str]] = {
     "unknown": ({"structured_outputs": {"rx": "a"}}, "structured_outputs.rx", "not supported"),
     "regex": ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex", "missing"),
     "white space": ({"json_schema": SCHEMA, "guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "demands"),
-    "pattern": ({"json_schema": SCHEMA, "guided_whitespace_pattern": "("}, "guided_whitespace_pattern", "no regular"),
+    "pattern": ({"json_schema": SCHEMA, "guided_whitespace_pattern": "["}, "guided_whitespace_pattern", "no regular"),
+    "slow pattern": (
+        {"json_schema": SCHEMA, "guided_whitespace_pattern": "( ?|)" * 40 + "x"},
+        "guided_whitespace_pattern",
+        "has a group",
+    ),
     "special": ({"skip_special_tokens": False}, "skip_special_tokens", "True"),
     "truncated": ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "is 0"),
     "prompt_logprobs": ({"prompt_logprobs": 1, "regex": "a"}, "prompt_logprobs", "regex together"),
