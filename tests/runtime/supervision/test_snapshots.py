@@ -75,7 +75,8 @@ def test_guests_start_with_the_vocabulary_read(
         runtime = start_runtime(extra_args=(f"--placement={placement}",))
         for arg, prompt in (("a", 1), ("b", 2), ("c", 3), ("c", 4), ("d", 5), ("c", 6), ("", 7)):
             assert start(runtime, wasm, arg, prompt) == f'ahead {arg}{{"prompt":[{prompt}]}}'
-        assert templates(runtime) == 4  # one of the module, one of "c", each with a fork ready
+        # One template of the module, one of "c", each with a fork that it makes ready after it has answered.
+        assert wait_until(lambda: templates(runtime) == 4, PATIENCE_S), templates(runtime)
         (found,) = snapshots(cache_dir, runtime, wasm)
         assert found.stat().st_nlink == 1
         runtime.close()
@@ -134,7 +135,8 @@ def test_what_reads_anything_else_has_no_snapshot(
     for arg in "bc":
         assert start(runtime, wasm, arg) == f'{"late" if also in FAILS else "ahead"} {arg}{{"prompt":[1]}}'
     assert snapshots(cache_dir, runtime, wasm) == []
-    assert templates(runtime) == (0 if also in FAILS else 2)
+    expected = 0 if also in FAILS else 2
+    assert wait_until(lambda: templates(runtime) == expected, PATIENCE_S), templates(runtime)
 
 
 def test_a_guest_with_hidden_state_has_no_snapshot(start_runtime: Callable[..., Runtime], cache_dir: Path) -> None:
