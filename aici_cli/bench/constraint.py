@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aici_base.errors import AiciError
 from aici_cli.bench.plot import check_plot, plot_constraint
 from aici_cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aici_engine.engine import Engine
     from aici_engine.events import FinishEvent
@@ -31,7 +32,8 @@ def constraint(
 ) -> None:
     """Compare decoding with and without a regex: the same greedy tokens and batch size, in turn.
 
-    The mask `dense` allows nearly all tokens in every step, `sparse` only tokens that spell the text.
+    The mask `dense` allows nearly all tokens in every step, `sparse` only tokens that spell the text in either case.
+    Exits with 1 if a constraint changes the tokens.
     """
     from aici_controllers.catalog import guest_path
     from aici_engine.config import EngineConfig
@@ -51,16 +53,41 @@ def constraint(
         with Engine(EngineConfig(model_dir=model_dir, max_num_seqs=max(batch)), runtime=runtime) as engine:
             for size in batch:
                 plain = _decode(engine, size, num_tokens, None)
-                literal = [ControllerCall(module_id, re.escape(end.text)) for end in plain]
+                spelled = [ControllerCall(module_id, either_case(end.text)) for end in plain]
                 anything = [ControllerCall(module_id, r"(.|\n)*")] * size
-                for name, calls in (("dense", anything), ("sparse", literal)):
+                for name, calls in (("dense", anything), ("sparse", spelled)):
                     say(f"batch {size}, {name}: {rounds} rounds of {num_tokens} tokens")
                     rows.append(_compare(engine, name, size, num_tokens, rounds, calls))
     if plot is not None:
         plot_constraint(rows, plot)
     if json:
         print_json(rows)
-        return
+    else:
+        _print_table(rows)
+    check_tokens(rows)
+
+
+def check_tokens(rows: "Sequence[Mapping[str, Any]]") -> None:
+    """Raise AiciError if tokens differ: the two decodings are then different work, and the ratio says nothing."""
+    if changed := [f"{row['mask']} at batch {row['batch']}" for row in rows if not row["same_tokens"]]:
+        raise AiciError(f"a constraint that allows the text has changed the tokens: {', '.join(changed)}")
+
+
+def either_case(text: str) -> str:
+    """Return a pattern that `text` matches, and that leaves two characters at each place: no guest can force a token.
+
+    >>> either_case("It.")
+    '[Ii][tT][._](.|\\\\n)*'
+    """
+    return "".join(f"[{re.escape(char)}{re.escape(_other(char))}]" for char in text) + r"(.|\n)*"
+
+
+def _other(char: str) -> str:
+    swapped = char.swapcase()
+    return swapped if len(swapped) == 1 and swapped != char else "-" if char == "_" else "_"
+
+
+def _print_table(rows: "Sequence[Mapping[str, Any]]") -> None:
     print("batch  mask    plain ms/token  constrained ms/token  ratio of medians  median of ratios  same tokens")
     for row in rows:
         print(

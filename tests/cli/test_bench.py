@@ -1,8 +1,13 @@
 """`aici bench` measures and reports errors. The figures themselves are not tested."""
 
 import json
+import re
 from pathlib import Path
 
+import pytest
+
+from aici_base.errors import AiciError
+from aici_cli.bench.constraint import check_tokens, either_case
 from tests.support.cli import aici
 from tests.support.vocabulary import write_tokenizer
 
@@ -78,3 +83,23 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
         done = aici("bench", "masks", *arguments)
         assert done.returncode == 2
         assert says in done.stderr
+
+
+@pytest.mark.parametrize("text", ["It was a_quiet [morning]-\n\\d^", "ß ﬁ İ é 日本", ""])
+def test_the_sparse_mask_allows_the_text_and_never_a_single_character(text: str) -> None:
+    pattern = either_case(text)
+    assert re.fullmatch(pattern, text)
+    for at in range(len(text)):
+        allowed = [
+            char
+            for char in {*map(chr, range(0x180)), *text}
+            if re.match(pattern[: -len(r"(.|\n)*")], text[:at] + char + text[at + 1 :])
+        ]
+        assert len(allowed) == 2
+
+
+def test_different_tokens_are_an_error() -> None:
+    same = {"mask": "dense", "batch": 1, "same_tokens": True}
+    check_tokens([same])
+    with pytest.raises(AiciError, match="changed the tokens: sparse at batch 8"):
+        check_tokens([same, {"mask": "sparse", "batch": 8, "same_tokens": False}])
