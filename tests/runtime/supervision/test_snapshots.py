@@ -76,7 +76,7 @@ def test_guests_start_with_the_vocabulary_read(
         for arg, prompt in (("a", 1), ("b", 2), ("c", 3), ("c", 4), ("d", 5), ("c", 6), ("", 7)):
             assert start(runtime, wasm, arg, prompt) == f'ahead {arg}{{"prompt":[{prompt}]}}'
         # One template of the module, one of "c", each with a fork that it makes ready after it has answered.
-        assert wait_until(lambda: templates(runtime) == 4, PATIENCE_S), templates(runtime)
+        assert wait_until(lambda runtime=runtime: templates(runtime) == 4, PATIENCE_S), templates(runtime)
         (found,) = snapshots(cache_dir, runtime, wasm)
         assert found.stat().st_nlink == 1
         runtime.close()
