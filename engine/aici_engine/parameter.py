@@ -88,8 +88,9 @@ class Parameter:
     """One row of the table: the annotation of a field of `SamplingParams`.
 
     `help`: one sentence about the effect. `why`: the reason for the default. `ge`, `gt`, `le`, `lt`: the range of a
-    number, or of a bias. `max_items`: the length of `texts`. `wanted`: valid values in words, if the range does not
-    say enough. `off`: values that switch the parameter off. `is_moot_if_greedy`: without effect at temperature 0.
+    number, or of a bias. `max_items`: the length of `texts`. `max_chars`: the length of all texts together. `wanted`:
+    valid values in words, if the range does not say enough. `off`: values that switch the parameter off.
+    `is_moot_if_greedy`: without effect at temperature 0.
 
     None for a protocol: the protocol does not have the parameter. None for `flag`: `aici run` has no flag.
     `read_table` copies `name`, `kind`, `optional` and `default` from the annotated field.
@@ -102,6 +103,7 @@ class Parameter:
     le: float | None = None
     lt: float | None = None
     max_items: int | None = None
+    max_chars: int | None = None
     wanted: str = ""
     off: tuple[object, ...] = ()
     is_moot_if_greedy: bool = False
@@ -165,7 +167,9 @@ class Parameter:
             return isinstance(value, bool)
         if self.kind == "texts":
             is_short = isinstance(value, tuple) and (self.max_items is None or len(value) <= self.max_items)
-            return is_short and all(isinstance(text, str) and text for text in value)
+            if not (is_short and all(isinstance(text, str) and text for text in value)):
+                return False
+            return self.max_chars is None or sum(map(len, value)) <= self.max_chars
         if self.kind == "tokens":
             return self._is_run(value)
         if self.kind == "token runs":
@@ -204,7 +208,8 @@ class Parameter:
         if self.kind == "flag":
             return "true or false"
         if self.kind == "texts":
-            return f"a tuple of at most {self.max_items} strings, none of them empty"
+            chars = f", of at most {self.max_chars} characters in all" if self.max_chars else ""
+            return f"a tuple of at most {self.max_items} strings, none of them empty{chars}"
         if self.kind == "tokens":
             return f"a tuple of at most {self.max_items} numbers of tokens"
         if self.kind == "token runs":

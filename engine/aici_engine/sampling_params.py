@@ -14,6 +14,8 @@ from aici_base.errors import UsageError
 from aici_engine.parameter import REQUIRED, Api, ApiField, Flag, Parameter, markdown_table, read_table
 
 MAX_STOPS = 32
+MAX_STOP_CHARS = 8192
+"""Of all stop strings together: their automata are built in the engine's loop, in some milliseconds at this length."""
 MAX_LOGPROBS = 100
 _OPENAI_LOGPROBS = 20
 MAX_TOKENS = 1 << 31
@@ -198,6 +200,7 @@ class SamplingParams:
             help="End the output before the first of these texts.",
             why="no text ends the output",
             max_items=MAX_STOPS,
+            max_chars=MAX_STOP_CHARS,
             openai_chat=ApiField(max_items=16, one_alone=True),
             openai_completions=ApiField(max_items=16, one_alone=True),
             openai_responses=ApiField(max_items=16, one_alone=True),

@@ -18,7 +18,6 @@ class TextStream:
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self.stop: str | None = None
-        self._stops = stops
         self._pieces: list[bytes] = []
         self._decoder = _decoder()
         self._arrow_due = False
@@ -48,12 +47,19 @@ class TextStream:
     def fork(self) -> tuple["TextStream", str]:
         """Return an independent copy, and the text at its beginning: the true text, without the held-back end.
 
-        Listeners of the copy never saw removed tokens, so the copy begins without an arrow.
+        Listeners of the copy never saw removed tokens, so the copy begins without an arrow. A stream that has reached
+        its stop string has no copy.
         """
-        copy = TextStream(self._stops)
-        begin = copy.push(b"".join(self._pieces))
+        copy = TextStream()
         copy._pieces = list(self._pieces)
-        return copy, begin
+        copy._decoder.setstate(self._decoder.getstate())
+        text = copy._complete()
+        if self._matcher is None:
+            return copy, text
+        copy._matcher = self._matcher.copied()
+        num_held = copy._matcher.held
+        copy._held = text[len(text) - num_held :]
+        return copy, text[: len(text) - num_held]
 
     def finish(self) -> str:
         """Return the text that the stream gains at the end. An incomplete character becomes a replacement character."""

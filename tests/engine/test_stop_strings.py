@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.errors import UsageError
+from aici_engine.sampling_params import MAX_STOP_CHARS, SamplingParams
+from aici_engine.stop_strings import StopMatcher
 from aici_engine.text_stream import ARROW, TextStream
 
 LETTERS = "abé"
@@ -87,6 +90,51 @@ def test_after_backtracking_the_true_text_counts(stops: list[str], steps: list[b
         assert stream.stop is None
     shown += stream.finish().removeprefix(ARROW)
     assert shown == stream.text == b"".join(pieces).decode("utf-8", "replace")
+
+
+@given(PIECES, st.lists(st.integers(1, 3), max_size=2), PIECES, STOPS)
+def test_a_fork_goes_on_as_a_stream_with_the_same_text(
+    pieces: list[bytes], removed: list[int], more: list[bytes], stops: list[str]
+) -> None:
+    parent, kept = TextStream(stops), list[bytes]()
+    for piece in pieces:
+        parent.push(piece)
+        kept.append(piece)
+        if parent.stop is not None:
+            return
+    for number in removed:
+        parent.backtrack(number)
+        del kept[max(0, len(kept) - number) :]
+    fresh = TextStream(stops)
+    fork, begin = parent.fork()
+    assert begin == "".join(map(fresh.push, kept))
+    for piece in more:
+        assert fork.push(piece) == fresh.push(piece)
+        assert (fork.text, fork.stop) == (fresh.text, fresh.stop)
+        if fork.stop is not None:
+            return
+    assert fork.finish() == fresh.finish()
+    parent.push(b"")
+    assert parent.text == b"".join(kept).decode("utf-8", "replace")  # the fork has changed nothing of its parent's
+
+
+def test_a_fork_builds_no_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's loop forks while all streams wait, and the automata of long stop strings take milliseconds."""
+    stream = TextStream(["a" * 4000, "b" * 4000])
+    stream.push(b"aab")
+
+    def never(_matcher: StopMatcher, _stops: list[str]) -> None:
+        raise AssertionError("a fork shares the automata of its parent")
+
+    monkeypatch.setattr(StopMatcher, "__init__", never)
+    fork, begin = stream.fork()
+    assert (begin, fork.push(b"b" * 3999), fork.stop) == ("aa", "", "b" * 4000)
+
+
+def test_stop_strings_are_bounded_together() -> None:
+    SamplingParams(stop=("x" * MAX_STOP_CHARS,))
+    with pytest.raises(UsageError, match="at most 8192 characters in all"):
+        SamplingParams(stop=("x" * MAX_STOP_CHARS, "y"))
 
 
 @pytest.mark.parametrize(
