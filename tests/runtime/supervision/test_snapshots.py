@@ -61,8 +61,11 @@ def snapshots(cache_dir: Path, runtime: Runtime, wasm: bytes) -> list[Path]:
     return list((cache_dir / "modules").glob(f"{module_id}-*.memory"))
 
 
-def templates(runtime: Runtime) -> int:
-    return sum(command(pid) == "aicirt-template" for pid in descendants(runtime.pid))
+def has_templates(runtime: Runtime, number: int) -> bool:
+    """Whether the runtime comes to have this number of templates: a template forks after it has answered."""
+    return wait_until(
+        lambda: sum(command(pid) == "aicirt-template" for pid in descendants(runtime.pid)) == number, PATIENCE_S
+    )
 
 
 @pytest.mark.parametrize("placement", ["process", "pool"])
@@ -75,8 +78,7 @@ def test_guests_start_with_the_vocabulary_read(
         runtime = start_runtime(extra_args=(f"--placement={placement}",))
         for arg, prompt in (("a", 1), ("b", 2), ("c", 3), ("c", 4), ("d", 5), ("c", 6), ("", 7)):
             assert start(runtime, wasm, arg, prompt) == f'ahead {arg}{{"prompt":[{prompt}]}}'
-        # One template of the module, one of "c", each with a fork that it makes ready after it has answered.
-        assert wait_until(lambda runtime=runtime: templates(runtime) == 4, PATIENCE_S), templates(runtime)
+        assert has_templates(runtime, 4)  # one of the module, one of "c", each with a fork ready
         (found,) = snapshots(cache_dir, runtime, wasm)
         assert found.stat().st_nlink == 1
         runtime.close()
@@ -135,8 +137,7 @@ def test_what_reads_anything_else_has_no_snapshot(
     for arg in "bc":
         assert start(runtime, wasm, arg) == f'{"late" if also in FAILS else "ahead"} {arg}{{"prompt":[1]}}'
     assert snapshots(cache_dir, runtime, wasm) == []
-    expected = 0 if also in FAILS else 2
-    assert wait_until(lambda: templates(runtime) == expected, PATIENCE_S), templates(runtime)
+    assert has_templates(runtime, 0 if also in FAILS else 2)
 
 
 def test_a_guest_with_hidden_state_has_no_snapshot(start_runtime: Callable[..., Runtime], cache_dir: Path) -> None:
