@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from aici_cli import bench, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, schema, serve, stage
+from aici_cli import batch, bench, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, schema, serve, stage
 
 app = typer.Typer(
     name="aici",
@@ -36,6 +36,7 @@ def _root(
 
 
 app.command(name="run")(run.run)
+app.command(name="batch")(batch.batch)
 app.command(name="serve")(serve.serve)
 app.command(name="stage")(stage.stage)
 app.command(name="lmtp")(lmtp.lmtp)

@@ -146,12 +146,17 @@ class Exchange:
 
     def response(self) -> http.client.HTTPResponse:
         """Wait until the server answers. Raise the error of any status but 200."""
+        response = self.any_response()
+        if response.status != http.HTTPStatus.OK:
+            with self.read_errors():
+                raise _error(response, response.read())
+        return response
+
+    def any_response(self) -> http.client.HTTPResponse:
+        """Wait until the server answers, with any status."""
         if self._response is None:
             with self.read_errors():
-                response = self._connection.getresponse()
-                if response.status != http.HTTPStatus.OK:
-                    raise _error(response, response.read())
-                self._response = response
+                self._response = self._connection.getresponse()
         return self._response
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ A request comes in at the top and goes down; events come back up the same way.
     API process
       api/              serve.py starts and stops the server; app.py puts the ASGI application together
       gateway/          every request: id and access log, route policy, API key and rate, size and time limits, errors
+      batches/          files of requests, answered when there is room: a line passes the same code as a request
       protocols/        openai, anthropic, rest, lmtp: parse a request, write the response; chat: a turn with tools
       service/          every protocol: admission, constraint checks, tokenizing; Service opens a stream of events
     between the processes
@@ -16,8 +17,8 @@ A request comes in at the top and goes down; events come back up the same way.
       errors.py         errors that only a server has, and the HTTP status of every error
       config.py         ServerConfig and RequestLimits
 
-Import rules (checked by import-linter, pyproject.toml): each room imports only rooms below it, in the order
-api > protocols > gateway > service > errors > telemetry > link > config; engine_process imports telemetry, link and
+Import rules (checked by import-linter, pyproject.toml): each room imports only rooms below it, in the order api >
+batches > protocols > gateway > service > errors > telemetry > link > config; engine_process imports telemetry, link and
 config, and is imported by nobody; one protocol does not import another.
 
 To add an endpoint, see api/app.py. To add a message between the processes, see link/wire.py.

@@ -84,7 +84,7 @@ async def _serve(
             await asyncio.wait([loading])
             return
         loading.result()
-        service = _service(config, supervisor.client)
+        service = service_of(config, supervisor.client)
         spans = stack.enter_context(tracing.from_environment(config.name))
         app = create_app(service, keys=keys, kept_responses=kept, cors_origins=config.cors_origins, observers=spans)
         server = HttpServer(http_server.config(app))
@@ -113,7 +113,8 @@ def _on_signal(number: int, stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _service(config: ServerConfig, client: EngineClient) -> Service:
+def service_of(config: ServerConfig, client: EngineClient) -> Service:
+    """Return the service over an engine that is up."""
     assert client.info is not None
     return Service(
         client,

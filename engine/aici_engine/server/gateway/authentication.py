@@ -14,6 +14,7 @@ from aici_engine.server.telemetry import request_record
 class AuthenticationMiddleware:
     """Stores the Principal for `gateway.caller`, and counts the request against the key's rate.
 
+    A call inside this process (`batches/in_process.py`) brings its Principal; no client can.
     A WebSocket counts as one request here. The route counts the messages of a WebSocket.
     """
 
@@ -27,7 +28,7 @@ class AuthenticationMiddleware:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         policy = self._policies.of(scope)
-        if not policy.needs_key:
+        if not policy.needs_key or "principal" in scope.get("state", {}):
             return await self._app(scope, receive, send)
         try:
             principal = self._keys.principal_of(HTTPConnection(scope))
