@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from aici_cli import batch, bench, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, schema, serve, stage
+from aici_cli import batch, bench, chat, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, schema, serve, stage
 
 app = typer.Typer(
     name="aici",
@@ -37,6 +37,7 @@ def _root(
 
 app.command(name="run")(run.run)
 app.command(name="batch")(batch.batch)
+app.command(name="chat")(chat.chat)
 app.command(name="serve")(serve.serve)
 app.command(name="stage")(stage.stage)
 app.command(name="lmtp")(lmtp.lmtp)

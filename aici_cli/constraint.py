@@ -4,34 +4,64 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from aici_base.errors import NotFoundError, UsageError
 from aici_cli.files import MAX_TEXT_BYTES, check_utf8, read_text
+from aici_cli.flag_groups import Command, with_flags_of
 from aici_cli.grammar import read_grammar
 from aici_cli.output import say
+from aici_cli.schema_flags import with_schema_flags
+from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaKeywords
 
 if TYPE_CHECKING:
     import aici
-    from aici_controllers.notations.tree import GrammarSyntax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """The flags as the user gave them. None or empty: the flag was not given."""
+    """The flags of a constraint as the user gave them. None or empty: the flag was not given.
 
-    regex: str | None = None
-    grammar: str | None = None
-    grammar_syntax: "GrammarSyntax | None" = None
-    json_schema: str | None = None
+    `schema_options` has flags of its own: `with_schema_flags`.
+    """
+
+    regex: Annotated[str | None, typer.Option(help="The whole output matches this regular expression.")] = None
+    grammar: Annotated[
+        str | None,
+        typer.Option(
+            help="The whole output is a sentence of this grammar: a file in Lark, GBNF or yacc's notation (.y), or a"
+            " shipped grammar's name."
+        ),
+    ] = None
+    grammar_syntax: Annotated[
+        GrammarSyntax | None,
+        typer.Option(help="The notation of the grammar (default: as the extension, or else the text, has it)."),
+    ] = None
+    json_schema: Annotated[
+        str | None, typer.Option(help="The whole output is JSON under this schema: a file, or the schema's text.")
+    ] = None
+    structural_tag: Annotated[
+        str | None,
+        typer.Option(
+            help="The output is free text with constrained tags in it: a structural tag, as a file or as JSON text."
+        ),
+    ] = None
+    choice: Annotated[
+        Sequence[str], typer.Option(metavar="<str>", help="The whole output is this text; repeat for more choices.")
+    ] = ()
+    choices: Annotated[Path | None, typer.Option(help="The whole output is a line of this file.")] = None
+    substring: Annotated[Path | None, typer.Option(help="The whole output is a run of words of this file.")] = None
+    controller: Annotated[str | None, typer.Option(help="A controller: FILE.wasm, a name, a tag or an id.")] = None
+    controller_arg: Annotated[str | None, typer.Option(help="The controller's argument: text, or @FILE.")] = None
     schema_options: SchemaKeywords = field(default_factory=SchemaKeywords)
-    structural_tag: str | None = None
-    choice: Sequence[str] = ()
-    choices: Path | None = None
-    substring: Path | None = None
-    controller: str | None = None
-    controller_arg: str | None = None
+
+
+def with_constraint_flags(command: Command) -> Command:
+    """Decorate a Typer command: the arguments `constraint` and `schema_options` become the flags of a constraint."""
+    return with_schema_flags(with_flags_of("constraint", Flags)(command))
 
 
 def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constraint[Any] | None":
@@ -40,16 +70,7 @@ def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constrain
     Raise UsageError for flags that exclude each other, and for a wrong value. With `on_server`, the controller's name
     may be one that only the server knows.
     """
-    kinds = {
-        "--regex": flags.regex is not None,
-        "--grammar": flags.grammar is not None,
-        "--json-schema": flags.json_schema is not None,
-        "--structural-tag": flags.structural_tag is not None,
-        "--choice": bool(flags.choice) or flags.choices is not None,
-        "--substring": flags.substring is not None,
-        "--controller": flags.controller is not None,
-    }
-    given = [kind for kind, is_given in kinds.items() if is_given]
+    given = given_kinds(flags)
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other: each is a constraint on the whole output")
     if flags.controller_arg is not None and flags.controller is None:
@@ -62,6 +83,20 @@ def constraint_from(flags: Flags, *, on_server: bool = False) -> "aici.Constrain
     if flags.controller is not None:
         return _controller(flags.controller, flags.controller_arg or "", on_server=on_server)
     return None if not given else _told(_built_in(flags))
+
+
+def given_kinds(flags: Flags) -> list[str]:
+    """Return the flags that each constrain the whole output: `--regex`, for example."""
+    kinds = {
+        "--regex": flags.regex is not None,
+        "--grammar": flags.grammar is not None,
+        "--json-schema": flags.json_schema is not None,
+        "--structural-tag": flags.structural_tag is not None,
+        "--choice": bool(flags.choice) or flags.choices is not None,
+        "--substring": flags.substring is not None,
+        "--controller": flags.controller is not None,
+    }
+    return [kind for kind, is_given in kinds.items() if is_given]
 
 
 def script_constraint(guest: str, program: str, *, on_server: bool) -> "aici.Constraint[Any]":

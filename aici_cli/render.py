@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from aici import Fork, Result, Stream, Token
 
 
-def stream_text(stream: "Stream[Any]", *, quiet: bool) -> "Result[Any]":
+def stream_text(stream: "Stream[Any]", *, quiet: bool = False, newline: bool | None = None) -> "Result[Any]":
     """Read a stream to its end, and write the text to stdout as it comes, unless `quiet`.
 
-    When the text forks, the streaming stops; the text of each fork follows when all forks have ended. On a terminal a
-    newline ends the text.
+    When the text forks, the streaming stops; the text of each fork follows when all forks have ended. With `newline`,
+    by default on a terminal, a newline ends the text.
     """
     from aici import FinishEvent, ForkEvent, TokenEvent
 
@@ -29,11 +29,11 @@ def stream_text(stream: "Stream[Any]", *, quiet: bool) -> "Result[Any]":
             written = _write(event.text) or written
     result = stream.result()
     if not quiet:
-        _close(result, tail, written)
+        _close(result, tail, written, newline=sys.stdout.isatty() if newline is None else newline)
     return result
 
 
-def _close(result: "Result[Any]", tail: str, written: str) -> None:
+def _close(result: "Result[Any]", tail: str, written: str, *, newline: bool) -> None:
     if result.forks:
         if written and not written.endswith("\n"):
             _write("\n")
@@ -41,7 +41,7 @@ def _close(result: "Result[Any]", tail: str, written: str) -> None:
             written = _write(f"[{fork.index}] {fork.text}" + ("" if fork.text.endswith("\n") else "\n"))
     else:
         written = _write(tail) or written
-    if sys.stdout.isatty() and not written.endswith("\n"):
+    if newline and not written.endswith("\n"):
         _write("\n")
 
 

@@ -1,37 +1,23 @@
 """The flags of sampling parameters, made from the table in `aici_engine.sampling_params`."""
 
-import functools
 import inspect
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from aici_cli.flag_groups import Command, with_flags
 from aici_engine.parameter import SAME, Parameter
 from aici_engine.sampling_params import PARAMETERS
 
-_ARGUMENT = "sampling"
 
-
-def with_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
+def with_sampling_flags(command: Command) -> Command:
     """Decorate a Typer command: the argument `sampling` becomes the flags of all parameters with a flag.
 
     The command receives a dict of the flags' values by parameter name, defaults included.
     """
-    signature = inspect.signature(command, eval_str=True)
-    flags = {name: _flag(parameter) for name, parameter in PARAMETERS.items() if parameter.flag is not None}
-
-    @functools.wraps(command)
-    def with_flags(**given: Any) -> None:
-        sampling = {name: given.pop(name) for name in flags}
-        command(**given, **{_ARGUMENT: {name: _value(value) for name, value in sampling.items()}})
-
-    arguments: list[inspect.Parameter] = []
-    for argument in signature.parameters.values():
-        arguments += flags.values() if argument.name == _ARGUMENT else [argument]
-    with_flags.__signature__ = signature.replace(parameters=arguments)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {argument.name: argument.annotation for argument in arguments}
-    return with_flags
+    flags = [_flag(parameter) for parameter in PARAMETERS.values() if parameter.flag is not None]
+    collect = lambda values: {name: _value(value) for name, value in values.items()}  # noqa: E731
+    return with_flags("sampling", flags, collect)(command)
 
 
 def _flag(parameter: Parameter) -> inspect.Parameter:

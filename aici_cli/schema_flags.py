@@ -1,17 +1,15 @@
 """The flags that say how a schema is read: `SchemaOptions` on the command line."""
 
-import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from aici_cli.flag_groups import Command, with_flags
 from aici_controllers.constraints import SPACED
 from aici_controllers.schema_check import SchemaKeywords, SchemaOptions
 
-_ARGUMENT = "schema_options"
 _HELP = {
     "whitespace": "White space in the JSON. spaced (the default): one space after : and comma; compact: at most one"
     " space there; none: no white space; flexible: newlines and indentation, too.",
@@ -23,25 +21,14 @@ _HELP = {
 }
 
 
-def with_schema_flags(command: Callable[..., None]) -> Callable[..., None]:
+def with_schema_flags(command: Command) -> Command:
     """Decorate a Typer command: the argument `schema_options` becomes the flags of all fields of SchemaOptions.
 
     The command receives a dict of the flags that the user gave, by field name.
     """
-    signature = inspect.signature(command, eval_str=True)
     flags = [_flag(name, kind) for name, kind in get_type_hints(SchemaOptions).items()]
-
-    @functools.wraps(command)
-    def with_flags(**given: Any) -> None:
-        options = {field.name: given.pop(field.name) for field in fields(SchemaOptions)}
-        command(**given, **{_ARGUMENT: {name: value for name, value in options.items() if value not in (None, False)}})
-
-    arguments: list[inspect.Parameter] = []
-    for argument in signature.parameters.values():
-        arguments += flags if argument.name == _ARGUMENT else [argument]
-    with_flags.__signature__ = signature.replace(parameters=arguments)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {argument.name: argument.annotation for argument in arguments}
-    return with_flags
+    collect = lambda values: {name: value for name, value in values.items() if value not in (None, False)}  # noqa: E731
+    return with_flags("schema_options", flags, collect)(command)
 
 
 def options_of(given: SchemaKeywords) -> SchemaOptions:

@@ -191,7 +191,7 @@ class SamplingParams:
             anthropic=ApiField(default=REQUIRED, le=MAX_TOKENS),
             rest=ApiField(ge=1),
             lmtp=ApiField(default=32, why=_AS_OPENAI, ge=1, lt=MAX_TOKENS),
-            flag=Flag(help="Stop after this many tokens (default: 256; of a script: the context).", ge=1),
+            flag=Flag(help="Stop after this many tokens (default: 256; of a script or a chat: the context).", ge=1),
         ),
     ] = None
     stop: Annotated[
