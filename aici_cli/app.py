@@ -4,7 +4,23 @@ from typing import Annotated
 
 import typer
 
-from aici_cli import batch, bench, chat, cluster, ctrl, doctor, grammar, lmtp, models, node, rt, run, schema, serve, stage
+from aici_cli import (
+    batch,
+    bench,
+    chat,
+    cluster,
+    ctrl,
+    doctor,
+    grammar,
+    lmtp,
+    models,
+    node,
+    rt,
+    run,
+    schema,
+    serve,
+    stage,
+)
 
 app = typer.Typer(
     name="aici",
