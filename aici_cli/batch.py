@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_base.errors import UsageError
+from aici_cli.model_flags import ModelFlags
 from aici_cli.output import say
-from aici_cli.run import EngineFlags
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def batch(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
 ) -> None:
     """Answer a file of requests, as OpenAI's batches have them. Run the same command again to go on after an end."""
-    engine = EngineFlags(dtype=dtype, device=device, threads=threads)
+    engine = ModelFlags(server=server, dtype=dtype, device=device, threads=threads)
+    engine.check()
     if server is not None:
-        engine.check_unused()
         for flag, is_given in (("--model", model is not None), ("--alias", bool(alias))):
             if is_given:
                 raise UsageError(f"{flag} is not for --server", hint="each request names its model")
@@ -107,7 +107,7 @@ async def _run(
 
 @contextlib.asynccontextmanager
 async def _here(
-    model: str | None, aliases: tuple[str, ...], concurrency: int, engine: EngineFlags
+    model: str | None, aliases: tuple[str, ...], concurrency: int, engine: ModelFlags
 ) -> "AsyncIterator[Answerer]":
     """An engine of this command's own."""
     from aici_controllers.catalog import guest_names, guest_path
