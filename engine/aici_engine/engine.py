@@ -141,6 +141,7 @@ class Engine:
                     score_from=request.score_from,
                     priority=request.priority,
                     salt=request.cache_salt,
+                    share=request.share,
                 )
             )
         return handle

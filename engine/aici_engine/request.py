@@ -3,6 +3,7 @@
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
@@ -24,6 +25,24 @@ class ControllerCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Whose request it is. Owners share the engine fairly, however many sequences each of them has.
+
+    `owner`: requests of one user have the same owner. `weight`: so many sequences of this owner run for each sequence
+    of an owner with weight 1, while there are not places for all. `most`: the sequences of the owner that compute at a
+    time, forks included; further sequences wait.
+    """
+
+    owner: str = ""
+    weight: int = 1
+    most: int | None = None
+
+
+NOBODY: Final = Share()
+"""The share of requests without an owner: they count as requests of one user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A prompt, and how to continue. `prompt`: text, which `Engine.tokenize` tokenizes, or tokens.
 
@@ -35,6 +54,8 @@ class Request:
 
     `cache_salt`: requests share computed tokens only with requests of the same salt. The time to an answer and the
     usage reveal shared beginnings, so requests of different users need different salts to hide their prompts.
+
+    `share`: the user, for fair shares of the engine.
     """
 
     prompt: str | Sequence[TokenId]
@@ -43,6 +64,7 @@ class Request:
     score_from: int | None = None
     priority: int = 0
     cache_salt: str | None = None
+    share: Share = NOBODY
 
 
 class RequestHandle:

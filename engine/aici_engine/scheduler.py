@@ -9,6 +9,9 @@ prompt does not wait long behind a long prompt.
 When pages run out, the newest sequence gives up its pages and is computed again later (preemption). The oldest sequence
 is never preempted, and any sequence alone fits the cache, so every step makes progress.
 
+Owners share the places and the pages fairly (`fair_shares`): "older" and "newer" mean the order of service below, which
+is the age where all sequences have one owner. A waiting sequence may take the pages of a newer one of another owner.
+
 Priority changes the age: one step of priority is worth a minute of waiting. So requests of low priority are overtaken,
 but not for ever, and the order of two sequences never changes. Among the forks of a request, the earlier fork is older.
 
@@ -27,14 +30,16 @@ chunk goes into the next step. Decoding requests are spread evenly over the step
 forks share variables and hear of each other's tokens in the order of their steps.
 """
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
+from aici_engine.fair_shares import OVER, in_turn
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.progress import Phase
@@ -47,6 +52,7 @@ _LEAST_CHUNK = 128
 often."""
 _CHUNKS_PER_STEP = 4
 """If several steps are in flight, prompts are cut into this many chunks for each of them."""
+_AGE = attrgetter("order")
 
 
 class PlannedChunk(NamedTuple):
@@ -67,8 +73,8 @@ class StepPlan:
 
 
 class Scheduler:
-    """Owns the waiting and the running sequences, both oldest first, and their pages. Used by the engine's thread
-    alone. Held requests: see above.
+    """Owns the waiting and the running sequences, both by age, and their pages. Used by the engine's thread alone.
+    Held requests: see above.
 
     `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `depth`: steps in flight
     at a time. `num_preemptions` and `num_reused` (prompt tokens that were in the cache) count since the engine started.
@@ -97,7 +103,7 @@ class Scheduler:
     def add(self, seq: Sequence) -> None:
         """The sequence waits for admission, behind older sequences and ahead of newer sequences."""
         seq.progress.phase = Phase.WAITING
-        insort(self.waiting, seq, key=_order)
+        insort(self.waiting, seq, key=_AGE)
 
     def remove(self, seq: Sequence) -> None:
         """The sequence has ended: forget it, and free its pages. Idempotent."""
@@ -120,19 +126,31 @@ class Scheduler:
     def admit(self, held: Groups = _NOBODY) -> None:
         """Move waiting sequences to running, oldest first.
 
-        A sequence is admitted if the cache has pages for all its tokens, and fewer than `max_num_seqs` older sequences
-        run. The first sequence without room ends the admission, so newer sequences do not overtake. If no active
-        sequence runs, the oldest waiting sequence is admitted in any case.
+        A sequence is admitted if the cache has pages for all its tokens, and it is among the `max_num_seqs` oldest
+        sequences that run or wait. The first sequence without room ends the admission, so newer sequences do not
+        overtake. If no active sequence runs, the oldest waiting sequence is admitted in any case.
         """
         if not self.waiting:
             return
         active = [seq for seq in self.running if not seq.guest.suspended]
         promised = sum(self._cache.num_missing(seq.seq_id, len(seq.tokens)) for seq in active)
-        for seq in [seq for seq in self.waiting if not seq.suspended]:
-            if bisect_left(active, seq.order, key=_order) >= self._max_num_seqs:
+        awake = [seq for seq in self.waiting if not seq.suspended]
+        turns = in_turn(sorted([*active, *awake], key=_AGE))
+        for seq in list(turns)[: self._max_num_seqs]:
+            if seq.progress.phase is not Phase.WAITING:
+                continue
+            if turns[seq] == OVER:
                 return
-            need = self._num_needed(seq)
-            while need > self._cache.num_free_pages - promised and (victim := self._newest_suspended(held)):
+            need, owner = self._num_needed(seq), seq.share.owner
+            while need > self._cache.num_free_pages - promised:
+                victim = self._newest_suspended(held)
+                if victim is None:
+                    later = (each for each in reversed(turns) if turns[each] > turns[seq] and each.share.owner != owner)
+                    victim = next((each for each in later if self._may_stop(each, held)), None)
+                    if victim is None:
+                        break
+                    active.remove(victim)
+                    promised -= self._cache.num_missing(victim.seq_id, len(victim.tokens))
                 self._preempt(victim)
                 # The sequence may have counted on pages of the victim.
                 need = self._num_needed(seq)
@@ -143,7 +161,7 @@ class Scheduler:
             self._reuse(seq)
             self._run(seq)
             promised += self._cache.num_missing(seq.seq_id, len(seq.tokens))
-            insort(active, seq, key=_order)
+            active.append(seq)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Run `child` with all computed tokens of `parent`, in the same pages. `parent` must be running."""
@@ -177,7 +195,8 @@ class Scheduler:
         """
         plan = StepPlan()
         self._num_plans += 1
-        active = [seq for seq in self.running if not seq.guest.suspended]
+        turns = in_turn([seq for seq in self.running if not seq.guest.suspended])
+        active = [seq for seq, turn in turns.items() if turn < OVER]
         if held or put_off:
             active = [seq for seq in active if seq.group not in held and seq.group not in put_off]
         del active[self._max_num_seqs :]
@@ -188,7 +207,11 @@ class Scheduler:
         for seq in active:
             num_tokens = shares.get(seq.seq_id, 0)
             # An older sequence may have taken the pages just now.
-            if num_tokens and seq.progress.phase is Phase.RUNNING and self._make_room(seq, num_tokens, plan, held):
+            if (
+                num_tokens
+                and seq.progress.phase is Phase.RUNNING
+                and self._make_room(seq, num_tokens, plan, held, turns)
+            ):
                 seq.progress.last_plan = self._num_plans
                 plan.chunks.append(PlannedChunk(seq, num_tokens, num_tokens == seq.num_pending))
         return plan
@@ -230,10 +253,14 @@ class Scheduler:
             budget -= more
         return shares
 
-    def _make_room(self, seq: Sequence, num_tokens: int, plan: StepPlan, held: Groups) -> bool:
+    def _make_room(
+        self, seq: Sequence, num_tokens: int, plan: StepPlan, held: Groups, turns: dict[Sequence, float]
+    ) -> bool:
         while not self._cache.reserve(seq.seq_id, seq.progress.num_computed + num_tokens):
             # A suspended sequence, and the newest running sequence, are not in the plan yet: the plan stays valid.
-            victim = self._newest_suspended(held) or next(s for s in reversed(self.running) if s.group not in held)
+            victim = self._newest_suspended(held) or next(
+                each for each in reversed(turns) if self._may_stop(each, held)
+            )
             if victim is seq and held:
                 # Newer sequences may be held: they can be preempted once the steps in flight have ended.
                 return False
@@ -278,11 +305,10 @@ class Scheduler:
     def _run(self, seq: Sequence) -> None:
         seq.progress.phase = Phase.RUNNING
         seq.clock.start()
-        insort(self.running, seq, key=_order)
+        insort(self.running, seq, key=_AGE)
+
+    def _may_stop(self, seq: Sequence, held: Groups) -> bool:
+        return seq.progress.phase is Phase.RUNNING and seq.group not in held
 
     def _newest_suspended(self, held: Groups) -> Sequence | None:
         return next((seq for seq in reversed(self.running) if seq.suspended and seq.group not in held), None)
-
-
-def _order(seq: Sequence) -> tuple[float, SeqId, SeqId]:
-    return seq.order

@@ -11,11 +11,13 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import SamplingParams
 from aici_engine.prefill_budget import PrefillBudget
+from aici_engine.request import NOBODY, Share
 from aici_engine.scheduler import PlannedChunk, Scheduler, StepPlan
 from aici_engine.sequences.progress import Phase
 from aici_engine.sequences.sequence import Sequence
 
 PAGE_SIZE = 4
+OWNERS = [NOBODY, Share(owner="a"), Share(owner="b", weight=2), Share(owner="c", most=1)]
 
 
 def make(
@@ -36,7 +38,14 @@ def make(
 
 
 def sequence(
-    seq_id: int, prompt_len: int, limit: int, *, at: float = 0.0, priority: int = 0, kind: int | None = None
+    seq_id: int,
+    prompt_len: int,
+    limit: int,
+    *,
+    at: float = 0.0,
+    priority: int = 0,
+    kind: int | None = None,
+    share: Share = NOBODY,
 ) -> Sequence:
     """Return a sequence. Sequences of the same `kind` begin alike; sequences without a kind do not."""
     return Sequence(
@@ -48,6 +57,7 @@ def sequence(
         sink=lambda event: None,
         submitted_at=at,
         priority=priority,
+        share=share,
     )
 
 
@@ -86,7 +96,7 @@ def cut(scheduler: Scheduler, seq: Sequence, num_tokens: int) -> None:
     max_num_seqs=st.integers(1, 6),
     spare_tokens=st.integers(1, 20),
     requests=st.lists(
-        st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 20), st.integers(0, 2)),
+        st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 20), st.integers(0, 2), st.integers(0, 3)),
         min_size=1,
         max_size=10,
     ),
@@ -95,16 +105,22 @@ def cut(scheduler: Scheduler, seq: Sequence, num_tokens: int) -> None:
     splices=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9), st.integers(0, 9)), max_size=8),
 )
 def test_everybody_ends_within_the_budget(
-    num_pages: int, max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int, int]],
+    num_pages: int, max_num_seqs: int, spare_tokens: int, requests: list[tuple[int, int, int, int, int]],
     suspensions: list[tuple[int, int, int]], forks: list[tuple[int, int, int]], splices: list[tuple[int, int, int]],
 ) -> None:  # fmt: skip
-    """With forks of sampled sequences, suspensions for a few steps (also of waiting sequences), and removed tokens."""
+    """With several owners, forks of sampled sequences, suspensions for a few steps (also of waiting sequences), and
+    removed tokens."""
     budget = max_num_seqs + spare_tokens
     scheduler, cache = make(num_pages, max_num_seqs, budget)
     capacity = num_pages * PAGE_SIZE
     arriving = [
-        (at, sequence(i + 1, min(prompt, capacity - 1), min(prompt + output, capacity), kind=kind or None))
-        for i, (at, prompt, output, kind) in enumerate(requests)
+        (
+            at,
+            sequence(
+                i + 1, min(prompt, capacity - 1), min(prompt + output, capacity), kind=kind or None, share=OWNERS[owner]
+            ),
+        )
+        for i, (at, prompt, output, kind, owner) in enumerate(requests)
     ]
     pending = dict(enumerate(arriving))
     num_steps = 0

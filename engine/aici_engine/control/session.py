@@ -17,12 +17,12 @@ sequence only.
 """
 
 from bisect import insort
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
+_Start: TypeAlias = tuple[Sequence, Callable[[BaseException | None], None]]
 _GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
 
 MAX_SUSPENDED_ROUNDS = 10
@@ -106,8 +107,9 @@ class GuestSession:
         self._eos_tokens = eos_tokens
         self._new_id = new_id
         self._calm_rounds = calm_rounds
-        self._to_start: deque[tuple[Sequence, Callable[[BaseException | None], None]]] = deque()
-        self._started: set[SeqId] = set()
+        self._to_start: list[_Start] = []
+        self._started: dict[SeqId, str] = {}
+        """The owners of the guests that live or start, by sequence."""
         self._bound: dict[SeqId, Sequence] = {}
         self._posts: list[PostOp] = []
         self._freed: list[SeqId] = []
@@ -122,8 +124,8 @@ class GuestSession:
         self._sent: _Sent | None = None
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
-        """Start the guest, older sequences first. `done` is called once, on any thread, with the error if one
-        occurred."""
+        """Start the guest: owners in turn, and of an owner older sequences first. `done` is called once, on any thread,
+        with the error if one occurred."""
         insort(self._to_start, (seq, done), key=lambda start: start[0].order)
         self._start_next()
 
@@ -131,7 +133,7 @@ class GuestSession:
         """The sequence has ended. A bound guest is freed with the next round, an unbound guest at once."""
         if seq.controller is None:
             return
-        self._started.discard(seq.seq_id)
+        self._started.pop(seq.seq_id, None)
         if self._bound.pop(seq.seq_id, None) is not None:
             self._freed.append(seq.seq_id)
             self._calm.pop(seq.seq_id, None)
@@ -144,11 +146,11 @@ class GuestSession:
 
     def _start_next(self) -> None:
         while self._to_start and len(self._started) + len(self._freed) < self._max_guests:
-            seq, done = self._to_start.popleft()
+            seq, done = self._pop_next()
             assert seq.controller is not None
             if seq.ending is not None:
                 continue
-            self._started.add(seq.seq_id)
+            self._started[seq.seq_id] = seq.share.owner
             try:
                 future = self._runtime.instantiate(
                     req_id=seq.req_id,
@@ -164,6 +166,13 @@ class GuestSession:
                 done(UsageError(f"the controller's argument cannot be written as JSON: {error}"))
             else:
                 future.add_done_callback(lambda future, done=done: done(_plain(future.exception())))  # type: ignore[misc]
+
+    def _pop_next(self) -> _Start:
+        """Remove and return the next guest to start: of the owner with the fewest guests, by weight, the oldest."""
+        num_guests = Counter(self._started.values())
+        shares = (seq.share for seq, _ in self._to_start)
+        turns = [num_guests[share.owner] // share.weight for share in shares]
+        return self._to_start.pop(turns.index(min(turns)))
 
     def use(self, runtime: ControllerRuntime) -> None:
         """Talk to another runtime. `lost` was called for the previous runtime."""

@@ -17,7 +17,7 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason, Token
-from aici_engine.request import ControllerCall, Sink
+from aici_engine.request import NOBODY, ControllerCall, Share, Sink
 from aici_engine.sequences.clock import Clock
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.guest_conversation import GuestConversation
@@ -40,8 +40,9 @@ class Sequence:
     the root has (2,), and the first fork of that fork has (2, 1). `fork`: the number of the sequence among all forks of
     the request, in the order of creation; the order depends on scheduling if several forks of a request fork.
 
-    `limit`: the most tokens, prompt included. `salt`: sequences with the same salt share computed pages. `ending`: None
-    while the sequence lives. Any module may call `end`; the loop ends the sequence before its next step.
+    `limit`: the most tokens, prompt included. `salt`: sequences with the same salt share computed pages. `share`: whose
+    sequence it is. `order`: the rank of age, which never changes; a sequence with a smaller `order` is older. `ending`:
+    None while the sequence lives. Any module may call `end`; the loop ends the sequence before its next step.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class Sequence:
         score_from: int | None = None,
         priority: int = 0,
         salt: str | None = None,
+        share: Share = NOBODY,
     ) -> None:
         self.seq_id = seq_id
         self.sampling = sampling
         self.controller = controller
         self.salt = salt
+        self.share = share
         self.transcript = Transcript(prompt, limit=limit, max_tokens=sampling.max_tokens, stop=sampling.stop)
         self.progress = CacheProgress(Phase.STARTING if controller else Phase.WAITING)
         self.guest = GuestConversation()
@@ -70,6 +73,7 @@ class Sequence:
         self.ending: Ending | None = None
         self.group = SequenceGroup(seq_id, sink)
         self.fork = self.group.join(self)
+        self.order = (self.clock.due_at, self.group.request_id, seq_id)
         self.lineage: tuple[int, ...] = ()
         self._num_children = 0
 
@@ -89,17 +93,13 @@ class Sequence:
         fork.guest = copy.copy(self.guest)
         fork.sampler = self.sampler.fork(self.sampling.seed, fork.lineage)
         fork.clock = self.clock.fork()
+        fork.order = (fork.clock.due_at, self.group.request_id, seq_id)
         return fork, begin
 
     @property
     def req_id(self) -> str:
         """The name of the request on the wire to the controller runtime."""
         return f"r{self.group.request_id}"
-
-    @property
-    def order(self) -> tuple[float, SeqId, SeqId]:
-        """The rank of service: a sequence with a smaller `order` is older. The order of two sequences never changes."""
-        return self.clock.due_at, self.group.request_id, self.seq_id
 
     @property
     def tokens(self) -> list[TokenId]:

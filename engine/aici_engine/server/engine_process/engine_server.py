@@ -65,6 +65,7 @@ class EngineServer:
             score_from=submit.score_from,
             priority=submit.priority,
             cache_salt=submit.salt,
+            share=submit.share,
         )
 
         def sink(event: Event) -> None:

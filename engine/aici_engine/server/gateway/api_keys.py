@@ -6,7 +6,9 @@ controllers = ["regex", "my-.*"]  # regexes of whole names; without it: all
 upload = false                  # no new controllers, no tags
 templates = true                # may send chat templates, which may compute for long
 requests_per_minute = 60
-max_concurrency = 4             # sequences at a time
+max_concurrency = 4             # sequences at a time; forks above it wait
+weight = 2                      # of the engine, twice the share of a key without it
+min_priority = -1               # requests may be sooner by one step; without it: none but an admin's
 admin = true                    # may set tags that belong to others
 """
 
@@ -37,6 +39,8 @@ _FIELDS: Mapping[str, type] = {
     "controllers": list,
     "requests_per_minute": int,
     "max_concurrency": int,
+    "weight": int,
+    "min_priority": int,
 }
 _HINT = 'write a table per key: [keys.NAME] and key = "..."'
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -151,6 +155,8 @@ def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
         controllers=_patterns(where, table["controllers"]) if "controllers" in table else None,
         requests_per_minute=table.get("requests_per_minute"),
         max_concurrency=table.get("max_concurrency"),
+        weight=table.get("weight", 1),
+        min_priority=table.get("min_priority", None if table.get("admin", False) else 0),
     )
 
 
@@ -164,7 +170,7 @@ def _check_fields(where: str, table: Mapping[str, Any]) -> None:
         if type(value) is not kind:
             # The message does not show the value, because the value may be a key.
             raise UsageError(f"{where}.{field} must be of type {kind.__name__}, not {type(value).__name__}")
-        if isinstance(value, int) and kind is int and value < 1:
+        if isinstance(value, int) and kind is int and value < 1 and field != "min_priority":
             raise UsageError(f"{where}.{field} must be 1 or more, not {value}")
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self, TypeAlias
 from aici_base.errors import AiciError, TimedOutError, UnavailableError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import CONTROLLER_FAILURES, FinishReason
+from aici_engine.request import NOBODY, Share
 from aici_engine.server.link import wire
 
 _FAILURES = {FinishReason.ABORT: "the request was ended by the server", **CONTROLLER_FAILURES}
@@ -137,6 +138,7 @@ class EngineClient:
         score_from: int | None = None,
         priority: int = 0,
         salt: str | None = None,
+        share: Share = NOBODY,
         watch: Watch = _unwatched,
     ) -> EngineStream:
         """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream."""
@@ -144,7 +146,10 @@ class EngineClient:
         stream = EngineStream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
         try:
-            _send(link, wire.Submit(stream.number, prompt, sampling, controller, argument, score_from, priority, salt))
+            submit = wire.Submit(
+                stream.number, prompt, sampling, controller, argument, score_from, priority, salt, share
+            )
+            _send(link, submit)
         except UsageError as error:
             self.fail(stream, error)
         return stream

@@ -13,6 +13,7 @@ from msgspec import Struct
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.failure import Failure as Failure
+from aici_engine.request import NOBODY, Share
 
 
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
@@ -29,6 +30,7 @@ class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     score_from: int | None = None
     priority: int = 0
     salt: str | None = None
+    share: Share = NOBODY
 
 
 class Abort(Struct, frozen=True, array_like=True, tag="abort"):

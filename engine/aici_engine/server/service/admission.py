@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from aici_base.errors import ForbiddenError, RateLimitError, UnavailableError, UsageError
+from aici_engine.request import Share
 
 _RETRY_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The holder of an API key, with rights and limits. None means no limit. `max_concurrency` counts sequences.
+    """The holder of an API key, with rights and limits. None means no limit. `max_concurrency` counts sequences; forks
+    above it wait.
 
-    `controllers`: patterns of the controller names that the key may use.
+    `controllers`: patterns of the controller names that the key may use. `weight`: the key's share of the engine,
+    beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for.
     """
 
     name: str = "localhost"
@@ -26,6 +29,21 @@ class Principal:
     controllers: tuple[re.Pattern[str], ...] | None = None
     requests_per_minute: int | None = None
     max_concurrency: int | None = None
+    weight: int = 1
+    min_priority: int | None = None
+
+    @property
+    def share(self) -> Share:
+        """The share of the engine's work."""
+        return Share(owner=self.name, weight=self.weight, most=self.max_concurrency)
+
+    def check_priority(self, priority: int) -> None:
+        """Raise ForbiddenError if the key may not ask for `priority`."""
+        if self.min_priority is not None and priority < self.min_priority:
+            raise ForbiddenError(
+                f"the key {self.name} may not ask for priority {priority}",
+                hint=f"ask for {self.min_priority} or more; the administrator can lower `min_priority`",
+            )
 
     def check_controller(self, name: str) -> None:
         """Raise ForbiddenError if the key may not use the controller `name`: a tag or module id, as in the request."""
@@ -54,7 +72,10 @@ class _Bucket:
 
 
 class Admission:
-    """Counts admitted sequences. At most `capacity` run or wait; further sequences are refused."""
+    """Counts admitted sequences. At most `capacity` run or wait; further sequences are refused.
+
+    A sixteenth of the capacity is kept for administrators, so that a full queue does not shut them out.
+    """
 
     def __init__(self, capacity: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.capacity = capacity
@@ -94,14 +115,15 @@ class Admission:
         """
         if self.draining:
             raise UnavailableError("the server is stopping", hint="use another server, or try again later")
-        if num_sequences > self.capacity:
-            raise UsageError(f"the request needs {num_sequences} sequences: this server takes {self.capacity}")
+        capacity = self.capacity if principal.is_admin else self.capacity - self.capacity // 16
+        if num_sequences > capacity:
+            raise UsageError(f"the request needs {num_sequences} sequences: this server takes {capacity}")
         if principal.max_concurrency is not None and num_sequences > principal.max_concurrency:
             raise UsageError(
                 f"the request needs {num_sequences} sequences: the key {principal.name} may have"
                 f" {principal.max_concurrency}"
             )
-        if self.num_admitted + num_sequences > self.capacity:
+        if self.num_admitted + num_sequences > capacity:
             raise RateLimitError(
                 f"{self.num_admitted} sequences run or wait: the queue is full", retry_after_s=_RETRY_AFTER_S
             )

@@ -103,7 +103,11 @@ class Service:
         return tokens
 
     def start(self, principal: Principal, generation: Generation) -> EngineStream:
-        """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence."""
+        """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence.
+
+        Raises ForbiddenError if the key may not ask for the priority.
+        """
+        principal.check_priority(generation.priority)
         call = generation.controller
         stream = self.client.open(
             generation.prompt,
@@ -114,6 +118,7 @@ class Service:
             priority=generation.priority,
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),
+            share=principal.share,
             watch=self.metrics.watch(),
         )
         stream.expire_after(self.limits.request_timeout_s)

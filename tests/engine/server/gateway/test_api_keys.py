@@ -9,6 +9,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from aici_base.errors import ForbiddenError, RateLimitError, UnauthorizedError, UnavailableError, UsageError
+from aici_engine.request import Share
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.service.admission import Admission, Principal
 
@@ -97,6 +98,23 @@ def test_the_rights_of_a_key(tmp_path: Path) -> None:
     Principal().check_controller("anything")
 
 
+def test_the_share_and_the_priorities_of_a_key(tmp_path: Path) -> None:
+    text = "[keys.a]\nkey = 'a'\nweight = 3\nmax_concurrency = 4\n[keys.b]\nkey = 'b'\nmin_priority = -2\n"
+    keys = Keys(key_file(tmp_path, text + "[keys.c]\nkey = 'c'\nadmin = true"))
+    plain, urgent, admin = (keys.principal_of(connection({"api-key": key})) for key in "abc")
+    assert plain.share == Share(owner="a", weight=3, most=4)
+    assert urgent.share == Share(owner="b")
+    plain.check_priority(0)
+    plain.check_priority(7)
+    urgent.check_priority(-2)
+    admin.check_priority(-1000)
+    Principal().check_priority(-1000)
+    for principal, priority, least in ((plain, -1, 0), (urgent, -3, -2)):
+        with pytest.raises(ForbiddenError, match=f"may not ask for priority {priority}") as error:
+            principal.check_priority(priority)
+        assert f"ask for {least} or more" in (error.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -112,6 +130,7 @@ def test_the_rights_of_a_key(tmp_path: Path) -> None:
         ("[keys.a]\nkey = 'k'\nmax_concurency = 1", "did you mean max_concurrency"),
         ("[keys.a]\nkey = 'k'\nupload = 0", "must be of type bool, not int"),
         ("[keys.a]\nkey = 'k'\nmax_concurrency = 0", "must be 1 or more"),
+        ("[keys.a]\nkey = 'k'\nweight = 0", "must be 1 or more"),
         ("[keys.a]\nkey = 'k'\nrequests_per_minute = true", "must be of type int, not bool"),
         ("[keys.a]\nkey = 'k'\ncontrollers = ['(']", "is not a valid regex"),
         ("[keys.a]\nkey = 'k'\ncontrollers = [1]", "must be a list of strings"),
@@ -177,6 +196,18 @@ def test_requests_a_minute_come_back_with_time() -> None:
     admission.count(principal)
     with pytest.raises(RateLimitError):
         admission.count(principal)
+
+
+def test_a_full_queue_has_room_for_administrators() -> None:
+    admission = Admission(32)
+    plain = Principal(name="bob", is_admin=False)
+    with admission.admit(plain, 30):
+        with pytest.raises(RateLimitError, match="full"), admission.admit(plain, 1):
+            pass
+        with admission.admit(Principal(name="root"), 2):
+            assert admission.num_admitted == 32
+    with pytest.raises(UsageError, match="takes 30"), admission.admit(plain, 31):
+        pass
 
 
 def test_sequences_at_a_time() -> None:

@@ -1,0 +1,38 @@
+"""The order of service among the sequences of several owners.
+
+The first sequences of each owner have turn 0, as many as the owner's weight; the owner's next sequences have turn 1,
+and so on. A sequence with a smaller turn is served first; within a turn, the older sequence. So an owner with forty
+sequences delays another owner's first sequence no more than an owner with one, and places that an owner does not use go
+to the others. With one owner, the order is the age.
+
+Turns depend on the sequences there are: when a sequence of an owner ends, the owner's later sequences move up. The
+oldest of all sequences is always first.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Final
+
+from aici_engine.sequences.sequence import Sequence
+
+OVER: Final = math.inf
+"""The turn of sequences above `most` of their owner: they wait until another sequence of the owner ends."""
+
+
+def in_turn(sequences: Collection[Sequence]) -> dict[Sequence, float]:
+    """Return the turn of every sequence, in the order of service. `sequences` must be sorted by age.
+
+    >>> in_turn([a_1, a_2, a_3, b_1])
+    {a_1: 0, b_1: 0, a_2: 1, a_3: 2}
+    """
+    if len({seq.share.owner for seq in sequences}) <= 1 and all(seq.share.most is None for seq in sequences):
+        return dict.fromkeys(sequences, 0)
+    turns: list[tuple[float, Sequence]] = []
+    places: defaultdict[str, int] = defaultdict(int)
+    for seq in sequences:
+        share, place = seq.share, places[seq.share.owner]
+        places[share.owner] += 1
+        turns.append((OVER if share.most is not None and place >= share.most else place // share.weight, seq))
+    turns.sort(key=lambda pair: pair[0])  # stable: the age decides within a turn
+    return {seq: turn for turn, seq in turns}

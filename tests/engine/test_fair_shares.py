@@ -1,0 +1,196 @@
+"""Owners share the engine fairly, however many sequences each of them has, and nobody's place stays empty."""
+
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aici_base.ids import SeqId, TokenId
+from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.control.runtime import NoRuntime
+from aici_engine.control.session import GuestSession
+from aici_engine.engine import Engine
+from aici_engine.event_output import EventOutput
+from aici_engine.events import Event, FinishEvent
+from aici_engine.fair_shares import OVER, in_turn
+from aici_engine.request import ControllerCall, Request, Share
+from aici_engine.scheduler import StepPlan
+from aici_engine.sequences.sequence import Sequence
+from aici_runtime.wire import SeqResult
+from tests.engine.support import EOS, EOT
+from tests.engine.test_scheduler import compute, fork, make, perform, sequence
+from tests.support.processes import wait_until
+
+ALICE, BOB, HEAVY = Share(owner="alice"), Share(owner="bob"), Share(owner="heavy", weight=3)
+
+
+def computed(plan: StepPlan) -> list[int]:
+    return [int(chunk.seq.seq_id) for chunk in plan.chunks]
+
+
+def of_owner(share: Share, ids: range, **options: int) -> list[Sequence]:
+    return [sequence(number, 3, 100, share=share, **options) for number in ids]
+
+
+def test_a_later_owner_gets_a_place_at_once_and_leaves_the_others() -> None:
+    scheduler, cache = make(500, 4, 64)
+    for seq in of_owner(ALICE, range(1, 9)):
+        scheduler.add(seq)
+    for _ in range(3):
+        scheduler.admit()
+        plan = scheduler.decide()
+        assert computed(plan) == [1, 2, 3, 4]  # all places, while nobody else wants one
+        perform(plan, cache)
+    (bob,) = of_owner(BOB, range(10, 11))
+    scheduler.add(bob)
+    scheduler.admit()
+    plan = scheduler.decide()
+    assert computed(plan) == [1, 10, 2, 3]
+    perform(plan, cache)
+    scheduler.remove(bob)
+    scheduler.admit()
+    assert computed(scheduler.decide()) == [1, 2, 3, 4]
+
+
+def test_forks_count_as_sequences_of_their_owner() -> None:
+    scheduler, cache = make(500, 4, 64)
+    scheduler.add(sequence(1, 3, 100, share=ALICE))
+    scheduler.admit()
+    plan = scheduler.decide()
+    compute(plan, cache)
+    fork(scheduler, plan.chunks[0], range(20, 36))
+    plan.chunks[0].seq.tokens.append(TokenId(0))
+    for seq in of_owner(BOB, range(2, 4)):
+        scheduler.add(seq)
+    scheduler.admit()
+    assert computed(scheduler.decide()) == [1, 2, 20, 3]
+
+
+def test_a_weight_counts_as_so_many_owners() -> None:
+    scheduler, _ = make(500, 8, 64)
+    for seq in [*of_owner(ALICE, range(1, 9)), *of_owner(HEAVY, range(11, 19))]:
+        scheduler.add(seq)
+    scheduler.admit()
+    assert computed(scheduler.decide()) == [1, 11, 12, 13, 2, 14, 15, 16]
+
+
+def test_no_more_than_most_compute_at_a_time() -> None:
+    scheduler, cache = make(500, 8, 64)
+    bounded = Share(owner="bounded", most=2)
+    scheduler.add(sequence(1, 3, 100, share=bounded))
+    scheduler.admit()
+    plan = scheduler.decide()
+    compute(plan, cache)
+    fork(scheduler, plan.chunks[0], range(20, 24))
+    plan.chunks[0].seq.tokens.append(TokenId(0))
+    scheduler.admit()
+    assert computed(scheduler.decide()) == [1, 20]
+    scheduler.running[0].guest.suspended = True  # a sequence that waits leaves its place
+    assert computed(scheduler.decide()) == [20, 21]
+
+
+def test_an_owner_with_all_pages_gives_some_to_another() -> None:
+    scheduler, cache = make(6, 8, 64)
+    for seq in of_owner(ALICE, range(1, 4)):
+        scheduler.add(seq)
+    scheduler.admit()
+    perform(scheduler.decide(), cache)
+    for _ in range(4):
+        perform(scheduler.decide(), cache)
+    assert cache.num_free_pages == 0
+    scheduler.add(sequence(10, 7, 100, share=BOB))
+    scheduler.admit()
+    assert [int(seq.seq_id) for seq in scheduler.running] == [1, 2, 10]  # the newest of alice's gave way
+    assert 10 in computed(scheduler.decide())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    max_num_seqs=st.integers(1, 8),
+    shares=st.lists(st.tuples(st.integers(1, 3), st.none() | st.integers(1, 3)), min_size=1, max_size=4),
+    owners=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+)
+def test_places_are_shared_by_turns(max_num_seqs: int, shares: list[tuple[int, int | None]], owners: list[int]) -> None:
+    """Nobody has a place while another owner's earlier turn has none; no place is empty while somebody may take it."""
+    known = [Share(owner=str(i), weight=weight, most=most) for i, (weight, most) in enumerate(shares)]
+    sequences = [sequence(i + 1, 3, 100, share=known[owner % len(known)]) for i, owner in enumerate(owners)]
+    scheduler, _ = make(500, max_num_seqs, 200)
+    for seq in sequences:
+        scheduler.add(seq)
+    scheduler.admit()
+    chosen = {chunk.seq for chunk in scheduler.decide().chunks}
+    by_owner = {share.owner: [seq for seq in sequences if seq.share == share] for share in known}
+    may_run = [seq for seq in sequences if by_owner[seq.share.owner].index(seq) < (seq.share.most or len(sequences))]
+    turns = {seq: by_owner[seq.share.owner].index(seq) // seq.share.weight for seq in may_run}
+    assert len(chosen) == min(max_num_seqs, len(may_run))
+    assert chosen <= set(may_run)
+    assert max(turns[seq] for seq in chosen) <= min((turns[seq] for seq in may_run if seq not in chosen), default=100)
+    assert next(iter(in_turn(sequences))) is sequences[0]
+    assert [seq for seq, turn in in_turn(sequences).items() if turn == OVER] == [
+        seq for seq in sequences if seq not in may_run
+    ]
+
+
+def test_a_sequence_of_one_owner_takes_no_pages_of_the_same_owner() -> None:
+    """As ever: a request that needs more pages than are free waits, though younger requests run."""
+    scheduler, cache = make(6, 8, 64)
+    for seq in of_owner(ALICE, range(1, 4)):
+        scheduler.add(seq)
+    scheduler.admit()
+    for _ in range(5):
+        perform(scheduler.decide(), cache)
+    urgent = sequence(SeqId(9), 7, 100, share=ALICE, priority=-1)
+    scheduler.add(urgent)
+    scheduler.admit()
+    assert scheduler.waiting == [urgent]
+
+
+def test_an_owner_with_many_requests_does_not_delay_another(tiny_model: Path) -> None:
+    """Alice's requests take all places for hundreds of steps; bob's request comes last and needs four."""
+    config = EngineConfig(model_dir=tiny_model, num_pages=256, page_size=4, max_num_seqs=2, max_batch_tokens=32)
+    ends: list[str] = []
+    long = SamplingParams(temperature=0.0, max_tokens=200, logit_bias={EOS: -100.0, EOT: -100.0})
+
+    def note(share: Share, event: Event) -> None:
+        if isinstance(event, FinishEvent):
+            ends.append(share.owner)
+
+    with Engine(config) as engine:
+        for share, sampling in [*[(ALICE, long)] * 6, (BOB, replace(long, max_tokens=4))]:
+            engine.submit(Request(prompt="a", sampling=sampling, share=share), sink=partial(note, share))
+        assert wait_until(lambda: len(ends) == 7, 60.0)
+    assert ends == ["bob", *["alice"] * 6]
+
+
+class SlowRuntime(NoRuntime):
+    """Notes the requests whose guests start, and answers none of them."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
+    def instantiate(self, **request: Any) -> Future[SeqResult]:
+        self.begun.append(request["req_id"])
+        return Future()
+
+    def discard(self, req_id: str) -> None:
+        assert req_id in self.begun
+
+
+def test_the_guests_of_owners_start_in_turn() -> None:
+    runtime = SlowRuntime()
+    session = GuestSession(
+        runtime, EventOutput([]), num_logits=8, max_guests=3, eos_tokens=frozenset(), new_id=lambda: SeqId(0),
+        calm_rounds=8,
+    )  # fmt: skip
+    alice, bob = of_owner(ALICE, range(1, 7)), of_owner(BOB, range(7, 9))
+    for seq in [*alice, *bob]:
+        seq.controller = ControllerCall("guest")
+        session.start(seq, lambda _error: None)
+    assert runtime.begun == ["r1", "r2", "r3"]
+    for seq in alice[:3]:
+        session.drop(seq)
+    assert runtime.begun[3:] == ["r7", "r4", "r5"]  # with one guest each, the older request is next
